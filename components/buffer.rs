@@ -1,0 +1,43 @@
+//! Temporary buffers for payloads that arrive before their receive.
+
+use crate::{NIL, Row};
+use bevy_ecs::component::Component;
+
+/// A row of the buffer pool. The bytes are on the heap, so they stay where they are when the table grows.
+///
+/// Written by SupplyBuffers (taken, allocated where the pool has none of the size), Transfer (filled, emptied, given back).
+#[derive(Component, Debug)]
+#[component(on_remove = crate::car::refuse_removal)]
+pub struct Buffer {
+    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`].
+    pub bytes: Box<[u8]>,
+    /// Next row of the free list it is in.
+    pub next: Row,
+    /// Bytes of payload in it.
+    pub length: u32,
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer { bytes: Box::default(), next: NIL, length: 0 }
+    }
+}
+
+impl Buffer {
+    /// Sizes that are kept apart in the pool, bytes. The first means: no storage.
+    pub const CLASS_BYTES: [usize; 6] = [0, 256, 2 << 10, 8 << 10, 64 << 10, 256 << 20];
+    /// How many classes there are.
+    pub const CLASSES: usize = Self::CLASS_BYTES.len();
+
+    /// The class whose buffers take `bytes`.
+    #[inline]
+    pub fn class_for(bytes: usize) -> usize {
+        Self::CLASS_BYTES.iter().position(|&c| bytes <= c).unwrap_or(Self::CLASSES - 1).max(1)
+    }
+
+    /// The class this row belongs to.
+    #[inline]
+    pub fn class(&self) -> usize {
+        if self.bytes.is_empty() { 0 } else { Self::class_for(self.bytes.len()) }
+    }
+}

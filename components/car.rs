@@ -1,0 +1,144 @@
+//! The CAR: one unit of communication work (reference: communication agent notes, "CARs").
+
+use crate::{NIL, Row, Span};
+use bevy_ecs::component::Component;
+
+/// What a CAR does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum CarKind {
+    /// Nothing: the row is free.
+    #[default]
+    None,
+    /// An envelope to send. Its data is its own span, or the data CARs chained under it.
+    Send,
+    /// An envelope to receive, likewise.
+    Receive,
+    /// One run of bytes under an envelope.
+    Data,
+    /// A clear-to-send that waits for room on its way to the sender.
+    Reply,
+}
+
+/// Where a CAR stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum CarState {
+    /// In the free list.
+    #[default]
+    Free,
+    /// In its VC's send queue.
+    Queued,
+    /// Its RTS has left; the CTS is awaited.
+    Offered,
+    /// In its VC's data queue: pieces are leaving.
+    Sending,
+    /// A new receive that has yet to look at the unexpected messages.
+    Staged,
+    /// In a posted queue.
+    Posted,
+    /// Paired with a message whose bytes have arrived.
+    Matched,
+    /// Paired; pieces are arriving.
+    Receiving,
+    /// In the list that Complete empties.
+    Finished,
+    /// A data CAR under an envelope, which holds the state of both.
+    Chained,
+}
+
+/// Bits of [`Car::flags`].
+pub mod car_flags {
+    /// The message was longer than the receive.
+    pub const TRUNCATED: u8 = 1;
+    /// The operation was cancelled.
+    pub const CANCELLED: u8 = 2;
+    /// The peer failed before the operation was done.
+    pub const PEER_FAILED: u8 = 4;
+    /// The engine was finalized first.
+    pub const FINALIZED: u8 = 8;
+    /// The receive takes any source, so it waits in the wildcard queue.
+    pub const ANY_SOURCE: u8 = 16;
+}
+
+/// A row of CAR work; one cache line.
+///
+/// Written by posting (all fields), by Match (`source`, `tag`, `done`, `peer`, `state`), by Transfer (`done`,
+/// `state`) and by Complete (freed).
+#[derive(Component, Clone, Copy, Debug)]
+#[component(on_remove = crate::car::refuse_removal)]
+#[repr(C, align(64))]
+pub struct Car {
+    /// Context id of the communicator.
+    pub context: u32,
+    /// Receive: the rank it takes from or [`crate::limits::ANY`], after the match the sender. Send: own rank.
+    pub source: u32,
+    /// The tag, or [`crate::limits::ANY`] until the match.
+    pub tag: u32,
+    /// Next row of the list it is in.
+    pub next: Row,
+    /// First data CAR under this envelope, next one under a data CAR.
+    pub chain: Row,
+    /// Value of the wildcard counter when a receive was posted: the order between a VC's queue and the wildcard queue.
+    pub counter: u32,
+    /// The bytes to send or to fill; unused where data CARs are chained.
+    pub span: Span,
+    /// Bytes moved. Once complete, the length of the message.
+    pub done: u64,
+    /// The request whose counter it decrements.
+    pub request: Row,
+    /// The VC: row of the proc; [`NIL`] for a receive from any source until the match.
+    pub vc: Row,
+    /// See [`CarState`].
+    pub state: CarState,
+    /// See [`CarKind`].
+    pub kind: CarKind,
+    /// See [`car_flags`].
+    pub flags: u8,
+    /// Priority of the message; reserved for the protocols that order by it.
+    pub priority: u8,
+    /// The peer's CAR row: of the sender in a matched receive, of the receiver in a send after its CTS.
+    pub peer: Row,
+}
+
+const _: () = assert!(size_of::<Car>() == 64);
+
+impl Default for Car {
+    fn default() -> Self {
+        Car {
+            context: 0,
+            source: 0,
+            tag: 0,
+            next: NIL,
+            chain: NIL,
+            counter: 0,
+            span: Span::EMPTY,
+            done: 0,
+            request: NIL,
+            vc: NIL,
+            state: CarState::Free,
+            kind: CarKind::None,
+            flags: 0,
+            priority: 0,
+            peer: NIL,
+        }
+    }
+}
+
+/// The cold column of a CAR row: what only large messages need.
+#[derive(Component, Clone, Copy, Debug, Default)]
+#[component(on_remove = crate::car::refuse_removal)]
+pub struct Large {
+    /// Bytes of the message.
+    pub length: u64,
+    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives.
+    pub wanted: u64,
+}
+
+/// Rows are recycled, never removed: removing one would renumber another.
+pub(crate) fn refuse_removal(_: bevy_ecs::world::DeferredWorld<'_>, context: bevy_ecs::lifecycle::HookContext) {
+    panic!(
+        "entity {:?} is a row of the engine's tables: rows are recycled, never despawned nor stripped of a component",
+        context.entity
+    );
+}

@@ -1,0 +1,161 @@
+//! The errors of the application's interface, one enum per kind of operation.
+
+use crate::{ProcId, Status};
+use thiserror::Error;
+
+/// Why an operation could not be posted. Nothing has been queued.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// No such rank.
+    #[error("rank {rank} is out of range: the communicator has ranks 0 to {last}")]
+    Rank {
+        /// What was given.
+        rank: u32,
+        /// The highest rank there is.
+        last: u32,
+    },
+    /// No such tag.
+    #[error("tag {tag} is above the bound: applications use tags from 0 to 2147483647")]
+    Tag {
+        /// What was given.
+        tag: u32,
+    },
+    /// No such communicator.
+    #[error("communicator {0} does not exist in this engine: use one that this engine gave out")]
+    Communicator(u32),
+    /// The message is too long.
+    #[error("{length} bytes are more than a message may have ({most}): send it in parts")]
+    Length {
+        /// What was given, bytes.
+        length: u64,
+        /// What is possible, bytes.
+        most: u64,
+    },
+    /// All rows are in use.
+    #[error("all {rows} {table} rows are in use: complete some requests first, or raise the limit `{limit}`")]
+    Full {
+        /// Which table.
+        table: &'static str,
+        /// Its bound.
+        rows: usize,
+        /// The configuration's name of the bound.
+        limit: &'static str,
+    },
+    /// The peer's connection has failed.
+    #[error("proc {proc} has failed: {reason}")]
+    PeerFailed {
+        /// Which proc.
+        proc: ProcId,
+        /// What is known.
+        reason: String,
+    },
+    /// The engine was finalized.
+    #[error("the engine has been finalized: build a new one")]
+    Finalized,
+    /// A callback or system panicked.
+    #[error("the engine is poisoned: {0}; finalize it and build a new one")]
+    Poisoned(String),
+    /// No transport reaches the peer.
+    #[error("no transport reaches proc {proc}: {reason}")]
+    Unreachable {
+        /// Which proc.
+        proc: ProcId,
+        /// What is missing.
+        reason: String,
+    },
+}
+
+/// How an operation ended that did not succeed.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The message was longer than the receive; its first bytes are in the buffer.
+    #[error("message truncated: {} bytes from rank {} with tag {} into a receive of {capacity} bytes", status.length, status.source, status.tag)]
+    Truncated {
+        /// The message as it was sent.
+        status: Status,
+        /// Bytes of the receive.
+        capacity: usize,
+    },
+    /// An operation that another thread submitted could not be posted.
+    #[error(transparent)]
+    NotPosted(#[from] PostError),
+    /// The operation was cancelled.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// The peer failed before the operation was done.
+    #[error("proc {proc} has failed: {reason}")]
+    PeerFailed {
+        /// Which proc.
+        proc: ProcId,
+        /// What is known.
+        reason: String,
+    },
+    /// A proc failed that this receive from any source might be waiting for. The receive stays posted.
+    #[error("proc {proc} has failed while a receive from any source is pending ({reason}): acknowledge it to go on without it")]
+    PeerFailedPending {
+        /// Which proc.
+        proc: ProcId,
+        /// What is known.
+        reason: String,
+    },
+    /// The handle belongs to no live request.
+    #[error("the request is stale: it was taken or belongs to another engine")]
+    Stale,
+    /// It is not done yet.
+    #[error("the request is not done: wait for it, or test it and tick")]
+    Pending,
+    /// The engine was finalized first.
+    #[error("the engine has been finalized before the request was done")]
+    Finalized,
+    /// A callback or system panicked.
+    #[error("the engine is poisoned: {0}; finalize it and build a new one")]
+    Poisoned(String),
+    /// The wait's own time was over.
+    #[error("not done within the given time")]
+    Timeout,
+    /// Waiting failed in the operating system.
+    #[error("cannot wait: {0}")]
+    System(String),
+}
+
+/// Why an engine could not be built.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A limit is wrong, or two do not fit together.
+    #[error("limits: {0}")]
+    Limits(String),
+    /// The bootstrap failed.
+    #[error("bootstrap: {0}")]
+    Bootstrap(String),
+    /// A transport could not be opened.
+    #[error("transport {transport}: {reason}")]
+    Transport {
+        /// Its name.
+        transport: String,
+        /// What went wrong and what to do.
+        reason: String,
+    },
+    /// The systems cannot be ordered, or two access the same data without an order.
+    #[error("schedule: {0}")]
+    Schedule(String),
+}
+
+/// Why `finalize` did not end cleanly. The engine is closed all the same.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum FinalizeError {
+    /// Some operations were still pending.
+    #[error("finalized with {pending} requests pending after {ms} ms")]
+    Pending {
+        /// How many.
+        pending: usize,
+        /// How long it took, ms.
+        ms: u64,
+    },
+    /// It was poisoned before.
+    #[error("the engine was poisoned: {0}")]
+    Poisoned(String),
+}

@@ -1,0 +1,37 @@
+//! The data of tickwire: tables, columns, handles, wire headers, limits and errors. No transforms.
+//!
+//! Two kinds of tables exist. *Long-lived entities* ([`Vc`] on every contacted proc, [`Communicator`], the
+//! engine's own [`Progress`]) are spawned at set-up or at first contact. *Rows* ([`Car`], [`Request`], [`Arrival`],
+//! [`Buffer`]) are entities spawned in blocks ahead of use; their row number is their handle, they are recycled
+//! through free lists, and they are never despawned nor given or stripped of a component: state is a value in a
+//! column. A link between rows is a [`Row`] number, [`NIL`] where there is none.
+
+mod arrival;
+mod buffer;
+mod car;
+mod communicator;
+mod errors;
+mod handles;
+mod lease;
+pub mod limits;
+mod proc;
+mod progress;
+mod request;
+pub mod slots;
+mod span;
+pub mod submission;
+mod unexpected;
+pub mod wire;
+
+pub use arrival::{Arrival, ArrivalState};
+pub use buffer::Buffer;
+pub use car::{Car, CarKind, CarState, Large, car_flags};
+pub use communicator::{Communicator, Members};
+pub use errors::*;
+pub use handles::*;
+pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
+pub use proc::{KnownProc, ProcTable, Vc, VcState};
+pub use progress::{Ended, FreeList, Link, Pending, Progress, Queue, Work};
+pub use request::{Held, Request, RequestState};
+pub use span::{Span, Spans};
+pub use unexpected::{Unexpected, UnexpectedQueue};

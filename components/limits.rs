@@ -1,0 +1,140 @@
+//! Every limit and per-tick budget, with the sum that argues for it. What an application may change is a field of
+//! [`Limits`]; the constants are its defaults and the bounds of the formats.
+
+/// Largest tag of an application; the upper half of the range is reserved for the engine's own traffic.
+pub const TAG_MAX: u32 = (1 << 31) - 1;
+/// Wire value of "any source" and "any tag" in a posted receive. Never on the wire.
+pub const ANY: u32 = u32::MAX;
+/// Most procs in one world. Proc numbers and ranks are u32; the top value is [`ANY`].
+pub const PROCS_MAX: usize = 1 << 24;
+/// Ranks that one local launcher starts. One engine maps about 0.5 MiB a peer; 4096 peers fill a 2 GiB /dev/shm.
+pub const LOCAL_RANKS_MAX: usize = 4096;
+
+/// Bytes of one direction of a pair's ring over shared memory: eight pieces, and half of a common 512 KiB L2 slice.
+pub const RING_BYTES: usize = 256 << 10;
+/// Bytes of a ring between two engines of one process: a cluster of 64 has 4032 of them, 63 MiB at most.
+pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
+/// Largest eager payload. Above, one more round trip is cheaper than the copy out of a temporary.
+pub const EAGER_MAX: usize = 8 << 10;
+/// Payload of one piece of a large message: long enough to hide a frame's cost, short enough for eight in a ring.
+pub const PIECE_BYTES: usize = 32 << 10;
+/// Largest message: the length field has 64 bits, addresses have 47.
+pub const MESSAGE_MAX: u64 = 1 << 46;
+
+/// Arrival rows, and so frames that one pass drains at most.
+pub const ARRIVALS: usize = 128;
+/// Frames and completions that one tick reads at most, whatever the number of passes.
+pub const TICK_BUDGET: usize = 256;
+/// Passes over the systems in one tick. An eager message needs one, a rendezvous step two.
+pub const PASSES_MAX: u32 = 8;
+/// Submissions of other threads that one pass takes.
+pub const SUBMISSIONS_A_PASS: usize = 64;
+/// Queue slots and request slots for other threads.
+pub const SUBMISSION_SLOTS: usize = 1024;
+
+/// CAR and request rows spawned at start: 4096 rows of 64 B + 16 B of ticks stay within an L2.
+pub const ROWS_INITIAL: usize = 4096;
+/// CAR and request rows at most: a million posted receives and as many again in flight.
+pub const ROWS_MAX: usize = 1 << 21;
+/// Buffer rows at start and at most; each holds one unexpected payload.
+pub const BUFFERS_INITIAL: usize = 1024;
+/// See [`BUFFERS_INITIAL`].
+pub const BUFFERS_MAX: usize = 1 << 21;
+/// Bytes that the pool keeps for reuse after the unexpected queue has been emptied.
+pub const POOL_KEPT_BYTES: usize = 32 << 20;
+
+/// Time between two looks at sockets, µs; a look is two system calls of about 300 ns, so it costs less than 1 %.
+pub const CONTROL_US: u32 = 100;
+/// Looks between two samples of the clock: 25 ns in 64 looks of 10 ns or more.
+pub const CLOCK_LOOKS: u32 = 64;
+/// Rings that the owner polls directly; all others announce themselves by a bit.
+pub const WATCHED: usize = 4;
+
+/// What an application may configure. Build one with [`Limits::default`] and change fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// CAR rows at most; posting reports `Full` above.
+    pub cars_max: usize,
+    /// Request rows at most; posting reports `Full` above.
+    pub requests_max: usize,
+    /// Buffer rows at most; the transport is left undrained above.
+    pub buffers_max: usize,
+    /// Largest payload that is sent without asking, bytes.
+    pub eager_max: usize,
+    /// Payload of a piece of a large message, bytes.
+    pub piece_bytes: usize,
+    /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
+    pub ring_bytes: usize,
+    /// Frames that a tick reads at most.
+    pub tick_budget: usize,
+    /// Passes of a tick at most.
+    pub passes_max: u32,
+    /// Time between two looks at sockets, µs.
+    pub control_us: u32,
+    /// Empty looks of `wait` before it starts to yield.
+    pub spins: u32,
+    /// Yields of `wait` before it sleeps.
+    pub yields: u32,
+    /// Longest single sleep of `wait`, ms.
+    pub sleep_ms_max: u32,
+    /// How long a connection may take, ms.
+    pub connect_ms_max: u32,
+    /// How long after its death a peer's requests may still be pending, ms.
+    pub failure_ms_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            cars_max: ROWS_MAX,
+            requests_max: ROWS_MAX,
+            buffers_max: BUFFERS_MAX,
+            eager_max: EAGER_MAX,
+            piece_bytes: PIECE_BYTES,
+            ring_bytes: RING_BYTES,
+            tick_budget: TICK_BUDGET,
+            passes_max: PASSES_MAX,
+            control_us: CONTROL_US,
+            spins: 20_000,
+            yields: 200,
+            sleep_ms_max: 100,
+            connect_ms_max: 10_000,
+            failure_ms_max: 1_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Says what is wrong with a combination of limits, if anything is.
+    ///
+    /// # Errors
+    /// One sentence that names the limit and what it may be.
+    pub fn check(&self) -> Result<(), String> {
+        let frame = crate::wire::HEADER_BYTES + self.eager_max.max(self.piece_bytes);
+        if !self.ring_bytes.is_power_of_two() || self.ring_bytes < 4096 || self.ring_bytes > 1 << 30 {
+            return Err(format!("ring_bytes is {}: give a power of two from 4096 to 2^30", self.ring_bytes));
+        }
+        if frame > self.ring_bytes / 4 {
+            let fits = self.ring_bytes / 4 - crate::wire::HEADER_BYTES;
+            return Err(format!("eager_max and piece_bytes may be at most {fits} with ring_bytes {}", self.ring_bytes));
+        }
+        if self.piece_bytes < 64 {
+            return Err(format!("piece_bytes is {}: give at least 64", self.piece_bytes));
+        }
+        if self.tick_budget == 0 || self.passes_max == 0 || self.sleep_ms_max == 0 {
+            return Err("tick_budget, passes_max and sleep_ms_max must be at least 1".into());
+        }
+        let rows = [self.cars_max, self.requests_max, self.buffers_max];
+        if rows.iter().any(|&n| n == 0 || n > 1 << 30) {
+            return Err("cars_max, requests_max and buffers_max must be from 1 to 2^30".into());
+        }
+        Ok(())
+    }
+}
+
+// A frame never fills more than a quarter of a ring, so that a drained ring always takes the next one.
+const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_power_of_two());
+const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
+const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
+const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
+const _: () = assert!(ARRIVALS <= TICK_BUDGET);

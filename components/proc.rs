@@ -1,0 +1,110 @@
+//! Procs: the compact table of all that are known, and the virtual connection to each that was contacted.
+
+use crate::{NIL, Queue, Row};
+use bevy_ecs::component::Component;
+
+/// State of a virtual connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum VcState {
+    /// Known, never used.
+    #[default]
+    Unconnected,
+    /// The first use has started the handshake; sends wait in order.
+    Connecting,
+    /// Frames may flow.
+    Connected,
+    /// It has ended; every operation that needs it gets the reason.
+    Failed,
+}
+
+/// A virtual connection: the state that point-to-point, RMA and collectives share about a contacted proc. 56 B.
+///
+/// Written by posting and Post (queues, state), Match (posted), DrainCq (state, link).
+#[derive(Component, Clone, Copy, Debug)]
+#[component(on_remove = crate::car::refuse_removal)]
+pub struct Vc {
+    /// Envelopes that wait for the connection or for room. CAR rows.
+    pub sends: Queue,
+    /// Large messages whose pieces are leaving. CAR rows.
+    pub data: Queue,
+    /// Receives posted for this source, oldest first. CAR rows.
+    pub posted: Queue,
+    /// The proc.
+    pub proc: u32,
+    /// The transport's number of the connection.
+    pub link: u32,
+    /// Next VC in the list of those with something to send.
+    pub next: Row,
+    /// Operations that need the peer to live.
+    pub outstanding: u32,
+    /// When the connection attempt ends, ms of the engine's clock; u32::MAX if there is none.
+    pub deadline_ms: u32,
+    /// See [`VcState`].
+    pub state: VcState,
+    /// The endpoint: row of the transport it is routed over.
+    pub endpoint: u8,
+    /// Whether it is in the list of VCs with something to send.
+    pub listed: bool,
+    /// Whether its failure has been acknowledged, so that any-source receives go on without it.
+    pub acknowledged: bool,
+}
+
+// With its 8 B of change ticks and two slots of 8 B + 8 B, a contacted proc stays within 96 B.
+const _: () = assert!(size_of::<Vc>() <= 56);
+
+impl Vc {
+    /// A VC of a proc over an endpoint, unconnected.
+    pub const fn new(proc: u32, endpoint: u8) -> Self {
+        Vc {
+            sends: Queue::EMPTY,
+            data: Queue::EMPTY,
+            posted: Queue::EMPTY,
+            proc,
+            link: NIL,
+            next: NIL,
+            outstanding: 0,
+            deadline_ms: u32::MAX,
+            state: VcState::Unconnected,
+            endpoint,
+            listed: false,
+            acknowledged: false,
+        }
+    }
+}
+
+/// What is kept of a proc that nobody has talked to: 4 B.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownProc {
+    /// Its row in the proc table once contacted, else [`NIL`].
+    pub row: Row,
+}
+
+/// All procs of the world, by proc number.
+#[derive(Component, Debug, Default)]
+#[component(on_remove = crate::car::refuse_removal)]
+pub struct ProcTable {
+    /// One entry a proc.
+    pub known: Vec<KnownProc>,
+    /// Their cards, as exchanged at start, `card_bytes` each.
+    pub cards: Vec<u8>,
+    /// Bytes of a card.
+    pub card_bytes: usize,
+    /// The own proc.
+    pub me: u32,
+    /// Why VCs have failed: (row, words). Few.
+    pub reasons: Vec<(Row, String)>,
+}
+
+impl ProcTable {
+    /// The card of a proc; empty if it left none.
+    pub fn card(&self, proc: u32) -> &[u8] {
+        let first = proc as usize * self.card_bytes;
+        self.cards.get(first..first + self.card_bytes).unwrap_or(&[])
+    }
+
+    /// Why the VC in a row has failed.
+    pub fn reason(&self, row: Row) -> &str {
+        self.reasons.iter().rev().find(|(r, _)| *r == row).map_or("the connection has failed", |(_, words)| words)
+    }
+}

@@ -1,0 +1,339 @@
+//! The engine's own row: what is pending, the free lists, the queues that belong to no VC.
+
+use crate::{Buffer, NIL, Row, UnexpectedQueue};
+use bevy_ecs::component::Component;
+use std::ops::{BitOr, BitOrAssign};
+
+/// A list of rows, first in first out, linked through the rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// First row.
+    pub head: Row,
+    /// Last row.
+    pub tail: Row,
+}
+
+impl Queue {
+    /// No rows.
+    pub const EMPTY: Queue = Queue { head: NIL, tail: NIL };
+
+    /// Whether there are no rows.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    /// Appends a row.
+    #[inline]
+    pub fn push<L: Link>(&mut self, rows: &mut [L], row: Row) {
+        *rows[row as usize].next_mut() = NIL;
+        if self.head == NIL {
+            self.head = row;
+        } else {
+            *rows[self.tail as usize].next_mut() = row;
+        }
+        self.tail = row;
+    }
+
+    /// Removes the first row.
+    #[inline]
+    pub fn pop<L: Link>(&mut self, rows: &mut [L]) -> Option<Row> {
+        let row = self.head;
+        if row == NIL {
+            return None;
+        }
+        self.head = *rows[row as usize].next_mut();
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+        Some(row)
+    }
+
+    /// Removes `row`, which follows `previous` ([`NIL`]: is first).
+    #[inline]
+    pub fn unlink<L: Link>(&mut self, rows: &mut [L], previous: Row, row: Row) {
+        let next = *rows[row as usize].next_mut();
+        if previous == NIL {
+            self.head = next;
+        } else {
+            *rows[previous as usize].next_mut() = next;
+        }
+        if next == NIL {
+            self.tail = previous;
+        }
+    }
+
+    /// Removes `row` wherever it is; `false` if it is not in the list.
+    pub fn remove<L: Link>(&mut self, rows: &mut [L], row: Row) -> bool {
+        let (mut previous, mut at) = (NIL, self.head);
+        while at != NIL {
+            if at == row {
+                self.unlink(rows, previous, row);
+                return true;
+            }
+            (previous, at) = (at, *rows[at as usize].next_mut());
+        }
+        false
+    }
+}
+
+/// A row that can be in a list.
+pub trait Link {
+    /// Where its link is.
+    fn next_mut(&mut self) -> &mut Row;
+}
+
+macro_rules! linked {
+    ($($row:ty),*) => {$(
+        impl Link for $row {
+            #[inline]
+            fn next_mut(&mut self) -> &mut Row {
+                &mut self.next
+            }
+        }
+    )*};
+}
+linked!(crate::Car, crate::Request, crate::Vc, Buffer);
+
+/// Free rows, last in first out: the most recently used is the most likely in cache.
+#[derive(Clone, Copy, Debug)]
+pub struct FreeList {
+    /// The row to use next.
+    pub head: Row,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl FreeList {
+    /// No free rows.
+    pub const EMPTY: FreeList = FreeList { head: NIL, count: 0 };
+
+    /// Takes a row.
+    #[inline]
+    pub fn pop<L: Link>(&mut self, rows: &mut [L]) -> Option<Row> {
+        let row = self.head;
+        if row == NIL {
+            return None;
+        }
+        self.head = *rows[row as usize].next_mut();
+        self.count -= 1;
+        Some(row)
+    }
+
+    /// Gives a row back.
+    #[inline]
+    pub fn push<L: Link>(&mut self, rows: &mut [L], row: Row) {
+        *rows[row as usize].next_mut() = self.head;
+        self.head = row;
+        self.count += 1;
+    }
+}
+
+/// Which systems have something to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pending(pub u32);
+
+impl Pending {
+    /// Nothing.
+    pub const NONE: Pending = Pending(0);
+    /// Submissions or sends wait.
+    pub const POST: Pending = Pending(1);
+    /// New arrivals or new receives wait.
+    pub const MATCH: Pending = Pending(2);
+    /// Arrivals wait for a destination.
+    pub const SUPPLY: Pending = Pending(4);
+    /// Bytes wait to be moved, or transport space to be released.
+    pub const TRANSFER: Pending = Pending(8);
+    /// A transport has something.
+    pub const DRAIN: Pending = Pending(16);
+    /// CARs are finished.
+    pub const COMPLETE: Pending = Pending(32);
+    /// The world must change: rows to spawn, procs to contact, VCs that have ended.
+    pub const WORLD: Pending = Pending(64);
+
+    /// Whether any of `other`'s bits is set.
+    #[inline]
+    pub const fn has(self, other: Pending) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Clears bits.
+    #[inline]
+    pub fn clear(&mut self, other: Pending) {
+        self.0 &= !other.0;
+    }
+}
+
+impl BitOr for Pending {
+    type Output = Pending;
+    #[inline]
+    fn bitor(self, other: Pending) -> Pending {
+        Pending(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Pending {
+    #[inline]
+    fn bitor_assign(&mut self, other: Pending) {
+        self.0 |= other.0;
+    }
+}
+
+/// What a tick did, in rows; calls made since the tick before it included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// Operations that were posted.
+    pub posted: u32,
+    /// Receives that were paired with a message.
+    pub matched: u32,
+    /// Frames that were given to a transport.
+    pub sent: u32,
+    /// Frames that were read from a transport.
+    pub received: u32,
+    /// Requests that were completed.
+    pub completed: u32,
+}
+
+impl Work {
+    /// Whether nothing was done.
+    pub fn is_idle(&self) -> bool {
+        *self == Work::default()
+    }
+}
+
+/// How a VC came to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The peer has finalized.
+    Finalized,
+    /// The peer sent what cannot be; in words.
+    Corrupt(String),
+    /// The transport says so; in words.
+    Link(String),
+}
+
+/// The engine's one row. Every system reads and writes it.
+#[derive(Component, Debug)]
+#[component(on_remove = crate::car::refuse_removal)]
+pub struct Progress {
+    /// Which systems have something to do. Read by the executor before each system.
+    pub pending: Pending,
+    /// Arrival rows in use, from row 0.
+    pub arrivals: u32,
+    /// Finished CARs for Complete.
+    pub finished: Queue,
+    /// Free CAR rows.
+    pub free_cars: FreeList,
+    /// Free request rows.
+    pub free_requests: FreeList,
+    /// Receives from any source, oldest first.
+    pub wildcard: Queue,
+    /// Incremented on each enqueue into the wildcard queue.
+    pub counter: u32,
+    /// Receives that have yet to look at the unexpected messages.
+    pub staged: Queue,
+    /// Receives that were paired with an RTS and wait for SupplyBuffers.
+    pub offers: Queue,
+    /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
+    pub copies: Queue,
+    /// VCs with something to send, linked through the VC rows.
+    pub senders: Queue,
+    /// Since the tick before: see [`Work`].
+    pub work: Work,
+    /// The clock as the caller gave it, ns since the engine was built.
+    pub now_ns: u64,
+    /// Requests that are not done.
+    pub active: u32,
+    /// Requests of open scopes that are not done.
+    pub scoped: u32,
+    /// Messages that arrived before their receive.
+    pub unexpected: UnexpectedQueue,
+    /// Free buffer rows by size class.
+    pub free_buffers: [FreeList; Buffer::CLASSES],
+    /// Bytes of storage in free buffer rows.
+    pub pool_bytes: u64,
+    /// Communicator row by context id; [`NIL`] where there is none.
+    pub contexts: Vec<Row>,
+    /// Requests done that other threads await.
+    pub answers: Vec<Row>,
+    /// Procs that submissions want to talk to for the first time.
+    pub wanted: Vec<u32>,
+    /// VCs that have ended, and why.
+    pub ended: Vec<(Row, Ended)>,
+    /// The tables are as large as they may become.
+    pub rows_exhausted: bool,
+    /// Frames that this tick may still read.
+    pub budget: u32,
+    /// Poll only this endpoint and link; [`NIL`] for all.
+    pub only: (u32, u32),
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Progress {
+            pending: Pending::NONE,
+            arrivals: 0,
+            finished: Queue::EMPTY,
+            free_cars: FreeList::EMPTY,
+            free_requests: FreeList::EMPTY,
+            wildcard: Queue::EMPTY,
+            counter: 0,
+            staged: Queue::EMPTY,
+            offers: Queue::EMPTY,
+            copies: Queue::EMPTY,
+            senders: Queue::EMPTY,
+            work: Work::default(),
+            now_ns: 0,
+            active: 0,
+            scoped: 0,
+            unexpected: UnexpectedQueue::default(),
+            free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
+            pool_bytes: 0,
+            contexts: Vec::new(),
+            answers: Vec::new(),
+            wanted: Vec::new(),
+            ended: Vec::new(),
+            rows_exhausted: false,
+            budget: crate::limits::TICK_BUDGET as u32,
+            only: (NIL, NIL),
+        }
+    }
+}
+
+impl Progress {
+    /// Free buffer rows of all classes.
+    pub fn free_buffer_rows(&self) -> u32 {
+        self.free_buffers.iter().map(|list| list.count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Car;
+
+    #[test]
+    fn queues_keep_order_whatever_is_taken() {
+        let mut rows = vec![Car::default(); 6];
+        let mut queue = Queue::EMPTY;
+        for row in 0..6 {
+            queue.push(&mut rows, row);
+        }
+        assert!(queue.remove(&mut rows, 0) && queue.remove(&mut rows, 5) && queue.remove(&mut rows, 2));
+        assert!(!queue.remove(&mut rows, 2));
+        queue.push(&mut rows, 0);
+        let order: Vec<Row> = std::iter::from_fn(|| queue.pop(&mut rows)).collect();
+        assert_eq!(order, [1, 3, 4, 0]);
+        assert_eq!(queue, Queue::EMPTY);
+    }
+
+    #[test]
+    fn free_lists_count_what_they_hold() {
+        let mut rows = vec![Car::default(); 2];
+        let mut free = FreeList::EMPTY;
+        free.push(&mut rows, 0);
+        free.push(&mut rows, 1);
+        assert_eq!((free.pop(&mut rows), free.count), (Some(1), 1));
+        assert_eq!((free.pop(&mut rows), free.pop(&mut rows), free.count), (Some(0), None, 0));
+    }
+}

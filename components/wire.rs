@@ -1,0 +1,177 @@
+//! The header that precedes every frame on engine-matched transports: 32 bytes, host byte order (a peer of another
+//! byte order is refused in the handshake).
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
+//! | 1 | flags |
+//! | 2 | priority |
+//! | 3 | reserved, 0 |
+//! | 4–5, 6–7 | credits granted for eager bytes, for envelopes |
+//! | 8–11 | context id |
+//! | 12–15 | source: the sender's rank in the context |
+//! | 16–19 | tag |
+//! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`] and [`Kind::Piece`] |
+//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] |
+//!
+//! A [`Kind::Cts`] names the receiver's CAR in its tag field.
+
+/// Bytes of [`Header`] on the wire.
+pub const HEADER_BYTES: usize = 32;
+
+/// First bytes of a handshake.
+pub const MAGIC: [u8; 8] = *b"tickwire";
+/// Version of the header and of the handshake. Peers of another version are refused.
+pub const VERSION: u16 = 1;
+/// A number whose bytes tell the byte order of who wrote it.
+pub const BYTE_ORDER: u32 = 0x0102_0304;
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// An envelope with its whole payload.
+    Eager = 1,
+    /// An envelope alone; its data follows when asked for.
+    Rts = 2,
+    /// The receiver of an [`Kind::Rts`] is ready: send the pieces to its CAR.
+    Cts = 3,
+    /// A piece of a message that was asked for.
+    Piece = 4,
+    /// The sender has finalized: nothing follows.
+    Bye = 5,
+    /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
+    Wrap = 6,
+}
+
+impl Kind {
+    /// Reads the kind from the first byte of a frame; `None` if it is not one.
+    #[inline]
+    pub fn from_byte(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            1 => Kind::Eager,
+            2 => Kind::Rts,
+            3 => Kind::Cts,
+            4 => Kind::Piece,
+            5 => Kind::Bye,
+            6 => Kind::Wrap,
+            _ => return None,
+        })
+    }
+}
+
+/// A frame's header as four words: what is written and read. See the module for the fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C, align(8))]
+pub struct Header {
+    /// Kind, flags, priority, reserved, credits.
+    pub lead: u64,
+    /// Context id (low half) and source (high half).
+    pub origin: u64,
+    /// Tag (low half) and message id (high half).
+    pub name: u64,
+    /// Length, bytes.
+    pub length: u64,
+}
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
+impl Header {
+    /// A header with no flags, no priority and no credits.
+    #[inline]
+    pub const fn new(kind: Kind, context: u32, source: u32, tag: u32, message: u32, length: u64) -> Self {
+        Header {
+            lead: kind as u64,
+            origin: context as u64 | (source as u64) << 32,
+            name: tag as u64 | (message as u64) << 32,
+            length,
+        }
+    }
+
+    /// What the frame is, if its first byte says something known.
+    #[inline]
+    pub fn kind(&self) -> Option<Kind> {
+        Kind::from_byte(self.lead as u8)
+    }
+
+    /// The bits of byte 1.
+    #[inline]
+    pub const fn flags(&self) -> u8 {
+        (self.lead >> 8) as u8
+    }
+
+    /// The context id.
+    #[inline]
+    pub const fn context(&self) -> u32 {
+        self.origin as u32
+    }
+
+    /// The sender's rank in the context.
+    #[inline]
+    pub const fn source(&self) -> u32 {
+        (self.origin >> 32) as u32
+    }
+
+    /// The tag; of a [`Kind::Cts`], the receiver's CAR row.
+    #[inline]
+    pub const fn tag(&self) -> u32 {
+        self.name as u32
+    }
+
+    /// The message id.
+    #[inline]
+    pub const fn message(&self) -> u32 {
+        (self.name >> 32) as u32
+    }
+
+    /// Bytes of payload that follow the header in its frame.
+    #[inline]
+    pub fn payload(&self) -> u64 {
+        match self.lead as u8 {
+            1 | 4 => self.length,
+            _ => 0,
+        }
+    }
+}
+
+/// Bytes a frame takes in a ring: header and payload, in whole cache lines, so that a short message is one line.
+#[inline]
+pub const fn frame_bytes(payload: u64) -> u64 {
+    (HEADER_BYTES as u64 + payload + 63) & !63
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stand_where_the_table_says() {
+        let header = Header { lead: Kind::Rts as u64 | 0xAB << 8, ..Header::new(Kind::Rts, 2, 3, 4, 5, 6) };
+        let words = [header.lead, header.origin, header.name, header.length];
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        assert_eq!(bytes[0], 2);
+        assert_eq!(bytes[1], 0xAB);
+        assert_eq!(bytes[8..12], 2u32.to_le_bytes());
+        assert_eq!(bytes[12..16], 3u32.to_le_bytes());
+        assert_eq!(bytes[16..20], 4u32.to_le_bytes());
+        assert_eq!(bytes[20..24], 5u32.to_le_bytes());
+        assert_eq!(bytes[24..32], 6u64.to_le_bytes());
+        assert_eq!((header.context(), header.source(), header.tag(), header.message()), (2, 3, 4, 5));
+        assert_eq!((header.kind(), header.flags(), header.payload()), (Some(Kind::Rts), 0xAB, 0));
+    }
+
+    #[test]
+    fn every_byte_is_a_kind_or_refused() {
+        for byte in 0..=255u8 {
+            match Kind::from_byte(byte) {
+                Some(kind) => assert_eq!(kind as u8, byte),
+                None => assert!(byte == 0 || byte > 6),
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_whole_lines() {
+        assert_eq!([frame_bytes(0), frame_bytes(32), frame_bytes(33), frame_bytes(96)], [64, 64, 128, 128]);
+    }
+}
