@@ -1,0 +1,293 @@
+//! The transports that an engine can hold.
+
+use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
+use rustix::fd::BorrowedFd;
+use std::any::Any;
+use tickwire_components::wire::Header;
+use tickwire_components::{Arrival, Pieces, Row, Span};
+
+/// A transport of an engine. The frequent ones are variants; everything else is boxed.
+pub enum AnyTransport {
+    /// Within the process.
+    Loopback(Loopback),
+    /// Within the host.
+    Shm(Box<Shm>),
+    /// Any other.
+    Outside(Box<dyn Outside>),
+}
+
+/// The object-safe form of [`Transport`], made for every `T: Transport + 'static` by [`AnyTransport::outside`].
+pub trait Outside: Send {
+    /// See [`Transport::name`].
+    fn name(&self) -> &str;
+    /// See [`Transport::capabilities`].
+    fn capabilities(&self) -> &Capabilities;
+    /// See [`Transport::card`].
+    fn card(&self) -> Vec<u8>;
+    /// See [`Transport::reaches`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
+    /// See [`Transport::connect`].
+    ///
+    /// # Errors
+    /// Why it cannot even start, in words.
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
+    /// See [`Transport::attach`].
+    fn attach(&mut self, link: u32, vc: Row);
+    /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
+    fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
+    /// See [`Transport::ready`].
+    fn ready(&self) -> bool;
+    /// See [`Transport::drain`].
+    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
+    /// See [`Transport::drain_link`].
+    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
+    /// See [`Transport::release`].
+    fn release(&mut self);
+    /// See [`Transport::wants_control`].
+    fn wants_control(&self) -> bool;
+    /// See [`Transport::control`].
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>);
+    /// See [`Transport::close_link`].
+    fn close_link(&mut self, link: u32);
+    /// See [`Transport::wait_fd`].
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// See [`Transport::arm`].
+    fn arm(&mut self) -> bool;
+    /// See [`Transport::disarm`].
+    fn disarm(&mut self);
+    /// See [`Transport::close`].
+    fn close(&mut self);
+}
+
+struct Boxed<T>(T);
+
+/// Runs of bytes as they stand in a slice.
+struct Runs<'a>(&'a [Span]);
+
+// SAFETY: a span's address does not depend on where the span is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Runs<'_> {
+    fn pieces(&self) -> usize {
+        self.0.len()
+    }
+    fn piece(&self, index: usize) -> Span {
+        self.0[index]
+    }
+}
+
+impl<T: Transport> Outside for Boxed<T> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+    fn card(&self) -> Vec<u8> {
+        self.0.card()
+    }
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
+        self.0.reaches(proc, card)
+    }
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
+        self.0.connect(proc, card, now_ns)
+    }
+    fn attach(&mut self, link: u32, vc: Row) {
+        self.0.attach(link, vc);
+    }
+    fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
+        match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
+            Some(state) => self.0.send(link, header, &Runs(pieces), state),
+            None => self.0.send(link, header, &Runs(pieces), &mut T::RowState::default()),
+        }
+    }
+    fn ready(&self) -> bool {
+        self.0.ready()
+    }
+    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.0.drain(now_ns, arrivals)
+    }
+    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.0.drain_link(link, now_ns, arrivals)
+    }
+    fn release(&mut self) {
+        self.0.release();
+    }
+    fn wants_control(&self) -> bool {
+        self.0.wants_control()
+    }
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        self.0.control(now_ns, events);
+    }
+    fn close_link(&mut self, link: u32) {
+        self.0.close_link(link);
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wait_fd()
+    }
+    fn arm(&mut self) -> bool {
+        self.0.arm()
+    }
+    fn disarm(&mut self) {
+        self.0.disarm();
+    }
+    fn close(&mut self) {
+        self.0.close();
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $transport:ident => $call:expr) => {
+        match $self {
+            AnyTransport::Loopback($transport) => $call,
+            AnyTransport::Shm($transport) => $call,
+            AnyTransport::Outside($transport) => $call,
+        }
+    };
+}
+
+impl AnyTransport {
+    /// Boxes a transport that has no variant of its own.
+    pub fn outside<T: Transport + 'static>(transport: T) -> Self {
+        AnyTransport::Outside(Box::new(Boxed(transport)))
+    }
+
+    /// See [`Transport::name`].
+    pub fn name(&self) -> &str {
+        each!(self, t => t.name())
+    }
+
+    /// See [`Transport::capabilities`].
+    pub fn capabilities(&self) -> &Capabilities {
+        each!(self, t => t.capabilities())
+    }
+
+    /// See [`Transport::card`].
+    pub fn card(&self) -> Vec<u8> {
+        each!(self, t => t.card())
+    }
+
+    /// See [`Transport::reaches`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
+        each!(self, t => t.reaches(proc, card))
+    }
+
+    /// See [`Transport::connect`].
+    ///
+    /// # Errors
+    /// Why it cannot even start, in words.
+    pub fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
+        each!(self, t => t.connect(proc, card, now_ns))
+    }
+
+    /// See [`Transport::attach`].
+    pub fn attach(&mut self, link: u32, vc: Row) {
+        each!(self, t => t.attach(link, vc));
+    }
+
+    /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].
+    #[inline]
+    pub fn send<P: Pieces + ?Sized>(
+        &mut self,
+        link: u32,
+        header: &Header,
+        pieces: &P,
+        state: Option<&mut dyn Any>,
+    ) -> Sent {
+        match self {
+            AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::Outside(t) => {
+                let runs: tickwire_components::Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
+                t.send(link, header, &runs, state)
+            }
+        }
+    }
+
+    /// See [`Transport::send_batch`].
+    #[inline]
+    pub fn send_batch(&mut self, link: u32, frames: &[Frame], mut state: Option<&mut dyn Any>) -> (usize, Sent) {
+        match self {
+            AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
+            AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
+            AnyTransport::Outside(t) => {
+                for (index, frame) in frames.iter().enumerate() {
+                    let sent = t.send(link, &frame.header, &[frame.payload], state.as_deref_mut());
+                    if sent != Sent::Done {
+                        return (index, sent);
+                    }
+                }
+                (frames.len(), Sent::Done)
+            }
+        }
+    }
+
+    /// Whether it has a row state of its own.
+    pub fn keeps_rows(&self) -> bool {
+        matches!(self, AnyTransport::Outside(_))
+    }
+
+    /// See [`Transport::ready`].
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        each!(self, t => t.ready())
+    }
+
+    /// See [`Transport::drain`].
+    #[inline]
+    pub fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        each!(self, t => t.drain(now_ns, arrivals))
+    }
+
+    /// See [`Transport::drain_link`].
+    pub fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        each!(self, t => t.drain_link(link, now_ns, arrivals))
+    }
+
+    /// See [`Transport::release`].
+    #[inline]
+    pub fn release(&mut self) {
+        each!(self, t => t.release());
+    }
+
+    /// See [`Transport::wants_control`].
+    #[inline]
+    pub fn wants_control(&self) -> bool {
+        each!(self, t => t.wants_control())
+    }
+
+    /// See [`Transport::control`].
+    pub fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        each!(self, t => t.control(now_ns, events));
+    }
+
+    /// See [`Transport::close_link`].
+    pub fn close_link(&mut self, link: u32) {
+        each!(self, t => t.close_link(link));
+    }
+
+    /// See [`Transport::wait_fd`].
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        each!(self, t => t.wait_fd())
+    }
+
+    /// See [`Transport::arm`].
+    pub fn arm(&mut self) -> bool {
+        each!(self, t => t.arm())
+    }
+
+    /// See [`Transport::disarm`].
+    pub fn disarm(&mut self) {
+        each!(self, t => t.disarm());
+    }
+
+    /// See [`Transport::close`].
+    pub fn close(&mut self) {
+        each!(self, t => t.close());
+    }
+}

@@ -1,0 +1,475 @@
+//! What two procs tell each other before the first frame, and every reason to refuse a peer.
+//!
+//! A packet starts with the magic bytes and its kind, in this and every later version, so that a refusal can be read
+//! by any version. Numbers are in the sender's byte order, which is why the byte order comes first among them.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0–7 | [`MAGIC`] |
+//! | 8 | kind of packet |
+//! | 9, 10 | bytes of a word, of a frame's header |
+//! | 11 | capability bits |
+//! | 12–15 | [`BYTE_ORDER`] |
+//! | 16–17 | [`VERSION`] |
+//! | 18–19 | reserved, 0 |
+//! | 20–23, 24–27, 28–31 | slot, proc number, number of procs |
+//! | 32–39, 40–47 | bytes of a ring, of the largest payload in a frame |
+//! | 48–51, 52–55 | pid, reserved (0) |
+//! | 56–63 | start time of the process, clock ticks since boot |
+//! | 64–79 | boot id |
+//! | 80–143 | name of the job, padded with 0 |
+//!
+//! A refusal is the first nine bytes and a sentence.
+
+use thiserror::Error;
+use tickwire_components::limits::PROCS_MAX;
+use tickwire_components::wire::{BYTE_ORDER, HEADER_BYTES, MAGIC, VERSION};
+
+/// Bytes of a greeting or an answer.
+pub const PACKET_BYTES: usize = 144;
+/// Bytes of the longest packet, a refusal.
+pub const PACKET_BYTES_MAX: usize = 512;
+/// Bytes of the longest job name.
+pub const JOB_BYTES_MAX: usize = 64;
+/// Capability bit: the process has one-sided fences.
+pub const ONE_SIDED: u8 = 1;
+
+/// Where the words of a refusal start.
+const TEXT: usize = 9;
+
+/// What one process says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// Capability bits, [`ONE_SIDED`].
+    pub capabilities: u8,
+    /// Number under which the peer announces its frames.
+    pub slot: u32,
+    /// Who speaks.
+    pub proc: u32,
+    /// Procs in the job.
+    pub procs: u32,
+    /// Bytes of a ring.
+    pub ring_bytes: u64,
+    /// Bytes of payload in a frame at most.
+    pub frame_max: u64,
+    /// Process id.
+    pub pid: u32,
+    /// When the process was started, clock ticks since boot.
+    pub start_time: u64,
+    /// Which boot of which machine.
+    pub boot_id: u128,
+    /// The job.
+    pub job: String,
+}
+
+/// What a packet says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Packet {
+    /// A proc asks for a connection.
+    Hello(Greeting),
+    /// A proc grants one.
+    Welcome(Greeting),
+    /// A proc refuses or gives up a connection, and why.
+    Refused(String),
+    /// A proc cannot grant a connection right now: ask again.
+    Later(String),
+    /// A proc has closed a connection in order.
+    Closed,
+}
+
+/// Why a packet or a peer is refused.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// Not this protocol.
+    #[error("the peer sent something other than a tickwire packet: another program uses its address")]
+    Magic,
+    /// A packet of a length that its kind does not have.
+    #[error("the peer sent a packet of {theirs} bytes where {ours} are due: use one build of tickwire for all procs")]
+    Length {
+        /// What came.
+        theirs: usize,
+        /// What was due.
+        ours: usize,
+    },
+    /// No such kind of packet.
+    #[error("the peer sent a packet of unknown kind {0}: use one build of tickwire for all procs")]
+    Kind(u8),
+    /// Another byte order.
+    #[error("peer writes {theirs}, this process {ours}: all procs must run on machines of one data format")]
+    ByteOrder {
+        /// Theirs, in words.
+        theirs: &'static str,
+        /// Ours, in words.
+        ours: &'static str,
+    },
+    /// Another version of the protocol.
+    #[error("peer speaks version {theirs} of the protocol, this process {ours}: use one version for all procs")]
+    Version {
+        /// Theirs.
+        theirs: u16,
+        /// Ours.
+        ours: u16,
+    },
+    /// Another word size.
+    #[error("peer has words of {theirs} bytes, this process of {ours}: all procs must be of one data format")]
+    Word {
+        /// Theirs, bytes.
+        theirs: u8,
+        /// Ours, bytes.
+        ours: u8,
+    },
+    /// Another frame header.
+    #[error("peer has frame headers of {theirs} bytes, this process of {ours}: use one version for all procs")]
+    Header {
+        /// Theirs, bytes.
+        theirs: u8,
+        /// Ours, bytes.
+        ours: u8,
+    },
+    /// Bits where none may be.
+    #[error("the peer set reserved bits of its packet: use one version for all procs")]
+    Reserved,
+    /// Text that is not text.
+    #[error("the peer sent a job name that is not one")]
+    Text,
+    /// Another job.
+    #[error("peer belongs to job {theirs:?}, this process to {ours:?}: give each job a name of its own")]
+    Job {
+        /// Theirs.
+        theirs: String,
+        /// Ours.
+        ours: String,
+    },
+    /// Another number of procs.
+    #[error("peer knows {theirs} procs, this process {ours}: start all procs by one launcher")]
+    Procs {
+        /// Theirs.
+        theirs: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// A proc number that does not exist.
+    #[error("peer says it is proc {theirs} of {procs}: start all procs by one launcher")]
+    Proc {
+        /// Theirs.
+        theirs: u32,
+        /// How many there are.
+        procs: u32,
+    },
+    /// Another proc than the one that was asked for, or the own one.
+    #[error("peer says it is proc {theirs} where proc {expected} was expected: start all procs by one launcher")]
+    Other {
+        /// Theirs.
+        theirs: u32,
+        /// Who was called.
+        expected: u32,
+    },
+    /// The own number.
+    #[error("peer says it is proc {0}, which this process is: start each proc once")]
+    Same(u32),
+    /// Rings of another size.
+    #[error("peer has rings of {theirs} bytes, this process of {ours}: give all procs the same ring_bytes")]
+    Ring {
+        /// Theirs, bytes.
+        theirs: u64,
+        /// Ours, bytes.
+        ours: u64,
+    },
+    /// Frames of another size.
+    #[error("peer takes payloads of {theirs} bytes in a frame, this process {ours}: give all procs the same limits")]
+    Frame {
+        /// Theirs, bytes.
+        theirs: u64,
+        /// Ours, bytes.
+        ours: u64,
+    },
+    /// Another machine, or another boot of it.
+    #[error("peer runs under boot id {theirs:032x}, this process under {ours:032x}: they are not on one host")]
+    Boot {
+        /// Theirs.
+        theirs: u128,
+        /// Ours.
+        ours: u128,
+    },
+}
+
+impl Greeting {
+    /// Whether this process can work with a peer that says this of itself.
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn fits(&self, mine: &Greeting) -> Result<(), Mismatch> {
+        if self.job != mine.job {
+            return Err(Mismatch::Job { theirs: self.job.clone(), ours: mine.job.clone() });
+        }
+        if self.procs != mine.procs {
+            return Err(Mismatch::Procs { theirs: self.procs, ours: mine.procs });
+        }
+        if self.proc >= mine.procs || self.proc as usize >= PROCS_MAX {
+            return Err(Mismatch::Proc { theirs: self.proc, procs: mine.procs });
+        }
+        if self.proc == mine.proc {
+            return Err(Mismatch::Same(self.proc));
+        }
+        if self.ring_bytes != mine.ring_bytes {
+            return Err(Mismatch::Ring { theirs: self.ring_bytes, ours: mine.ring_bytes });
+        }
+        if self.frame_max != mine.frame_max {
+            return Err(Mismatch::Frame { theirs: self.frame_max, ours: mine.frame_max });
+        }
+        Ok(())
+    }
+
+    /// Whether the peer runs under the same kernel.
+    ///
+    /// # Errors
+    /// [`Mismatch::Boot`].
+    pub fn same_host(&self, mine: &Greeting) -> Result<(), Mismatch> {
+        if self.boot_id == mine.boot_id {
+            Ok(())
+        } else {
+            Err(Mismatch::Boot { theirs: self.boot_id, ours: mine.boot_id })
+        }
+    }
+
+    fn encode(&self, kind: u8) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(PACKET_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend([kind, size_of::<usize>() as u8, HEADER_BYTES as u8, self.capabilities]);
+        bytes.extend(BYTE_ORDER.to_ne_bytes());
+        bytes.extend(VERSION.to_ne_bytes());
+        bytes.extend([0; 2]);
+        for word in [self.slot, self.proc, self.procs] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(self.ring_bytes.to_ne_bytes());
+        bytes.extend(self.frame_max.to_ne_bytes());
+        bytes.extend(self.pid.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(self.start_time.to_ne_bytes());
+        bytes.extend(self.boot_id.to_ne_bytes());
+        bytes.extend(self.job.bytes().take(JOB_BYTES_MAX));
+        bytes.resize(PACKET_BYTES, 0);
+        bytes
+    }
+
+    /// Reads a greeting whose magic and kind have been read.
+    fn decode(bytes: &[u8]) -> Result<Greeting, Mismatch> {
+        // The order and version come before the length: they explain it.
+        if let Some(order) = field(bytes, 12).map(u32::from_ne_bytes)
+            && order != BYTE_ORDER
+        {
+            let names = ["little-endian", "big-endian"];
+            let big = usize::from(cfg!(target_endian = "big"));
+            let theirs = if order == BYTE_ORDER.swap_bytes() { names[1 - big] } else { "an unknown byte order" };
+            return Err(Mismatch::ByteOrder { theirs, ours: names[big] });
+        }
+        if let Some(version) = field(bytes, 16).map(u16::from_ne_bytes)
+            && version != VERSION
+        {
+            return Err(Mismatch::Version { theirs: version, ours: VERSION });
+        }
+        let Ok(bytes) = <&[u8; PACKET_BYTES]>::try_from(bytes) else {
+            return Err(Mismatch::Length { theirs: bytes.len(), ours: PACKET_BYTES });
+        };
+        let (word, header) = (size_of::<usize>() as u8, HEADER_BYTES as u8);
+        if bytes[9] != word {
+            return Err(Mismatch::Word { theirs: bytes[9], ours: word });
+        }
+        if bytes[10] != header {
+            return Err(Mismatch::Header { theirs: bytes[10], ours: header });
+        }
+        if bytes[11] & !ONE_SIDED != 0 || bytes[18..20] != [0; 2] || bytes[52..56] != [0; 4] {
+            return Err(Mismatch::Reserved);
+        }
+        let job = &bytes[80..];
+        let end = job.iter().position(|&b| b == 0).unwrap_or(JOB_BYTES_MAX);
+        if job[end..].iter().any(|&b| b != 0) {
+            return Err(Mismatch::Text);
+        }
+        let job = std::str::from_utf8(&job[..end]).map_err(|_| Mismatch::Text)?.to_owned();
+        let read = |at| field(bytes, at).map_or(0, u32::from_ne_bytes);
+        let long = |at| field(bytes, at).map_or(0, u64::from_ne_bytes);
+        Ok(Greeting {
+            capabilities: bytes[11],
+            slot: read(20),
+            proc: read(24),
+            procs: read(28),
+            ring_bytes: long(32),
+            frame_max: long(40),
+            pid: read(48),
+            start_time: long(56),
+            boot_id: field(bytes, 64).map_or(0, u128::from_ne_bytes),
+            job,
+        })
+    }
+}
+
+/// `N` bytes at `at`, if they are there.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+impl Packet {
+    const HELLO: u8 = 1;
+    const WELCOME: u8 = 2;
+    const REFUSED: u8 = 3;
+    const LATER: u8 = 4;
+    const CLOSED: u8 = 5;
+
+    /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, text) = match self {
+            Packet::Hello(greeting) => return greeting.encode(Self::HELLO),
+            Packet::Welcome(greeting) => return greeting.encode(Self::WELCOME),
+            Packet::Refused(text) => (Self::REFUSED, text.as_str()),
+            Packet::Later(text) => (Self::LATER, text.as_str()),
+            Packet::Closed => (Self::CLOSED, ""),
+        };
+        let mut bytes = MAGIC.to_vec();
+        bytes.push(kind);
+        bytes.extend(text.bytes().take(PACKET_BYTES_MAX - TEXT));
+        bytes
+    }
+
+    /// Reads a packet; every byte may be hostile.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words for both sides.
+    pub fn decode(bytes: &[u8]) -> Result<Packet, Mismatch> {
+        if bytes.get(..MAGIC.len()) != Some(&MAGIC[..]) {
+            return Err(Mismatch::Magic);
+        }
+        if bytes.len() > PACKET_BYTES_MAX {
+            return Err(Mismatch::Length { theirs: bytes.len(), ours: PACKET_BYTES });
+        }
+        let Some(&kind) = bytes.get(MAGIC.len()) else {
+            return Err(Mismatch::Length { theirs: bytes.len(), ours: PACKET_BYTES });
+        };
+        let text = || String::from_utf8_lossy(&bytes[TEXT..]).replace(char::is_control, " ");
+        match kind {
+            Self::HELLO => Ok(Packet::Hello(Greeting::decode(bytes)?)),
+            Self::WELCOME => Ok(Packet::Welcome(Greeting::decode(bytes)?)),
+            Self::REFUSED => Ok(Packet::Refused(text())),
+            Self::LATER => Ok(Packet::Later(text())),
+            Self::CLOSED => Ok(Packet::Closed),
+            unknown => Err(Mismatch::Kind(unknown)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mine() -> Greeting {
+        Greeting {
+            capabilities: ONE_SIDED,
+            slot: 7,
+            proc: 1,
+            procs: 4,
+            ring_bytes: 4096,
+            frame_max: 992,
+            pid: 42,
+            start_time: 1 << 40,
+            boot_id: 0x1234_5678_9ABC_DEF0_1111_2222_3333_4444,
+            job: "a-job".into(),
+        }
+    }
+
+    /// The encoding of a hello with some bytes replaced, and what its decoding says.
+    fn forged(at: usize, bytes: &[u8]) -> Result<Packet, Mismatch> {
+        let mut packet = Packet::Hello(mine()).encode();
+        packet[at..at + bytes.len()].copy_from_slice(bytes);
+        Packet::decode(&packet)
+    }
+
+    #[test]
+    fn packets_come_back_as_they_were() {
+        let long = Greeting { job: "j".repeat(JOB_BYTES_MAX), ..mine() };
+        for packet in [
+            Packet::Hello(mine()),
+            Packet::Welcome(long),
+            Packet::Refused("no".into()),
+            Packet::Later("busy".into()),
+            Packet::Closed,
+        ] {
+            assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
+        }
+        let long = Packet::Refused("é".repeat(PACKET_BYTES_MAX)).encode();
+        assert_eq!(long.len(), PACKET_BYTES_MAX);
+        assert!(matches!(Packet::decode(&long), Ok(Packet::Refused(_))));
+    }
+
+    #[test]
+    fn every_forged_field_is_refused_by_name() {
+        assert_eq!(forged(0, b"TICKWIRE"), Err(Mismatch::Magic));
+        assert_eq!(forged(8, &[0]), Err(Mismatch::Kind(0)));
+        assert_eq!(forged(8, &[6]), Err(Mismatch::Kind(6)));
+        assert_eq!(forged(9, &[4]), Err(Mismatch::Word { theirs: 4, ours: size_of::<usize>() as u8 }));
+        assert_eq!(forged(10, &[64]), Err(Mismatch::Header { theirs: 64, ours: 32 }));
+        assert_eq!(forged(11, &[2]), Err(Mismatch::Reserved));
+        assert_eq!(forged(18, &[0, 1]), Err(Mismatch::Reserved));
+        assert_eq!(forged(55, &[1]), Err(Mismatch::Reserved));
+        let version = VERSION + 1;
+        assert_eq!(forged(16, &version.to_ne_bytes()), Err(Mismatch::Version { theirs: version, ours: VERSION }));
+        assert_eq!(forged(80, &[0xFF]), Err(Mismatch::Text));
+        assert_eq!(forged(143, b"x"), Err(Mismatch::Text));
+        let swapped = forged(12, &BYTE_ORDER.swap_bytes().to_ne_bytes());
+        let message = swapped.expect_err("refused").to_string();
+        #[cfg(target_endian = "little")]
+        assert_eq!(
+            message,
+            "peer writes big-endian, this process little-endian: all procs must run on machines of one data format"
+        );
+        assert!(message.contains("-endian"));
+        assert!(matches!(forged(12, &[9; 4]), Err(Mismatch::ByteOrder { theirs: "an unknown byte order", .. })));
+    }
+
+    #[test]
+    fn every_length_but_the_right_one_is_refused() {
+        let packet = Packet::Hello(mine()).encode();
+        for length in 0..packet.len() {
+            assert!(Packet::decode(&packet[..length]).is_err(), "{length} bytes");
+        }
+        for length in [packet.len() + 1, PACKET_BYTES_MAX, PACKET_BYTES_MAX + 1, 1 << 16] {
+            let mut long = packet.clone();
+            long.resize(length, 0);
+            assert_eq!(Packet::decode(&long), Err(Mismatch::Length { theirs: length, ours: PACKET_BYTES }));
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        for round in 0..2000 {
+            let mut packet = Packet::Hello(mine()).encode();
+            for _ in 0..1 + round % 4 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (state >> 33) as usize % packet.len();
+                packet[at] = (state >> 24) as u8;
+            }
+            packet.truncate((state >> 40) as usize % 200);
+            let _ = Packet::decode(&packet);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_does_not_fit_is_told_why() {
+        let fits = |change: fn(&mut Greeting)| {
+            let mut theirs = Greeting { proc: 2, ..mine() };
+            change(&mut theirs);
+            theirs.fits(&mine()).and_then(|()| theirs.same_host(&mine()))
+        };
+        assert_eq!(fits(|_| ()), Ok(()));
+        assert_eq!(fits(|g| g.proc = 1), Err(Mismatch::Same(1)));
+        assert_eq!(fits(|g| g.proc = 4), Err(Mismatch::Proc { theirs: 4, procs: 4 }));
+        assert_eq!(fits(|g| g.procs = 5), Err(Mismatch::Procs { theirs: 5, ours: 4 }));
+        assert_eq!(fits(|g| g.ring_bytes = 8192), Err(Mismatch::Ring { theirs: 8192, ours: 4096 }));
+        assert_eq!(fits(|g| g.frame_max = 1), Err(Mismatch::Frame { theirs: 1, ours: 992 }));
+        assert_eq!(fits(|g| g.job.push('!')), Err(Mismatch::Job { theirs: "a-job!".into(), ours: "a-job".into() }));
+        let boot = fits(|g| g.boot_id = 1).expect_err("refused").to_string();
+        assert!(boot.contains("not on one host") && boot.contains("12345678"), "{boot}");
+    }
+}

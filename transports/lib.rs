@@ -1,0 +1,219 @@
+//! The bytes of tickwire: how frames get from one proc to another.
+//!
+//! A [`Transport`] knows links and frames, nothing of the world, of matching or of the generic CAR. What it keeps for
+//! each CAR is its [`Transport::RowState`], which the engine turns into a column. Loopback and shared memory are
+//! variants of [`AnyTransport`], so that no virtual call is made for them on the message path; any other transport
+//! is boxed behind its last variant.
+
+mod any;
+pub mod copy;
+pub mod handshake;
+mod loopback;
+pub mod rings;
+pub mod shm;
+pub mod sim;
+
+pub use any::{AnyTransport, Outside};
+pub use loopback::{Hub, Loopback};
+pub use shm::{Shm, ShmConfig, ShmError};
+
+use rustix::fd::BorrowedFd;
+use tickwire_components::wire::Header;
+use tickwire_components::{Arrival, Pieces, Row, Span};
+
+/// Who can be reached at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// Engines of the own process.
+    Process,
+    /// Processes of the own host.
+    Host,
+    /// Other hosts.
+    Network,
+}
+
+/// What a transport can do, as data: protocols are chosen by it.
+#[derive(Clone, Debug)]
+pub struct Capabilities {
+    /// Who can be reached.
+    pub reach: Reach,
+    /// Higher is preferred among those that reach a proc.
+    pub priority: u8,
+    /// It pairs receives with messages by itself.
+    pub matches_tags: bool,
+    /// It can read a peer's memory.
+    pub remote_read: bool,
+    /// It can write a peer's memory.
+    pub remote_write: bool,
+    /// It has atomic operations on a peer's memory.
+    pub atomics: bool,
+    /// It can take receives for one source only.
+    pub directed_receive: bool,
+    /// Buffers must be registered before use.
+    pub needs_registration: bool,
+    /// A send takes a frame as a whole or not at all, so the engine may send without a CAR.
+    pub whole_frames: bool,
+    /// Bytes of payload that are copied out before `send` returns.
+    pub inject_max: usize,
+    /// Bytes of payload in one frame at most.
+    pub frame_max: usize,
+    /// Bytes of user data with a completion.
+    pub completion_data: usize,
+    /// `wait` can sleep on it.
+    pub can_sleep: bool,
+    /// Looking whether something is there costs next to nothing: no system call, no lock.
+    pub cheap_poll: bool,
+}
+
+/// A frame to send.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Its header; `header.payload()` is the length of `payload`.
+    pub header: Header,
+    /// Its payload.
+    pub payload: Span,
+}
+
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It is on its way, and the payload may be used again.
+    Done,
+    /// No room now: try again later. Not an error.
+    Blocked,
+    /// The link has failed; [`Transport::control`] tells why.
+    Failed,
+}
+
+/// What happened to a link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkEvent {
+    /// A link that this side asked for is open.
+    Connected {
+        /// Which link.
+        link: u32,
+    },
+    /// A peer has opened a link.
+    Accepted {
+        /// The new link.
+        link: u32,
+        /// Who it is.
+        proc: u32,
+    },
+    /// A peer has opened a link at the same time as this side, and its link is the one that is used.
+    Replaced {
+        /// The link that this side asked for.
+        link: u32,
+        /// The one that is used.
+        by: u32,
+    },
+    /// A link will carry nothing any more.
+    Failed {
+        /// Which link.
+        link: u32,
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+/// A way to move frames. One instance is one endpoint; the engine that owns it is its only user.
+///
+/// All calls return at once. `proc` is a proc number of the world, `link` a number that the transport gave out,
+/// `vc` the engine's own number for the peer, which comes back in every [`Arrival`].
+pub trait Transport: Send {
+    /// What it keeps for a CAR whose frame it could not take as a whole. The engine makes it a column.
+    type RowState: Default + Send + Sync + 'static;
+
+    /// Its name in configuration and reports.
+    fn name(&self) -> &str;
+
+    /// What it can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// What a peer needs to know to reach it, at most 255 bytes.
+    fn card(&self) -> Vec<u8>;
+
+    /// Whether it reaches a proc with this card.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
+
+    /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.
+    ///
+    /// # Errors
+    /// Why it cannot even start, in words.
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
+
+    /// Tells the engine's own number of the peer behind a link.
+    fn attach(&mut self, link: u32, vc: Row);
+
+    /// Sends a frame. `state` is the row state of its CAR, and a fresh one at the first try.
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut Self::RowState) -> Sent;
+
+    /// Sends frames until one does not go; returns how many went, and what became of the one that did not.
+    fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
+        for (index, frame) in frames.iter().enumerate() {
+            let sent = self.send(link, &frame.header, &OneRun(frame.payload), state);
+            if sent != Sent::Done {
+                return (index, sent);
+            }
+        }
+        (frames.len(), Sent::Done)
+    }
+
+    /// Whether [`Transport::drain`] may find something, or [`Transport::control`] must be called. No system call.
+    fn ready(&self) -> bool;
+
+    /// Reads frames into arrival rows: header, payload, vc, state. Payloads stay until [`Transport::release`].
+    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
+
+    /// As [`Transport::drain`], from one link only.
+    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        let _ = link;
+        self.drain(now_ns, arrivals)
+    }
+
+    /// The payloads of all arrivals have been used.
+    fn release(&mut self);
+
+    /// Whether [`Transport::control`] should be called now rather than at its usual interval.
+    fn wants_control(&self) -> bool {
+        false
+    }
+
+    /// Looks after connections; may make system calls.
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>);
+
+    /// Closes a link; no event follows.
+    fn close_link(&mut self, link: u32);
+
+    /// A descriptor that is readable when something has happened since [`Transport::arm`].
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Prepares to sleep on [`Transport::wait_fd`]; `false` if something is there already.
+    fn arm(&mut self) -> bool {
+        !self.ready()
+    }
+
+    /// The sleep is over.
+    fn disarm(&mut self) {}
+
+    /// Ends all links. Idempotent.
+    fn close(&mut self);
+}
+
+/// One run of bytes as a list of one piece.
+#[derive(Clone, Copy)]
+pub struct OneRun(pub Span);
+
+// SAFETY: a span's address does not depend on where the span is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for OneRun {
+    #[inline(always)]
+    fn piece(&self, _index: usize) -> Span {
+        self.0
+    }
+}

@@ -1,0 +1,334 @@
+//! Loopback: a proc to itself, and whole clusters of engines inside one process, over rings on the heap.
+
+use crate::rings::fences;
+use crate::rings::inbox::Inbox;
+use crate::rings::links::{Ends, InboxView, Links, ring};
+use crate::rings::memory::{HeapMemory, RawRing};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::wire::Header;
+use tickwire_components::{Arrival, NIL, Pieces, Row};
+
+/// Where the engines of one process find each other. Clones are the same hub.
+#[derive(Clone)]
+pub struct Hub {
+    shared: Arc<Mutex<Shared>>,
+    /// Number of the first proc.
+    base: u32,
+    ring_bytes: usize,
+}
+
+struct Shared {
+    members: Vec<Option<Member>>,
+    left: Vec<bool>,
+}
+
+struct Member {
+    inbox: InboxView,
+    doorbell: Arc<OwnedFd>,
+    /// What peers have done and this member has not looked at yet.
+    news: Vec<News>,
+    /// Link number for each peer, reserved by whoever connects first.
+    next_link: u32,
+}
+
+enum News {
+    /// A link to a peer, with this side's ends.
+    Opened { link: u32, proc: u32, ends: Box<Ends> },
+    /// A peer has left.
+    Left { proc: u32 },
+}
+
+impl Hub {
+    /// A hub for `procs` engines with rings of `ring_bytes` (a power of two) each way.
+    pub fn new(procs: u32, ring_bytes: usize) -> Self {
+        Self::from_proc(0, procs, ring_bytes)
+    }
+
+    /// A hub for one proc alone, which reaches itself.
+    pub fn alone(me: u32, ring_bytes: usize) -> Self {
+        Self::from_proc(me, 1, ring_bytes.min(64 << 10))
+    }
+
+    fn from_proc(base: u32, procs: u32, ring_bytes: usize) -> Self {
+        let members = (0..procs).map(|_| None).collect();
+        Hub { shared: Arc::new(Mutex::new(Shared { members, left: vec![false; procs as usize] })), base, ring_bytes }
+    }
+
+    /// The place of a proc; past the end if it has none.
+    fn place(&self, proc: u32) -> usize {
+        proc.wrapping_sub(self.base) as usize
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One engine's membership of a [`Hub`].
+pub struct Loopback {
+    hub: Hub,
+    me: u32,
+    links: Links,
+    /// Proc of each link.
+    procs: Vec<u32>,
+    doorbell: Arc<OwnedFd>,
+    capabilities: Capabilities,
+    connected: Vec<u32>,
+    closed: bool,
+}
+
+impl Loopback {
+    /// Joins a hub as proc `me`.
+    ///
+    /// # Errors
+    /// If the place is taken or does not exist, or there are no more descriptors.
+    pub fn join(hub: &Hub, me: u32) -> Result<Self, String> {
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| format!("no event descriptor ({e}): raise the limit of open files"))?;
+        let doorbell = Arc::new(doorbell);
+        let memory = Arc::new(HeapMemory::new(size_of::<Inbox>()));
+        // SAFETY: zeroed memory of an inbox's size and alignment, kept by the view.
+        #[expect(unsafe_code, reason = "a view of the heap")]
+        let inbox = unsafe { InboxView::new(memory.base(), memory) };
+        let mut shared = hub.lock();
+        match shared.members.get_mut(hub.place(me)) {
+            Some(place @ None) => {
+                *place =
+                    Some(Member { inbox: inbox.clone(), doorbell: doorbell.clone(), news: Vec::new(), next_link: 0 });
+            }
+            Some(_) => return Err(format!("proc {me} has joined this hub already")),
+            None => return Err(format!("this hub has no place for proc {me}")),
+        }
+        drop(shared);
+        let capabilities = Capabilities {
+            reach: Reach::Process,
+            priority: 100,
+            matches_tags: false,
+            remote_read: false,
+            remote_write: false,
+            atomics: false,
+            directed_receive: false,
+            needs_registration: false,
+            whole_frames: true,
+            inject_max: hub.ring_bytes / 4 - 32,
+            frame_max: hub.ring_bytes / 4 - 32,
+            completion_data: 0,
+            can_sleep: true,
+            cheap_poll: true,
+        };
+        let links = Links::new(inbox);
+        let (hub, connected) = (hub.clone(), Vec::new());
+        Ok(Loopback { hub, me, links, procs: Vec::new(), doorbell, capabilities, connected, closed: false })
+    }
+
+    fn note(&mut self, link: u32, proc: u32) {
+        while self.procs.len() <= link as usize {
+            self.procs.push(NIL);
+            self.links.reserve();
+        }
+        self.procs[link as usize] = proc;
+    }
+}
+
+/// A ring on the heap.
+fn heap_ring(bytes: usize) -> (RawRing, Arc<HeapMemory>) {
+    let memory = Arc::new(HeapMemory::new(RawRing::bytes(bytes)));
+    // SAFETY: zeroed memory of the ring's size; each end is used once, and the memory is kept with both.
+    #[expect(unsafe_code, reason = "a view of the heap")]
+    let ring = unsafe { RawRing::new(memory.base(), bytes) };
+    (ring, memory)
+}
+
+impl Transport for Loopback {
+    type RowState = ();
+
+    fn name(&self) -> &str {
+        "loopback"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn card(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn reaches(&self, proc: u32, _card: &[u8]) -> Result<(), String> {
+        if self.hub.place(proc) < self.hub.lock().members.len() {
+            Ok(())
+        } else {
+            Err("not an engine of this process".into())
+        }
+    }
+
+    fn connect(&mut self, proc: u32, _card: &[u8], _now_ns: u64) -> Result<u32, String> {
+        if let Some(link) = self.procs.iter().position(|&p| p == proc) {
+            self.connected.push(link as u32);
+            return Ok(link as u32);
+        }
+        let hub = self.hub.clone();
+        let mut shared = hub.lock();
+        if shared.left.get(hub.place(proc)).copied().unwrap_or(true) {
+            return Err(format!("proc {proc} has left"));
+        }
+        if shared.members[hub.place(proc)].is_none() {
+            return Err(format!("proc {proc} has not joined yet"));
+        }
+        let (out, out_memory) = heap_ring(hub.ring_bytes);
+        let one_sided = fences::one_sided();
+        if proc == self.me {
+            let me = shared.members[hub.place(proc)].as_mut().ok_or("not joined")?;
+            let link = me.next_link;
+            me.next_link += 1;
+            let (inbox, doorbell) = (me.inbox.clone(), me.doorbell.clone());
+            drop(shared);
+            let ends = Ends { outgoing: out, incoming: out, inbox, slot: link, doorbell, one_sided, keep: out_memory };
+            self.note(link, proc);
+            self.links.open(link, NIL, ends);
+            self.connected.push(link);
+            return Ok(link);
+        }
+        let (back, back_memory) = heap_ring(hub.ring_bytes);
+        let keep: Arc<(Arc<HeapMemory>, Arc<HeapMemory>)> = Arc::new((out_memory, back_memory));
+        let (mut theirs, mut mine) = (NIL, NIL);
+        for (place, link) in [(proc, &mut theirs), (self.me, &mut mine)] {
+            if let Some(member) = shared.members[hub.place(place)].as_mut() {
+                *link = member.next_link;
+                member.next_link += 1;
+            }
+        }
+        let me = shared.members[hub.place(self.me)].as_ref().ok_or("closed")?;
+        let (my_inbox, my_doorbell) = (me.inbox.clone(), me.doorbell.clone());
+        let peer = shared.members[hub.place(proc)].as_mut().ok_or("left")?;
+        let (inbox, doorbell) = (peer.inbox.clone(), peer.doorbell.clone());
+        let ends = Ends {
+            outgoing: back,
+            incoming: out,
+            inbox: my_inbox,
+            slot: mine,
+            doorbell: my_doorbell,
+            one_sided,
+            keep: keep.clone(),
+        };
+        peer.news.push(News::Opened { link: theirs, proc: self.me, ends: Box::new(ends) });
+        if peer.inbox.call() {
+            ring(&peer.doorbell);
+        }
+        drop(shared);
+        self.note(mine, proc);
+        let ends = Ends { outgoing: out, incoming: back, inbox, slot: theirs, doorbell, one_sided, keep };
+        self.links.open(mine, NIL, ends);
+        self.connected.push(mine);
+        Ok(mine)
+    }
+
+    fn attach(&mut self, link: u32, vc: Row) {
+        self.links.attach(link, vc);
+    }
+
+    #[inline]
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, _state: &mut ()) -> Sent {
+        self.links.send(link, header, pieces)
+    }
+
+    #[inline(always)]
+    fn ready(&self) -> bool {
+        self.links.ready()
+    }
+
+    #[inline]
+    fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.links.drain(arrivals)
+    }
+
+    fn drain_link(&mut self, link: u32, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.links.drain_link(link, arrivals)
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        self.links.release();
+    }
+
+    #[inline]
+    fn wants_control(&self) -> bool {
+        !self.connected.is_empty() || self.links.has_fault() || self.links.inbox().wants_control()
+    }
+
+    fn control(&mut self, _now_ns: u64, events: &mut Vec<LinkEvent>) {
+        events.extend(self.connected.drain(..).map(|link| LinkEvent::Connected { link }));
+        while let Some((link, corrupt)) = self.links.take_fault() {
+            events.push(LinkEvent::Failed { link, reason: format!("corrupt ring: {corrupt}") });
+        }
+        if !self.links.inbox().called() {
+            return;
+        }
+        let news = match self.hub.lock().members[self.hub.place(self.me)].as_mut() {
+            Some(member) => std::mem::take(&mut member.news),
+            None => return,
+        };
+        for item in news {
+            match item {
+                News::Opened { link, proc, ends } => {
+                    self.note(link, proc);
+                    self.links.open(link, NIL, *ends);
+                    events.push(LinkEvent::Accepted { link, proc });
+                }
+                News::Left { proc } => {
+                    for (link, _) in self.procs.iter().enumerate().filter(|&(_, &p)| p == proc) {
+                        events.push(LinkEvent::Failed { link: link as u32, reason: "the engine has gone".into() });
+                    }
+                }
+            }
+        }
+    }
+
+    fn close_link(&mut self, link: u32) {
+        self.links.close(link);
+        if let Some(proc) = self.procs.get_mut(link as usize) {
+            *proc = NIL;
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.doorbell.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.links.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.links.inbox().disarm();
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.doorbell, &mut count);
+    }
+
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        let mut shared = self.hub.lock();
+        let place = self.hub.place(self.me);
+        shared.members[place] = None;
+        shared.left[place] = true;
+        for peer in self.procs.iter().filter(|&&p| p != NIL && p != self.me) {
+            if let Some(Some(member)) = shared.members.get_mut(self.hub.place(*peer)) {
+                member.news.push(News::Left { proc: self.me });
+                if member.inbox.call() {
+                    ring(&member.doorbell);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

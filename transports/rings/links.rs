@@ -1,0 +1,443 @@
+//! The table of a transport's connections over rings: one row a peer, a ring each way.
+
+use super::fences;
+use super::inbox::{Inbox, SLOTS};
+use super::memory::RawRing;
+use super::ring::{Corrupt, Reader, RingMemory, Writer};
+use crate::Sent;
+use rustix::fd::OwnedFd;
+use std::any::Any;
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use tickwire_components::limits::WATCHED;
+use tickwire_components::wire::Header;
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row};
+
+/// A peer's inbox, or the own one: a view of memory that `keep` keeps alive.
+#[derive(Clone)]
+pub struct InboxView {
+    inbox: NonNull<Inbox>,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: an inbox consists of atomics, and the view keeps its memory alive.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Send for InboxView {}
+
+impl InboxView {
+    /// A view of the inbox at `base`.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes and points to an [`Inbox`] (zero bytes are an empty one) that lives as long as `keep`.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn new(base: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        InboxView { inbox: base.cast(), _keep: keep }
+    }
+}
+
+impl std::ops::Deref for InboxView {
+    type Target = Inbox;
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline(always)]
+    fn deref(&self) -> &Inbox {
+        // SAFETY: by the contract of `new`; all fields are atomics.
+        unsafe { self.inbox.as_ref() }
+    }
+}
+
+/// What a connection consists of once both sides have agreed.
+pub struct Ends {
+    /// The ring to the peer.
+    pub outgoing: RawRing,
+    /// The ring from the peer.
+    pub incoming: RawRing,
+    /// The peer's inbox.
+    pub inbox: InboxView,
+    /// Number of the outgoing ring in the peer's inbox.
+    pub slot: u32,
+    /// Rings when the peer sleeps.
+    pub doorbell: Arc<OwnedFd>,
+    /// Whether the peer and this process have one-sided fences.
+    pub one_sided: bool,
+    /// Keeps the rings' memory alive.
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// A row: one connection.
+struct LinkRow {
+    writer: Writer<RawRing>,
+    reader: Reader<RawRing>,
+    inbox: InboxView,
+    slot: u32,
+    vc: Row,
+    one_sided: bool,
+    watched: bool,
+    touched: bool,
+    /// A look has found nothing since the last frame: the next one comes alone.
+    quiet: Cell<bool>,
+    /// Looks since the last frame, while watched.
+    idle: u32,
+    doorbell: Arc<OwnedFd>,
+    fault: Option<Corrupt>,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// Looks without a frame after which a watched ring gives its place to a busier one.
+const IDLE_LOOKS: u32 = 1024;
+
+/// All connections of one transport.
+pub struct Links {
+    rows: Vec<Option<Box<LinkRow>>>,
+    watched: [u32; WATCHED],
+    watched_count: usize,
+    /// Links read since the last release.
+    touched: Vec<u32>,
+    /// Links with frames that did not fit the last drain.
+    backlog: Vec<u32>,
+    /// Links whose rings turned out corrupt and that nobody was told about yet.
+    faults: Vec<(u32, Corrupt)>,
+    /// Closed links with payloads that nobody has released yet: kept for their memory.
+    closed: Vec<LinkRow>,
+    inbox: InboxView,
+}
+
+impl Links {
+    /// No connections; `inbox` is the own one.
+    pub fn new(inbox: InboxView) -> Self {
+        Links {
+            rows: Vec::new(),
+            watched: [NIL; WATCHED],
+            watched_count: 0,
+            touched: Vec::with_capacity(64),
+            backlog: Vec::with_capacity(64),
+            faults: Vec::new(),
+            closed: Vec::new(),
+            inbox,
+        }
+    }
+
+    /// The own inbox.
+    #[inline]
+    pub fn inbox(&self) -> &InboxView {
+        &self.inbox
+    }
+
+    /// A number for a new connection; peers announce their frames under it.
+    pub fn reserve(&mut self) -> u32 {
+        self.rows.push(None);
+        self.rows.len() as u32 - 1
+    }
+
+    /// Opens a reserved connection.
+    pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
+        self.rows[link as usize] = Some(Box::new(LinkRow {
+            writer: Writer::new(ends.outgoing),
+            reader: Reader::new(ends.incoming),
+            inbox: ends.inbox,
+            slot: ends.slot,
+            vc,
+            one_sided: ends.one_sided,
+            watched: false,
+            touched: false,
+            quiet: Cell::new(true),
+            idle: 0,
+            doorbell: ends.doorbell,
+            fault: None,
+            _keep: ends.keep,
+        }));
+        self.touched.reserve(self.rows.len());
+        self.backlog.reserve(self.rows.len());
+        // What the peer has sent before this point was announced; look once, whatever the inbox says.
+        self.backlog.push(link);
+    }
+
+    /// Says which VC a connection's frames belong to.
+    pub fn attach(&mut self, link: u32, vc: Row) {
+        if let Some(row) = self.row(link) {
+            row.vc = vc;
+        }
+    }
+
+    /// Closes a connection. Frames that were not read are lost; the payloads of those that were stay until
+    /// [`Links::release`].
+    pub fn close(&mut self, link: u32) {
+        if let Some(place) = self.watched[..self.watched_count].iter().position(|&l| l == link) {
+            self.unlist(place);
+        }
+        self.backlog.retain(|&l| l != link);
+        self.faults.retain(|&(l, _)| l != link);
+        if self.touched.is_empty() {
+            self.closed.clear();
+        }
+        // A touched link stays in the list, so that the release finds its place empty and lets the memory go.
+        if let Some(row) = self.rows.get_mut(link as usize).and_then(Option::take)
+            && row.touched
+        {
+            self.closed.push(*row);
+        }
+    }
+
+    /// Looks at a connection with the next drain, whether or not its peer announces itself.
+    pub fn look(&mut self, link: u32) {
+        if self.is_open(link) && !self.backlog.contains(&link) {
+            self.backlog.push(link);
+        }
+    }
+
+    /// How much of a connection has been read so far, bytes of its ring, and whether there is more to read.
+    pub fn heard(&self, link: u32) -> (u64, bool) {
+        match self.rows.get(link as usize).and_then(Option::as_deref) {
+            Some(row) => (row.reader.position(), row.fault.is_none() && row.reader.ready()),
+            None => (0, false),
+        }
+    }
+
+    /// Whether a connection is open.
+    pub fn is_open(&self, link: u32) -> bool {
+        self.rows.get(link as usize).is_some_and(Option::is_some)
+    }
+
+    #[inline(always)]
+    fn row(&mut self, link: u32) -> Option<&mut LinkRow> {
+        self.rows.get_mut(link as usize)?.as_deref_mut()
+    }
+
+    /// Writes a frame and tells the peer.
+    #[inline]
+    pub fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
+        let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return Sent::Failed };
+        match row.writer.push(header, pieces) {
+            Ok(true) => {
+                fences::light(row.one_sided);
+                if !row.writer.memory().watched() {
+                    row.announce();
+                }
+                Sent::Done
+            }
+            Ok(false) => Sent::Blocked,
+            Err(corrupt) => {
+                if row.fault.replace(corrupt).is_none() {
+                    self.faults.push((link, corrupt));
+                }
+                Sent::Failed
+            }
+        }
+    }
+
+    /// Whether [`Links::drain`] would find something.
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        let mut any = self.inbox.ready() || !self.backlog.is_empty();
+        for &link in &self.watched[..self.watched_count] {
+            if let Some(row) = &self.rows[link as usize] {
+                let ready = row.reader.ready();
+                row.quiet.set(row.quiet.get() | !ready);
+                any |= ready;
+            }
+        }
+        any
+    }
+
+    /// Reads frames into `out`; returns how many. Their payloads stay until [`Links::release`].
+    #[inline]
+    pub fn drain(&mut self, out: &mut [Arrival]) -> usize {
+        let mut count = 0;
+        for place in 0..self.watched_count {
+            if count < out.len() {
+                count += self.read(self.watched[place], &mut out[count..]);
+            }
+        }
+        if !self.backlog.is_empty() || self.inbox.ready() {
+            count += self.drain_announced(&mut out[count..]);
+        }
+        count
+    }
+
+    /// As [`Links::drain`], from one connection only.
+    pub fn drain_link(&mut self, link: u32, out: &mut [Arrival]) -> usize {
+        self.read(link, out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drain_announced(&mut self, out: &mut [Arrival]) -> usize {
+        // As often as there are words: peers that announce without end must not keep the reader here.
+        for _ in 0..SLOTS / 64 {
+            let Some((first, bits)) = self.inbox.take() else { break };
+            for bit in 0..64 {
+                let link = first + bit;
+                // A peer can set bits that are not its own; only open connections are looked at.
+                if bits & (1 << bit) != 0 && self.is_open(link) && !self.backlog.contains(&link) {
+                    self.backlog.push(link);
+                }
+            }
+        }
+        let mut count = 0;
+        let mut at = 0;
+        while at < self.backlog.len() {
+            let link = self.backlog[at];
+            let room = out.len() - count;
+            let read = self.read(link, &mut out[count..]);
+            count += read;
+            if read == room {
+                // No room to find out whether there is more: stays for the next drain.
+                at += 1;
+                continue;
+            }
+            self.backlog.swap_remove(at);
+            if read > 0 {
+                self.start_watching(link);
+            }
+        }
+        count
+    }
+
+    /// Reads one ring until it is empty or `out` is full.
+    #[inline]
+    fn read(&mut self, link: u32, out: &mut [Arrival]) -> usize {
+        let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return 0 };
+        if row.fault.is_some() {
+            return 0;
+        }
+        let mut count = 0;
+        // Looking behind a frame that came alone would fetch a cache line that the writer is about to need, and wait
+        // for it before the frame is handled. After a frame that was there at once, more are likely.
+        let alone = row.watched && row.quiet.get();
+        while count < out.len() {
+            match row.reader.next() {
+                Ok(Some((header, payload))) => {
+                    out[count] =
+                        Arrival { header, payload, vc: row.vc, car: NIL, buffer: NIL, state: ArrivalState::New };
+                    count += 1;
+                    if alone {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(corrupt) => {
+                    row.fault = Some(corrupt);
+                    self.faults.push((link, corrupt));
+                    break;
+                }
+            }
+        }
+        if count > 0 {
+            row.quiet.set(false);
+            row.idle = 0;
+            if !row.touched {
+                row.touched = true;
+                self.touched.push(link);
+            }
+        } else {
+            row.idle = row.idle.saturating_add(1);
+        }
+        count
+    }
+
+    /// Hands the space of what was read back to the writers.
+    #[inline]
+    pub fn release(&mut self) {
+        while let Some(link) = self.touched.pop() {
+            if let Some(row) = self.rows[link as usize].as_deref_mut() {
+                row.touched = false;
+                row.reader.release();
+            } else {
+                self.closed.clear();
+            }
+        }
+    }
+
+    /// A connection whose ring turned out corrupt, each once.
+    pub fn take_fault(&mut self) -> Option<(u32, Corrupt)> {
+        self.faults.pop()
+    }
+
+    /// Whether [`Links::take_fault`] has one.
+    #[inline]
+    pub fn has_fault(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
+    fn start_watching(&mut self, link: u32) {
+        if self.row(link).is_none_or(|row| row.watched || row.fault.is_some()) {
+            return;
+        }
+        if self.watched_count == WATCHED {
+            let idlest = (0..WATCHED).max_by_key(|&p| self.idle_looks(p)).unwrap_or(0);
+            if self.idle_looks(idlest) < IDLE_LOOKS {
+                return;
+            }
+            self.stop_watching(idlest);
+        }
+        if let Some(row) = self.row(link) {
+            row.watched = true;
+            row.idle = 0;
+            row.reader.memory().watch(true);
+        }
+        self.watched[self.watched_count] = link;
+        self.watched_count += 1;
+    }
+
+    fn idle_looks(&self, place: usize) -> u32 {
+        self.rows[self.watched[place] as usize].as_ref().map_or(u32::MAX, |row| row.idle)
+    }
+
+    fn unlist(&mut self, place: usize) {
+        self.watched_count -= 1;
+        self.watched[place] = self.watched[self.watched_count];
+        self.watched[self.watched_count] = NIL;
+    }
+
+    fn stop_watching(&mut self, place: usize) {
+        let link = self.watched[place];
+        if let Some(row) = self.row(link) {
+            row.watched = false;
+            row.reader.memory().watch(false);
+        }
+        self.unlist(place);
+        fences::heavy();
+        // Whoever has not seen the flag before the fence has written before it: look once more.
+        self.backlog.push(link);
+    }
+
+    /// Prepares to sleep: from now on every frame announces itself and rings the bell. `false` if something is there.
+    pub fn arm(&mut self) -> bool {
+        if self.watched_count > 0 {
+            for place in 0..self.watched_count {
+                let link = self.watched[place];
+                if let Some(row) = self.row(link) {
+                    row.watched = false;
+                    row.reader.memory().watch(false);
+                }
+            }
+            fences::heavy();
+            while self.watched_count > 0 {
+                let link = self.watched[self.watched_count - 1];
+                self.unlist(self.watched_count - 1);
+                if self.row(link).is_some_and(|row| row.reader.ready()) {
+                    self.backlog.push(link);
+                }
+            }
+        }
+        self.inbox.arm();
+        fence(Ordering::SeqCst);
+        !self.ready()
+    }
+}
+
+impl LinkRow {
+    #[cold]
+    #[inline(never)]
+    fn announce(&self) {
+        if self.inbox.announce(self.slot) {
+            ring(&self.doorbell);
+        }
+    }
+}
+
+/// Rings a doorbell. A bell that is full rings already.
+pub fn ring(doorbell: &OwnedFd) {
+    let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,264 @@
+//! Models that loom runs under every order of accesses that the memory model allows.
+//!
+//! `RUSTFLAGS="--cfg tickwire_loom" cargo test -p tickwire-transports --lib loom`. One-sided fences are not modelled:
+//! a system call orders them. The models take the way of a kernel without them, where each writer fences.
+
+use super::atomics::{AtomicU32, AtomicU64, Ordering, fence};
+use super::inbox::Inbox;
+use super::ring::{Reader, RingMemory, Writer};
+use crate::OneRun;
+use loom::sync::Arc;
+use loom::thread;
+use tickwire_components::Span;
+use tickwire_components::wire::{Header, Kind, frame_bytes};
+
+/// Words of a modelled ring, four frames without payload.
+const WORDS: usize = 4 * frame_bytes(0) as usize / 8;
+
+struct Shared {
+    words: [AtomicU64; WORDS],
+    released: AtomicU64,
+    watched: AtomicU32,
+}
+
+#[derive(Clone)]
+struct Modelled(Arc<Shared>);
+
+impl Modelled {
+    fn new(watched: bool) -> Self {
+        Modelled(Arc::new(Shared {
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            released: AtomicU64::new(0),
+            watched: AtomicU32::new(watched.into()),
+        }))
+    }
+}
+
+impl RingMemory for Modelled {
+    fn capacity(&self) -> u64 {
+        WORDS as u64 * 8
+    }
+    fn load(&self, offset: u64, order: Ordering) -> u64 {
+        self.0.words[offset as usize / 8].load(order)
+    }
+    fn store(&self, offset: u64, word: u64, order: Ordering) {
+        self.0.words[offset as usize / 8].store(word, order);
+    }
+    fn fill(&self, _offset: u64, _from: Span) {
+        unreachable!("modelled frames have no payload")
+    }
+    fn bytes(&self, _offset: u64, _length: usize) -> Span {
+        Span::EMPTY
+    }
+    fn released(&self) -> u64 {
+        self.0.released.load(Ordering::Acquire)
+    }
+    fn release(&self, position: u64) {
+        self.0.released.store(position, Ordering::Release);
+    }
+    fn watched(&self) -> bool {
+        self.0.watched.load(Ordering::Relaxed) != 0
+    }
+    fn watch(&self, watched: bool) {
+        self.0.watched.store(watched.into(), Ordering::Relaxed);
+    }
+}
+
+/// Frame number `n`; every word tells its number.
+fn frame(n: u32) -> Header {
+    Header::new(Kind::Rts, n, n, n, n, n.into())
+}
+
+fn push(writer: &mut Writer<Modelled>, n: u32) -> bool {
+    writer.push(&frame(n), &OneRun(Span::EMPTY)).expect("the reader is honest")
+}
+
+fn next(reader: &mut Reader<Modelled>) -> Option<Header> {
+    reader.next().expect("the writer is honest").map(|(header, _)| header)
+}
+
+fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(check);
+}
+
+/// A modelled transport's memory ordering of `fences::light` towards a reader without one-sided fences.
+fn fence_of_writer() {
+    fence(Ordering::SeqCst);
+}
+
+#[test]
+fn loom_frames_arrive_whole_and_in_order_around_the_ring() {
+    model(3, || {
+        let memory = Modelled::new(true);
+        let (mut writer, mut reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        // Three of the four frames that fit have come and gone, so that the next ones go around.
+        for n in 1..=3 {
+            assert!(push(&mut writer, n));
+            assert_eq!(next(&mut reader), Some(frame(n)));
+        }
+        reader.release();
+        let thread = thread::spawn(move || {
+            let mut sent = 4;
+            while sent <= 6 {
+                if push(&mut writer, sent) {
+                    sent += 1;
+                } else {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut expected = 4;
+        while expected <= 6 {
+            match next(&mut reader) {
+                Some(header) => {
+                    assert_eq!(header, frame(expected));
+                    expected += 1;
+                    reader.release();
+                }
+                None => thread::yield_now(),
+            }
+        }
+        assert_eq!(next(&mut reader), None);
+        thread.join().expect("no panic");
+    });
+}
+
+#[test]
+fn loom_space_is_not_used_before_its_release() {
+    model(3, || {
+        let memory = Modelled::new(true);
+        let (mut writer, mut reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        for n in 1..=3 {
+            assert!(push(&mut writer, n));
+        }
+        let thread = thread::spawn(move || {
+            // Does not fit: the word behind it is the first frame's until that is released.
+            for _ in 0..2 {
+                if push(&mut writer, 4) {
+                    return true;
+                }
+                thread::yield_now();
+            }
+            false
+        });
+        let first = next(&mut reader);
+        let offset = 0;
+        // A payload would be used now: its bytes must still be there.
+        assert_eq!(reader.memory().load(offset, Ordering::Relaxed), frame(1).lead);
+        assert_eq!(first, Some(frame(1)));
+        reader.release();
+        assert_eq!(next(&mut reader), Some(frame(2)));
+        assert_eq!(next(&mut reader), Some(frame(3)));
+        if thread.join().expect("no panic") {
+            assert_eq!(next(&mut reader), Some(frame(4)));
+        }
+        assert_eq!(next(&mut reader), None);
+    });
+}
+
+#[test]
+fn loom_an_announcement_is_never_lost() {
+    model(3, || {
+        let inbox = Arc::new(Inbox::default());
+        let done = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        // Two slots of one word: the second writer's bit must survive the taking of the first one's.
+        let threads: Vec<_> = (0..2u32)
+            .map(|slot| {
+                let (inbox, done) = (inbox.clone(), done.clone());
+                thread::spawn(move || {
+                    done[slot as usize].store(1, Ordering::Relaxed);
+                    let _ = inbox.announce(slot);
+                })
+            })
+            .collect();
+        let mut seen = 0;
+        let mut take = || {
+            if let Some((first, bits)) = inbox.take() {
+                assert_eq!(first, 0);
+                for slot in 0..2 {
+                    // What was written before an announcement is seen after it.
+                    assert!(bits & (1 << slot) == 0 || done[slot].load(Ordering::Relaxed) == 1);
+                }
+                seen |= bits;
+            }
+        };
+        take();
+        take();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        take();
+        take();
+        assert_eq!(seen, 0b11);
+    });
+}
+
+#[test]
+fn loom_no_frame_is_lost_when_watching_stops() {
+    model(3, || {
+        let memory = Modelled::new(true);
+        let inbox = Arc::new(Inbox::default());
+        let (mut writer, mut reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        let announced = inbox.clone();
+        let thread = thread::spawn(move || {
+            assert!(push(&mut writer, 1));
+            fence_of_writer();
+            if !writer.memory().watched() {
+                let _ = announced.announce(0);
+            }
+        });
+        // As in `Links::stop_watching`.
+        reader.memory().watch(false);
+        fence(Ordering::SeqCst);
+        let before = next(&mut reader);
+        thread.join().expect("no panic");
+        if before.is_none() {
+            assert_eq!(inbox.take(), Some((0, 1)), "neither seen nor announced");
+            assert_eq!(next(&mut reader), Some(frame(1)));
+        }
+    });
+}
+
+#[test]
+fn loom_nobody_sleeps_with_a_frame_unseen() {
+    model(3, || {
+        let memory = Modelled::new(true);
+        let inbox = Arc::new(Inbox::default());
+        let bell = Arc::new(AtomicU32::new(0));
+        let (mut writer, reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        let (announced, rung) = (inbox.clone(), bell.clone());
+        let thread = thread::spawn(move || {
+            assert!(push(&mut writer, 1));
+            fence_of_writer();
+            if !writer.memory().watched() && announced.announce(0) {
+                rung.store(1, Ordering::Relaxed);
+            }
+        });
+        // As in `Links::arm`.
+        reader.memory().watch(false);
+        fence(Ordering::SeqCst);
+        let backlog = reader.ready();
+        inbox.arm();
+        fence(Ordering::SeqCst);
+        let sleeps = !inbox.ready() && !backlog;
+        thread.join().expect("no panic");
+        assert!(!sleeps || bell.load(Ordering::Relaxed) == 1, "asleep with a frame unseen");
+    });
+}
+
+#[test]
+fn loom_a_call_wakes_a_sleeper() {
+    model(3, || {
+        let inbox = Arc::new(Inbox::default());
+        let caller = inbox.clone();
+        let thread = thread::spawn(move || caller.call());
+        inbox.arm();
+        fence(Ordering::SeqCst);
+        let sleeps = !inbox.ready();
+        let rings = thread.join().expect("no panic");
+        assert!(!sleeps || rings, "asleep with a caller");
+        assert!(inbox.called() && !inbox.called());
+    });
+}

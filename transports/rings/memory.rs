@@ -1,0 +1,180 @@
+//! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
+
+use super::ring::RingMemory;
+use crate::copy::copy_bytes;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tickwire_components::Span;
+
+/// What stands before a ring's data. Written by the reader, read by the writer; two cache lines, so that looking at
+/// one does not wait for the other.
+#[repr(C, align(128))]
+pub struct RingControl {
+    released: AtomicU64,
+    _apart: [u64; 7],
+    watched: AtomicU32,
+    _pad: [u32; 15],
+}
+
+/// Bytes of [`RingControl`] before the data.
+pub const CONTROL_BYTES: usize = size_of::<RingControl>();
+const _: () = assert!(CONTROL_BYTES == 128);
+
+/// A view of a ring in memory that somebody else keeps alive.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRing {
+    control: NonNull<RingControl>,
+    data: NonNull<u8>,
+    capacity: u64,
+}
+
+// SAFETY: the memory is accessed through atomics and raw copies only; who makes a view keeps the memory alive and
+// gives at most one writer and one reader to it.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Send for RawRing {}
+
+impl RawRing {
+    /// Bytes that a ring of `capacity` bytes of data takes.
+    pub const fn bytes(capacity: usize) -> usize {
+        CONTROL_BYTES + capacity
+    }
+
+    /// A view of the ring at `base`.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes; [`RawRing::bytes`] of `capacity` bytes are mapped for reading and writing as long
+    /// as the view is used, were zero when the first view was made, and are accessed by ring ends only.
+    /// `capacity` is a power of two.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn new(base: NonNull<u8>, capacity: usize) -> Self {
+        debug_assert!(capacity.is_power_of_two() && base.as_ptr().addr().is_multiple_of(128));
+        // SAFETY: the data follow the control block within the same mapping.
+        let data = unsafe { base.add(CONTROL_BYTES) };
+        RawRing { control: base.cast(), data, capacity: capacity as u64 }
+    }
+
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline(always)]
+    fn control(&self) -> &RingControl {
+        // SAFETY: valid by the contract of `new`; all fields are atomics.
+        unsafe { self.control.as_ref() }
+    }
+
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline(always)]
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        debug_assert!(offset + 8 <= self.capacity && offset.is_multiple_of(8));
+        // SAFETY: within the data by the callers, which mask or check their offsets; aligned, since the data start
+        // at a multiple of 128 and offsets are multiples of 8.
+        unsafe { self.data.add(offset as usize).cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl RingMemory for RawRing {
+    #[inline(always)]
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    #[inline(always)]
+    fn load(&self, offset: u64, order: Ordering) -> u64 {
+        self.word(offset).load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, offset: u64, word: u64, order: Ordering) {
+        self.word(offset).store(word, order);
+    }
+
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline(always)]
+    fn fill(&self, offset: u64, from: Span) {
+        assert!(offset + from.len() as u64 <= self.capacity);
+        // SAFETY: within the data as just checked; the reader does not look at it before the frame's first word is
+        // stored, and the application's buffer is no part of a ring.
+        unsafe { copy_bytes(self.data.as_ptr().add(offset as usize), from.start(), from.len()) }
+    }
+
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline(always)]
+    fn bytes(&self, offset: u64, length: usize) -> Span {
+        // SAFETY: the reader has checked that the frame lies within the data; only read, by raw copies, before the
+        // space is released. A hostile writer can change the bytes meanwhile, never their place.
+        unsafe { Span::new(self.data.as_ptr().wrapping_add(offset as usize), length) }
+    }
+
+    #[inline]
+    fn released(&self) -> u64 {
+        self.control().released.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn release(&self, position: u64) {
+        self.control().released.store(position, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn watched(&self) -> bool {
+        self.control().watched.load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn watch(&self, watched: bool) {
+        self.control().watched.store(watched.into(), Ordering::Relaxed);
+    }
+
+    #[cfg_attr(
+        all(target_arch = "x86_64", not(miri)),
+        expect(unsafe_code, reason = "a cache hint has no safe form")
+    )]
+    #[inline(always)]
+    fn expect_write(&self, offset: u64) {
+        // The line after the next one too: a frame may be longer than one line.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for ahead in [0, 64] {
+            let line = self.data.as_ptr().wrapping_add(((offset + ahead) & (self.capacity - 1)) as usize);
+            // SAFETY: a prefetch has no effect on memory and cannot fault.
+            unsafe { std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags)) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = offset;
+    }
+}
+
+/// Zeroed memory on the heap for rings and inboxes, aligned to 128 bytes and freed with the last clone's owner.
+pub struct HeapMemory {
+    base: NonNull<u8>,
+    layout: std::alloc::Layout,
+}
+
+// SAFETY: plain memory, accessed through atomics and raw copies only.
+#[expect(unsafe_code, reason = "owns raw memory")]
+unsafe impl Send for HeapMemory {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "owns raw memory")]
+unsafe impl Sync for HeapMemory {}
+
+impl HeapMemory {
+    /// `bytes` zero bytes.
+    #[expect(unsafe_code, reason = "owns raw memory")]
+    pub fn new(bytes: usize) -> Self {
+        let layout =
+            std::alloc::Layout::from_size_align(bytes.max(128), 128).expect("ring sizes are bounded by limits");
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) });
+        HeapMemory { base: base.unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), layout }
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for HeapMemory {
+    #[expect(unsafe_code, reason = "owns raw memory")]
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}

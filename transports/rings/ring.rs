@@ -1,0 +1,241 @@
+//! A byte ring with one writer and one reader, in memory that two processes may share.
+//!
+//! A frame is a header and its payload, rounded up to whole words, and never wraps. The first word of a header is
+//! never 0; the word after the last frame always is. So the reader polls one word, and a small message costs one
+//! transfer of one cache line: the writer first clears the word behind the new frame, then writes the frame, its
+//! first word last. The reader publishes what it has consumed only now and then, and only after the bytes were used.
+//!
+//! The reader trusts nothing: a header is copied once, its length checked against the ring before anything is read.
+//! The writer checks what the reader has published in the same way. The two ends are generic over the memory, so
+//! that loom can drive them.
+
+use std::sync::atomic::Ordering;
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
+use tickwire_components::{Pieces, Span};
+
+/// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
+pub trait RingMemory {
+    /// Bytes of data, a power of two.
+    fn capacity(&self) -> u64;
+    /// Reads a word of data.
+    fn load(&self, offset: u64, order: Ordering) -> u64;
+    /// Writes a word of data.
+    fn store(&self, offset: u64, word: u64, order: Ordering);
+    /// Writes bytes; they fit.
+    fn fill(&self, offset: u64, from: Span);
+    /// Where `length` bytes of data stand.
+    fn bytes(&self, offset: u64, length: usize) -> Span;
+    /// How far the reader has released the ring, bytes since its creation.
+    fn released(&self) -> u64;
+    /// Publishes how far the reader has released the ring.
+    fn release(&self, position: u64);
+    /// Whether the reader polls this ring directly.
+    fn watched(&self) -> bool;
+    /// Says whether the reader polls this ring directly.
+    fn watch(&self, watched: bool);
+    /// Tells the cache that a word will be written soon.
+    fn expect_write(&self, _offset: u64) {}
+}
+
+/// What the other side of a ring wrote that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Corrupt {
+    /// No such kind of frame.
+    Kind(u8),
+    /// A length that does not fit the ring.
+    Length(u64),
+    /// A released position that is not between the last one and the writer's.
+    Released(u64),
+}
+
+impl std::fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Corrupt::Kind(byte) => write!(f, "a frame of unknown kind {byte}"),
+            Corrupt::Length(length) => write!(f, "a frame of {length} bytes that cannot fit"),
+            Corrupt::Released(position) => write!(f, "an impossible released position {position}"),
+        }
+    }
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct Writer<M> {
+    memory: M,
+    position: u64,
+    released: u64,
+}
+
+impl<M: RingMemory> Writer<M> {
+    /// The writing end of an empty ring.
+    pub fn new(memory: M) -> Self {
+        Writer { memory, position: 0, released: 0 }
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Largest frame, bytes: a quarter of the ring, so that a drained ring always takes it.
+    pub fn frame_max(&self) -> u64 {
+        self.memory.capacity() / 4
+    }
+
+    /// Writes a frame; `false` if there is no room now.
+    ///
+    /// `pieces` are the payload; their total is what `header` says.
+    ///
+    /// # Errors
+    /// If the reader published an impossible position.
+    #[inline]
+    pub fn push<P: Pieces + ?Sized>(&mut self, header: &Header, pieces: &P) -> Result<bool, Corrupt> {
+        let capacity = self.memory.capacity();
+        let need = frame_bytes(header.payload());
+        debug_assert!(need <= self.frame_max());
+        let offset = self.position & (capacity - 1);
+        // The word behind the frame must be free too, and a frame that would wrap starts anew at the front.
+        if offset + need > capacity {
+            return self.push_at_front(header, pieces, capacity - offset);
+        }
+        if self.position + need + 8 - self.released > capacity && !self.refresh(need + 8)? {
+            return Ok(false);
+        }
+        self.write(offset, need, header, pieces);
+        Ok(true)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_at_front<P: Pieces + ?Sized>(&mut self, header: &Header, pieces: &P, rest: u64) -> Result<bool, Corrupt> {
+        let capacity = self.memory.capacity();
+        let need = frame_bytes(header.payload());
+        if self.position + rest + need + 8 - self.released > capacity && !self.refresh(rest + need + 8)? {
+            return Ok(false);
+        }
+        let offset = self.position & (capacity - 1);
+        self.memory.store(0, 0, Ordering::Relaxed);
+        self.memory.store(offset, Kind::Wrap as u64, Ordering::Release);
+        self.position += rest;
+        self.write(0, need, header, pieces);
+        Ok(true)
+    }
+
+    #[inline(always)]
+    fn write<P: Pieces + ?Sized>(&mut self, offset: u64, need: u64, header: &Header, pieces: &P) {
+        let memory = &self.memory;
+        let behind = (offset + need) & (memory.capacity() - 1);
+        memory.store(behind, 0, Ordering::Relaxed);
+        memory.store(offset + 8, header.origin, Ordering::Relaxed);
+        memory.store(offset + 16, header.name, Ordering::Relaxed);
+        memory.store(offset + 24, header.length, Ordering::Relaxed);
+        if header.payload() > 0 {
+            let mut at = offset + HEADER_BYTES as u64;
+            for index in 0..pieces.pieces() {
+                let span = pieces.piece(index);
+                memory.fill(at, span);
+                at += span.len() as u64;
+            }
+        }
+        memory.store(offset, header.lead, Ordering::Release);
+        memory.expect_write(behind);
+        self.position += need;
+    }
+
+    /// Looks how far the reader is; `true` if `need` bytes are free.
+    #[cold]
+    #[inline(never)]
+    fn refresh(&mut self, need: u64) -> Result<bool, Corrupt> {
+        let released = self.memory.released();
+        if released < self.released || released > self.position {
+            return Err(Corrupt::Released(released));
+        }
+        self.released = released;
+        Ok(self.position + need - released <= self.memory.capacity())
+    }
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub struct Reader<M> {
+    memory: M,
+    position: u64,
+    published: u64,
+}
+
+impl<M: RingMemory> Reader<M> {
+    /// The reading end of an empty ring.
+    pub fn new(memory: M) -> Self {
+        Reader { memory, position: 0, published: 0 }
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// How much was read, bytes since the ring's creation.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Whether a frame has arrived.
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        self.memory.load(self.position & (self.memory.capacity() - 1), Ordering::Relaxed) != 0
+    }
+
+    /// Reads the next frame: its header and where its payload stands until [`Reader::release`].
+    ///
+    /// # Errors
+    /// If the writer wrote what cannot be; the position stays, so asking again gives the same.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<(Header, Span)>, Corrupt> {
+        let memory = &self.memory;
+        let mut offset = self.position & (memory.capacity() - 1);
+        let mut lead = memory.load(offset, Ordering::Acquire);
+        if lead == 0 {
+            return Ok(None);
+        }
+        if lead as u8 == Kind::Wrap as u8 {
+            if offset == 0 {
+                return Err(Corrupt::Kind(Kind::Wrap as u8));
+            }
+            self.position += memory.capacity() - offset;
+            offset = 0;
+            lead = memory.load(0, Ordering::Acquire);
+            if lead == 0 {
+                return Ok(None);
+            }
+        }
+        if lead as u8 == 0 || lead as u8 >= Kind::Wrap as u8 {
+            return Err(Corrupt::Kind(lead as u8));
+        }
+        let header = Header {
+            lead,
+            origin: memory.load((offset + 8) & (memory.capacity() - 1), Ordering::Relaxed),
+            name: memory.load((offset + 16) & (memory.capacity() - 1), Ordering::Relaxed),
+            length: memory.load((offset + 24) & (memory.capacity() - 1), Ordering::Relaxed),
+        };
+        let payload = header.payload();
+        let most = memory.capacity() / 4 - HEADER_BYTES as u64;
+        if payload > most || offset + frame_bytes(payload) > memory.capacity() {
+            return Err(Corrupt::Length(header.length));
+        }
+        let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
+        self.position += frame_bytes(payload);
+        Ok(Some((header, span)))
+    }
+
+    /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring.
+    #[inline]
+    pub fn release(&mut self) {
+        if self.position - self.published > self.memory.capacity() / 8 {
+            self.published = self.position;
+            self.memory.release(self.position);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Both ends of a ring on the heap, and what a hostile other end can do to each: nothing but an error.
+
+use super::memory::{CONTROL_BYTES, HeapMemory, RawRing};
+use super::ring::{Corrupt, Reader, RingMemory, Writer};
+use crate::OneRun;
+use crate::copy::copy;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
+use tickwire_components::{Pieces, Span};
+
+const CAPACITY: usize = 1024;
+/// Bytes that a frame without payload takes.
+const FRAME: usize = frame_bytes(0) as usize;
+const MOST: usize = CAPACITY / 4 - HEADER_BYTES;
+
+struct Both {
+    writer: Writer<RawRing>,
+    reader: Reader<RawRing>,
+    memory: Arc<HeapMemory>,
+}
+
+#[expect(unsafe_code, reason = "a view of the heap")]
+fn both() -> Both {
+    let memory = Arc::new(HeapMemory::new(RawRing::bytes(CAPACITY)));
+    // SAFETY: zeroed memory of the ring's size, kept with both ends.
+    let ring = unsafe { RawRing::new(memory.base(), CAPACITY) };
+    Both { writer: Writer::new(ring), reader: Reader::new(ring), memory }
+}
+
+struct Parts<'a>(&'a [u8], usize);
+
+// SAFETY: the bytes are borrowed for as long as the value lives.
+#[expect(unsafe_code, reason = "lends local bytes")]
+unsafe impl Pieces for Parts<'_> {
+    fn pieces(&self) -> usize {
+        2
+    }
+    fn piece(&self, index: usize) -> Span {
+        let part = if index == 0 { &self.0[..self.1] } else { &self.0[self.1..] };
+        // SAFETY: borrowed, and only read.
+        unsafe { Span::new(part.as_ptr().cast_mut(), part.len()) }
+    }
+}
+
+fn eager(n: u32, length: usize) -> Header {
+    Header::new(Kind::Eager, n, n, n, n, length as u64)
+}
+
+fn payload(n: u32) -> Vec<u8> {
+    (0..(n as usize * 37) % (MOST + 1)).map(|i| (i as u32 * 5 + n) as u8).collect()
+}
+
+#[expect(unsafe_code, reason = "lends local bytes")]
+fn bytes(span: Span) -> Vec<u8> {
+    let mut to = vec![0; span.len()];
+    // SAFETY: a local buffer that outlives the copy.
+    let target = unsafe { Span::new(to.as_mut_ptr(), to.len()) };
+    assert_eq!(copy(target, span), span.len());
+    to
+}
+
+#[test]
+fn frames_of_every_length_come_around_the_ring() {
+    let Both { mut writer, mut reader, memory: _memory } = both();
+    let (mut sent, mut read) = (0, 0);
+    let total = if cfg!(miri) { 60 } else { 1000 };
+    while read < total {
+        while sent < total {
+            let payload = payload(sent);
+            let pieces = Parts(&payload, payload.len() / 3);
+            if !writer.push(&eager(sent, payload.len()), &pieces).expect("honest") {
+                break;
+            }
+            sent += 1;
+        }
+        assert!(reader.ready());
+        // Some are left, so that blocked pushes meet every state of the ring.
+        while sent - read > sent % 3 || sent == total {
+            let Some((header, span)) = reader.next().expect("honest") else { break };
+            let payload = payload(read);
+            assert_eq!((header, bytes(span)), (eager(read, payload.len()), payload));
+            read += 1;
+        }
+        reader.release();
+    }
+    assert!(!reader.ready());
+    assert_eq!(reader.next().map(|found| found.is_none()), Ok(true));
+}
+
+#[test]
+fn a_drained_ring_takes_the_largest_frame_wherever_it_stands() {
+    for first in 0..CAPACITY / FRAME {
+        let Both { mut writer, mut reader, memory: _memory } = both();
+        let mut push = |n, length: usize| writer.push(&eager(n, length), &Parts(&[9; MOST][..length], 0));
+        for n in 0..first as u32 {
+            assert_eq!(push(n, 0), Ok(true));
+            assert!(matches!(reader.next(), Ok(Some(_))));
+            reader.release();
+        }
+        for n in 0..9 {
+            assert_eq!(push(n, MOST), Ok(true), "after {first} frames");
+            assert!(matches!(reader.next(), Ok(Some(_))));
+            reader.release();
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_takes_nothing_until_enough_is_released() {
+    let Both { mut writer, mut reader, memory: _memory } = both();
+    let mut count = 0;
+    while writer.push(&eager(count, 0), &OneRun(Span::EMPTY)).expect("honest") {
+        count += 1;
+    }
+    // One word stays free: the one that says that no frame follows.
+    assert_eq!(count as usize, CAPACITY / FRAME - 1);
+    assert!(matches!(reader.next(), Ok(Some(_))));
+    reader.release();
+    assert_eq!(writer.push(&eager(99, 0), &OneRun(Span::EMPTY)), Ok(false), "less than an eighth is not published");
+    while reader.position() <= CAPACITY as u64 / 8 {
+        assert!(matches!(reader.next(), Ok(Some(_))));
+    }
+    reader.release();
+    assert_eq!(writer.push(&eager(99, 0), &OneRun(Span::EMPTY)), Ok(true));
+}
+
+#[test]
+fn every_first_byte_is_a_frame_or_refused() {
+    for kind in 0..=255u8 {
+        let Both { writer, mut reader, memory: _memory } = both();
+        writer.memory().store(0, u64::from(kind) | 0xFF00, Ordering::Release);
+        let found = reader.next().map(|found| found.map(|(header, span)| (header.lead as u8, span.len())));
+        match kind {
+            1..=5 => assert_eq!(found, Ok(Some((kind, 0)))),
+            _ => assert_eq!(found, Err(Corrupt::Kind(kind))),
+        }
+        if found.is_err() {
+            assert_eq!(reader.next().err(), found.err(), "asking again gives the same");
+        }
+    }
+}
+
+#[test]
+fn every_length_fits_or_is_refused() {
+    let lengths = (0..2 * CAPACITY as u64)
+        .step_by(if cfg!(miri) { 61 } else { 1 })
+        .chain((0..64).map(|bit| 1 << bit))
+        .chain((0..9).map(|n| u64::MAX - n));
+    for length in lengths {
+        for start in [0, CAPACITY / 2, CAPACITY - FRAME] {
+            let Both { mut writer, mut reader, memory: _memory } = both();
+            for n in 0..start / FRAME {
+                assert_eq!(writer.push(&eager(n as u32, 0), &OneRun(Span::EMPTY)), Ok(true));
+                assert!(matches!(reader.next(), Ok(Some(_))));
+                reader.release();
+            }
+            writer.memory().store(start as u64 + 24, length, Ordering::Relaxed);
+            writer.memory().store(start as u64, Kind::Piece as u64, Ordering::Release);
+            let fits = length <= MOST as u64 && start as u64 + frame_bytes(length) <= CAPACITY as u64;
+            match reader.next() {
+                Ok(Some((_, span))) => assert!(fits && bytes(span).len() as u64 == length),
+                other => assert_eq!(other.err(), (!fits).then_some(Corrupt::Length(length))),
+            }
+        }
+    }
+}
+
+#[test]
+fn any_bytes_in_a_ring_are_read_within_its_bounds() {
+    let mut state = 0x1234_5678_9ABC_DEF1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 16
+    };
+    for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
+        let Both { writer, mut reader, memory } = both();
+        for offset in (0..CAPACITY as u64).step_by(8) {
+            // Mostly plausible words, so that the reader gets far.
+            let word = if random() % 4 == 0 { random() } else { random() % 8 };
+            writer.memory().store(offset, word, Ordering::Relaxed);
+        }
+        let start = memory.base().as_ptr().addr() + CONTROL_BYTES;
+        for _ in 0..200 {
+            match reader.next() {
+                Ok(Some((_, span))) => {
+                    let first = span.start().addr();
+                    assert!(first >= start && first + span.len() <= start + CAPACITY);
+                    bytes(span);
+                    reader.release();
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mark_to_wrap_at_the_front_is_refused() {
+    let Both { writer, mut reader, memory: _memory } = both();
+    writer.memory().store(0, Kind::Wrap as u64, Ordering::Release);
+    assert_eq!(reader.next().err(), Some(Corrupt::Kind(Kind::Wrap as u8)));
+}
+
+#[test]
+fn a_forged_release_is_refused() {
+    for forged in [1 << 40, u64::MAX, CAPACITY as u64 + 8] {
+        let Both { mut writer, reader, memory: _memory } = both();
+        reader.memory().release(forged);
+        let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &OneRun(Span::EMPTY)).err());
+        assert_eq!(refused, Some(Corrupt::Released(forged)));
+    }
+    // Backwards is no better.
+    let Both { mut writer, mut reader, memory: _memory } = both();
+    for n in 0..100 {
+        assert_eq!(writer.push(&eager(n, 0), &OneRun(Span::EMPTY)), Ok(true));
+        assert!(matches!(reader.next(), Ok(Some(_))));
+        reader.release();
+    }
+    reader.memory().release(8);
+    let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &OneRun(Span::EMPTY)).err());
+    assert_eq!(refused, Some(Corrupt::Released(8)));
+}

@@ -1,0 +1,402 @@
+//! Shared memory: procs of one host, over a pair of byte rings for each connection.
+//!
+//! Frames go through rings in segments that both sides map (see [`crate::rings`]); no system call is made for them
+//! but the bell of a peer that sleeps. Everything else goes over a *control socket* for each connection, which
+//! carries the handshake and the segments' descriptors, and whose end tells of the peer's.
+//!
+//! - **Opening.** Each proc listens under an abstract name that goes with its socket. Who connects makes the segment of
+//!   the pair and greets with it, its own inbox and its doorbell; who accepts answers with its inbox, its doorbell and
+//!   the number under which the other announces its frames. When two connect to each other at once, the attempt of
+//!   the lower proc number wins.
+//! - **Trust.** Peers are processes of the same user, by the kernel's word. What they send is validated all the same:
+//!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
+//! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
+//!   the socket). What the peer wrote before is read first; then the end is reported, once.
+//! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
+//!   descriptor to sleep on.
+
+mod answering;
+mod calling;
+mod config;
+mod ending;
+mod identity;
+mod own;
+mod segment;
+mod socket;
+#[cfg(all(test, not(miri)))]
+mod tests;
+
+use crate::handshake::{Greeting, ONE_SIDED, Packet};
+use crate::rings::fences;
+use crate::rings::inbox::{Inbox, SLOTS};
+use crate::rings::links::{InboxView, Links};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use answering::Visitor;
+use calling::Call;
+pub use config::{ShmConfig, ShmError};
+use ending::{Ending, Line};
+use own::{Own, Token};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::time::Duration;
+use tickwire_components::wire::{HEADER_BYTES, Header};
+use tickwire_components::{Arrival, Pieces, Row};
+
+/// Connections at most: as many as an inbox has bits.
+const LINKS_MAX: usize = SLOTS;
+/// Descriptors that one look at the sockets handles at most.
+const EVENTS: usize = 64;
+/// Connections that wait for an accept at most; the kernel lowers it to its own limit.
+const BACKLOG: i32 = 4096;
+/// How long the own name may be taken, ms: a child that is being started holds what a closed endpoint had.
+const TAKEN_MS_MAX: u32 = 50;
+
+/// What a row of the table stands for.
+enum Stage {
+    /// Nothing.
+    Free,
+    /// A connection that this side asks for.
+    Calling(Box<Call>),
+    /// An open connection.
+    Open(Line),
+    /// A connection whose peer has gone, and whose last frames are still to be read.
+    Ending(Ending),
+    /// Nothing any more; the number is used again once the engine has closed the link.
+    Gone,
+}
+
+/// A row: one link.
+struct Peer {
+    proc: u32,
+    stage: Stage,
+}
+
+/// One proc's endpoint for shared memory. See the module.
+pub struct Shm {
+    own: Own,
+    capabilities: Capabilities,
+    listener: Option<OwnedFd>,
+    links: Links,
+    /// By link number.
+    table: Vec<Peer>,
+    /// Link of each proc that has one.
+    procs: BTreeMap<u32, u32>,
+    free: Vec<u32>,
+    calls: Vec<u32>,
+    endings: Vec<u32>,
+    /// Connections of peers that have not said who they are.
+    visitors: Vec<Option<Visitor>>,
+    /// Whether the listener is left alone until a visitor has gone.
+    crowded: bool,
+    queued: Vec<LinkEvent>,
+}
+
+impl Shm {
+    /// Opens an endpoint, and removes segments of this user that nobody holds.
+    ///
+    /// # Errors
+    /// What is missing and what to do.
+    pub fn open(config: ShmConfig) -> Result<Self, ShmError> {
+        config.check()?;
+        segment::sweep(&config.directory);
+        let descriptors = |source| ShmError::Descriptors { source };
+        let boot_id = identity::boot_id()?;
+        let card = identity::host_card(boot_id, &config.directory)?;
+        let pid = std::process::id();
+        let frame_max = config.ring_bytes / 4 - HEADER_BYTES;
+        let greeting = Greeting {
+            capabilities: if fences::one_sided() { ONE_SIDED } else { 0 },
+            slot: 0,
+            proc: config.me,
+            procs: config.procs,
+            ring_bytes: config.ring_bytes as u64,
+            frame_max: frame_max as u64,
+            pid,
+            start_time: identity::start_time(pid).unwrap_or(0),
+            boot_id,
+            job: config.job.clone(),
+        };
+        let listener = listen(&config)?;
+        let place =
+            segment::Place { directory: &config.directory, job: &config.job, me: config.me, named: config.named };
+        let (inbox, map) = segment::create(place, size_of::<Inbox>())?;
+        let base = map.base();
+        // SAFETY: a new mapping of an inbox's size, zeroed and aligned to a page, kept by the view.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        let view = unsafe { InboxView::new(base, Arc::new(map)) };
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(descriptors)?;
+        let own = Own {
+            uid: rustix::process::getuid().as_raw(),
+            card,
+            greeting,
+            inbox,
+            doorbell: Arc::new(doorbell),
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(descriptors)?,
+            config,
+        };
+        own.watch(&own.doorbell, Token::Doorbell).map_err(descriptors)?;
+        own.watch(&listener, Token::Listener).map_err(descriptors)?;
+        Ok(Shm {
+            own,
+            capabilities: capabilities(frame_max),
+            listener: Some(listener),
+            links: Links::new(view),
+            table: Vec::new(),
+            procs: BTreeMap::new(),
+            free: Vec::new(),
+            calls: Vec::new(),
+            endings: Vec::new(),
+            visitors: Vec::new(),
+            crowded: false,
+            queued: Vec::new(),
+        })
+    }
+
+    fn stage(&mut self, link: u32) -> Option<&mut Stage> {
+        self.table.get_mut(link as usize).map(|peer| &mut peer.stage)
+    }
+
+    /// A link number for a proc.
+    fn number(&mut self, proc: u32) -> Option<u32> {
+        if self.free.is_empty() && self.table.len() < LINKS_MAX {
+            self.table.push(Peer { proc, stage: Stage::Free });
+            return Some(self.links.reserve());
+        }
+        if self.free.is_empty() {
+            // The engine may have left failed links unclosed.
+            for link in 0..self.table.len() as u32 {
+                self.free_number(link);
+            }
+        }
+        let link = self.free.pop()?;
+        self.table[link as usize] = Peer { proc, stage: Stage::Free };
+        Some(link)
+    }
+
+    fn has_number(&self) -> bool {
+        self.table.len() < LINKS_MAX
+            || !self.free.is_empty()
+            || self.table.iter().any(|peer| matches!(peer.stage, Stage::Gone))
+    }
+
+    /// Lets the number of a link that is gone be used again.
+    fn free_number(&mut self, link: u32) {
+        if let Some(stage @ Stage::Gone) = self.stage(link) {
+            *stage = Stage::Free;
+            self.free.push(link);
+        }
+    }
+
+    /// Takes a link down, whatever it stands for.
+    fn take_down(&mut self, link: u32) {
+        let Some(peer) = self.table.get_mut(link as usize) else { return };
+        match std::mem::replace(&mut peer.stage, Stage::Gone) {
+            Stage::Free => peer.stage = Stage::Free,
+            Stage::Gone => {}
+            Stage::Calling(call) => {
+                call.hang_up(&self.own);
+                self.calls.retain(|&l| l != link);
+            }
+            Stage::Open(line) => line.cut(&self.own),
+            Stage::Ending(_) => self.endings.retain(|&l| l != link),
+        }
+        let proc = self.table[link as usize].proc;
+        if self.procs.get(&proc) == Some(&link) {
+            self.procs.remove(&proc);
+        }
+        self.links.close(link);
+    }
+
+    fn fail(&mut self, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
+        self.take_down(link);
+        events.push(LinkEvent::Failed { link, reason });
+    }
+
+    /// One bounded look at all descriptors.
+    fn look(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((found, _)) = epoll::wait(&self.own.epoll, &mut buffer[..], Some(&now)) else { return };
+        for event in found {
+            let data = event.data;
+            match Token::unpack(data.u64()) {
+                // Read when the sleep is over; until then it must stay readable.
+                Token::Doorbell => {}
+                Token::Listener => self.accept(now_ns, events),
+                Token::Visitor(place) => self.hear_visitor(place, events),
+                Token::Call(link) => self.hear_call(link, now_ns, events),
+                Token::Line(link) => self.hear_line(link, now_ns),
+                Token::Process(link) => self.process_ended(link, now_ns),
+            }
+        }
+    }
+
+    fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
+        while let Some((link, corrupt)) = self.links.take_fault() {
+            let reason = format!("corrupt ring: {corrupt}");
+            if let Some(Stage::Open(line)) = self.stage(link) {
+                line.tell(&Packet::Refused(reason.clone()));
+            }
+            self.fail(link, reason, events);
+        }
+    }
+}
+
+fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
+    let descriptors = |source| ShmError::Descriptors { source };
+    let listener = socket::socket().map_err(descriptors)?;
+    let address = socket::address(&config.job, config.me).map_err(descriptors)?;
+    for _ in 0..TAKEN_MS_MAX {
+        match rustix::net::bind(&listener, &address) {
+            Ok(()) => {
+                rustix::net::listen(&listener, BACKLOG).map_err(descriptors)?;
+                return Ok(listener);
+            }
+            Err(Errno::ADDRINUSE) => std::thread::sleep(Duration::from_millis(1)),
+            Err(source) => return Err(ShmError::Descriptors { source }),
+        }
+    }
+    Err(ShmError::Taken { me: config.me, job: config.job.clone() })
+}
+
+fn capabilities(frame_max: usize) -> Capabilities {
+    Capabilities {
+        reach: Reach::Host,
+        priority: 80,
+        matches_tags: false,
+        remote_read: false,
+        remote_write: false,
+        atomics: false,
+        directed_receive: false,
+        needs_registration: false,
+        whole_frames: true,
+        inject_max: frame_max,
+        frame_max,
+        completion_data: 0,
+        can_sleep: true,
+        cheap_poll: true,
+    }
+}
+
+impl Transport for Shm {
+    type RowState = ();
+
+    fn name(&self) -> &str {
+        "shm"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn card(&self) -> Vec<u8> {
+        self.own.card.to_vec()
+    }
+
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
+        let ShmConfig { me, procs, .. } = self.own.config;
+        if proc == me {
+            Err("a proc reaches itself by loopback".into())
+        } else if proc >= procs {
+            Err(format!("there are {procs} procs"))
+        } else if card != self.own.card {
+            Err(format!("proc {proc} runs on another host"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
+        self.reaches(proc, card)?;
+        self.call(proc, now_ns)
+    }
+
+    fn attach(&mut self, link: u32, vc: Row) {
+        self.links.attach(link, vc);
+    }
+
+    #[inline]
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, _state: &mut ()) -> Sent {
+        self.links.send(link, header, pieces)
+    }
+
+    #[inline(always)]
+    fn ready(&self) -> bool {
+        self.links.ready()
+    }
+
+    #[inline]
+    fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.links.drain(arrivals)
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        self.links.release();
+    }
+
+    #[inline]
+    fn wants_control(&self) -> bool {
+        !self.calls.is_empty() || !self.endings.is_empty() || !self.queued.is_empty() || self.links.has_fault()
+    }
+
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        events.append(&mut self.queued);
+        // A peer can set this; nobody calls over shared memory.
+        let _ = self.links.inbox().called();
+        if self.listener.is_none() {
+            return;
+        }
+        self.report_faults(events);
+        self.look(now_ns, events);
+        self.hurry_calls(now_ns, events);
+        self.dismiss_visitors(now_ns);
+        self.report_endings(now_ns, events);
+    }
+
+    fn close_link(&mut self, link: u32) {
+        if let Some(Stage::Open(line)) = self.stage(link) {
+            line.tell(&Packet::Closed);
+        }
+        self.take_down(link);
+        self.free_number(link);
+        self.queued.retain(|event| *event != LinkEvent::Connected { link });
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(|_| self.own.epoll.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queued.is_empty() && self.endings.is_empty() && !self.links.has_fault() && self.links.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.links.inbox().disarm();
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.own.doorbell, &mut count);
+    }
+
+    fn close(&mut self) {
+        for link in 0..self.table.len() as u32 {
+            self.close_link(link);
+        }
+        for visitor in self.visitors.drain(..).flatten() {
+            visitor.dismiss(&self.own);
+        }
+        self.queued.clear();
+        if let Some(listener) = self.listener.take() {
+            self.own.hang_up(&listener);
+        }
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,127 @@
+//! How an endpoint is opened, and why it may not be.
+
+use crate::handshake::JOB_BYTES_MAX;
+use rustix::io::Errno;
+use std::path::PathBuf;
+use thiserror::Error;
+use tickwire_components::limits::{Limits, PROCS_MAX, RING_BYTES};
+
+/// How to open an endpoint for shared memory. Build one with [`ShmConfig::new`] and change fields.
+#[derive(Clone, Debug)]
+pub struct ShmConfig {
+    /// Name of the job: 1 to 64 of `A`–`Z`, `a`–`z`, `0`–`9`, `-`, `_` and `.`. Procs of other names never meet.
+    pub job: String,
+    /// The own proc number.
+    pub me: u32,
+    /// Procs in the job.
+    pub procs: u32,
+    /// Bytes of a ring, one direction of a pair; a power of two, the same for all procs.
+    pub ring_bytes: usize,
+    /// How long a connection may take, ms.
+    pub connect_ms_max: u32,
+    /// Where the segments are made; a tmpfs.
+    pub directory: PathBuf,
+    /// Makes segments under names even where unnamed files are possible.
+    pub(super) named: bool,
+}
+
+impl ShmConfig {
+    /// Default limits, and segments in `/dev/shm`.
+    pub fn new(job: impl Into<String>, me: u32, procs: u32) -> Self {
+        ShmConfig {
+            job: job.into(),
+            me,
+            procs,
+            ring_bytes: RING_BYTES,
+            connect_ms_max: Limits::default().connect_ms_max,
+            directory: "/dev/shm".into(),
+            named: false,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ShmError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if self.job.is_empty() || self.job.len() > JOB_BYTES_MAX || !self.job.bytes().all(allowed) {
+            return Err(ShmError::Job { job: self.job.clone() });
+        }
+        if self.me >= self.procs || self.procs as usize > PROCS_MAX {
+            return Err(ShmError::Proc { me: self.me, procs: self.procs });
+        }
+        if !self.ring_bytes.is_power_of_two() || !(4096..=1 << 30).contains(&self.ring_bytes) {
+            return Err(ShmError::Ring { bytes: self.ring_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Why shared memory cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ShmError {
+    /// A job name that cannot be one.
+    #[error("job name {job:?} cannot be used: give 1 to 64 letters, digits, '-', '_' or '.'")]
+    Job {
+        /// The name.
+        job: String,
+    },
+    /// A proc number that does not exist.
+    #[error("proc {me} of {procs} does not exist: number procs from 0, and have at most 2^24")]
+    Proc {
+        /// The number.
+        me: u32,
+        /// How many there are.
+        procs: u32,
+    },
+    /// A ring size that cannot be used.
+    #[error("ring_bytes is {bytes}: give a power of two from 4096 to 2^30")]
+    Ring {
+        /// The size.
+        bytes: usize,
+    },
+    /// Another process has the own name.
+    #[error("proc {me} of job {job:?} runs on this host already: end it, or give this job another name")]
+    Taken {
+        /// The number.
+        me: u32,
+        /// The job.
+        job: String,
+    },
+    /// No room for a segment.
+    #[error(
+        "{directory:?} is full: {bytes} bytes were asked for, {free} are free ({source}). Remove files there that \
+         nobody uses, enlarge it (mount -o remount,size=8G {directory:?}; containers: --shm-size), or make ring_bytes \
+         smaller"
+    )]
+    Full {
+        /// Where.
+        directory: PathBuf,
+        /// How much was asked for.
+        bytes: usize,
+        /// How much is free.
+        free: u64,
+        /// What the system said.
+        source: Errno,
+    },
+    /// The directory of the segments cannot be used.
+    #[error("no segment can be made in {directory:?} ({source}): give a directory of a tmpfs that this user may write")]
+    Directory {
+        /// Where.
+        directory: PathBuf,
+        /// What the system said.
+        source: Errno,
+    },
+    /// No more descriptors.
+    #[error("no descriptor ({source}): raise the limit of open files (ulimit -n); a connection needs three")]
+    Descriptors {
+        /// What the system said.
+        source: Errno,
+    },
+    /// A file of the system that cannot be read.
+    #[error("{path:?} cannot be read ({source}): mount /proc, and give a directory of a tmpfs for the segments")]
+    ProcFs {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,147 @@
+//! Open connections' control sockets, and how connections end.
+
+use super::calling::out_of_turn;
+use super::socket::{self, Read};
+use super::{Own, Shm, Stage, Token, identity};
+use crate::LinkEvent;
+use crate::handshake::Packet;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
+const UNREAD_NS_MAX: u64 = 1_000_000_000;
+
+/// The control socket of a connection, and the process at its other end.
+pub(super) struct Line {
+    socket: OwnedFd,
+    /// `None` where the kernel has none to give; the socket's end then is all there is.
+    process: Option<OwnedFd>,
+    pid: u32,
+}
+
+/// A connection whose peer has gone.
+pub(super) struct Ending {
+    reason: String,
+    /// How much had been read at the last look, and when that last changed.
+    heard: u64,
+    since_ns: u64,
+    /// How much can have been written at most.
+    heard_max: u64,
+}
+
+impl Line {
+    /// A line to process `pid`, which was started at `start_time` by its own word.
+    pub(super) fn new(socket: OwnedFd, pid: u32, start_time: u64) -> Result<Self, (OwnedFd, String)> {
+        let process = match i32::try_from(pid).ok().and_then(Pid::from_raw).map(|p| pidfd_open(p, PidfdFlags::empty()))
+        {
+            Some(Err(Errno::SRCH)) => return Err((socket, format!("process {pid} has ended"))),
+            Some(Ok(process)) => Some(process),
+            _ => None,
+        };
+        // After the descriptor was opened: so it is this process, not one that has its number now.
+        match identity::start_time(pid) {
+            Some(found) if found != start_time => {
+                Err((socket, format!("peer says process {pid} was started at {start_time}, the kernel says {found}")))
+            }
+            _ => Ok(Line { socket, process, pid }),
+        }
+    }
+
+    /// Sends a packet, if that goes.
+    pub(super) fn tell(&self, packet: &Packet) {
+        let _ = socket::send(&self.socket, packet, &[]);
+    }
+
+    /// Sends a packet with descriptors.
+    pub(super) fn pass(&self, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        socket::send(&self.socket, packet, descriptors)
+    }
+
+    pub(super) fn watch(&self, own: &Own, link: u32) -> Result<(), Errno> {
+        own.watch(&self.socket, Token::Line(link))?;
+        match &self.process {
+            Some(process) => own.watch(process, Token::Process(link)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the other end has said something, or is closed.
+    pub(super) fn has_news(&self) -> bool {
+        socket::has_news(&self.socket)
+    }
+
+    /// The socket alone, to say why nothing comes of it.
+    pub(super) fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
+    /// Closes both descriptors.
+    pub(super) fn cut(self, own: &Own) {
+        own.hang_up(&self.socket);
+        if let Some(process) = &self.process {
+            own.forget(process);
+        }
+    }
+}
+
+impl Shm {
+    /// A peer has said something outside the rings, or its socket has ended.
+    pub(super) fn hear_line(&mut self, link: u32, now_ns: u64) {
+        let Some(peer) = self.table.get(link as usize) else { return };
+        let (proc, Stage::Open(line)) = (peer.proc, &peer.stage) else { return };
+        let pid = line.pid;
+        let reason = match socket::read(&line.socket) {
+            Read::Nothing => return,
+            Read::Ended => format!("process {pid} has ended"),
+            Read::Packet(received) => match received.packet {
+                Ok(Packet::Closed) => format!("proc {proc} (process {pid}) has closed the connection"),
+                Ok(Packet::Refused(reason)) => format!("proc {proc} gave the connection up: {reason}"),
+                Ok(_) => out_of_turn(proc),
+                Err(mismatch) => mismatch.to_string(),
+            },
+        };
+        self.end(link, reason, now_ns);
+    }
+
+    /// A peer's process has ended, though a child of it may hold its socket.
+    pub(super) fn process_ended(&mut self, link: u32, now_ns: u64) {
+        // What it said last tells more.
+        self.hear_line(link, now_ns);
+        if let Some(Stage::Open(line)) = self.stage(link) {
+            let reason = format!("process {} has ended", line.pid);
+            self.end(link, reason, now_ns);
+        }
+    }
+
+    fn end(&mut self, link: u32, reason: String, now_ns: u64) {
+        let (heard, _) = self.links.heard(link);
+        // A ring holds no more than its size, and skips less than a quarter of it at its end.
+        let heard_max = heard + 2 * self.own.config.ring_bytes as u64;
+        let ending = Stage::Ending(Ending { reason, heard, since_ns: now_ns, heard_max });
+        let Some(stage) = self.stage(link) else { return };
+        if let Stage::Open(line) = std::mem::replace(stage, ending) {
+            line.cut(&self.own);
+        }
+        self.endings.push(link);
+        // Its last frames may lack their announcement.
+        self.links.look(link);
+    }
+
+    /// Reports ends whose last frames have been read.
+    pub(super) fn report_endings(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        for at in (0..self.endings.len()).rev() {
+            let Some(&link) = self.endings.get(at) else { continue };
+            let (heard, more) = self.links.heard(link);
+            let Some(Stage::Ending(ending)) = self.stage(link) else { continue };
+            if heard != ending.heard {
+                ending.heard = heard;
+                ending.since_ns = now_ns;
+            }
+            if !more || heard >= ending.heard_max || now_ns.saturating_sub(ending.since_ns) > UNREAD_NS_MAX {
+                let reason = std::mem::take(&mut ending.reason);
+                self.fail(link, reason, events);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Control sockets: packets with descriptors, and who the kernel says is at the other end.
+
+use crate::handshake::{Mismatch, PACKET_BYTES_MAX, Packet};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::mem::MaybeUninit;
+
+/// Descriptors of a packet at most; the kernel closes any further ones.
+const DESCRIPTORS_MAX: usize = 4;
+
+/// A packet and the descriptors that came with it.
+pub(super) struct Received {
+    pub(super) packet: Result<Packet, Mismatch>,
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// What reading a control socket gave.
+pub(super) enum Read {
+    /// A packet, whatever its worth.
+    Packet(Received),
+    /// Nothing yet.
+    Nothing,
+    /// The other end is closed.
+    Ended,
+}
+
+/// Who is at the other end, by the kernel's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Credentials {
+    pub(super) pid: i32,
+    pub(super) uid: u32,
+}
+
+/// A socket that blocks nobody and is not inherited.
+pub(super) fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Where proc `proc` of `job` listens: a name that goes with its socket, in no directory.
+pub(super) fn address(job: &str, proc: u32) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("tickwire-{job}-{proc}").as_bytes())
+}
+
+/// The next connection that waits.
+pub(super) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// Who is at the other end.
+pub(super) fn credentials(socket: &OwnedFd) -> Result<Credentials, Errno> {
+    let found = rustix::net::sockopt::socket_peercred(socket)?;
+    // 0 for a process that this one's pid namespace does not contain.
+    Ok(Credentials { pid: rustix::process::Pid::as_raw(Some(found.pid)), uid: found.uid.as_raw() })
+}
+
+/// Sends a packet. Nothing is sent in part.
+pub(super) fn send(socket: &OwnedFd, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let bytes = packet.encode();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::TOOMANYREFS);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Reads a packet.
+pub(super) fn read(socket: &OwnedFd) -> Read {
+    let mut bytes = [0; PACKET_BYTES_MAX + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let found = loop {
+        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Read::Nothing,
+            Err(_) => return Read::Ended,
+            Ok(found) => break found,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    if found.bytes == 0 {
+        return Read::Ended;
+    }
+    // A packet that was too long has filled the buffer, which is one byte longer than any packet.
+    let packet = Packet::decode(&bytes[..found.bytes.min(bytes.len())]);
+    if found.flags.contains(ReturnFlags::CTRUNC) {
+        descriptors.clear();
+    }
+    Read::Packet(Received { packet, descriptors })
+}
+
+/// Closes a socket for its peer, which still reads what was sent. Closing the descriptor is not enough while a child
+/// that was forked meanwhile holds it.
+pub(super) fn hang_up(socket: &OwnedFd) {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
+/// Whether there is a packet to read, or the other end is closed.
+pub(super) fn has_news(socket: &OwnedFd) -> bool {
+    let mut byte = [0u8; 1];
+    let peeked = rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    !matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
+}
+
+/// Whether a descriptor is an event counter that cannot block its writer.
+pub(super) fn is_doorbell(descriptor: &OwnedFd) -> bool {
+    use rustix::fd::AsRawFd;
+    let nonblocking = rustix::fs::fcntl_getfl(descriptor.as_fd())
+        .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::RDWR));
+    let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    nonblocking && std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
+}
