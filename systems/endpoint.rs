@@ -1,0 +1,127 @@
+//! The endpoint table: one row for each transport that is open.
+
+use bevy_ecs::component::{Component, ComponentId};
+use bevy_ecs::ptr::PtrMut;
+use bevy_ecs::world::World;
+use std::any::Any;
+use tickwire_components::limits::Limits;
+use tickwire_transports::{AnyTransport, Transport};
+
+/// A value that only its owner touches, so that it may stand in a column whatever it is.
+pub struct Exclusive<T>(T);
+
+// SAFETY: a shared `Exclusive` gives no access to its value.
+#[expect(unsafe_code, reason = "a cell without shared access")]
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    /// Wraps a value.
+    pub const fn new(value: T) -> Self {
+        Exclusive(value)
+    }
+
+    /// The value.
+    #[inline(always)]
+    pub const fn get(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// Looks without a find after which an expensive poll is made rarer again, at most.
+pub const POLL_INTERVAL_MAX: u32 = 64;
+
+/// A row of the endpoint table: an open transport and what protocols need to know of it.
+#[derive(Component)]
+pub struct Endpoint {
+    /// The transport.
+    pub transport: Exclusive<AnyTransport>,
+    /// Largest eager payload, bytes. Fixed when it is opened.
+    pub eager_max: u64,
+    /// Payload of a piece, bytes. Fixed when it is opened.
+    pub piece_bytes: u64,
+    /// Looking costs next to nothing, so it is looked at in every tick.
+    pub cheap_poll: bool,
+    /// Operations that wait for something from it; while there are some, it is looked at in every tick.
+    pub outstanding: u32,
+    /// Ticks between two looks at an expensive one with nothing outstanding: doubled at each look in vain.
+    pub interval: u32,
+    /// Ticks until the next such look.
+    pub countdown: u32,
+    /// Its column in the CAR table.
+    pub rows: Option<RowStates>,
+}
+
+/// A transport's own column in the CAR table, known by its component.
+#[derive(Clone, Copy)]
+pub struct RowStates {
+    /// The component.
+    pub component: ComponentId,
+    /// Makes its value a typed reference again.
+    pub cast: for<'a> fn(PtrMut<'a>) -> &'a mut dyn Any,
+}
+
+/// A transport's value on a CAR row. See [`Transport::RowState`].
+#[derive(Component, Default)]
+pub struct RowState<S: Send + Sync + 'static>(pub S);
+
+impl RowStates {
+    /// Registers the column of transport `T`; CAR rows must be spawned after it.
+    pub fn register<T: Transport>(world: &mut World) -> Self {
+        world.register_required_components::<tickwire_components::Car, RowState<T::RowState>>();
+        let component = world.register_component::<RowState<T::RowState>>();
+        RowStates { component, cast: cast::<T::RowState> }
+    }
+}
+
+#[expect(unsafe_code, reason = "a column whose type only its transport knows")]
+fn cast<S: Send + Sync + 'static>(value: PtrMut<'_>) -> &mut dyn Any {
+    // SAFETY: called with values of the component that `register` made for this type only.
+    &mut unsafe { value.deref_mut::<RowState<S>>() }.0
+}
+
+impl Endpoint {
+    /// A row for a transport that was just opened.
+    pub fn new(transport: AnyTransport, limits: &Limits, rows: Option<RowStates>) -> Self {
+        let capabilities = transport.capabilities();
+        let frame_max = capabilities.frame_max;
+        Endpoint {
+            eager_max: limits.eager_max.min(frame_max) as u64,
+            piece_bytes: limits.piece_bytes.min(frame_max) as u64,
+            cheap_poll: capabilities.cheap_poll,
+            outstanding: 0,
+            interval: 1,
+            countdown: 0,
+            rows,
+            transport: Exclusive::new(transport),
+        }
+    }
+
+    /// Whether to look at it in this tick, and whether there is something.
+    #[inline(always)]
+    pub fn ready(&mut self) -> bool {
+        if !self.cheap_poll && !self.due() {
+            return false;
+        }
+        let transport = self.transport.get();
+        transport.ready()
+    }
+
+    /// The poll policy for transports that are expensive to look at.
+    #[cold]
+    fn due(&mut self) -> bool {
+        if self.outstanding > 0 {
+            return true;
+        }
+        if self.countdown > 0 {
+            self.countdown -= 1;
+            return false;
+        }
+        if self.transport.get().ready() {
+            self.interval = 1;
+            return true;
+        }
+        self.interval = (self.interval * 2).min(POLL_INTERVAL_MAX);
+        self.countdown = self.interval;
+        false
+    }
+}

@@ -1,0 +1,420 @@
+//! Worlds built by hand: rows in, one run of one system, rows out.
+//!
+//! A [`TestWorld`] has all tables, as many contacted procs as a test wants, and one transport, the [`FakeWire`], which
+//! keeps what it is given and gives what it is told to. Misuse panics: it is made for tests.
+
+use crate::connections::spawn_proc;
+use crate::endpoint::{Endpoint, RowStates};
+use crate::posting::{check_receive, check_send, queue_receive, queue_send, take_rows};
+use crate::tables::{AllTables, Plan, Tables};
+use bevy_ecs::prelude::*;
+use bevy_ecs::system::RunSystemOnce;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::limits::{ANY, Limits};
+use tickwire_components::submission::{Submission, Submissions};
+use tickwire_components::wire::Header;
+use tickwire_components::{
+    Arrival, ArrivalState, Car, CarState, Ended, Lease, Link, NIL, Pieces, Queue, Request, RequestState, Row, Span, Vc,
+    VcState,
+};
+use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport};
+
+/// Largest payload of a frame of a [`FakeWire`], bytes.
+pub const FRAME_MAX: usize = 1 << 20;
+
+/// A frame that was given to a [`FakeWire`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SentFrame {
+    /// On which link.
+    pub link: u32,
+    /// Its header.
+    pub header: Header,
+    /// Its payload, gathered.
+    pub payload: Vec<u8>,
+    /// How often it was refused before, as its CAR's row state tells.
+    pub refusals: u32,
+}
+
+/// What a [`FakeWire`] has seen, and what it will do.
+#[derive(Debug, Default)]
+pub struct WireState {
+    /// Frames, as they were sent.
+    pub sent: Vec<SentFrame>,
+    /// Frames it takes before it says that there is no room; `None` takes all.
+    pub room: Option<usize>,
+    /// Links that fail.
+    pub broken: Vec<u32>,
+    /// Frames to be drained: (VC row, header, payload).
+    pub incoming: VecDeque<(Row, Header, Vec<u8>)>,
+    /// What the next look at the links tells.
+    pub events: Vec<LinkEvent>,
+    /// Calls of release.
+    pub releases: u32,
+    /// Links that the engine has closed.
+    pub closed_links: Vec<u32>,
+    /// Procs that it cannot reach.
+    pub unreachable: Vec<u32>,
+    /// Which VC each link was attached to.
+    pub attached: Vec<(u32, Row)>,
+}
+
+/// A transport that records. Link numbers are proc numbers.
+pub struct FakeWire {
+    state: Arc<Mutex<WireState>>,
+    capabilities: Capabilities,
+    lent: Vec<Vec<u8>>,
+}
+
+fn lock(state: &Mutex<WireState>) -> MutexGuard<'_, WireState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FakeWire {
+    /// A wire with a state that a test keeps.
+    pub fn new(state: Arc<Mutex<WireState>>) -> Self {
+        let capabilities = Capabilities {
+            reach: Reach::Process,
+            priority: 1,
+            matches_tags: false,
+            remote_read: false,
+            remote_write: false,
+            atomics: false,
+            directed_receive: false,
+            needs_registration: false,
+            whole_frames: true,
+            inject_max: FRAME_MAX,
+            frame_max: FRAME_MAX,
+            completion_data: 0,
+            can_sleep: false,
+            cheap_poll: true,
+        };
+        FakeWire { state, capabilities, lent: Vec::new() }
+    }
+}
+
+impl Transport for FakeWire {
+    type RowState = u32;
+
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn card(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn reaches(&self, proc: u32, _: &[u8]) -> Result<(), String> {
+        match lock(&self.state).unreachable.contains(&proc) {
+            true => Err("not on this wire".into()),
+            false => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, proc: u32, _: &[u8], _: u64) -> Result<u32, String> {
+        Ok(proc)
+    }
+
+    fn attach(&mut self, link: u32, vc: Row) {
+        lock(&self.state).attached.push((link, vc));
+    }
+
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, refusals: &mut u32) -> Sent {
+        let mut state = lock(&self.state);
+        if state.broken.contains(&link) {
+            return Sent::Failed;
+        }
+        if state.room == Some(0) {
+            *refusals += 1;
+            return Sent::Blocked;
+        }
+        state.room = state.room.map(|room| room - 1);
+        let mut payload = Vec::new();
+        if header.payload() > 0 {
+            (0..pieces.pieces()).for_each(|index| payload.extend_from_slice(bytes(&pieces.piece(index))));
+        }
+        state.sent.push(SentFrame { link, header: *header, payload, refusals: std::mem::take(refusals) });
+        Sent::Done
+    }
+
+    fn ready(&self) -> bool {
+        !lock(&self.state).incoming.is_empty()
+    }
+
+    fn drain(&mut self, _: u64, arrivals: &mut [Arrival]) -> usize {
+        let mut state = lock(&self.state);
+        let count = arrivals.len().min(state.incoming.len());
+        for (arrival, (vc, header, mut payload)) in arrivals.iter_mut().zip(state.incoming.drain(..count)) {
+            let span = span(&mut payload);
+            self.lent.push(payload);
+            *arrival = Arrival { header, payload: span, vc, state: ArrivalState::New, ..Arrival::default() };
+        }
+        count
+    }
+
+    fn release(&mut self) {
+        self.lent.clear();
+        lock(&self.state).releases += 1;
+    }
+
+    fn wants_control(&self) -> bool {
+        !lock(&self.state).events.is_empty()
+    }
+
+    fn control(&mut self, _: u64, events: &mut Vec<LinkEvent>) {
+        events.append(&mut lock(&self.state).events);
+    }
+
+    fn close_link(&mut self, link: u32) {
+        lock(&self.state).closed_links.push(link);
+    }
+
+    fn close(&mut self) {}
+}
+
+#[expect(unsafe_code, reason = "the bytes of a frame that is being sent")]
+fn bytes(span: &Span) -> &[u8] {
+    // SAFETY: whoever made the span promised it until the request is done, which it is not while its frame is sent.
+    unsafe { std::slice::from_raw_parts(span.start(), span.len()) }
+}
+
+#[expect(unsafe_code, reason = "spans over storage that a test world or wire keeps")]
+fn span(bytes: &mut [u8]) -> Span {
+    // SAFETY: the storage is on the heap and kept until the payloads are released or the world ends.
+    unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+/// The rows of an operation that was posted by hand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Posted {
+    /// Its request.
+    pub request: Row,
+    /// Its envelope CAR.
+    pub car: Row,
+    /// Where its buffer is kept.
+    buffer: usize,
+}
+
+/// A world of tables, one fake transport, and helpers to fill and read rows.
+pub struct TestWorld {
+    /// The world.
+    pub world: World,
+    /// Its tables.
+    pub tables: Tables,
+    /// What the wire has seen and will do.
+    pub wire: Arc<Mutex<WireState>>,
+    buffers: Vec<Vec<Vec<u8>>>,
+    payloads: Vec<Vec<u8>>,
+}
+
+impl TestWorld {
+    /// A world of so many procs with default limits, in which proc 0 is the own one and the only one contacted.
+    pub fn new(procs: u32) -> Self {
+        Self::with(procs, Limits::default(), 64)
+    }
+
+    /// The same with other limits, and with so many CAR and request rows.
+    ///
+    /// # Panics
+    /// If there are no more descriptors.
+    pub fn with(procs: u32, limits: Limits, rows: usize) -> Self {
+        let mut world = World::new();
+        let wire = Arc::new(Mutex::new(WireState::default()));
+        let row_states = RowStates::register::<FakeWire>(&mut world);
+        let endpoint = Endpoint::new(AnyTransport::outside(FakeWire::new(wire.clone())), &limits, Some(row_states));
+        let plan = Plan { limits, procs, me: 0, cards: Vec::new(), card_bytes: 0, rows, generation: 0 };
+        let submissions = match Submissions::new(4) {
+            Ok(submissions) => submissions,
+            Err(error) => panic!("{error}"),
+        };
+        Tables::spawn(&mut world, &plan, submissions);
+        world.spawn(endpoint);
+        let me = spawn_proc(&mut world, 0, 0);
+        let tables = Tables::find(&mut world);
+        let mut world = TestWorld { world, tables, wire, buffers: Vec::new(), payloads: Vec::new() };
+        world.all().procs.known[0].row = me;
+        world.set_state(me, VcState::Connected);
+        world
+    }
+
+    /// A contacted proc whose VC is in a state; its row.
+    pub fn contact(&mut self, proc: u32, state: VcState) -> Row {
+        let row = spawn_proc(&mut self.world, proc, 0);
+        self.tables.refresh(&mut self.world);
+        self.all().procs.known[proc as usize].row = row;
+        self.set_state(row, state);
+        row
+    }
+
+    fn set_state(&mut self, row: Row, state: VcState) {
+        let vc = &mut self.all().vcs[row as usize];
+        vc.state = state;
+        vc.link = if state == VcState::Unconnected { NIL } else { vc.proc };
+    }
+
+    /// All tables.
+    pub fn all(&mut self) -> AllTables<'_> {
+        self.tables.all(&mut self.world)
+    }
+
+    /// The wire's state.
+    pub fn wire(&self) -> MutexGuard<'_, WireState> {
+        lock(&self.wire)
+    }
+
+    /// Runs one system once, with the world as it is.
+    ///
+    /// # Panics
+    /// If the system does.
+    pub fn run<M>(&mut self, system: impl IntoSystem<(), (), M>) {
+        if let Err(error) = self.world.run_system_once(system) {
+            panic!("the system did not run: {error}");
+        }
+    }
+
+    /// Posts a receive of a message into runs of these lengths; `None` stands for any.
+    ///
+    /// # Panics
+    /// If its arguments are wrong or rows are short.
+    pub fn receive(&mut self, source: Option<u32>, tag: Option<u32>, lengths: &[usize]) -> Posted {
+        let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xEE; length]).collect();
+        let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
+        let all = self.tables.all(&mut self.world);
+        let checked = check_receive(all.communicators, 0, source.unwrap_or(ANY), tag.unwrap_or(ANY));
+        let Ok(envelope) = checked else { panic!("{checked:?}") };
+        let vc_row = if envelope.proc == NIL { NIL } else { all.procs.known[envelope.proc as usize].row };
+        let Some((request, car)) = take_rows(all.progress, all.cars, all.requests, &spans) else { panic!("no rows") };
+        queue_receive(all.progress, all.cars, all.vcs, car, vc_row, &envelope);
+        self.keep(request, car, pieces)
+    }
+
+    /// Posts a send of a message from these runs to a contacted proc.
+    ///
+    /// # Panics
+    /// If its arguments are wrong or rows are short.
+    pub fn send(&mut self, to: u32, tag: u32, pieces: &[&[u8]]) -> Posted {
+        let mut pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
+        let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
+        let all = self.tables.all(&mut self.world);
+        let checked = check_send(all.communicators, 0, to, tag);
+        let Ok(envelope) = checked else { panic!("{checked:?}") };
+        let vc_row = all.procs.known[envelope.proc as usize].row;
+        let length = spans.total() as u64;
+        let Some((request, car)) = take_rows(all.progress, all.cars, all.requests, &spans) else { panic!("no rows") };
+        queue_send(all.progress, all.cars, all.large, all.vcs, car, vc_row, &envelope, length);
+        self.keep(request, car, pieces)
+    }
+
+    fn keep(&mut self, request: Row, car: Row, pieces: Vec<Vec<u8>>) -> Posted {
+        self.buffers.push(pieces);
+        Posted { request, car, buffer: self.buffers.len() - 1 }
+    }
+
+    /// Submits an operation as another thread does; its answer comes to `slot`.
+    ///
+    /// # Panics
+    /// If the queue is full.
+    pub fn submit(&mut self, receive: bool, rank: u32, tag: u32, mut bytes: Vec<u8>, slot: u32) {
+        let spans = [span(&mut bytes)].into_iter().collect();
+        let mut lease = Lease::default();
+        lease.put(bytes);
+        let submission = Submission { receive, comm: 0, rank, tag, spans, lease, slot };
+        let pushed = self.all().inbound.shared.queue.push(submission);
+        assert!(pushed.is_ok(), "the queue of submissions is full");
+    }
+
+    /// Puts a frame into the arrival table as DrainCq would; its row.
+    pub fn arrive(&mut self, vc: Row, header: Header, payload: &[u8]) -> Row {
+        let mut payload = payload.to_vec();
+        let span = span(&mut payload);
+        self.payloads.push(payload);
+        let all = self.all();
+        let row = all.progress.arrivals;
+        let state = ArrivalState::New;
+        all.arrivals[row as usize] = Arrival { header, payload: span, vc, state, ..Arrival::default() };
+        all.progress.arrivals += 1;
+        row
+    }
+
+    /// The runs of an operation's buffer, one after another.
+    pub fn bytes(&self, posted: Posted) -> Vec<u8> {
+        self.buffers[posted.buffer].concat()
+    }
+
+    /// An operation's envelope CAR.
+    pub fn car(&mut self, posted: Posted) -> Car {
+        self.all().cars[posted.car as usize]
+    }
+
+    /// An operation's request.
+    pub fn request(&mut self, posted: Posted) -> Request {
+        self.all().requests[posted.request as usize]
+    }
+
+    /// An arrival.
+    pub fn arrival(&mut self, row: Row) -> Arrival {
+        self.all().arrivals[row as usize]
+    }
+
+    /// A VC.
+    pub fn vc(&mut self, row: Row) -> Vc {
+        self.all().vcs[row as usize]
+    }
+
+    /// The CARs of a queue, in order.
+    pub fn cars_in(&mut self, queue: Queue) -> Vec<Row> {
+        rows(self.all().cars, queue)
+    }
+
+    /// The CARs that wait for Complete, in order.
+    pub fn finished(&mut self) -> Vec<Row> {
+        let queue = self.all().progress.finished;
+        self.cars_in(queue)
+    }
+
+    /// Takes the ends of VCs that systems have asked for: (VC row, why).
+    pub fn take_ended(&mut self) -> Vec<(Row, Ended)> {
+        std::mem::take(&mut self.all().progress.ended)
+    }
+
+    /// Whether every row is free and nothing is pending: what a world looks like when all is done.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn assert_at_rest(&mut self) {
+        let all = self.all();
+        let cars: Vec<&Car> = all.cars.iter().filter(|car| car.state != CarState::Free).collect();
+        assert!(cars.is_empty(), "CARs in use: {cars:#?}");
+        let requests = all.requests.iter().filter(|r| r.state == RequestState::Active).count();
+        assert_eq!((requests, all.progress.active), (0, 0), "requests that are not done");
+        let free = [all.progress.free_cars.count as usize, all.progress.free_buffer_rows() as usize];
+        assert_eq!(free, [all.cars.len(), all.buffers.len()], "free CAR and buffer rows");
+        assert_eq!(all.progress.unexpected.count, 0, "unexpected messages");
+    }
+}
+
+/// The rows of a queue, in order.
+fn rows<L: Link + Clone>(rows: &[L], queue: Queue) -> Vec<Row> {
+    let mut copy = rows.to_vec();
+    let mut queue = queue;
+    std::iter::from_fn(|| queue.pop(&mut copy)).collect()
+}
+
+/// Runs of bytes of an operation.
+struct Spans(Vec<Span>);
+
+// SAFETY: a span's address does not depend on where the span is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Spans {
+    fn pieces(&self) -> usize {
+        self.0.len()
+    }
+
+    fn piece(&self, index: usize) -> Span {
+        self.0[index]
+    }
+}
