@@ -1,0 +1,218 @@
+//! The loops of the common measure, metric by metric as MPI benchmarks run them: same sizes, warm-up, window, buffers.
+
+use std::cell::Cell;
+use std::time::Instant;
+use tickwire::{Comm, Engine, OperationError, Rank, Request, Source, Tag};
+
+/// Longest message, bytes.
+const MAX: usize = 4 << 20;
+/// Messages in a window.
+const WINDOW: usize = 64;
+
+/// One figure: metric, parameter, value, unit.
+pub(crate) type Say<'a> = &'a mut dyn FnMut(&str, usize, f64, &str);
+
+/// What every suite has.
+pub(crate) struct Bench<'a> {
+    pub(crate) engine: &'a mut Engine,
+    pub(crate) say: Say<'a>,
+    rank: u32,
+    peer: Rank,
+    world: Comm,
+    send: Vec<u8>,
+    receive: Vec<u8>,
+}
+
+type Done = Result<(), OperationError>;
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>) -> Self {
+        let rank = engine.rank().0;
+        let world = engine.comm_world();
+        let peer = Rank(if engine.size() > 1 { 1 - rank.min(1) } else { rank });
+        Bench { engine, say, rank, peer, world, send: vec![0; MAX], receive: vec![0; MAX] }
+    }
+
+    /// Both ranks are here: one message each way.
+    fn barrier(&mut self) -> Done {
+        let tag = Tag(999);
+        if self.rank == 0 {
+            self.engine.recv(&mut [], self.peer, tag, self.world)?;
+            self.engine.send(&[], self.peer, tag, self.world)
+        } else {
+            self.engine.send(&[], self.peer, tag, self.world)?;
+            self.engine.recv(&mut [], self.peer, tag, self.world).map(drop)
+        }
+    }
+
+    fn report(&mut self, metric: &str, parameter: usize, value: f64, unit: &str) {
+        if self.rank == 0 {
+            (self.say)(metric, parameter, value, unit);
+        }
+    }
+
+    /// Half a round trip, µs.
+    fn pingpong(&mut self, rounds: usize, bytes: usize, source: Source, tag: Tag) -> Result<f64, OperationError> {
+        let (engine, peer, world) = (&mut *self.engine, self.peer, self.world);
+        let (send, receive) = (&self.send[..bytes], &mut self.receive[..bytes]);
+        let mut start = Instant::now();
+        for round in 0..rounds + rounds / 10 {
+            if round == rounds / 10 {
+                start = Instant::now();
+            }
+            if self.rank == 0 {
+                engine.send(send, peer, tag, world)?;
+                let status = engine.recv(receive, source, tag, world)?;
+                assert!(status.length == bytes && status.source == peer);
+            } else {
+                let status = engine.recv(receive, source, tag, world)?;
+                assert!(status.length == bytes && status.source == peer);
+                engine.send(send, peer, tag, world)?;
+            }
+        }
+        Ok(start.elapsed().as_secs_f64() / rounds as f64 / 2.0 * 1e6)
+    }
+
+    /// Latency, message rate and bandwidth.
+    pub(crate) fn p2p(&mut self) -> Done {
+        for bytes in [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, 4 << 20] {
+            let rounds = if bytes <= 4096 { 40000 } else if bytes <= 65536 { 5000 } else { 100 };
+            self.barrier()?;
+            let time = self.pingpong(rounds, bytes, self.peer.into(), Tag(1))?;
+            self.report("lat", bytes, time, "us");
+        }
+        for bytes in [0, 8, 64, 256, 1024, 8192, 65536, 1 << 20, 4 << 20] {
+            let rounds = if bytes <= 1024 { 8000 } else if bytes <= 65536 { 600 } else { 10 };
+            let time = self.window(rounds, bytes)?;
+            let messages = (WINDOW * rounds) as f64 / time;
+            if bytes <= 8192 {
+                self.report("rate", bytes, messages / 1e6, "Mmsg/s");
+            } else {
+                self.report("bw", bytes, messages * bytes as f64 / 1e9, "GB/s");
+            }
+            self.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Windows of messages from rank 0, their receives posted before; seconds for all of them.
+    fn window(&mut self, rounds: usize, bytes: usize) -> Result<f64, OperationError> {
+        let (peer, world, rank) = (self.peer, self.world, self.rank);
+        let send = &self.send[..bytes];
+        let cells = Cell::from_mut(&mut self.receive[..]).as_slice_of_cells();
+        // Receive buffers of a window: apart up to 8 KiB, shared above.
+        let place = |w: usize| if bytes <= 8192 { &cells[w * bytes..][..bytes] } else { &cells[..bytes] };
+        self.engine.scope(|scope| {
+            let mut ready = [0u8; 4];
+            let mut window: Vec<Request<&[Cell<u8>]>> = Vec::with_capacity(WINDOW);
+            let mut sends: Vec<Request<&[u8]>> = Vec::with_capacity(WINDOW);
+            let mut start = Instant::now();
+            if rank == 1 {
+                for w in 0..WINDOW {
+                    window.push(scope.irecv(place(w), peer, Tag(2), world)?);
+                }
+                scope.send(&[0; 4], peer, Tag(3), world)?;
+            } else {
+                scope.recv(&mut ready, peer, Tag(3), world)?;
+            }
+            for round in 0..rounds + rounds / 10 + 1 {
+                if round == rounds / 10 + 1 {
+                    start = Instant::now();
+                }
+                if rank == 0 {
+                    let token = scope.irecv(vec![0u8; 4], peer, Tag(3), world)?;
+                    for _ in 0..WINDOW {
+                        sends.push(scope.isend(send, peer, Tag(2), world)?);
+                    }
+                    scope.wait_all(&sends)?;
+                    for request in sends.drain(..) {
+                        scope.take(request)?;
+                    }
+                    scope.wait(&token)?;
+                    scope.take(token)?;
+                } else {
+                    scope.wait_all(&window)?;
+                    for request in window.drain(..) {
+                        let (_, status) = scope.take(request)?;
+                        assert!(status.length == bytes);
+                    }
+                    for w in 0..WINDOW {
+                        window.push(scope.irecv(place(w), peer, Tag(2), world)?);
+                    }
+                    scope.send(&[0; 4], peer, Tag(3), world)?;
+                }
+            }
+            let time = start.elapsed().as_secs_f64();
+            if rank == 0 {
+                for _ in 0..WINDOW {
+                    scope.send(send, peer, Tag(2), world)?;
+                }
+            } else {
+                scope.wait_all(&window)?;
+                for request in window.drain(..) {
+                    scope.take(request)?;
+                }
+            }
+            Ok(time)
+        })
+    }
+
+    /// Half a round trip behind posted receives and unexpected messages that do not match.
+    pub(crate) fn depth(&mut self) -> Done {
+        for depth in [0u32, 8, 64, 512, 4096] {
+            let rounds = if depth > 64 { 4000 } else { 20000 };
+            let (peer, world) = (self.peer, self.world);
+            let mut posted = Vec::with_capacity(depth as usize);
+            for k in 0..depth {
+                posted.push(self.engine.irecv(Vec::<u8>::new(), peer, Tag(1000 + k), world)?);
+            }
+            self.barrier()?;
+            let time = self.pingpong(rounds, 0, peer.into(), Tag(1))?;
+            self.report("posted", depth as usize, time, "us");
+            self.barrier()?;
+            let time = self.pingpong(rounds, 0, Source::Any, Tag(1))?;
+            self.report("posted_any", depth as usize, time, "us");
+            self.barrier()?;
+            for k in 0..depth {
+                self.engine.send(&[], peer, Tag(1000 + k), world)?;
+            }
+            self.engine.wait_all(&posted)?;
+            for request in posted {
+                self.engine.take(request)?;
+            }
+            for k in 0..depth {
+                self.engine.send(&[], peer, Tag(1000 + k), world)?;
+            }
+            self.barrier()?;
+            let time = self.pingpong(20000, 0, peer.into(), Tag(1))?;
+            self.report("unexpected", depth as usize, time, "us");
+            for k in (0..depth).rev() {
+                self.engine.recv(&mut [], peer, Tag(1000 + k), world)?;
+            }
+            self.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Messages of 8 B to oneself, through the tick.
+    pub(crate) fn own(&mut self, messages: usize) -> Done {
+        let (me, world) = (self.engine.rank(), self.world);
+        let send = &self.send[..8];
+        let receive = &self.receive[..8];
+        let mut buffer = receive.to_vec();
+        let cells = Cell::from_mut(&mut buffer[..]).as_slice_of_cells();
+        self.engine.scope(|scope| {
+            for _ in 0..messages {
+                let incoming = scope.irecv(cells, me, Tag(1), world)?;
+                let outgoing = scope.isend(send, me, Tag(1), world)?;
+                scope.wait_all(&[outgoing.id(), incoming.id()])?;
+                let (_, status) = scope.take(incoming)?;
+                assert!(status.length == 8);
+                scope.take(outgoing)?;
+            }
+            Ok::<(), OperationError>(())
+        })?;
+        self.report("self", messages, 0.0, "-");
+        Ok(())
+    }
+}

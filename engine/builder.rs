@@ -1,0 +1,336 @@
+//! Building an engine.
+
+use crate::bootstrap::{Bootstrap, Exchange};
+use crate::core::{Closed, Engine};
+use crate::executor::TickExecutor;
+use crate::request::Home;
+use crate::slots::SlotInfo;
+use crate::wait::Waiter;
+use bevy_ecs::change_detection::CheckChangeTicks;
+use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings, ScheduleLabel};
+use rustix::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+use tickwire_components::limits::{self, Limits};
+use tickwire_components::slots::{EndpointSlot, assert_table};
+use tickwire_components::submission::Submissions;
+use tickwire_components::{BuildError, Vc};
+use tickwire_systems::connections::{add_card, contact, spawn_proc};
+use tickwire_systems::endpoint::{Endpoint, RowStates};
+use tickwire_systems::tables::{Plan, Tables};
+use tickwire_systems::configure;
+use tickwire_traces::Counters;
+use tickwire_transports::shm::ShmConfig;
+use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, Transport};
+
+/// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
+pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
+
+/// The label of the engine's schedule.
+#[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tick;
+
+type Slot = (SlotInfo, fn(&mut World));
+type Opener = Box<dyn FnOnce(&mut World, &Limits) -> Endpoint + Send>;
+
+/// How an engine is configured. See [`Engine::builder`].
+pub struct Builder {
+    limits: Limits,
+    slots: Vec<Slot>,
+    systems: Vec<Box<dyn FnOnce(&mut Schedule) + Send>>,
+    transports: Vec<Opener>,
+    include: Option<Vec<String>>,
+    exclude: Vec<String>,
+    hub: Option<Hub>,
+    rows: usize,
+    worlds: Vec<Box<dyn FnOnce(&mut World) + Send>>,
+}
+
+impl Engine {
+    /// Starts to configure an engine.
+    pub fn builder() -> Builder {
+        Builder {
+            limits: Limits::default(),
+            slots: Vec::new(),
+            systems: Vec::new(),
+            transports: Vec::new(),
+            include: None,
+            exclude: Vec::new(),
+            hub: None,
+            rows: limits::ROWS_INITIAL,
+            worlds: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// Replaces the limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Registers a static endpoint slot: every contacted proc gets a `T`, by `Default`.
+    pub fn slot<T: EndpointSlot>(mut self) -> Self {
+        const { assert_table::<T>() };
+        let info = SlotInfo { name: T::NAME.to_owned(), bytes: size_of::<T>(), dynamic: false };
+        self.slots.push((info, |world| world.register_required_components::<Vc, T>()));
+        self
+    }
+
+    /// Adds systems of the application: order them by [`ProgressSystems`], without run conditions.
+    pub fn systems(mut self, add: impl FnOnce(&mut Schedule) + Send + 'static) -> Self {
+        self.systems.push(Box::new(add));
+        self
+    }
+
+    /// Prepares the world, before tables are spawned: resources and entities of the application.
+    pub fn world(mut self, prepare: impl FnOnce(&mut World) + Send + 'static) -> Self {
+        self.worlds.push(Box::new(prepare));
+        self
+    }
+
+    /// Adds a transport besides loopback and shared memory.
+    pub fn transport<T: Transport + 'static>(mut self, transport: T) -> Self {
+        self.transports.push(Box::new(move |world, limits| {
+            let rows = RowStates::register::<T>(world);
+            Endpoint::new(AnyTransport::outside(transport), limits, Some(rows))
+        }));
+        self
+    }
+
+    /// Uses only the transports with these names. Overrides the environment.
+    pub fn include<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.include = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Does not use the transports with these names.
+    pub fn exclude<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.exclude.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Joins a hub, through which engines of one process reach each other.
+    pub fn hub(mut self, hub: Hub) -> Self {
+        self.hub = Some(hub);
+        self
+    }
+
+    /// CAR and request rows to begin with.
+    pub fn initial_rows(mut self, rows: usize) -> Self {
+        self.rows = rows.max(1);
+        self
+    }
+
+    /// Opens the transports, exchanges cards with the other procs, and builds the world and its schedule.
+    ///
+    /// # Errors
+    /// What is wrong with the limits, the bootstrap, a transport or the systems, and what to do.
+    pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
+        self.limits.check().map_err(BuildError::Limits)?;
+        self.read_environment()?;
+        let mut exchange = bootstrap.into_exchange();
+        let mut world = World::new();
+        for prepare in self.worlds.drain(..) {
+            prepare(&mut world);
+        }
+        let mut slots = Vec::new();
+        for (info, register) in self.slots.drain(..) {
+            register(&mut world);
+            slots.push(info);
+        }
+        let mut endpoints = self.open(&mut world, &*exchange)?;
+        let (cards, card_bytes) = exchange_cards(&mut *exchange, &mut endpoints)?;
+        let (home, generation) = Home::take();
+        let plan = Plan {
+            limits: self.limits.clone(),
+            procs: exchange.size(),
+            me: exchange.rank(),
+            cards,
+            card_bytes,
+            rows: self.rows,
+            generation,
+        };
+        let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
+        let waiter = watch(&mut endpoints, &submissions, &*exchange)?;
+        Tables::spawn(&mut world, &plan, submissions);
+        world.spawn_batch(endpoints).for_each(drop);
+        let me = spawn_proc(&mut world, plan.me, 0);
+        let tables = Tables::find(&mut world);
+        tables.all(&mut world).procs.known[plan.me as usize].row = me;
+        let counters = Arc::new(Counters::default());
+        let schedule = self.schedule(&mut world, &tables, counters.clone())?;
+        let mut engine = Engine {
+            world,
+            schedule,
+            tables,
+            control_ns: u64::from(self.limits.control_us) * 1000,
+            controlled_ns: 0,
+            virtual_time: false,
+            limits: self.limits,
+            home,
+            closed: Closed::No,
+            polls: 0,
+            started: Instant::now(),
+            events: Vec::with_capacity(16),
+            exchange,
+            counters,
+            waiter,
+            slots,
+            #[cfg(feature = "dynamic-endpoints")]
+            dynamic_slots: Vec::new(),
+            not_sync: std::marker::PhantomData,
+        };
+        // The own proc is connected from the start, if a transport reaches it.
+        let _ = contact(&mut engine.world, &engine.tables, plan.me);
+        engine.look_around();
+        Ok(engine)
+    }
+
+    fn read_environment(&mut self) -> Result<(), BuildError> {
+        let Ok(value) = std::env::var(ENV_TRANSPORTS) else { return Ok(()) };
+        let (names, not) = match value.strip_prefix('^') {
+            Some(rest) => (rest, true),
+            None => (&*value, false),
+        };
+        let names: Vec<String> = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
+        if names.is_empty() {
+            return Err(BuildError::Limits(format!("{ENV_TRANSPORTS} is '{value}': give names such as 'shm', or '^shm'")));
+        }
+        if not {
+            self.exclude.extend(names);
+        } else if self.include.is_none() {
+            self.include = Some(names);
+        }
+        Ok(())
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.include.as_ref().is_none_or(|names| names.iter().any(|n| n == name))
+            && !self.exclude.iter().any(|n| n == name)
+    }
+
+    fn open(&mut self, world: &mut World, exchange: &dyn Exchange) -> Result<Vec<Endpoint>, BuildError> {
+        let (me, procs) = (exchange.rank(), exchange.size());
+        let clustered = self.hub.is_some();
+        let mut endpoints = Vec::new();
+        let failed = |transport: &str, reason: String| BuildError::Transport { transport: transport.into(), reason };
+        if self.wants("loopback") {
+            let hub = self.hub.take().unwrap_or_else(|| Hub::alone(me, self.limits.ring_bytes));
+            let loopback = Loopback::join(&hub, me).map_err(|e| failed("loopback", e))?;
+            endpoints.push(Endpoint::new(AnyTransport::Loopback(loopback), &self.limits, None));
+        }
+        if self.wants("shm") && procs > 1 && !clustered {
+            let mut config = ShmConfig::new(exchange.job(), me, procs);
+            config.ring_bytes = self.limits.ring_bytes;
+            config.connect_ms_max = self.limits.connect_ms_max;
+            let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
+            endpoints.push(Endpoint::new(AnyTransport::Shm(Box::new(shm)), &self.limits, None));
+        }
+        for open in self.transports.drain(..).collect::<Vec<_>>() {
+            let mut endpoint = open(world, &self.limits);
+            if self.wants(endpoint.transport.get().name()) {
+                endpoints.push(endpoint);
+            }
+        }
+        if let Some(names) = &self.include {
+            for name in names {
+                if !endpoints.iter_mut().any(|e| e.transport.get().name() == name) && name != "shm" {
+                    return Err(failed(name, "there is no such transport here; there are loopback and shm".into()));
+                }
+            }
+        }
+        if endpoints.is_empty() {
+            return Err(failed("any", "all are excluded: include at least one".into()));
+        }
+        Ok(endpoints)
+    }
+
+    /// The schedule: the engine's systems and the application's, in order, without anything that runs unseen.
+    fn schedule(
+        &mut self,
+        world: &mut World,
+        tables: &Tables,
+        counters: Arc<Counters>,
+    ) -> Result<Schedule, BuildError> {
+        let mut schedule = Schedule::new(Tick);
+        schedule.set_build_settings(ScheduleBuildSettings {
+            ambiguity_detection: LogLevel::Error,
+            auto_insert_apply_deferred: false,
+            ..Default::default()
+        });
+        let own = configure(&mut schedule);
+        for add in self.systems.drain(..) {
+            add(&mut schedule);
+        }
+        schedule.set_executor(TickExecutor::new(tables.clone(), own, self.limits.passes_max, counters));
+        refuse_conditions(&schedule)?;
+        schedule.initialize(world).map_err(|e| BuildError::Schedule(e.to_string(schedule.graph(), world)))?;
+        // The world's periodic check of change ticks must reach the systems of this schedule too.
+        world.init_resource::<TicksDue>();
+        world.add_observer(|check: On<CheckChangeTicks>, mut due: ResMut<TicksDue>| due.0 = Some(*check));
+        Ok(schedule)
+    }
+}
+
+/// A check of change ticks that the world has made and the schedule has yet to.
+#[derive(Resource, Default)]
+pub(crate) struct TicksDue(pub(crate) Option<CheckChangeTicks>);
+
+/// An executor cannot see run conditions, so there must be none.
+fn refuse_conditions(schedule: &Schedule) -> Result<(), BuildError> {
+    let graph = schedule.graph();
+    let words = |name: String| {
+        BuildError::Schedule(format!(
+            "{name} has a run condition, which a tick does not evaluate: test the condition inside the system"
+        ))
+    };
+    for (_, system, conditions) in graph.systems.iter() {
+        if !conditions.is_empty() {
+            return Err(words(system.name().to_string()));
+        }
+    }
+    for (_, set, conditions) in graph.system_sets.iter() {
+        if !conditions.is_empty() {
+            return Err(words(format!("{set:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// Gives the own card to all procs and gets theirs: (cards, bytes of a card).
+fn exchange_cards(exchange: &mut dyn Exchange, endpoints: &mut [Endpoint]) -> Result<(Vec<u8>, usize), BuildError> {
+    let mut card = Vec::new();
+    for endpoint in endpoints.iter_mut() {
+        let transport = endpoint.transport.get();
+        let bytes = transport.card();
+        if !bytes.is_empty() {
+            add_card(&mut card, transport.name(), &bytes);
+        }
+    }
+    if exchange.size() == 1 || card.is_empty() {
+        return Ok((Vec::new(), 0));
+    }
+    let error = |e: crate::bootstrap::BootstrapError| BuildError::Bootstrap(e.to_string());
+    exchange.put("card", &card).map_err(error)?;
+    exchange.fence().map_err(error)?;
+    let all = exchange.get_all("card").map_err(error)?;
+    let bytes = all.iter().flatten().map(Vec::len).max().unwrap_or(0);
+    let mut cards = vec![0; bytes * all.len()];
+    for (card, place) in all.iter().zip(cards.chunks_exact_mut(bytes.max(1))) {
+        if let Some(card) = card {
+            place[..card.len()].copy_from_slice(card);
+        }
+    }
+    Ok((cards, bytes))
+}
+
+/// What the engine sleeps on: its transports, its submissions, its launcher.
+fn watch(endpoints: &mut [Endpoint], submissions: &Submissions, exchange: &dyn Exchange) -> Result<Waiter, BuildError> {
+    let transports: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().wait_fd()).collect();
+    let own = [Some(submissions.doorbell.as_fd())];
+    let launcher = exchange.event_fd().map(Some);
+    Waiter::new(transports.into_iter().chain(own).chain(launcher)).map_err(BuildError::Limits)
+}

@@ -1,0 +1,261 @@
+//! The engine: a world, its schedule, and the calls that drive them.
+
+use crate::bootstrap::{BootstrapEvent, Exchange};
+use crate::builder::TicksDue;
+use crate::request::Home;
+use bevy_ecs::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+use tickwire_components::limits::{CLOCK_LOOKS, Limits};
+use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, VcState, Work};
+use tickwire_systems::connections::{contact, control, wants_control};
+use tickwire_systems::tables::{LookTables, Tables};
+use tickwire_traces::Counters;
+use tickwire_transports::LinkEvent;
+
+/// A communication engine: one proc's membership of a world. `Send`, not `Sync`: one thread owns it at a time.
+pub struct Engine {
+    pub(crate) world: World,
+    pub(crate) schedule: Schedule,
+    pub(crate) tables: Tables,
+    pub(crate) limits: Limits,
+    pub(crate) home: &'static Home,
+    pub(crate) closed: Closed,
+    /// Ticks and looks of `wait` so far.
+    pub(crate) polls: u32,
+    pub(crate) control_ns: u64,
+    /// When sockets were looked at last, ns.
+    pub(crate) controlled_ns: u64,
+    /// The caller gives the time.
+    pub(crate) virtual_time: bool,
+    pub(crate) started: Instant,
+    pub(crate) events: Vec<LinkEvent>,
+    pub(crate) exchange: Box<dyn Exchange>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) waiter: crate::wait::Waiter,
+    pub(crate) slots: Vec<crate::slots::SlotInfo>,
+    #[cfg(feature = "dynamic-endpoints")]
+    pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,
+    pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
+}
+
+/// Whether an engine still takes calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Closed {
+    No,
+    Finalized,
+    Poisoned(String),
+}
+
+impl Closed {
+    #[cold]
+    pub(crate) fn post_error(&self) -> PostError {
+        match self {
+            Closed::Poisoned(words) => PostError::Poisoned(words.clone()),
+            _ => PostError::Finalized,
+        }
+    }
+
+    #[cold]
+    pub(crate) fn request_error(&self) -> RequestError {
+        match self {
+            Closed::Poisoned(words) => RequestError::Poisoned(words.clone()),
+            _ => RequestError::Finalized,
+        }
+    }
+}
+
+impl Engine {
+    /// The communicator of all procs.
+    pub fn comm_world(&self) -> Comm {
+        Comm(0)
+    }
+
+    /// The communicator of this proc alone.
+    pub fn comm_self(&self) -> Comm {
+        Comm(1)
+    }
+
+    /// The own rank in the world's communicator.
+    pub fn rank(&self) -> Rank {
+        Rank(self.exchange.rank())
+    }
+
+    /// The number of procs in the world.
+    pub fn size(&self) -> u32 {
+        self.exchange.size()
+    }
+
+    /// The limits it was built with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// How often each system has run; shared, and readable from other threads.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// The world. Rows of the engine's tables must be neither spawned nor removed; queries are welcome.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Does a bounded amount of work and says what it was, including calls made since the tick before.
+    ///
+    /// Returns at once if there is nothing to do. Work left over is done by the next tick. After a panic in a system
+    /// of the application the engine is poisoned, and ticks do nothing.
+    #[inline]
+    pub fn tick(&mut self) -> Work {
+        self.tick_now()
+    }
+
+    /// As [`Engine::tick`], with the time given by the caller: ns since any fixed moment, never less than before.
+    pub fn tick_at(&mut self, now_ns: u64) -> Work {
+        self.virtual_time = true;
+        self.tables.progress(&mut self.world).now_ns = now_ns;
+        if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
+            self.look_around();
+        }
+        self.tick_now()
+    }
+
+    #[inline]
+    fn tick_now(&mut self) -> Work {
+        if self.look() {
+            self.run();
+        }
+        std::mem::take(&mut self.tables.progress(&mut self.world).work)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_clock(&mut self) {
+        self.sample_clock();
+        let now_ns = self.tables.progress(&mut self.world).now_ns;
+        if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
+            self.look_around();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn sample_clock(&mut self) {
+        if self.virtual_time {
+            return;
+        }
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        self.tables.progress(&mut self.world).now_ns = now_ns;
+    }
+
+    /// Whether a tick would find something to do. No system call, except once every `control_us`.
+    #[inline]
+    pub(crate) fn look(&mut self) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(CLOCK_LOOKS) {
+            self.look_at_clock();
+        }
+        let LookTables { progress, inbound, endpoints } = self.tables.look(&mut self.world);
+        if inbound.ready() {
+            progress.pending |= Pending::POST;
+        }
+        for endpoint in endpoints {
+            if endpoint.ready() {
+                progress.pending |= Pending::DRAIN;
+            }
+        }
+        progress.pending != Pending::NONE || !progress.senders.is_empty()
+    }
+
+    /// The rare part of a look: sockets, the launcher, dropped tokens.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_around(&mut self) {
+        if self.closed != Closed::No {
+            return;
+        }
+        self.controlled_ns = self.tables.progress(&mut self.world).now_ns;
+        control(&mut self.world, &self.tables, &mut self.events);
+        while let Some(event) = self.exchange.poll_event() {
+            if let BootstrapEvent::RankEnded { rank, reason } = event {
+                self.rank_ended(rank, reason);
+            }
+        }
+        self.free_dropped();
+        if let Some(check) = self.world.resource_mut::<TicksDue>().0.take() {
+            self.schedule.check_change_ticks(check);
+        }
+    }
+
+    /// The launcher says that a proc has ended. A peer that is connected tells it by itself, after its last frame.
+    fn rank_ended(&mut self, rank: u32, reason: String) {
+        let all = self.tables.all(&mut self.world);
+        let Some(known) = all.procs.known.get(rank as usize) else { return };
+        if let Some(vc) = all.vcs.get(known.row as usize)
+            && matches!(vc.state, VcState::Connecting | VcState::Unconnected)
+        {
+            let reason = format!("process of rank {rank} has ended: {reason}");
+            all.progress.ended.push((known.row, Ended::Link(reason)));
+            all.progress.pending |= Pending::WORLD;
+        }
+    }
+
+    /// A tick after a look that found something: runs, and says what was done.
+    #[inline]
+    pub(crate) fn run_once(&mut self) -> Work {
+        self.run();
+        std::mem::take(&mut self.tables.progress(&mut self.world).work)
+    }
+
+    /// One run of the schedule.
+    fn run(&mut self) {
+        if self.closed != Closed::No {
+            return;
+        }
+        if wants_control(self.tables.endpoints(&mut self.world)) {
+            control(&mut self.world, &self.tables, &mut self.events);
+        }
+        let progress = self.tables.progress(&mut self.world);
+        progress.budget = self.limits.tick_budget as u32;
+        if !progress.senders.is_empty() {
+            progress.pending |= Pending::POST | Pending::TRANSFER;
+        }
+        let (schedule, world) = (&mut self.schedule, &mut self.world);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| schedule.run(world))) {
+            self.poison(&*panic);
+            return;
+        }
+        if !self.tables.progress(&mut self.world).answers.is_empty() {
+            self.answer_submissions();
+        }
+    }
+
+    #[cold]
+    fn poison(&mut self, panic: &(dyn std::any::Any + Send)) {
+        let words = panic
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "a system panicked".into());
+        self.closed = Closed::Poisoned(words);
+        self.refuse_submissions();
+    }
+
+    /// The row of a proc that has at least been contacted.
+    #[inline]
+    pub(crate) fn proc_row(&mut self, proc: u32) -> Result<u32, PostError> {
+        let row = self.tables.send(&mut self.world).procs.known.get(proc as usize).map_or(NIL, |known| known.row);
+        if row != NIL {
+            return Ok(row);
+        }
+        self.contact(proc)
+    }
+
+    #[cold]
+    pub(crate) fn contact(&mut self, proc: u32) -> Result<u32, PostError> {
+        self.sample_clock();
+        let row = contact(&mut self.world, &self.tables, proc)?;
+        self.look_around();
+        Ok(row)
+    }
+}

@@ -1,0 +1,212 @@
+//! The executor of the engine's schedule: bevy's systems, run only when they have something to do.
+
+use bevy_ecs::error::{BevyError, ErrorContext};
+use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::{FixedBitSet, SystemExecutor, SystemSchedule, SystemWithAccess};
+use bevy_ecs::system::{RunSystemError, System};
+use std::any::TypeId;
+use std::sync::Arc;
+use tickwire_components::Pending;
+use tickwire_systems::ProgressSystems;
+use tickwire_systems::connections::maintain;
+use tickwire_systems::tables::Tables;
+use tickwire_traces::Counters;
+
+/// Runs the systems of a tick in passes.
+///
+/// One of the engine's systems runs if its bit in `Progress::pending` is set, one of the application's once per pass in
+/// which the set before or after it has run. Deferred commands are applied right after the system that made them. A
+/// pass that follows an arrival starts at DrainCq; passes go on until nothing is pending or the pass budget is spent.
+pub(crate) struct TickExecutor {
+    tables: Tables,
+    own: [(TypeId, ProgressSystems); 6],
+    steps: Vec<Step>,
+    drain: usize,
+    passes_max: u32,
+    counters: Arc<Counters>,
+    rows: [usize; 6],
+    /// Whether the application has systems.
+    users: bool,
+    /// Where the system of each set is.
+    place: [usize; 8],
+}
+
+/// The bits of all systems.
+const ALL: u32 = 63;
+
+/// A system as the executor sees it.
+#[derive(Clone, Copy)]
+enum Step {
+    Own(ProgressSystems, Pending),
+    /// Of the application: the bits of the sets around it.
+    User { before: Pending, after: Pending },
+}
+
+impl TickExecutor {
+    pub(crate) fn new(
+        tables: Tables,
+        own: [(TypeId, ProgressSystems); 6],
+        passes_max: u32,
+        counters: Arc<Counters>,
+    ) -> Self {
+        TickExecutor { tables, own, steps: Vec::new(), drain: 0, passes_max, counters, rows: [0; 6], users: false, place: [0; 8] }
+    }
+
+    /// Which systems are whose: done on the first run after each `init`, since `init` cannot look at systems.
+    #[cold]
+    fn map(&mut self, schedule: &mut SystemSchedule) {
+        // SAFETY: systems are looked at, not replaced.
+        #[expect(unsafe_code, reason = "bevy's access for executors")]
+        let systems = unsafe { schedule.systems_mut() };
+        let set_of = |id| self.own.iter().find(|(own, _)| *own == id).map(|(_, set)| *set);
+        let sets: Vec<Option<ProgressSystems>> = systems.iter().map(|s| set_of(s.system_type())).collect();
+        self.steps = (0..systems.len())
+            .map(|index| match sets[index] {
+                Some(set) => Step::Own(set, set.pending()),
+                None => Step::User {
+                    before: sets[..index].iter().rev().flatten().next().map_or(Pending::NONE, |s| s.pending()),
+                    after: sets[index..].iter().flatten().next().map_or(Pending::NONE, |s| s.pending()),
+                },
+            })
+            .collect();
+        self.users = sets.iter().any(Option::is_none);
+        for (index, set) in sets.iter().enumerate() {
+            if let Some(set) = set {
+                self.place[*set as usize] = index;
+            }
+        }
+        self.drain = sets.iter().position(|s| *s == Some(ProgressSystems::DrainCq)).unwrap_or(0);
+        // Systems of the application that stand right before DrainCq belong to a pass that starts there.
+        while self.drain > 0 && sets[self.drain - 1].is_none() {
+            self.drain -= 1;
+        }
+    }
+}
+
+impl SystemExecutor for TickExecutor {
+    fn init(&mut self, _: &SystemSchedule) {
+        self.steps.clear();
+    }
+
+    fn run(
+        &mut self,
+        schedule: &mut SystemSchedule,
+        world: &mut World,
+        _: Option<&FixedBitSet>,
+        error_handler: fn(BevyError, ErrorContext),
+    ) {
+        if self.steps.is_empty() {
+            self.map(schedule);
+            self.rows = self.tables.row_counts(world);
+        }
+        // SAFETY: systems are run, not replaced.
+        #[expect(unsafe_code, reason = "bevy's access for executors")]
+        let systems = unsafe { schedule.systems_mut() };
+        if !self.users {
+            return self.run_own(systems, world);
+        }
+        let mut first = match self.tables.progress(world).pending {
+            Pending::DRAIN => self.drain,
+            _ => 0,
+        };
+        for _ in 0..self.passes_max {
+            let mut ran = Pending::NONE;
+            for index in first..self.steps.len() {
+                match self.steps[index] {
+                    Step::Own(set, bit) => {
+                        let progress = self.tables.progress(world);
+                        if !progress.pending.has(bit) {
+                            continue;
+                        }
+                        progress.pending.clear(bit);
+                        ran |= bit;
+                        self.counters.ran(set as usize);
+                        let cell = world.as_unsafe_world_cell();
+                        // SAFETY: systems run one after another and this one has the world to itself.
+                        #[expect(unsafe_code, reason = "how an executor runs a system")]
+                        let done = unsafe { systems[index].run_unsafe((), cell) };
+                        debug_assert!(done.is_ok());
+                    }
+                    Step::User { before, after } => {
+                        if ran.has(before) || self.tables.progress(world).pending.has(after) {
+                            run_user(&mut systems[index], world, error_handler);
+                            self.tables.refresh(world);
+                            self.guard(world);
+                        }
+                    }
+                }
+            }
+            let pending = &mut self.tables.progress(world).pending;
+            if pending.has(Pending::WORLD) {
+                maintain(world, &self.tables);
+                self.rows = self.tables.row_counts(world);
+            }
+            if self.tables.progress(world).pending == Pending::NONE {
+                break;
+            }
+            first = 0;
+        }
+    }
+
+    fn set_apply_final_deferred(&mut self, _: bool) {}
+}
+
+impl TickExecutor {
+    /// The passes when there are only the engine's systems: from one pending bit to the next.
+    #[inline]
+    fn run_own(&mut self, systems: &mut [SystemWithAccess], world: &mut World) {
+        let mut ahead = match self.tables.progress(world).pending {
+            Pending::DRAIN => Pending::DRAIN.0 | Pending::COMPLETE.0,
+            _ => u32::MAX,
+        };
+        let mut passes = 1;
+        loop {
+            let pending = &mut self.tables.progress(world).pending;
+            let next = pending.0 & ahead & ALL;
+            if next == 0 {
+                if pending.has(Pending::WORLD) {
+                    maintain(world, &self.tables);
+                    continue;
+                }
+                if pending.0 == 0 || passes == self.passes_max {
+                    return;
+                }
+                passes += 1;
+                ahead = u32::MAX;
+                continue;
+            }
+            let set = next.trailing_zeros();
+            let bit = 1 << set;
+            pending.clear(Pending(bit));
+            ahead = !(bit | (bit - 1));
+            self.counters.ran(set as usize);
+            let cell = world.as_unsafe_world_cell();
+            // SAFETY: systems run one after another and this one has the world to itself.
+            #[expect(unsafe_code, reason = "how an executor runs a system")]
+            let done = unsafe { systems[self.place[set as usize & 7]].run_unsafe((), cell) };
+            debug_assert!(done.is_ok());
+        }
+    }
+
+    /// The rows of the engine's tables are where they were.
+    fn guard(&self, world: &mut World) {
+        let rows = self.tables.row_counts(world);
+        assert!(
+            rows == self.rows,
+            "a system has spawned or despawned rows of the engine's tables ({:?} became {rows:?}): rows are the engine's own",
+            self.rows
+        );
+    }
+}
+
+#[cold]
+fn run_user(
+    system: &mut SystemWithAccess,
+    world: &mut World,
+    error_handler: fn(BevyError, ErrorContext),
+) {
+    if let Err(RunSystemError::Failed(error)) = system.run_without_applying_deferred((), world) {
+        error_handler(error, ErrorContext::System { name: system.name(), last_run: system.get_last_run() });
+    }
+    system.apply_deferred(world);
+}

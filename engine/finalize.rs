@@ -1,0 +1,131 @@
+//! The end of an engine: what was promised is sent, then everything is closed, in order and within a bounded time.
+
+use crate::core::{Closed, Engine};
+use std::time::{Duration, Instant};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags};
+use tickwire_systems::complete::abort;
+use tickwire_transports::{OneRun, Sent};
+
+/// How long a dropped engine may take to send what was promised.
+const DROP_TIME: Duration = Duration::from_millis(500);
+
+impl Engine {
+    /// Sends what was promised, tells the peers, and closes. Idempotent. Receives that have no message are given up.
+    ///
+    /// # Errors
+    /// If sends were still pending after `timeout`, or the engine was poisoned. It is closed all the same.
+    pub fn finalize(&mut self, timeout: Duration) -> Result<(), FinalizeError> {
+        let poisoned = match &self.closed {
+            Closed::Finalized => return Ok(()),
+            Closed::Poisoned(words) => Some(words.clone()),
+            Closed::No => None,
+        };
+        let start = Instant::now();
+        let mut pending = 0;
+        if poisoned.is_none() {
+            self.free_dropped();
+            let _ = self.flush(start + timeout);
+            pending = self.sends_pending();
+            self.say_goodbye(start + timeout);
+            self.give_up();
+        }
+        self.closed = Closed::Finalized;
+        self.refuse_submissions();
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            endpoint.transport.get().close();
+        }
+        self.exchange.finish();
+        match poisoned {
+            Some(words) => Err(FinalizeError::Poisoned(words)),
+            None if pending > 0 => {
+                Err(FinalizeError::Pending { pending, ms: start.elapsed().as_millis() as u64 })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Progresses until no send is pending.
+    fn flush(&mut self, end: Instant) -> Result<(), tickwire_components::RequestError> {
+        self.wait_deadline(Some(end), |engine| {
+            if engine.closed != Closed::No {
+                return Err(engine.closed.request_error());
+            }
+            Ok(engine.sends_pending() == 0)
+        })
+    }
+
+    fn sends_pending(&mut self) -> usize {
+        let all = self.tables.all(&mut self.world);
+        if all.progress.active == 0 && all.progress.senders.is_empty() {
+            return 0;
+        }
+        let pending = |car: &&tickwire_components::Car| {
+            (car.kind == CarKind::Send && car.state != CarState::Free)
+                || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
+        };
+        all.cars.iter().filter(pending).count()
+    }
+
+    /// Tells every connected peer that nothing follows.
+    fn say_goodbye(&mut self, end: Instant) {
+        let me = self.exchange.rank();
+        for row in 0..self.tables.all(&mut self.world).vcs.len() {
+            let goodbye = Header::new(Kind::Bye, 0, 0, 0, 0, 0);
+            loop {
+                let all = self.tables.all(&mut self.world);
+                let vc = all.vcs[row];
+                if vc.state != VcState::Connected || vc.proc == me {
+                    break;
+                }
+                let transport = all.endpoints[vc.endpoint as usize].transport.get();
+                let sent = transport.send(vc.link, &goodbye, &OneRun(tickwire_components::Span::EMPTY), None);
+                if sent != Sent::Blocked || Instant::now() >= end {
+                    break;
+                }
+                self.look();
+                self.run_once();
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
+    /// Ends every request that is not done.
+    fn give_up(&mut self) {
+        let all = self.tables.all(&mut self.world);
+        for row in 0..all.cars.len() {
+            let car = &all.cars[row];
+            let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained);
+            if !idle && car.kind != CarKind::Data {
+                abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
+            }
+        }
+        for vc in all.vcs.iter_mut() {
+            vc.state = VcState::Failed;
+            vc.posted = tickwire_components::Queue::EMPTY;
+            vc.sends = tickwire_components::Queue::EMPTY;
+            vc.data = tickwire_components::Queue::EMPTY;
+            vc.listed = false;
+        }
+        let progress = all.progress;
+        progress.wildcard = tickwire_components::Queue::EMPTY;
+        progress.staged = tickwire_components::Queue::EMPTY;
+        progress.offers = tickwire_components::Queue::EMPTY;
+        progress.copies = tickwire_components::Queue::EMPTY;
+        progress.senders = tickwire_components::Queue::EMPTY;
+        progress.pending = Pending::COMPLETE;
+        self.run_once();
+        debug_assert!(
+            self.tables.all(&mut self.world).requests.iter().all(|r| r.state != RequestState::Active),
+            "every request has ended"
+        );
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.finalize(DROP_TIME);
+        let generations = self.tables.all(&mut self.world).requests.iter().map(|r| r.generation).max();
+        self.home.leave(generations.unwrap_or(0).wrapping_add(1));
+    }
+}

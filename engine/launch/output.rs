@@ -1,0 +1,235 @@
+//! The ranks' output on its way to the launcher's own stdout and stderr: whole lines, never one inside another, and
+//! a reader that does not read makes the ranks wait instead of the launcher.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// A line that has become this long is passed on in pieces.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes written at once: PIPE_BUF, the most that a pipe which polls as writable takes without blocking.
+const WRITE_BYTES: usize = 4096;
+/// Above this much waiting output the ranks are not read: their pipes fill up and they wait.
+const QUEUE_BYTES: usize = 1 << 20;
+
+/// One of the two streams of a rank, or the launcher itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Launcher,
+    Stdout(u32),
+    Stderr(u32),
+}
+
+/// The start of a line whose end has not come.
+#[derive(Default)]
+pub(super) struct Line(Vec<u8>);
+
+impl Line {
+    /// Adds bytes from the rank and passes the complete lines on.
+    pub(super) fn push(&mut self, bytes: &[u8], source: Source, sink: &mut Sink) {
+        let Some(last) = bytes.iter().rposition(|&b| b == b'\n') else {
+            self.0.extend_from_slice(bytes);
+            if self.0.len() >= LINE_BYTES_MAX {
+                self.flush(source, sink);
+            }
+            return;
+        };
+        let (lines, rest) = bytes.split_at(last + 1);
+        if self.0.is_empty() {
+            sink.put(source, lines);
+        } else {
+            self.0.extend_from_slice(lines);
+            self.flush(source, sink);
+        }
+        self.0.extend_from_slice(rest);
+    }
+
+    /// Passes on what is there, complete or not.
+    pub(super) fn flush(&mut self, source: Source, sink: &mut Sink) {
+        if !self.0.is_empty() {
+            sink.put(source, &self.0);
+            self.0.clear();
+        }
+    }
+}
+
+/// A stream of the launcher, and what waits to be written to it.
+pub(super) struct Sink {
+    queue: Vec<u8>,
+    written: usize,
+    tag: bool,
+    /// Whose line is not yet at its end. Any other source starts on a new line.
+    open: Option<Source>,
+    /// The reader is gone.
+    closed: bool,
+    error: Option<Errno>,
+}
+
+impl Sink {
+    pub(super) fn new(tag: bool) -> Self {
+        Self { queue: Vec::new(), written: 0, tag, open: None, closed: false, error: None }
+    }
+
+    /// Queues text: lines, the last of which may lack its end.
+    pub(super) fn put(&mut self, source: Source, text: &[u8]) {
+        if self.closed {
+            return;
+        }
+        let continues = self.open == Some(source);
+        if self.open.is_some() && !continues {
+            self.queue.push(b'\n');
+        }
+        let tag = match source {
+            Source::Stdout(rank) | Source::Stderr(rank) if self.tag => format!("[{rank}] "),
+            _ => String::new(),
+        };
+        for (i, line) in text.split_inclusive(|&b| b == b'\n').enumerate() {
+            if i > 0 || !continues {
+                self.queue.extend_from_slice(tag.as_bytes());
+            }
+            self.queue.extend_from_slice(line);
+        }
+        self.open = (!text.ends_with(b"\n")).then_some(source);
+    }
+
+    pub(super) fn is_congested(&self) -> bool {
+        self.queue.len() - self.written > QUEUE_BYTES
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The reader is gone: what is written to it has no taker.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Writes what `fd` takes without blocking. Returns whether the queue is now empty.
+    pub(super) fn write(&mut self, fd: BorrowedFd<'_>) -> bool {
+        while self.written < self.queue.len() {
+            let mut ready = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+            match poll(&mut ready, Some(&Timespec::default())) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return self.close(error),
+            }
+            let end = self.queue.len().min(self.written + WRITE_BYTES);
+            match rustix::io::write(fd, &self.queue[self.written..end]) {
+                Ok(bytes) => self.written += bytes,
+                // The descriptor may be in non-blocking mode: it is shared with others.
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return self.close(error),
+            }
+        }
+        if self.written == self.queue.len() || self.written > QUEUE_BYTES {
+            self.queue.drain(..self.written);
+            self.written = 0;
+        }
+        self.queue.is_empty()
+    }
+
+    /// An error that has closed the stream and that somebody should hear of; each is reported once.
+    pub(super) fn take_error(&mut self) -> Option<Errno> {
+        self.error.take()
+    }
+
+    fn close(&mut self, error: Errno) -> bool {
+        // A reader that has had enough, such as `head`, is no error.
+        let error = (error != Errno::PIPE).then_some(error);
+        *self = Self { closed: true, error, ..Self::new(self.tag) };
+        true
+    }
+}
+
+/// Whether the launcher's stdout and stderr are the same file, so that one queue must serve both: otherwise a line
+/// of one could come between two pieces of a line of the other.
+pub(super) fn streams_are_one() -> io::Result<bool> {
+    let stat = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|s| (s.st_dev, s.st_ino, s.st_rdev));
+    Ok(stat(io::stdout().as_fd())? == stat(io::stderr().as_fd())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn text(sink: &Sink) -> &str {
+        std::str::from_utf8(&sink.queue).unwrap()
+    }
+
+    #[test]
+    fn lines_of_two_ranks_do_not_mix() {
+        let mut sink = Sink::new(true);
+        let (mut a, mut b) = (Line::default(), Line::default());
+        a.push(b"one ", Source::Stdout(0), &mut sink);
+        b.push(b"first\nsec", Source::Stdout(1), &mut sink);
+        a.push(b"two\nthree", Source::Stdout(0), &mut sink);
+        b.push(b"ond\n\n", Source::Stdout(1), &mut sink);
+        a.flush(Source::Stdout(0), &mut sink);
+        b.flush(Source::Stdout(1), &mut sink);
+        assert_eq!(text(&sink), "[1] first\n[0] one two\n[1] second\n[1] \n[0] three");
+    }
+
+    #[test]
+    fn an_unfinished_last_line_is_ended_only_when_another_follows() {
+        let mut sink = Sink::new(false);
+        sink.put(Source::Stdout(0), b"no end");
+        assert_eq!(text(&sink), "no end");
+        sink.put(Source::Launcher, b"tickwire run: news\n");
+        assert_eq!(text(&sink), "no end\ntickwire run: news\n");
+    }
+
+    #[test]
+    fn a_very_long_line_is_passed_on_in_pieces_that_stay_one_line() {
+        let mut sink = Sink::new(true);
+        let mut line = Line::default();
+        for _ in 0..3 {
+            line.push(&vec![b'x'; LINE_BYTES_MAX], Source::Stderr(7), &mut sink);
+            assert!(line.0.is_empty());
+        }
+        line.push(b"y\n", Source::Stderr(7), &mut sink);
+        let text = text(&sink);
+        assert_eq!((text.lines().count(), text.matches("[7] ").count()), (1, 1));
+        assert_eq!(text.len(), 4 + 3 * LINE_BYTES_MAX + 2);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_blocks_nobody_and_loses_nothing() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut sink = Sink::new(false);
+        let lines: Vec<u8> = (0..200_000).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
+        sink.put(Source::Stdout(0), &lines);
+        assert!(!sink.write(writer.as_fd()));
+        assert!(sink.is_congested());
+        let mut got = Vec::new();
+        let mut piece = vec![0; 10_000];
+        while got.len() < lines.len() {
+            let bytes = reader.read(&mut piece).unwrap();
+            got.extend_from_slice(&piece[..bytes]);
+            sink.write(writer.as_fd());
+        }
+        assert!(sink.is_empty() && !sink.is_congested());
+        assert_eq!(got, lines);
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_ends_the_stream() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut sink = Sink::new(false);
+        sink.put(Source::Stdout(0), b"text\n");
+        assert!(sink.write(writer.as_fd()));
+        assert!(sink.is_closed() && sink.is_empty() && sink.take_error().is_none());
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut sink = Sink::new(false);
+        sink.put(Source::Stdout(0), b"text\n");
+        assert!(sink.write(full.as_fd()));
+        assert_eq!((sink.take_error(), sink.take_error()), (Some(Errno::NOSPC), None));
+    }
+}

@@ -1,0 +1,178 @@
+//! The processes of a job: how they are started, signalled and reaped.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getppid, getrlimit, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal, setrlimit,
+};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::output::Line;
+use super::{Job, LaunchError, Output, RankStatus};
+use crate::bootstrap::{ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE};
+
+/// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and
+/// what the calling process has open.
+const FILES_BESIDE: u64 = 64;
+
+/// The soft limit of open files with which this process was started; the ranks get it back.
+static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
+
+/// Makes room for the descriptors of the job before anything is started.
+pub(super) fn raise_file_limit(job: &Job) -> Result<(), LaunchError> {
+    let per_rank = if job.output == Output::Forward { 4 } else { 2 };
+    let needed = u64::from(job.ranks) * per_rank + FILES_BESIDE;
+    let found = getrlimit(Resource::Nofile);
+    FILE_LIMIT.get_or_init(|| found);
+    if found.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    if let Some(limit) = found.maximum.filter(|limit| *limit < needed) {
+        return Err(LaunchError::Files { ranks: job.ranks, needed, limit });
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..found })
+        .map_err(|source| LaunchError::System { operation: "setrlimit(RLIMIT_NOFILE)", source: source.into() })
+}
+
+/// One of the streams that a rank writes.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// None: inherited, at its end or given up.
+    pub(super) pipe: Option<OwnedFd>,
+    pub(super) line: Line,
+}
+
+/// A rank that was started.
+pub(super) struct Rank {
+    child: Child,
+    pub(super) pidfd: OwnedFd,
+    pub(super) socket: Option<OwnedFd>,
+    /// stdout and stderr.
+    pub(super) streams: [Stream; 2],
+    pub(super) status: Option<RankStatus>,
+}
+
+impl Rank {
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.status.is_none() {
+            // It may have ended meanwhile; a pidfd then reaches nobody.
+            let _ = pidfd_send_signal(&self.pidfd, signal);
+        }
+    }
+
+    /// Reaps the process, which has ended.
+    pub(super) fn reap(&mut self, engaged: bool) -> RankStatus {
+        let status = RankStatus::new(self.child.wait(), engaged);
+        self.status = Some(status);
+        status
+    }
+}
+
+impl Drop for Rank {
+    /// A job that is given up leaves neither a process nor a zombie.
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            self.signal(Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Starts the ranks of one job.
+pub(super) struct Starter<'a> {
+    job: &'a Job,
+    name: &'a str,
+    program: &'a Path,
+    cores: Vec<usize>,
+    launcher: Pid,
+}
+
+impl<'a> Starter<'a> {
+    pub(super) fn new(job: &'a Job, name: &'a str, program: &'a Path) -> Result<Self, LaunchError> {
+        let mut cores = Vec::new();
+        if job.pin {
+            let allowed = sched_getaffinity(None)
+                .map_err(|source| LaunchError::System { operation: "sched_getaffinity", source: source.into() })?;
+            cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+        }
+        Ok(Self { job, name, program, cores, launcher: getpid() })
+    }
+
+    pub(super) fn start(&self, rank: u32) -> Result<Rank, LaunchError> {
+        self.spawn(rank).map_err(|source| LaunchError::Spawn { rank, source })
+    }
+
+    fn spawn(&self, rank: u32) -> io::Result<Rank> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let mut command = Command::new(self.program);
+        command.arg0(&self.job.program).args(&self.job.args);
+        command.envs(self.job.env.iter().map(|(name, value)| (name, value)));
+        command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.job.ranks.to_string());
+        command.env(ENV_JOB, self.name).env(ENV_FD, theirs.as_raw_fd().to_string());
+        command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+        if self.job.output == Output::Forward {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        self.prepare(&mut command, rank, theirs);
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.into());
+            }
+        };
+        let stdout = child.stdout.take().map(OwnedFd::from);
+        let stderr = child.stderr.take().map(OwnedFd::from);
+        let streams = [stdout, stderr].map(|pipe| Stream { pipe, line: Line::default() });
+        let rank = Rank { child, pidfd, socket: Some(ours), streams, status: None };
+        for pipe in rank.streams.iter().filter_map(|stream| stream.pipe.as_ref()) {
+            rustix::io::ioctl_fionbio(pipe, true)?;
+        }
+        Ok(rank)
+    }
+
+    /// What the new process does before it becomes the rank's program.
+    fn prepare(&self, command: &mut Command, rank: u32, socket: OwnedFd) {
+        let launcher = self.launcher;
+        let limit = FILE_LIMIT.get().copied();
+        let core = self.cores.get(rank as usize % self.cores.len().max(1)).map(|&core| {
+            let mut set = CpuSet::new();
+            set.set(core);
+            set
+        });
+        let in_child = move || {
+            // The kernel ends the rank with the launcher, however that ends.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The launcher may have ended before the line above: then nobody would ever end this process.
+            if getppid() != Some(launcher) {
+                return Err(Errno::SRCH.into());
+            }
+            // The launcher's end stays close-on-exec: only this process inherits this end.
+            rustix::io::fcntl_setfd(&socket, FdFlags::empty())?;
+            if let Some(limit) = &limit {
+                setrlimit(Resource::Nofile, *limit)?;
+            }
+            if let Some(core) = &core {
+                sched_setaffinity(None, core)?;
+            }
+            Ok(())
+        };
+        #[expect(unsafe_code, reason = "only the new process can ask for its death signal and pass on its socket")]
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed: the closure makes system calls
+        // on values that were prepared before the fork, and neither allocates nor locks.
+        unsafe {
+            command.pre_exec(in_child)
+        };
+    }
+}

@@ -1,0 +1,103 @@
+//! SIGINT and SIGTERM as readable descriptors while a job runs, and with their usual effect when none does.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::Signal;
+use signal_hook::SigId;
+
+/// The signals that end a job, each with its descriptor.
+pub(super) struct Signals {
+    caught: Vec<(Signal, UnixStream, SigId)>,
+}
+
+impl Signals {
+    pub(super) fn catch() -> io::Result<Self> {
+        let mut idle = lock();
+        let mut signals = Self { caught: Vec::new() };
+        idle.jobs += 1;
+        idle.flag.store(false, Ordering::SeqCst);
+        let mut result = idle.keep_statuses();
+        for signal in [Signal::INT, Signal::TERM] {
+            result = result.and_then(|()| idle.prepare(signal)).and_then(|()| signals.add(signal));
+        }
+        drop(idle);
+        result.map(|()| signals)
+    }
+
+    fn add(&mut self, signal: Signal) -> io::Result<()> {
+        let (read, write) = UnixStream::pair()?;
+        read.set_nonblocking(true)?;
+        let id = signal_hook::low_level::pipe::register(signal.as_raw(), write)?;
+        self.caught.push((signal, read, id));
+        Ok(())
+    }
+
+    /// What becomes readable when a signal comes.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.caught.iter().map(|(_, read, _)| read.as_fd())
+    }
+
+    /// A signal that has come since the last call, and how often.
+    pub(super) fn take(&mut self) -> Option<(Signal, usize)> {
+        let mut bytes = [0; 64];
+        let mut read = |mut from: &UnixStream| from.read(&mut bytes).unwrap_or(0);
+        self.caught.iter().map(|(signal, stream, _)| (*signal, read(stream))).find(|(_, times)| *times > 0)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (_, _, id) in &self.caught {
+            signal_hook::low_level::unregister(*id);
+        }
+        let mut idle = lock();
+        idle.jobs -= 1;
+        idle.flag.store(idle.jobs == 0, Ordering::SeqCst);
+    }
+}
+
+/// Once a handler is installed it stays: when no job runs, it must do what the signal would have done without it.
+struct Idle {
+    jobs: usize,
+    flag: Arc<AtomicBool>,
+    prepared: Vec<Signal>,
+}
+
+static IDLE: LazyLock<Mutex<Idle>> =
+    LazyLock::new(|| Mutex::new(Idle { jobs: 0, flag: Arc::new(AtomicBool::new(true)), prepared: Vec::new() }));
+
+fn lock() -> MutexGuard<'static, Idle> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Idle {
+    /// With SIGCHLD ignored, as some parents leave it, the kernel would throw the ranks' statuses away.
+    fn keep_statuses(&mut self) -> io::Result<()> {
+        if in_mask("SigIgn:", Signal::CHILD) {
+            signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::new(AtomicBool::new(false)))?;
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, signal: Signal) -> io::Result<()> {
+        if !self.prepared.contains(&signal) {
+            if !in_mask("SigIgn:", signal) && !in_mask("SigCgt:", signal) {
+                signal_hook::flag::register_conditional_default(signal.as_raw(), Arc::clone(&self.flag))?;
+            }
+            self.prepared.push(signal);
+        }
+        Ok(())
+    }
+}
+
+/// Whether `signal` is in one of the masks of this process; without /proc, none is.
+fn in_mask(name: &str, signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let mask = mask.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}

@@ -1,0 +1,328 @@
+//! The launcher's loop: exits, signals, the exchange and the output of all ranks in one thread.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::process::Signal;
+
+use super::exchange::Server;
+use super::forward::Forward;
+use super::ranks::{Rank, Starter};
+use super::signals::Signals;
+use super::{Job, JobOutcome, LaunchError, OnFailure, RankStatus};
+use crate::bootstrap::unique_job;
+use crate::bootstrap::wire::Malformed;
+
+/// Between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// After SIGKILL only a process that the kernel cannot end is still there; nobody should wait for that.
+const KILLED: Duration = Duration::from_secs(10);
+/// How long an interrupted launcher still tries to write the last output to a reader that does not read.
+const FLUSH: Duration = Duration::from_secs(2);
+/// Bytes of one read, from a pipe or a socket.
+pub(super) const READ_BYTES: usize = 64 << 10;
+/// Most that is read from a pipe or socket of a rank that has ended: what a pipe can hold. A process that the rank
+/// has left behind could otherwise write for ever.
+pub(super) const LEFT_BYTES_MAX: usize = 1 << 20;
+const EVENTS: usize = 256;
+
+/// What an epoll event is about; with the rank in the lower half of its data.
+const SIGNAL: u64 = 0;
+const EXIT: u64 = 1;
+const SOCKET: u64 = 2;
+pub(super) const PIPES: u64 = 3;
+pub(super) const SINK: u64 = 4;
+pub(super) const STREAM: u64 = 5;
+
+pub(super) fn run(job: &Job, program: &Path) -> Result<JobOutcome, LaunchError> {
+    let name = unique_job("job");
+    let starter = Starter::new(job, &name, program)?;
+    let mut supervisor = Supervisor::new(job, &name)?;
+    for rank in 0..job.ranks {
+        supervisor.adopt(starter.start(rank)?)?;
+        supervisor.turn(Some(Duration::ZERO))?;
+        if supervisor.ending.is_some() {
+            break;
+        }
+    }
+    while !supervisor.is_done() {
+        supervisor.turn(None)?;
+    }
+    Ok(supervisor.outcome())
+}
+
+/// The job is being ended.
+struct Ending {
+    /// SIGKILL is due, or was sent and is the last that can be done.
+    next: Instant,
+    killed: bool,
+    given_up: bool,
+}
+
+struct Supervisor<'a> {
+    job: &'a Job,
+    ranks: Vec<Rank>,
+    running: usize,
+    server: Server,
+    signals: Signals,
+    poll: OwnedFd,
+    forward: Forward,
+    ending: Option<Ending>,
+    flush_until: Option<Instant>,
+    failure: Option<(u32, RankStatus)>,
+    interrupted: Option<Signal>,
+    buffer: Vec<u8>,
+}
+
+pub(super) fn failed(operation: &'static str) -> impl Fn(Errno) -> LaunchError {
+    move |source| LaunchError::System { operation, source: source.into() }
+}
+
+pub(super) fn watch(poll: &OwnedFd, fd: impl AsFd, about: u64, rank: usize) -> Result<(), LaunchError> {
+    let data = epoll::EventData::new_u64(about << 32 | rank as u64);
+    epoll::add(poll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))
+}
+
+impl<'a> Supervisor<'a> {
+    fn new(job: &'a Job, name: &str) -> Result<Self, LaunchError> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        let signals = Signals::catch().map_err(|source| LaunchError::System { operation: "sigaction", source })?;
+        for fd in signals.descriptors() {
+            watch(&poll, fd, SIGNAL, 0)?;
+        }
+        let forward = Forward::new(job.tag_output, &poll)?;
+        Ok(Self {
+            job,
+            ranks: Vec::with_capacity(job.ranks as usize),
+            running: 0,
+            server: Server::new(job.ranks as usize, name.to_owned()),
+            signals,
+            poll,
+            forward,
+            ending: None,
+            flush_until: None,
+            failure: None,
+            interrupted: None,
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    fn adopt(&mut self, rank: Rank) -> Result<(), LaunchError> {
+        let number = self.ranks.len();
+        watch(&self.poll, &rank.pidfd, EXIT, number)?;
+        if let Some(socket) = &rank.socket {
+            watch(&self.poll, socket, SOCKET, number)?;
+        }
+        self.forward.adopt(&rank, number)?;
+        self.ranks.push(rank);
+        self.running += 1;
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let too_late = self.flush_until.is_some_and(|until| Instant::now() >= until);
+        let given_up = self.ending.as_ref().is_some_and(|ending| ending.given_up);
+        given_up || (self.running == 0 && (self.forward.is_written() || too_late))
+    }
+
+    /// Waits for something to happen, at most `longest`, and does what is to be done then.
+    fn turn(&mut self, longest: Option<Duration>) -> Result<(), LaunchError> {
+        let timeout = self.timeout(longest);
+        let events = wait(&self.poll, timeout.as_ref())?;
+        // Before the exits: Ctrl-C reaches the ranks as well, and their ends are then no failures of theirs.
+        while let Some((signal, times)) = self.signals.take() {
+            self.interrupt(signal, times);
+        }
+        for (about, rank, flags) in events {
+            match about {
+                EXIT => self.rank_ended(rank),
+                SOCKET if flags.contains(epoll::EventFlags::OUT) => self.answer(rank),
+                SOCKET => drop(self.receive(rank)),
+                PIPES => self.forward.read_ready(&mut self.ranks)?,
+                _ => {}
+            }
+        }
+        while let Some(rank) = self.server.next_pending() {
+            self.answer(rank as usize);
+        }
+        self.forward.write(&mut self.ranks, &self.poll);
+        self.enforce();
+        Ok(())
+    }
+
+    fn timeout(&self, longest: Option<Duration>) -> Option<Timespec> {
+        let due = match self.running {
+            0 => self.flush_until,
+            _ => self.ending.as_ref().map(|ending| ending.next),
+        };
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let left = left.into_iter().chain(longest).min()?;
+        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
+    }
+
+    fn interrupt(&mut self, signal: Signal, times: usize) {
+        let again = self.ending.is_some() || times > 1;
+        if self.interrupted.replace(signal).is_none() {
+            let number = signal.as_raw();
+            let name = signal_hook::low_level::signal_name(number).unwrap_or_default();
+            self.forward.say(&format!("stopped by signal {number} ({name}); ending the ranks"));
+        }
+        self.flush_until = Some(Instant::now() + if again { Duration::ZERO } else { GRACE + FLUSH });
+        self.end();
+        // Who asks twice does not want to wait.
+        if let Some(ending) = self.ending.as_mut().filter(|ending| again && !ending.killed) {
+            ending.next = Instant::now();
+        }
+    }
+
+    fn end(&mut self) {
+        if self.ending.is_none() {
+            self.ending = Some(Ending { next: Instant::now() + GRACE, killed: false, given_up: false });
+            self.ranks.iter().for_each(|rank| rank.signal(Signal::TERM));
+        }
+    }
+
+    fn enforce(&mut self) {
+        let Some(ending) = self.ending.as_mut().filter(|ending| Instant::now() >= ending.next) else {
+            return;
+        };
+        if self.running == 0 {
+            return;
+        }
+        if ending.killed {
+            ending.given_up = true;
+            let lost: Vec<_> = (0..self.ranks.len()).filter(|&rank| self.ranks[rank].status.is_none()).collect();
+            for &rank in &lost {
+                self.ranks[rank].status = Some(RankStatus::Lost);
+            }
+            self.forward.say(&format!("ranks {lost:?} do not end although they were killed; they are left behind"));
+            self.forward.write(&mut self.ranks, &self.poll);
+        } else {
+            *ending = Ending { next: Instant::now() + KILLED, killed: true, given_up: false };
+            self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
+        }
+    }
+
+    fn rank_ended(&mut self, number: usize) {
+        if self.ranks[number].status.is_some() {
+            return;
+        }
+        // What it said and wrote before its end comes first.
+        let mut bytes = 0;
+        while bytes < LEFT_BYTES_MAX {
+            match self.receive(number) {
+                0 => break,
+                more => bytes += more,
+            }
+        }
+        self.forward.rank_ended(&mut self.ranks, number);
+        let engaged = self.server.is_engaged(number as u32);
+        let rank = &mut self.ranks[number];
+        let status = rank.reap(engaged);
+        let _ = epoll::delete(&self.poll, &rank.pidfd);
+        self.running -= 1;
+        self.hang_up(number);
+        self.server.rank_ended(number as u32, status.to_string());
+        if self.ending.is_none() && !status.is_success() {
+            self.rank_failed(number as u32, status);
+        }
+    }
+
+    fn rank_failed(&mut self, rank: u32, status: RankStatus) {
+        self.failure.get_or_insert((rank, status));
+        let how = match status {
+            RankStatus::Exited(_) => format!("rank {rank} ended with {status}"),
+            RankStatus::Killed(_) => format!("rank {rank} was {status}"),
+            _ => format!("rank {rank} {status}"),
+        };
+        let then = match self.job.on_failure {
+            _ if self.running == 0 => "",
+            OnFailure::End => "; ending the other ranks",
+            OnFailure::Continue => "; the other ranks go on",
+        };
+        self.forward.say(&format!("{how}{then}"));
+        if self.job.on_failure == OnFailure::End {
+            self.end();
+        }
+    }
+
+    /// Reads once from a rank's socket; how many bytes came.
+    fn receive(&mut self, number: usize) -> usize {
+        let Some(socket) = &self.ranks[number].socket else {
+            return 0;
+        };
+        match recv(socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+            Ok((bytes @ 1.., _)) => {
+                if let Err(Malformed(what)) = self.server.receive(number as u32, &self.buffer[..bytes]) {
+                    self.forward.say(&format!("rank {number} sent {what}; its bootstrap connection is closed"));
+                    self.hang_up(number);
+                }
+                bytes
+            }
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Ok(_) | Err(_) => {
+                self.hang_up(number);
+                0
+            }
+        }
+    }
+
+    /// Writes to a rank's socket what it takes.
+    fn answer(&mut self, number: usize) {
+        let number32 = number as u32;
+        while let Some(socket) = &self.ranks[number].socket {
+            let output = self.server.output(number32);
+            let idle = output.is_empty();
+            let sent =
+                if idle { Err(Errno::AGAIN) } else { send(socket, output, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) };
+            match sent {
+                Ok(bytes) => self.server.sent(number32, bytes),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let flags =
+                        if idle { epoll::EventFlags::IN } else { epoll::EventFlags::IN | epoll::EventFlags::OUT };
+                    let data = epoll::EventData::new_u64(SOCKET << 32 | number as u64);
+                    let _ = epoll::modify(&self.poll, socket, data, flags);
+                    return;
+                }
+                Err(_) => {
+                    // It has closed its end, but what it sent before, such as its farewell, is still here.
+                    while self.receive(number) > 0 {}
+                    self.hang_up(number);
+                }
+            }
+        }
+    }
+
+    fn hang_up(&mut self, number: usize) {
+        if let Some(socket) = self.ranks[number].socket.take() {
+            let _ = epoll::delete(&self.poll, &socket);
+            self.server.closed(number as u32);
+        }
+    }
+
+    fn outcome(mut self) -> JobOutcome {
+        let statuses = self.ranks.iter().map(|rank| rank.status.unwrap_or(RankStatus::Lost)).collect();
+        JobOutcome { first_failure: self.failure.take(), interrupted: self.interrupted.map(Signal::as_raw), statuses }
+    }
+}
+
+pub(super) fn wait(
+    poll: &OwnedFd,
+    timeout: Option<&Timespec>,
+) -> Result<Vec<(u64, usize, epoll::EventFlags)>, LaunchError> {
+    let mut events = Vec::with_capacity(EVENTS);
+    match epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), timeout) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(failed("epoll_wait")(error)),
+    }
+    let split = |event: epoll::Event| {
+        let (data, flags) = (event.data.u64(), event.flags);
+        (data >> 32, (data & u64::from(u32::MAX)) as usize, flags)
+    };
+    Ok(events.into_iter().map(split).collect())
+}

@@ -1,0 +1,538 @@
+//! Point-to-point: posting, testing, taking, cancelling.
+
+use crate::core::{Closed, Engine};
+use crate::request::{Failed, OperationError, Rejected, Request, Test};
+use tickwire_components::limits::ANY;
+use tickwire_components::{
+    CarKind, CarState, Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
+    RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+};
+use tickwire_systems::complete::{abort, free_request};
+use tickwire_systems::connections::contact;
+use tickwire_systems::posting::{
+    check_length, check_receive, check_send, queue_receive, queue_send, send_inline, take_rows,
+};
+
+/// The wire's word for a source.
+#[inline]
+fn source_rank(source: Source) -> u32 {
+    match source {
+        Source::Rank(rank) => rank,
+        Source::Any => ANY,
+    }
+}
+
+/// The wire's word for a tag.
+#[inline]
+fn tag_number(tag: TagFilter) -> u32 {
+    match tag {
+        // A tag that reads as "any" is out of bounds, and refused as such.
+        TagFilter::Tag(ANY) => ANY - 1,
+        TagFilter::Tag(tag) => tag,
+        TagFilter::Any => ANY,
+    }
+}
+
+impl Engine {
+    /// Starts to send a buffer to a rank (`MPI_Isend`, standard mode). The engine owns the buffer until it is taken back.
+    ///
+    /// Short messages are usually on their way when this returns.
+    ///
+    /// # Errors
+    /// A wrong argument, a peer that has failed, or no free row; the buffer comes back.
+    #[inline]
+    pub fn isend<B: Pieces + Send + 'static>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.post_send(buffer, to, tag, comm, false)
+    }
+
+    /// Starts to receive into a buffer (`MPI_Irecv`). The engine owns the buffer until it is taken back.
+    ///
+    /// # Errors
+    /// A wrong argument or no free row; the buffer comes back.
+    #[inline]
+    pub fn irecv<B: LeasedBytes + Send + 'static>(
+        &mut self,
+        buffer: B,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.post_receive(buffer, source.into(), tag.into(), comm, false)
+    }
+
+    /// [`Engine::isend`] of memory that the caller keeps.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    ///
+    /// # Safety
+    /// `length` bytes at `start` stay valid for reads, and nobody writes them, until the request is done or the engine dropped.
+    #[expect(unsafe_code, reason = "the raw form")]
+    pub unsafe fn isend_raw(
+        &mut self,
+        start: *const u8,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<Ownership<'static>>, Rejected<Ownership<'static>>> {
+        // SAFETY: by this function's contract.
+        let buffer = unsafe { Ownership::new(Span::new(start.cast_mut(), length)) };
+        self.post_send(buffer, to, tag, comm, false)
+    }
+
+    /// [`Engine::irecv`] into memory that the caller keeps.
+    ///
+    /// # Errors
+    /// As [`Engine::irecv`].
+    ///
+    /// # Safety
+    /// `length` bytes at `start` stay valid for writes, and nobody else uses them, until the request is done or the engine dropped.
+    #[expect(unsafe_code, reason = "the raw form")]
+    pub unsafe fn irecv_raw(
+        &mut self,
+        start: *mut u8,
+        length: usize,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Request<Ownership<'static>>, Rejected<Ownership<'static>>> {
+        // SAFETY: by this function's contract.
+        let buffer = unsafe { Ownership::new(Span::new(start, length)) };
+        self.post_receive(buffer, source.into(), tag.into(), comm, false)
+    }
+
+    /// Sends and returns when the buffer may be used again (`MPI_Send`).
+    ///
+    /// # Errors
+    /// A wrong argument, or how the operation ended.
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
+        let request = self.post_send(bytes, to, tag, comm, true)?;
+        self.settle(request).map(drop)
+    }
+
+    /// Receives into a buffer and returns when the message is there (`MPI_Recv`).
+    ///
+    /// # Errors
+    /// A wrong argument, or how the operation ended.
+    #[inline]
+    pub fn recv(
+        &mut self,
+        bytes: &mut [u8],
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Status, OperationError> {
+        let request = self.post_receive(bytes, source.into(), tag.into(), comm, true)?;
+        self.settle(request)
+    }
+
+    /// Waits for a request whose buffer is borrowed, and in any case ends the loan.
+    #[inline]
+    fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
+        if self.wait_id(request.id()).is_ok() {
+            return match self.take(request) {
+                Ok((_, status)) => Ok(status),
+                Err(failed) => Err(failed.error.into()),
+            };
+        }
+        self.settle_failed(request)
+    }
+
+    #[cold]
+    fn settle_failed<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
+        let id = request.id();
+        let ended = self.wait_id(id);
+        let result = match self.take(request) {
+            Ok((_, status)) => return Ok(status),
+            Err(failed) => failed.error,
+        };
+        self.end_loans(Some(id));
+        Err(match ended {
+            Err(error) if result == RequestError::Pending => error.into(),
+            _ => result.into(),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn post_send<B: Pieces>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let length = buffer.total();
+        let tables = self.tables.send(&mut self.world);
+        if self.closed == Closed::No
+            && let Ok(envelope) = check_send(tables.communicators, comm.0, to.0, tag.0)
+        {
+            // The frequent case: connected, nothing before it, short enough.
+            let row = tables.procs.known[envelope.proc as usize].row;
+            if let Some(vc) = tables.vcs.get(row as usize)
+                && send_inline(
+                    tables.progress,
+                    vc,
+                    &mut tables.endpoints[vc.endpoint as usize],
+                    &envelope,
+                    &buffer,
+                    length,
+                )
+            {
+                return Ok(Request::ready(self.home, buffer, to.0, tag.0));
+            }
+        }
+        self.post_send_rows(buffer, length, to, tag, comm, scoped)
+    }
+
+    #[inline(never)]
+    fn post_send_rows<B: Pieces>(
+        &mut self,
+        buffer: B,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Request<B>, Rejected<B>> {
+        match self.queue_send_rows(&buffer, length, to, tag, comm) {
+            Ok(row) => Ok(self.hold(row, buffer, scoped)),
+            Err(error) => Err(Rejected { error, buffer }),
+        }
+    }
+
+    fn queue_send_rows(
+        &mut self,
+        buffer: &impl Pieces,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Row, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        check_length(length)?;
+        let envelope = check_send(self.tables.send(&mut self.world).communicators, comm.0, to.0, tag.0)?;
+        let vc_row = self.reach(envelope.proc)?;
+        self.need_rows(buffer.pieces())?;
+        let all = self.tables.all(&mut self.world);
+        if all.vcs[vc_row as usize].state == VcState::Failed {
+            let reason = all.procs.reason(vc_row).to_owned();
+            return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
+        }
+        let Some((request, row)) = take_rows(all.progress, all.cars, all.requests, buffer) else {
+            return Err(full(&self.limits));
+        };
+        queue_send(all.progress, all.cars, all.large, all.vcs, row, vc_row, &envelope, length as u64);
+        Ok(request)
+    }
+
+    #[inline]
+    pub(crate) fn post_receive<B: LeasedBytes>(
+        &mut self,
+        buffer: B,
+        source: Source,
+        tag: TagFilter,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Request<B>, Rejected<B>> {
+        match self.queue_receive_rows(&buffer, source_rank(source), tag_number(tag), comm) {
+            Ok(row) => Ok(self.hold(row, buffer, scoped)),
+            Err(error) => Err(Rejected { error, buffer }),
+        }
+    }
+
+    #[inline]
+    fn queue_receive_rows(
+        &mut self,
+        buffer: &impl Pieces,
+        source: u32,
+        tag: u32,
+        comm: Comm,
+    ) -> Result<Row, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        let mut tables = self.tables.receive(&mut self.world);
+        let envelope = check_receive(tables.communicators, comm.0, source, tag)?;
+        let mut vc_row = NIL;
+        if envelope.proc != NIL {
+            vc_row = tables.procs.known[envelope.proc as usize].row;
+            if vc_row == NIL || tables.vcs[vc_row as usize].state == VcState::Unconnected {
+                // Connecting is what notices the peer's death; a failure is told by the request, after what has arrived.
+                vc_row = self.reach(envelope.proc)?;
+                tables = self.tables.receive(&mut self.world);
+            }
+        }
+        let rows = match take_rows(tables.progress, tables.cars, tables.requests, buffer) {
+            Some(rows) => Some(rows),
+            None => {
+                self.need_rows(buffer.pieces())?;
+                tables = self.tables.receive(&mut self.world);
+                take_rows(tables.progress, tables.cars, tables.requests, buffer)
+            }
+        };
+        let Some((request, row)) = rows else { return Err(full(&self.limits)) };
+        queue_receive(tables.progress, tables.cars, tables.vcs, row, vc_row, &envelope);
+        Ok(request)
+    }
+
+    /// Gives a posted request its buffer, and its poster the token.
+    #[inline]
+    fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
+        let tables = self.tables.request(&mut self.world);
+        tables.held[row as usize].0.put(buffer);
+        let request = &mut tables.requests[row as usize];
+        if scoped && request.state == RequestState::Active {
+            request.scoped = true;
+            tables.progress.scoped += 1;
+        }
+        Request::new(self.home, row, request.generation)
+    }
+
+    /// The row of a proc, connecting at first use. That its VC fails at once is no error here.
+    #[cold]
+    fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
+        let row = self.proc_row(proc);
+        let known = self.tables.send(&mut self.world).procs.known[proc as usize].row;
+        if known != NIL {
+            if self.tables.all(&mut self.world).vcs[known as usize].state == VcState::Unconnected {
+                let _ = contact(&mut self.world, &self.tables, proc);
+            }
+            return Ok(known);
+        }
+        row
+    }
+
+    /// Sees to it that an operation with `pieces` data CARs finds its rows.
+    #[cold]
+    fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
+        let needed = if pieces > 1 { pieces + 1 } else { 1 };
+        self.free_dropped();
+        loop {
+            let progress = self.tables.progress(&mut self.world);
+            if progress.free_cars.count as usize >= needed && progress.free_requests.count > 0 {
+                return Ok(());
+            }
+            if !self.tables.grow(&mut self.world) {
+                return Err(full(&self.limits));
+            }
+        }
+    }
+
+    /// Says whether a request is done, without progressing anything (`MPI_Request_get_status`).
+    ///
+    /// # Errors
+    /// How the request ended if not well, or that the handle is stale. The request can still be taken.
+    #[inline]
+    pub fn test<B: Pieces>(&mut self, request: &Request<B>) -> Result<Test, RequestError> {
+        if let Some(status) = request.status_ready(Pieces::total) {
+            return Ok(Test::Done(status));
+        }
+        if !request.belongs_to(self.home) {
+            return Err(RequestError::Stale);
+        }
+        let id = request.id();
+        match self.state(id)? {
+            false => Ok(Test::Pending),
+            true => self.outcome(id).map(Test::Done),
+        }
+    }
+
+    /// Takes a request that is done: its buffer and its status.
+    ///
+    /// # Errors
+    /// How it ended if not well (the buffer comes back), that it is not done ([`RequestError::Pending`]: the request is
+    /// detached then, so test or wait first), or that the handle is stale.
+    #[inline]
+    pub fn take<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
+        if let Some(ready) = request.take_ready(Pieces::total) {
+            return Ok(ready);
+        }
+        let id = request.id();
+        if !request.belongs_to(self.home) {
+            return Err(Failed { error: RequestError::Stale, buffer: None });
+        }
+        match self.state(id) {
+            Ok(true) => {}
+            Ok(false) => return Err(Failed { error: RequestError::Pending, buffer: None }),
+            Err(error) => return Err(Failed { error, buffer: None }),
+        }
+        request.disarm();
+        let ok = self.tables.request(&mut self.world).requests[id.row as usize].flags == 0;
+        let error = if ok { None } else { self.outcome(id).err() };
+        let tables = self.tables.request(&mut self.world);
+        let entry = tables.requests[id.row as usize];
+        let status =
+            Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[id.row as usize].0.take::<B>() };
+        free_request(tables.progress, tables.requests, id.row);
+        match (error, buffer) {
+            (None, Some(buffer)) => Ok((buffer, status)),
+            (error, buffer) => Err(Failed { error: error.unwrap_or(RequestError::Stale), buffer }),
+        }
+    }
+
+    /// Whether the request behind a handle is done.
+    ///
+    /// # Errors
+    /// If the handle is stale.
+    #[inline]
+    pub(crate) fn state(&mut self, id: RequestId) -> Result<bool, RequestError> {
+        let tables = self.tables.request(&mut self.world);
+        let Some(request) = tables.requests.get(id.row as usize) else {
+            return if id.row == NIL { Ok(true) } else { Err(RequestError::Stale) };
+        };
+        if request.generation != id.generation {
+            return Err(RequestError::Stale);
+        }
+        match request.state {
+            RequestState::Done => Ok(true),
+            RequestState::Active => Ok(false),
+            _ => Err(RequestError::Stale),
+        }
+    }
+
+    /// How a request that is done has ended.
+    pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
+        let all = self.tables.all(&mut self.world);
+        let request = all.requests[id.row as usize];
+        let status =
+            Status { source: Rank(request.source), tag: Tag(request.tag), length: request.length as usize };
+        let flags = request.flags & !car_flags::ANY_SOURCE;
+        if flags == 0 {
+            return Ok(status);
+        }
+        if flags & car_flags::PEER_FAILED != 0 {
+            let row = request.detail as Row;
+            let proc = all.vcs.get(row as usize).map_or(NIL, |vc| vc.proc);
+            return Err(RequestError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(row).to_owned() });
+        }
+        Err(if flags & car_flags::CANCELLED != 0 {
+            RequestError::Cancelled
+        } else if flags & car_flags::FINALIZED != 0 {
+            RequestError::Finalized
+        } else {
+            RequestError::Truncated { status, capacity: request.detail as usize }
+        })
+    }
+
+    /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
+    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled; sends never are.
+    ///
+    /// # Errors
+    /// If the handle is stale or the engine closed.
+    pub fn cancel<B>(&mut self, request: &Request<B>) -> Result<bool, RequestError> {
+        if !request.belongs_to(self.home) {
+            return Err(RequestError::Stale);
+        }
+        self.cancel_id(request.id())
+    }
+
+    pub(crate) fn cancel_id(&mut self, id: RequestId) -> Result<bool, RequestError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        if self.state(id)? {
+            return Ok(false);
+        }
+        let all = self.tables.all(&mut self.world);
+        let row = all.requests[id.row as usize].car;
+        let Some(car) = all.cars.get(row as usize) else { return Ok(false) };
+        let removed = match car.state {
+            _ if car.kind != CarKind::Receive => false,
+            CarState::Staged => all.progress.staged.remove(all.cars, row),
+            CarState::Posted if car.flags & car_flags::ANY_SOURCE != 0 => all.progress.wildcard.remove(all.cars, row),
+            CarState::Posted => {
+                let vc = car.vc as usize;
+                all.vcs[vc].posted.remove(all.cars, row)
+            }
+            _ => false,
+        };
+        if removed {
+            abort(all.progress, all.cars, row, car_flags::CANCELLED);
+        }
+        Ok(removed)
+    }
+
+    /// Frees requests whose tokens were dropped, or leaves them to be freed when done.
+    pub(crate) fn free_dropped(&mut self) {
+        while let Some((row, generation)) = self.home.dropped.pop() {
+            let tables = self.tables.request(&mut self.world);
+            let Some(request) = tables.requests.get_mut(row as usize) else { continue };
+            if request.generation != generation {
+                continue;
+            }
+            match request.state {
+                RequestState::Active => request.state = RequestState::Detached,
+                RequestState::Done => {
+                    tables.held[row as usize].0.clear();
+                    free_request(tables.progress, tables.requests, row);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes borrowed bytes away from requests that did not end (of one, or of all scopes): receives fill nothing more,
+    /// sends send nothing more.
+    ///
+    /// Only for a loan that is ended by force: the engine is closed or poisoned, or a wait failed.
+    #[cold]
+    pub(crate) fn end_loans(&mut self, only: Option<RequestId>) {
+        let all = self.tables.all(&mut self.world);
+        let mut ids = Vec::new();
+        for (row, request) in all.requests.iter_mut().enumerate() {
+            let id = RequestId { row: row as Row, generation: request.generation };
+            let open = matches!(request.state, RequestState::Active | RequestState::Detached);
+            if request.scoped && open && only.is_none_or(|only| only == id) {
+                request.scoped = false;
+                all.progress.scoped -= 1;
+                all.held[row].0.clear();
+                ids.push(id);
+            }
+        }
+        let mut broken = Vec::new();
+        for car in all.cars.iter_mut().filter(|car| car.kind != CarKind::None) {
+            if ids.iter().any(|id| id.row == car.request) {
+                // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
+                let half = car.kind == CarKind::Send && car.state != CarState::Finished;
+                if (half || car.state == CarState::Receiving) && !broken.contains(&car.vc) {
+                    broken.push(car.vc);
+                }
+                car.span = Span::EMPTY;
+            }
+        }
+        for vc in broken {
+            let mut all = self.tables.all(&mut self.world);
+            tickwire_systems::connections::fail(&mut all, vc, "an operation was abandoned half way".into());
+        }
+        for id in ids {
+            let _ = self.cancel_id(id);
+            let request = &mut self.tables.request(&mut self.world).requests[id.row as usize];
+            if request.generation == id.generation && request.state == RequestState::Active {
+                request.state = RequestState::Detached;
+            }
+        }
+    }
+}
+
+#[cold]
+fn full(limits: &tickwire_components::limits::Limits) -> PostError {
+    PostError::Full {
+        table: "CAR or request",
+        rows: limits.cars_max.min(limits.requests_max),
+        limit: "cars_max, requests_max",
+    }
+}

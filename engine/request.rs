@@ -1,0 +1,232 @@
+//! Requests: what posting gives and waiting takes.
+
+use crossbeam_queue::SegQueue;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use thiserror::Error;
+use tickwire_components::{NIL, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
+
+/// Where tokens that are dropped report to. Lives as long as the process, so that a token may outlive its engine;
+/// engines hand their home on to the next one.
+pub(crate) struct Home {
+    /// Requests whose tokens were dropped: (row, generation).
+    pub(crate) dropped: SegQueue<(Row, u32)>,
+    /// Generations below this have been used by earlier engines.
+    generation: AtomicU32,
+}
+
+static FREE_HOMES: Mutex<Vec<&'static Home>> = Mutex::new(Vec::new());
+
+impl Home {
+    /// A home that no other engine has now, and the first generation that its requests may have.
+    pub(crate) fn take() -> (&'static Home, u32) {
+        let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let home = free.unwrap_or_else(|| {
+            Box::leak(Box::new(Home { dropped: SegQueue::new(), generation: AtomicU32::new(0) }))
+        });
+        (home, home.generation.load(Ordering::Relaxed))
+    }
+
+    /// Leaves the home to the next engine, whose requests start at `generation`.
+    pub(crate) fn leave(&'static self, generation: u32) {
+        while self.dropped.pop().is_some() {}
+        self.generation.store(generation, Ordering::Relaxed);
+        FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+    }
+}
+
+/// An operation on its way: the token of a request, typed by the buffer that the engine holds for it.
+///
+/// Take the buffer back with `Engine::take` once it is done. Dropping the token detaches the request: the engine
+/// finishes it and frees the buffer.
+#[must_use = "dropping a request detaches it; keep it to wait for it"]
+pub struct Request<B> {
+    home: &'static Home,
+    row: Row,
+    /// Of the row; of an operation that was complete when it was posted, its tag.
+    generation: u32,
+    /// Destination of an operation that was complete when it was posted.
+    peer: u32,
+    ready: Option<B>,
+    marker: PhantomData<B>,
+}
+
+impl<B> Request<B> {
+    #[inline]
+    pub(crate) fn new(home: &'static Home, row: Row, generation: u32) -> Self {
+        Request { home, row, generation, peer: NIL, ready: None, marker: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn ready(home: &'static Home, buffer: B, peer: u32, tag: u32) -> Self {
+        Request { home, row: NIL, generation: tag, peer, ready: Some(buffer), marker: PhantomData }
+    }
+
+    /// The buffer and status of an operation that was complete when it was posted.
+    #[inline]
+    pub(crate) fn take_ready(&mut self, length: impl FnOnce(&B) -> usize) -> Option<(B, Status)> {
+        let buffer = self.ready.take()?;
+        let length = length(&buffer);
+        Some((buffer, Status { source: Rank(self.peer), tag: Tag(self.generation), length }))
+    }
+
+    #[inline]
+    pub(crate) fn status_ready(&self, length: impl FnOnce(&B) -> usize) -> Option<Status> {
+        let buffer = self.ready.as_ref()?;
+        Some(Status { source: Rank(self.peer), tag: Tag(self.generation), length: length(buffer) })
+    }
+
+    #[inline]
+    pub(crate) fn belongs_to(&self, home: &'static Home) -> bool {
+        std::ptr::eq(self.home, home)
+    }
+
+    /// The token has done its duty: dropping it detaches nothing.
+    #[inline]
+    pub(crate) fn disarm(&mut self) {
+        self.row = NIL;
+    }
+
+    /// The untyped name of the request.
+    #[inline]
+    pub fn id(&self) -> RequestId {
+        RequestId { row: self.row, generation: self.generation }
+    }
+}
+
+impl<B> Drop for Request<B> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.row != NIL {
+            self.home.dropped.push((self.row, self.generation));
+        }
+    }
+}
+
+impl<B> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("row", &self.row).field("generation", &self.generation).finish()
+    }
+}
+
+/// Something that can be waited for: a request of any buffer type, or its name.
+pub trait Waitable {
+    /// The name.
+    fn request_id(&self) -> RequestId;
+}
+
+impl<B> Waitable for Request<B> {
+    #[inline]
+    fn request_id(&self) -> RequestId {
+        self.id()
+    }
+}
+
+impl Waitable for RequestId {
+    #[inline]
+    fn request_id(&self) -> RequestId {
+        *self
+    }
+}
+
+impl<W: Waitable> Waitable for &W {
+    #[inline]
+    fn request_id(&self) -> RequestId {
+        (**self).request_id()
+    }
+}
+
+impl<W: Waitable> Waitable for Option<W> {
+    /// Nothing is a request that is done.
+    #[inline]
+    fn request_id(&self) -> RequestId {
+        self.as_ref().map_or(RequestId { row: NIL, generation: 0 }, Waitable::request_id)
+    }
+}
+
+/// What a test of a request says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Test {
+    /// Not done; tick and ask again.
+    Pending,
+    /// Done well.
+    Done(Status),
+}
+
+impl Test {
+    /// Whether it is done.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        matches!(self, Test::Done(_))
+    }
+}
+
+/// An operation that could not be posted; its buffer comes back.
+#[derive(Error)]
+#[error("{error}")]
+pub struct Rejected<B> {
+    /// Why.
+    pub error: PostError,
+    /// The buffer.
+    pub buffer: B,
+}
+
+/// A request that ended in an error; its buffer comes back.
+#[derive(Error)]
+#[error("{error}")]
+pub struct Failed<B> {
+    /// Why.
+    pub error: RequestError,
+    /// The buffer; `None` if the request has none any more, or is still pending.
+    pub buffer: Option<B>,
+}
+
+impl<B> fmt::Debug for Rejected<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rejected({:?})", self.error)
+    }
+}
+
+impl<B> fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Failed({:?})", self.error)
+    }
+}
+
+impl<B> From<Rejected<B>> for PostError {
+    fn from(rejected: Rejected<B>) -> Self {
+        rejected.error
+    }
+}
+
+impl<B> From<Failed<B>> for RequestError {
+    fn from(failed: Failed<B>) -> Self {
+        failed.error
+    }
+}
+
+/// How a blocking operation failed: when it was posted, or later.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum OperationError {
+    /// It was not posted.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// It was posted and ended so.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
+impl<B> From<Rejected<B>> for OperationError {
+    fn from(rejected: Rejected<B>) -> Self {
+        OperationError::Post(rejected.error)
+    }
+}
+
+impl<B> From<Failed<B>> for OperationError {
+    fn from(failed: Failed<B>) -> Self {
+        OperationError::Request(failed.error)
+    }
+}

@@ -1,0 +1,152 @@
+//! Scopes: lending plain slices to operations that outlive the call.
+
+use crate::core::{Closed, Engine};
+use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::time::Duration;
+use tickwire_components::{
+    Comm, LeasedBytes, Pieces, Rank, RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, Work,
+};
+
+/// An engine that borrows buffers: what `Engine::scope` gives to its closure.
+///
+/// It forwards the calls that are safe on a borrowed engine. It does not hand out the engine itself: an engine that
+/// could be exchanged for another one would leave the scope with the buffers.
+pub struct Scope<'scope, 'env: 'scope> {
+    engine: &'scope mut Engine,
+    /// Invariant in the buffers' lifetime; not `Send`, since it may hold cells of this thread.
+    _env: PhantomData<(&'scope mut &'env (), *mut ())>,
+}
+
+impl Engine {
+    /// Lends buffers: inside, [`Scope::isend`] and [`Scope::irecv`] take `&[u8]`, `&mut [u8]` and `&[Cell<u8>]`.
+    ///
+    /// Leaving it, also by panic, cancels its receives that have no message yet and drives all other operations of the
+    /// scope to completion or to the failure of their peer.
+    pub fn scope<'env, T>(&mut self, body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> T) -> T {
+        struct Leave<'a>(&'a mut Engine);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                self.0.leave_scope();
+            }
+        }
+        let leave = Leave(self);
+        let mut scope = Scope { engine: &mut *leave.0, _env: PhantomData };
+        body(&mut scope)
+    }
+
+    fn leave_scope(&mut self) {
+        if self.tables.progress(&mut self.world).scoped == 0 {
+            return;
+        }
+        let all = self.tables.all(&mut self.world);
+        let open = |r: &tickwire_components::Request| {
+            r.scoped && matches!(r.state, RequestState::Active | RequestState::Detached)
+        };
+        let ids: Vec<RequestId> = (0u32..)
+            .zip(all.requests.iter())
+            .filter(|(_, request)| open(request))
+            .map(|(row, request)| RequestId { row: row as Row, generation: request.generation })
+            .collect();
+        for id in ids {
+            let _ = self.cancel_id(id);
+        }
+        let ended = self.wait_until(|engine| {
+            if engine.closed != Closed::No {
+                return Err(engine.closed.request_error());
+            }
+            Ok(engine.tables.progress(&mut engine.world).scoped == 0)
+        });
+        if ended.is_err() {
+            self.end_loans(None);
+        }
+    }
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// As [`Engine::isend`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    #[inline]
+    pub fn isend<B: Pieces + 'env>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.engine.post_send(buffer, to, tag, comm, true)
+    }
+
+    /// As [`Engine::irecv`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::irecv`].
+    #[inline]
+    pub fn irecv<B: LeasedBytes + 'env>(
+        &mut self,
+        buffer: B,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)
+    }
+}
+
+impl Deref for Scope<'_, '_> {
+    type Target = Engine;
+    #[inline]
+    fn deref(&self) -> &Engine {
+        self.engine
+    }
+}
+
+macro_rules! forward {
+    ($($(#[$doc:meta])* fn $name:ident $(<$($generic:ident: $bound:path),*>)? (&mut self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
+        impl Scope<'_, '_> {$(
+            $(#[$doc])*
+            #[inline]
+            #[allow(clippy::missing_errors_doc, reason = "the forwarded call says it")]
+            pub fn $name $(<$($generic: $bound),*>)? (&mut self $(, $arg: $type)*) -> $result {
+                self.engine.$name($($arg),*)
+            }
+        )*}
+    };
+}
+
+forward! {
+    /// See [`Engine::tick`].
+    fn tick(&mut self) -> Work;
+    /// See [`Engine::tick_at`].
+    fn tick_at(&mut self, now_ns: u64) -> Work;
+    /// See [`Engine::test`].
+    fn test<B: Pieces>(&mut self, request: &Request<B>) -> Result<Test, RequestError>;
+    /// See [`Engine::take`].
+    fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>>;
+    /// See [`Engine::wait`].
+    fn wait<W: Waitable>(&mut self, request: &W) -> Result<Status, RequestError>;
+    /// See [`Engine::wait_for`].
+    fn wait_for<W: Waitable>(&mut self, request: &W, time: Duration) -> Result<Status, RequestError>;
+    /// See [`Engine::wait_all`].
+    fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError>;
+    /// See [`Engine::wait_any`].
+    fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError>;
+    /// See [`Engine::wait_some`].
+    fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError>;
+    /// See [`Engine::send`].
+    fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    /// See [`Engine::recv`].
+    fn recv<S: IntoSource, T: IntoTag>(&mut self, bytes: &mut [u8], source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
+    /// See [`Engine::cancel`].
+    fn cancel<B: Pieces>(&mut self, request: &Request<B>) -> Result<bool, RequestError>;
+}
+
+/// Whatever names a source.
+pub trait IntoSource: Into<Source> {}
+impl<T: Into<Source>> IntoSource for T {}
+/// Whatever names tags.
+pub trait IntoTag: Into<TagFilter> {}
+impl<T: Into<TagFilter>> IntoTag for T {}

@@ -1,0 +1,239 @@
+//! Other threads: they submit operations through a lock-free queue and await them.
+
+use crate::core::{Closed, Engine};
+use crate::request::Failed;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use tickwire_components::limits::ANY;
+use tickwire_components::submission::{Answer, SlotState, Submission, Submissions};
+use tickwire_components::{
+    Comm, Lease, LeasedBytes, NIL, Pieces, PostError, Rank, RequestError, RequestId, Source, Spans, Status, Tag,
+    TagFilter,
+};
+use tickwire_systems::complete::free_request;
+
+/// A handle by which any thread submits operations to an engine. Clones are the same handle.
+///
+/// The engine takes them in when its owner ticks or waits. Order is that of submission, per thread.
+#[derive(Clone)]
+pub struct Submitter {
+    shared: Arc<Submissions>,
+}
+
+/// An operation that was submitted: a future of its buffer and status. Dropping it leaves the operation to the engine.
+#[must_use = "dropping a submission abandons its outcome; await it or call wait"]
+pub struct Submitted<B> {
+    shared: Arc<Submissions>,
+    slot: u32,
+    marker: PhantomData<B>,
+}
+
+impl Engine {
+    /// A handle for other threads.
+    pub fn submitter(&mut self) -> Submitter {
+        Submitter { shared: self.tables.inbound(&mut self.world).shared.clone() }
+    }
+
+    /// Tells other threads how their operations ended.
+    #[cold]
+    pub(crate) fn answer_submissions(&mut self) {
+        let answers = std::mem::take(&mut self.tables.progress(&mut self.world).answers);
+        for row in answers {
+            let request = self.tables.request(&mut self.world).requests[row as usize];
+            let outcome = self.outcome(RequestId { row, generation: request.generation });
+            let tables = self.tables.request(&mut self.world);
+            let lease = std::mem::take(&mut tables.held[row as usize].0);
+            free_request(tables.progress, tables.requests, row);
+            self.tables.inbound(&mut self.world).shared.answer(request.submission, Answer::Done(outcome), lease);
+        }
+    }
+
+    /// Refuses what was submitted and not taken in, and all that comes.
+    pub(crate) fn refuse_submissions(&mut self) {
+        let error = self.closed.post_error();
+        let inbound = self.tables.inbound(&mut self.world);
+        inbound.shared.closed.store(1, Ordering::SeqCst);
+        while let Some(submission) = inbound.waiting.pop_front().or_else(|| inbound.shared.queue.pop()) {
+            inbound.shared.answer(submission.slot, Answer::Refused(error.clone()), submission.lease);
+        }
+        if let Closed::No = self.closed {
+            return;
+        }
+        // Those that were taken in and will not be done.
+        let error = self.closed.request_error();
+        let all = self.tables.all(&mut self.world);
+        for (row, request) in all.requests.iter_mut().enumerate() {
+            if request.submission != NIL && request.counter > 0 {
+                let slot = std::mem::replace(&mut request.submission, NIL);
+                // The CARs may still point into the buffer; the world outlives this call, so it keeps the bytes.
+                let lease = Lease::default();
+                let _ = row;
+                all.inbound.shared.answer(slot, Answer::Done(Err(error.clone())), lease);
+            }
+        }
+    }
+}
+
+impl Submitter {
+    /// Submits a send. See [`Engine::isend`].
+    ///
+    /// # Errors
+    /// If all slots are in use or the engine is closed; the buffer comes back.
+    pub fn isend<B: Pieces + Send + 'static>(
+        &self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Submitted<B>, crate::Rejected<B>> {
+        self.submit(buffer, false, to.0, tag.0, comm)
+    }
+
+    /// Submits a receive. See [`Engine::irecv`].
+    ///
+    /// # Errors
+    /// If all slots are in use or the engine is closed; the buffer comes back.
+    pub fn irecv<B: LeasedBytes + Send + 'static>(
+        &self,
+        buffer: B,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Submitted<B>, crate::Rejected<B>> {
+        let rank = match source.into() {
+            Source::Rank(rank) => rank,
+            Source::Any => ANY,
+        };
+        let tag = match tag.into() {
+            TagFilter::Tag(tag) => tag.min(ANY - 1),
+            TagFilter::Any => ANY,
+        };
+        self.submit(buffer, true, rank, tag, comm)
+    }
+
+    fn submit<B: Pieces + Send + 'static>(
+        &self,
+        buffer: B,
+        receive: bool,
+        rank: u32,
+        tag: u32,
+        comm: Comm,
+    ) -> Result<Submitted<B>, crate::Rejected<B>> {
+        if self.shared.closed.load(Ordering::SeqCst) != 0 {
+            return Err(crate::Rejected { error: PostError::Finalized, buffer });
+        }
+        let Some(slot) = self.shared.free.pop() else {
+            let rows = self.shared.slots.len();
+            let error = PostError::Full { table: "submission", rows, limit: "SUBMISSION_SLOTS" };
+            return Err(crate::Rejected { error, buffer });
+        };
+        let spans: Spans = (0..buffer.pieces()).map(|i| buffer.piece(i)).collect();
+        let mut lease = Lease::default();
+        lease.put(buffer);
+        let submission = Submission { receive, comm: comm.0, rank, tag, spans, lease, slot };
+        // As many places as slots: there is room for whoever holds a slot.
+        let pushed = self.shared.queue.push(submission);
+        debug_assert!(pushed.is_ok());
+        if self.shared.closed.load(Ordering::SeqCst) != 0 {
+            // Closed meanwhile: whoever still finds it in the queue refuses it.
+            while let Some(late) = self.shared.queue.pop() {
+                self.shared.answer(late.slot, Answer::Refused(PostError::Finalized), late.lease);
+            }
+        }
+        self.shared.ring();
+        Ok(Submitted { shared: self.shared.clone(), slot, marker: PhantomData })
+    }
+}
+
+/// What a submitted operation gives: its buffer and status.
+type Outcome<B> = Result<(B, Status), Failed<B>>;
+
+impl<B: 'static> Submitted<B> {
+    /// Blocks this thread until the operation has ended. The engine's owner must tick meanwhile.
+    ///
+    /// # Errors
+    /// How the operation ended if not well.
+    pub fn wait(mut self) -> Outcome<B> {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match Pin::new(&mut self).poll(&mut context) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
+    fn take(&mut self, state: &mut SlotState) -> Option<Outcome<B>> {
+        let (answer, mut lease) = state.answer.take()?;
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { lease.take::<B>() };
+        let error = match answer {
+            Answer::Done(Ok(status)) => match buffer {
+                Some(buffer) => return Some(Ok((buffer, status))),
+                None => return Some(Err(Failed { error: RequestError::Stale, buffer: None })),
+            },
+            Answer::Done(Err(error)) => error,
+            Answer::Refused(error) => RequestError::NotPosted(error),
+        };
+        Some(Err(Failed { error, buffer }))
+    }
+}
+
+impl<B: 'static> Future for Submitted<B> {
+    type Output = Outcome<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome<B>> {
+        let slot = self.slot;
+        if slot == NIL {
+            return Poll::Ready(Err(Failed { error: RequestError::Stale, buffer: None }));
+        }
+        let shared = self.shared.clone();
+        let mut state = shared.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        match self.take(&mut state) {
+            Some(outcome) => {
+                drop(state);
+                self.slot = NIL;
+                let _ = shared.free.push(slot);
+                Poll::Ready(outcome)
+            }
+            None => {
+                if !state.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+                    state.waker = Some(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<B> Unpin for Submitted<B> {}
+
+impl<B> Drop for Submitted<B> {
+    fn drop(&mut self) {
+        if self.slot == NIL {
+            return;
+        }
+        let mut state = self.shared.slots[self.slot as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        if state.answer.is_some() {
+            *state = SlotState::default();
+            drop(state);
+            let _ = self.shared.free.push(self.slot);
+        } else {
+            state.abandoned = true;
+            state.waker = None;
+        }
+    }
+}

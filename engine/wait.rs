@@ -1,0 +1,303 @@
+//! Waiting: look, tick, spin, yield, and at last sleep on file descriptors, over all transports at once.
+
+use crate::core::{Closed, Engine};
+use crate::request::Waitable;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
+
+/// The descriptors that an engine sleeps on.
+pub(crate) struct Waiter {
+    epoll: OwnedFd,
+    /// Some transport has no descriptor, so that a sleep must be short.
+    polls: bool,
+}
+
+/// Longest sleep when something must be polled for: a transport without a descriptor, or room for a blocked send, ms.
+const POLL_MS: u32 = 1;
+/// Empty looks before the processor is told that this is a spin.
+const EAGER_LOOKS: u32 = 2_000;
+
+impl Waiter {
+    /// Sleeps on these descriptors; `None` stands for a transport that has none.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub(crate) fn new<'a>(descriptors: impl Iterator<Item = Option<BorrowedFd<'a>>>) -> Result<Self, String> {
+        let error = |e| format!("cannot watch descriptors ({e}): raise the limit of open files");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(error)?;
+        let mut polls = false;
+        for (index, descriptor) in descriptors.enumerate() {
+            match descriptor {
+                Some(fd) => {
+                    let data = epoll::EventData::new_u64(index as u64);
+                    epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(error)?;
+                }
+                None => polls = true,
+            }
+        }
+        Ok(Waiter { epoll, polls })
+    }
+}
+
+impl AsFd for Engine {
+    /// A descriptor for an application's own poll set or runtime. Before sleeping on it, call [`Engine::prepare_wait`]; when
+    /// it is readable, tick.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiter.epoll.as_fd()
+    }
+}
+
+impl Engine {
+    /// Waits until a request is done (`MPI_Wait`), progressing everything. The request can then be taken.
+    ///
+    /// # Errors
+    /// How the request ended if not well; or why waiting is impossible.
+    #[inline]
+    pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
+        let id = request.request_id();
+        self.wait_id(id)?;
+        if id.row == NIL {
+            return Ok(Status {
+                source: tickwire_components::Rank(NIL),
+                tag: tickwire_components::Tag(id.generation),
+                length: 0,
+            });
+        }
+        self.outcome(id)
+    }
+
+    /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
+    ///
+    /// # Errors
+    /// If a handle is stale or waiting is impossible. How the requests ended is no error here.
+    #[inline]
+    pub fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
+        for request in requests {
+            self.wait_id(request.request_id())?;
+        }
+        Ok(())
+    }
+
+    /// Waits until one of these is done (`MPI_Waitany`) and returns its index; `None` if there are none.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_all`].
+    pub fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError> {
+        if requests.is_empty() {
+            return Ok(None);
+        }
+        let mut found = None;
+        self.wait_until(|engine| {
+            for (index, request) in requests.iter().enumerate() {
+                if engine.is_done(request.request_id())? {
+                    found = Some(index);
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    /// Waits until at least one of these is done (`MPI_Waitsome`) and returns the indices of all that are.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_all`].
+    pub fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError> {
+        if self.wait_any(requests)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut done = Vec::new();
+        for (index, request) in requests.iter().enumerate() {
+            if self.is_done(request.request_id())? {
+                done.push(index);
+            }
+        }
+        Ok(done)
+    }
+
+    /// As [`Engine::wait`], for a time at most.
+    ///
+    /// # Errors
+    /// [`RequestError::Timeout`] if the request is not done by then; it stays as it is.
+    pub fn wait_for(&mut self, request: &impl Waitable, time: Duration) -> Result<Status, RequestError> {
+        let id = request.request_id();
+        let end = Instant::now() + time;
+        self.wait_deadline(Some(end), |engine| engine.is_done(id))?;
+        self.outcome(id)
+    }
+
+    #[inline]
+    pub(crate) fn wait_id(&mut self, id: RequestId) -> Result<(), RequestError> {
+        if id.row == NIL || self.is_done(id)? {
+            return Ok(());
+        }
+        self.wait_until(|engine| engine.is_done(id))
+    }
+
+    /// Whether a request is done; an error if it is stale, or waits for any source and a proc has failed.
+    #[inline]
+    fn is_done(&mut self, id: RequestId) -> Result<bool, RequestError> {
+        if self.state(id)? {
+            return Ok(true);
+        }
+        let request = &self.tables.request(&mut self.world).requests[id.row as usize];
+        if request.disturbed && request.state == RequestState::Active {
+            return Err(self.disturbance());
+        }
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        Ok(false)
+    }
+
+    #[cold]
+    fn disturbance(&mut self) -> RequestError {
+        let all = self.tables.all(&mut self.world);
+        let failed = |vc: &tickwire_components::Vc| vc.state == tickwire_components::VcState::Failed && !vc.acknowledged;
+        let row = all.vcs.iter().position(failed).unwrap_or(0);
+        let (proc, reason) = (ProcId(all.vcs[row].proc), all.procs.reason(row as u32).to_owned());
+        RequestError::PeerFailedPending { proc, reason }
+    }
+
+    /// Acknowledges all failures of procs so far: receives from any source go on without them.
+    pub fn acknowledge_failures(&mut self) {
+        let all = self.tables.all(&mut self.world);
+        for vc in all.vcs.iter_mut() {
+            vc.acknowledged = vc.state == tickwire_components::VcState::Failed;
+        }
+        for request in all.requests.iter_mut() {
+            request.disturbed = false;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wait_until(
+        &mut self,
+        done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
+    ) -> Result<(), RequestError> {
+        self.wait_deadline(None, done)
+    }
+
+    #[inline]
+    pub(crate) fn wait_deadline(
+        &mut self,
+        end: Option<Instant>,
+        mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
+    ) -> Result<(), RequestError> {
+        let mut idle = 0u32;
+        loop {
+            if self.look() {
+                if !self.run_once().is_idle() {
+                    idle = 0;
+                }
+                if done(self)? {
+                    return Ok(());
+                }
+            }
+            idle += 1;
+            if idle > EAGER_LOOKS.min(self.limits.spins) {
+                // Nothing seen for long: the request may have ended otherwise, by a look around.
+                if done(self)? {
+                    return Ok(());
+                }
+                self.rest(idle, end)?;
+            }
+        }
+    }
+
+    /// The patient part of waiting.
+    #[cold]
+    #[inline(never)]
+    fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<(), RequestError> {
+        let spins = self.limits.spins;
+        if idle <= spins {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(RequestError::Timeout);
+        }
+        if idle <= spins.saturating_add(self.limits.yields) {
+            rustix::thread::sched_yield();
+            return Ok(());
+        }
+        self.look_around();
+        self.sleep(left.unwrap_or(Duration::MAX)).map_err(|e| RequestError::System(e.to_string()))
+    }
+
+    /// Prepares to sleep on the engine's descriptor: `true` if it may, `false` if there is something to tick for.
+    ///
+    /// Whoever slept ticks afterwards. See [`Engine::wait_timeout`] for how long a sleep may be.
+    pub fn prepare_wait(&mut self) -> bool {
+        self.look_around();
+        let inbound = self.tables.inbound(&mut self.world);
+        inbound.shared.armed.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut quiet = !self.look();
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            quiet &= endpoint.transport.get().arm();
+        }
+        let progress = self.tables.progress(&mut self.world);
+        quiet &= progress.pending == tickwire_components::Pending::NONE;
+        if !quiet {
+            self.woke();
+        }
+        quiet
+    }
+
+    /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for.
+    pub fn wait_timeout(&mut self) -> Duration {
+        let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
+        let ms = if blocked || self.waiter.polls { POLL_MS } else { self.limits.sleep_ms_max };
+        Duration::from_millis(ms.into())
+    }
+
+    /// Whether `wait` must poll because a transport has nothing to sleep on.
+    pub fn must_poll(&self) -> bool {
+        self.waiter.polls
+    }
+
+    /// After a sleep: peers need not ring any more.
+    pub(crate) fn woke(&mut self) {
+        let inbound = self.tables.inbound(&mut self.world);
+        inbound.shared.armed.store(0, Ordering::Relaxed);
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&inbound.shared.doorbell, &mut count);
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            endpoint.transport.get().disarm();
+        }
+    }
+
+    fn sleep(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
+        let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
+        if blocked {
+            // Room for a blocked send is not announced: look again soon, without arming anything.
+            return self.nap(Duration::from_millis(POLL_MS.into()).min(most));
+        }
+        if !self.prepare_wait() {
+            return Ok(());
+        }
+        let time = self.wait_timeout().min(most);
+        let slept = self.nap(time);
+        self.woke();
+        self.look_around();
+        slept
+    }
+
+    fn nap(&mut self, time: Duration) -> Result<(), rustix::io::Errno> {
+        let time = rustix::event::Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
+        match epoll::wait(&self.waiter.epoll, &mut events, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! `tickwire run` as its users meet it: the real binary, with shell scripts and engines' bootstraps as ranks.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tickwire::bootstrap::{Bootstrap, BootstrapEvent};
+
+/// Above every bound of the launcher (2 s until SIGKILL, 2 s for the last output) on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program `name` of the same build as this test.
+fn binary(name: &str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let test = std::env::current_exe().unwrap();
+    let directory = test.parent().and_then(Path::parent).unwrap();
+    let path = directory.join(name);
+    BUILT.get_or_init(|| {
+        if path.exists() {
+            return;
+        }
+        let profile = match directory.file_name().and_then(|profile| profile.to_str()) {
+            Some("debug") | None => "dev",
+            Some(profile) => profile,
+        };
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "-p", "tickwire", "--bin", name, "--profile", profile, "--target-dir"]);
+        assert!(cargo.arg(directory.parent().unwrap()).status().unwrap().success(), "{name} does not build");
+    });
+    path
+}
+
+fn launcher(args: &[&str], script: &str) -> Command {
+    let mut command = Command::new(binary("tickwire"));
+    command.arg("run").args(args).args(["--", "/bin/sh", "-c", script]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(args: &[&str], script: &str) -> Output {
+    launcher(args, script).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn sorted_lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "after {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A launcher that is killed when the test gives up.
+struct Running(Child);
+
+impl Running {
+    /// Starts it and returns with the first line that each of its `n` ranks has written: its process id.
+    fn start(mut command: Command, n: usize) -> (Self, Vec<u32>) {
+        let mut running = Self(command.spawn().unwrap());
+        let mut lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
+        let pids = (0..n).map(|_| lines.next().unwrap().unwrap().parse().unwrap()).collect();
+        // The rest must be read, or it could hold the launcher up.
+        std::thread::spawn(move || lines.for_each(drop));
+        (running, pids)
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.0.id());
+        assert!(Command::new("/bin/sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the launcher has not ended", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Neither running nor waiting to be: an orphan's zombie is its new parent's affair.
+fn is_gone(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']))
+}
+
+fn all_gone(pids: &[u32]) {
+    until("a rank is still there", || pids.iter().all(|&pid| is_gone(pid)));
+}
+
+/// An empty directory of this test's own.
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("tickwire-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+#[test]
+fn every_rank_runs_once_and_success_is_zero() {
+    let output = run(&["-n", "5"], "echo $TICKWIRE_RANK of $TICKWIRE_SIZE");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(sorted_lines(&stdout(&output)), ["0 of 5", "1 of 5", "2 of 5", "3 of 5", "4 of 5"]);
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn the_status_of_the_first_failing_rank_is_returned_and_the_others_are_ended() {
+    let output = run(&["-n", "4"], "test $TICKWIRE_RANK = 2 && exit 5; exec sleep 1000");
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(stderr(&output), "tickwire run: rank 2 ended with exit status 5; ending the other ranks\n");
+}
+
+#[test]
+fn a_killed_rank_is_reported_with_its_signal() {
+    let output = run(&["-n", "3"], "test $TICKWIRE_RANK = 2 && kill -9 $$; exec sleep 1000");
+    assert_eq!(output.status.code(), Some(137));
+    let expected = "tickwire run: rank 2 was killed by signal 9 (SIGKILL); ending the other ranks\n";
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn ranks_that_ignore_sigterm_are_killed() {
+    let directory = scratch("ignore");
+    // Rank 0 fails once the others have made themselves deaf.
+    let script = r#"
+        if test $TICKWIRE_RANK = 0; then
+            while ! { test -e "$DIR/1" && test -e "$DIR/2"; }; do sleep 0.01; done
+            exit 4
+        fi
+        trap "" TERM
+        echo $$ > "$DIR/$TICKWIRE_RANK.pid"; mv "$DIR/$TICKWIRE_RANK.pid" "$DIR/$TICKWIRE_RANK"
+        exec sleep 1000"#;
+    let output = launcher(&["-n", "3"], script).env("DIR", &directory).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let pid = |rank: &str| std::fs::read_to_string(directory.join(rank)).unwrap().trim().parse().unwrap();
+    all_gone(&[pid("1"), pid("2")]);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn with_on_failure_continue_the_others_go_on() {
+    let directory = scratch("continue");
+    // The others wait until the launcher has reaped rank 1, and so knows of its failure.
+    let script = r#"
+        if test $TICKWIRE_RANK = 1; then
+            echo $$ > "$DIR/new"; mv "$DIR/new" "$DIR/pid"
+            exit 3
+        fi
+        while ! test -e "$DIR/pid"; do sleep 0.01; done
+        while kill -0 $(cat "$DIR/pid") 2>/dev/null; do sleep 0.01; done
+        echo rank $TICKWIRE_RANK went on"#;
+    let args = ["-n", "4", "--on-failure=continue"];
+    let output = launcher(&args, script).env("DIR", &directory).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(sorted_lines(&stdout(&output)), ["rank 0 went on", "rank 2 went on", "rank 3 went on"]);
+    assert_eq!(stderr(&output), "tickwire run: rank 1 ended with exit status 3; the other ranks go on\n");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn lines_stay_whole_and_in_the_order_of_their_rank() {
+    let script = r#"i=0; while test $i -lt 300; do
+        printf "rank $TICKWIRE_RANK "; printf "line $i "; printf "end\n"; i=$((i+1)); done"#;
+    let output = run(&["-n", "6"], script);
+    assert_eq!(output.status.code(), Some(0));
+    let text = stdout(&output);
+    for rank in 0..6 {
+        let start = format!("rank {rank} ");
+        let own: Vec<_> = text.lines().filter(|line| line.starts_with(&start)).collect();
+        let expected: Vec<_> = (0..300).map(|i| format!("rank {rank} line {i} end")).collect();
+        assert_eq!(own, expected);
+    }
+    assert_eq!(text.lines().count(), 6 * 300);
+}
+
+#[test]
+fn tagged_lines_name_their_rank_and_a_last_line_without_end_is_kept() {
+    let output = run(&["-n", "2", "--tag-output"], r#"echo out; echo err >&2; printf "no end""#);
+    assert_eq!(sorted_lines(&stdout(&output)), ["[0] no end", "[0] out", "[1] no end", "[1] out"]);
+    assert_eq!(sorted_lines(&stderr(&output)), ["[0] err", "[1] err"]);
+}
+
+#[test]
+fn rank_0_reads_the_launchers_input_and_the_others_none() {
+    let mut command = launcher(&["-n", "3", "--tag-output"], "cat; echo end");
+    let mut running = Running(command.stdin(Stdio::piped()).spawn().unwrap());
+    running.0.stdin.take().unwrap().write_all(b"typed\n").unwrap();
+    let mut text = String::new();
+    running.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(sorted_lines(&text), ["[0] end", "[0] typed", "[1] end", "[2] end"]);
+}
+
+#[test]
+fn ctrl_c_ends_every_rank_even_a_deaf_one() {
+    let script = r#"test $TICKWIRE_RANK = 1 && trap "" TERM; echo $$ >&2; exec sleep 1000"#;
+    let (mut running, pids) = Running::start(launcher(&["-n", "3"], script), 3);
+    running.signal("INT");
+    assert_eq!(running.wait().code(), Some(130));
+    assert!(pids.iter().all(|&pid| is_gone(pid)));
+}
+
+#[test]
+fn sigterm_on_the_launcher_reaches_the_ranks() {
+    let script = r#"trap "echo rank $TICKWIRE_RANK cleans up; exit 0" TERM; echo $$ >&2; while :; do sleep 0.01; done"#;
+    let (mut running, pids) = Running::start(launcher(&["-n", "3"], script), 3);
+    running.signal("TERM");
+    assert_eq!(running.wait().code(), Some(143));
+    assert!(pids.iter().all(|&pid| is_gone(pid)));
+    let mut text = String::new();
+    running.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(sorted_lines(&text), ["rank 0 cleans up", "rank 1 cleans up", "rank 2 cleans up"]);
+}
+
+#[test]
+fn ctrl_c_works_while_nobody_reads_the_output() {
+    let (mut running, pids) = Running::start(launcher(&["-n", "2"], "echo $$ >&2; exec yes"), 2);
+    running.signal("INT");
+    assert_eq!(running.wait().code(), Some(130));
+    assert!(pids.iter().all(|&pid| is_gone(pid)));
+}
+
+#[test]
+fn ranks_do_not_outlive_a_launcher_that_is_killed() {
+    let script = r#"trap "" TERM INT HUP; echo $$ >&2; exec sleep 1000"#;
+    let (mut running, pids) = Running::start(launcher(&["-n", "4"], script), 4);
+    running.signal("KILL");
+    assert_eq!(running.wait().code(), None);
+    all_gone(&pids);
+}
+
+#[test]
+fn wrong_use_is_one_clear_line_and_status_2() {
+    let wrong: [(&[&str], &str); 5] = [
+        (&["-n", "0", "true"], "0 ranks are no job: give 1 to 4096"),
+        (&["-n", "4097", "true"], "4097 ranks are too many for one host: give 1 to 4096"),
+        (&["-n", "2", "no-such-program"], "`no-such-program` was not found in PATH"),
+        (&["-n", "2", "./no/such/program"], "`./no/such/program` was not found: check the path"),
+        (&["-n", "2", "/etc/passwd"], "`/etc/passwd` is not an executable file"),
+    ];
+    for (args, expected) in wrong {
+        let output = Command::new(binary("tickwire")).arg("run").args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let text = stderr(&output);
+        assert!(text.starts_with("tickwire run: ") && text.contains(expected), "{text}");
+        assert_eq!((text.lines().count(), output.stdout.len()), (1, 0));
+    }
+    for args in [&["-n", "many", "true"][..], &["-n", "2"], &["-n", "2", "--on-failure=perhaps", "true"]] {
+        let output = Command::new(binary("tickwire")).arg("run").args(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_launcher_inside_a_rank_makes_a_job_of_its_own() {
+    let inner =
+        format!("exec {} run -n 3 -- /bin/sh -c 'echo $TICKWIRE_SIZE $TICKWIRE_JOB'", binary("tickwire").display());
+    let output = run(&["-n", "2"], &inner);
+    let text = stdout(&output);
+    let mut lines = sorted_lines(&text);
+    assert!(lines.len() == 6 && lines.iter().all(|line| line.starts_with("3 job-")), "{text}");
+    lines.dedup();
+    assert_eq!(lines.len(), 2);
+}
+
+/// Runs [`a_rank`] under the launcher.
+fn ranks(args: &[&str], behaviour: &str) -> Output {
+    let mut command = Command::new(binary("tickwire"));
+    command.arg("run").args(args).arg("--").arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_rank", "--ignored", "--nocapture"]);
+    command.env("TEST_BEHAVIOUR", behaviour).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+#[ignore = "a rank, started by the other tests under the launcher; alone it is a world of one"]
+fn a_rank() {
+    let behaviour = std::env::var("TEST_BEHAVIOUR").unwrap_or_default();
+    let bootstrap = Bootstrap::from_env().unwrap();
+    let (rank, size, job) = (bootstrap.rank(), bootstrap.size(), bootstrap.job().to_owned());
+    assert!(size == 1 || Bootstrap::from_env().unwrap_err().to_string().contains("already taken"));
+    let mut exchange = bootstrap.into_exchange();
+    let value = |rank: u32| format!("rank {rank} of {job}").repeat(rank as usize + 1).into_bytes();
+    exchange.put("address", &value(rank)).unwrap();
+    exchange.fence().unwrap();
+    let all = exchange.get_all("address").unwrap();
+    assert_eq!(all, (0..size).map(|rank| Some(value(rank))).collect::<Vec<_>>());
+    for round in 0..20u32 {
+        // Between two fences each rank sees the round's values, neither older nor newer ones.
+        exchange.put("round", &round.to_le_bytes()).unwrap();
+        exchange.fence().unwrap();
+        let next = (rank + round) % size;
+        assert_eq!(exchange.get(next, "round").unwrap(), Some(round.to_le_bytes().to_vec()));
+        exchange.fence().unwrap();
+    }
+    assert_eq!(exchange.get(0, "nothing").unwrap(), None);
+    match behaviour.as_str() {
+        "abort" if rank == 1 => std::process::abort(),
+        "leave" if rank == 1 => std::process::exit(0),
+        "abort" | "leave" => {
+            // The dead rank is not waited for, and every other learns of it.
+            exchange.fence().unwrap();
+            let mut event = None;
+            until("no event", || {
+                event = exchange.poll_event();
+                event.is_some()
+            });
+            let Some(BootstrapEvent::RankEnded { rank: 1, reason }) = event else {
+                panic!("{event:?}");
+            };
+            println!("rank {rank}: {reason}");
+            exchange.fence().unwrap();
+        }
+        _ => {}
+    }
+    exchange.finish();
+}
+
+#[test]
+fn ranks_exchange_values_and_meet_at_fences() {
+    for n in ["1", "2", "7", "24"] {
+        let output = ranks(&["-n", n], "");
+        assert_eq!(output.status.code(), Some(0), "{} {}", stdout(&output), stderr(&output));
+    }
+}
+
+#[test]
+fn the_end_of_a_rank_is_told_to_the_others_and_fences_go_on_without_it() {
+    let output = ranks(&["-n", "4", "--on-failure=continue"], "abort");
+    assert_eq!(output.status.code(), Some(134), "{} {}", stdout(&output), stderr(&output));
+    let told = stdout(&output).matches(": killed by signal 6 (SIGABRT)").count();
+    assert_eq!(told, 3, "{} {}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn a_rank_that_exits_before_it_has_finished_has_failed() {
+    let output = ranks(&["-n", "3", "--on-failure=continue"], "leave");
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "tickwire run: rank 1 exited before its engine had finished; the other ranks go on";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    assert_eq!(stdout(&output).matches(": exited before its engine had finished").count(), 2);
+}
