@@ -93,7 +93,9 @@ pub enum RequestError {
         reason: String,
     },
     /// A proc failed that this receive from any source might be waiting for. The receive stays posted.
-    #[error("proc {proc} has failed while a receive from any source is pending ({reason}): acknowledge it to go on without it")]
+    #[error(
+        "proc {proc} has failed while a receive from any source is pending ({reason}): acknowledge it to go on without it"
+    )]
     PeerFailedPending {
         /// Which proc.
         proc: ProcId,

@@ -45,8 +45,12 @@ pub const POOL_KEPT_BYTES: usize = 32 << 20;
 
 /// Time between two looks at sockets, µs; a look is two system calls of about 300 ns, so it costs less than 1 %.
 pub const CONTROL_US: u32 = 100;
-/// Looks between two samples of the clock: 25 ns in 64 looks of 10 ns or more.
-pub const CLOCK_LOOKS: u32 = 64;
+/// Looks between two samples of the clock: 25 ns in 512 looks of 5 ns or more. A tick counts for [`CLOCK_LOOKS_A_TICK`].
+pub const CLOCK_LOOKS: u32 = 512;
+/// A tick counts as so many looks, so that the clock is sampled at least every 64 ticks.
+pub const CLOCK_LOOKS_A_TICK: u32 = 8;
+/// Empty looks of `wait` before it yields where procs outnumber processors: about 2 µs, a round trip between processors.
+pub const SPINS_SHARED: u32 = 200;
 /// Rings that the owner polls directly; all others announce themselves by a bit.
 pub const WATCHED: usize = 4;
 

@@ -250,6 +250,8 @@ pub struct Progress {
     pub unexpected: UnexpectedQueue,
     /// Free buffer rows by size class.
     pub free_buffers: [FreeList; Buffer::CLASSES],
+    /// Free buffer rows of all classes.
+    pub free_buffer_rows: u32,
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
     /// Communicator row by context id; [`NIL`] where there is none.
@@ -288,6 +290,7 @@ impl Default for Progress {
             scoped: 0,
             unexpected: UnexpectedQueue::default(),
             free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
+            free_buffer_rows: 0,
             pool_bytes: 0,
             contexts: Vec::new(),
             answers: Vec::new(),
@@ -301,9 +304,9 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Free buffer rows of all classes.
-    pub fn free_buffer_rows(&self) -> u32 {
-        self.free_buffers.iter().map(|list| list.count).sum()
+    /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`].
+    pub fn count_free_buffers(&mut self) {
+        self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();
     }
 }
 

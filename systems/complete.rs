@@ -17,12 +17,12 @@ pub fn complete(tables: CompleteTables) {
     let CompleteTables { progress, cars, requests, held, vcs } = tables;
     let mut finished = std::mem::replace(&mut progress.finished, tickwire_components::Queue::EMPTY);
     while let Some(row) = finished.pop(cars) {
-        let car = cars[row as usize];
+        let car = &cars[row as usize];
         if let Some(vc) = vcs.get_mut(car.vc as usize) {
             vc.outstanding = vc.outstanding.saturating_sub(1);
         }
         if let Some(request) = requests.get_mut(car.request as usize) {
-            request.counter -= 1 + chained(cars, car.chain);
+            request.counter -= if car.chain == NIL { 1 } else { chained(cars, car.chain) };
             request.flags |= car.flags;
             request.source = car.source;
             request.tag = car.tag;
@@ -40,17 +40,14 @@ pub fn complete(tables: CompleteTables) {
 }
 
 /// Data CARs under an envelope that count for its request. An envelope with data CARs does not count itself.
-#[inline]
+#[cold]
 fn chained(cars: &[Car], mut row: Row) -> u32 {
-    if row == NIL {
-        return 0;
-    }
     let mut count = 0;
     while row != NIL {
         count += 1;
         row = cars[row as usize].chain;
     }
-    count - 1
+    count
 }
 
 /// What a failed request tells besides its flags.
@@ -113,4 +110,108 @@ pub fn abort(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
     car.state = CarState::Finished;
     progress.finished.push(cars, row);
     progress.pending |= Pending::COMPLETE;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Posted, TestWorld};
+    use std::sync::Arc;
+    use tickwire_components::{Queue, VcState};
+
+    /// Ends a posted receive as Transfer does.
+    fn finish_receive(world: &mut TestWorld, posted: Posted, source: u32, length: u64, flags: u8) {
+        let all = world.all();
+        for vc in all.vcs.iter_mut() {
+            vc.posted.remove(all.cars, posted.car);
+        }
+        let car = &mut all.cars[posted.car as usize];
+        (car.source, car.tag, car.done, car.state) = (source, 7, length, CarState::Finished);
+        car.flags |= flags;
+        all.progress.finished.push(all.cars, posted.car);
+    }
+
+    #[test]
+    fn a_finished_car_completes_its_request_and_is_freed() {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        let posted = world.receive(Some(1), None, &[16]);
+        let free = world.all().progress.free_cars.count;
+        assert_eq!(world.vc(vc).outstanding, 1);
+        finish_receive(&mut world, posted, 1, 9, 0);
+        world.run(complete);
+        let request = world.request(posted);
+        assert_eq!((request.state, request.counter, request.flags), (RequestState::Done, 0, 0));
+        assert_eq!((request.source, request.tag, request.length), (1, 7, 9));
+        assert_eq!((world.car(posted).state, world.car(posted).kind), (CarState::Free, CarKind::None));
+        assert_eq!(world.vc(vc).outstanding, 0);
+        let progress = world.all().progress;
+        assert_eq!((progress.free_cars.count, progress.active, progress.work.completed), (free + 1, 0, 1));
+    }
+
+    #[test]
+    fn three_data_cars_under_an_envelope_complete_one_counter() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let free = world.all().progress.free_cars.count;
+        let posted = world.receive(Some(1), None, &[1, 2, 3]);
+        assert_eq!(world.request(posted).counter, 3);
+        assert_eq!(world.all().progress.free_cars.count, free - 4);
+        finish_receive(&mut world, posted, 1, 6, 0);
+        world.run(complete);
+        assert_eq!((world.request(posted).state, world.request(posted).counter), (RequestState::Done, 0));
+        assert_eq!(world.all().progress.free_cars.count, free);
+    }
+
+    #[test]
+    fn failures_say_why() {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        let truncated = world.receive(Some(1), None, &[4, 4]);
+        let failed = world.receive(Some(1), None, &[4]);
+        finish_receive(&mut world, truncated, 1, 100, car_flags::TRUNCATED);
+        finish_receive(&mut world, failed, 1, 0, car_flags::PEER_FAILED);
+        world.run(complete);
+        let request = world.request(truncated);
+        assert_eq!((request.flags, request.length, request.detail), (car_flags::TRUNCATED, 100, 8));
+        let request = world.request(failed);
+        assert_eq!((request.flags, request.detail), (car_flags::PEER_FAILED, u64::from(vc)));
+    }
+
+    #[test]
+    fn a_detached_request_is_freed_with_its_buffer() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let posted = world.receive(Some(1), None, &[16]);
+        let shared: Arc<[u8]> = vec![1].into();
+        let all = world.all();
+        all.held[posted.request as usize].0.put(shared.clone());
+        all.requests[posted.request as usize].state = RequestState::Detached;
+        let free = all.progress.free_requests.count;
+        let generation = all.requests[posted.request as usize].generation;
+        finish_receive(&mut world, posted, 1, 16, 0);
+        world.run(complete);
+        assert_eq!(Arc::strong_count(&shared), 1, "the buffer was dropped");
+        let request = world.request(posted);
+        assert_eq!((request.state, request.generation), (RequestState::Free, generation + 1));
+        assert_eq!(world.all().progress.free_requests.count, free + 1);
+    }
+
+    #[test]
+    fn requests_of_other_threads_are_listed_for_their_answer_and_scopes_count_down() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let [submitted, scoped] = [0; 2].map(|_| world.receive(Some(1), None, &[16]));
+        let all = world.all();
+        all.requests[submitted.request as usize].submission = 3;
+        all.requests[scoped.request as usize].scoped = true;
+        all.progress.scoped = 1;
+        finish_receive(&mut world, submitted, 1, 16, 0);
+        finish_receive(&mut world, scoped, 1, 16, 0);
+        world.run(complete);
+        let progress = world.all().progress;
+        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.request][..], 0));
+        assert_eq!(progress.finished, Queue::EMPTY);
+        assert_eq!(world.request(scoped).state, RequestState::Done);
+    }
 }

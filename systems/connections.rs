@@ -25,21 +25,24 @@ pub fn maintain(world: &mut World, tables: &Tables) {
     progress.pending.clear(Pending::WORLD);
     let wanted = std::mem::take(&mut progress.wanted);
     let ended = std::mem::take(&mut progress.ended);
-    let (cars, buffers) = (progress.free_cars.count.min(progress.free_requests.count), progress.free_buffer_rows());
+    let (cars, buffers) = (progress.free_cars.count.min(progress.free_requests.count), progress.free_buffer_rows);
+    // A submission that waits for no contact waits for rows, however many it needs.
+    let short = wanted.is_empty() && !tables.inbound(world).waiting.is_empty();
     for proc in wanted {
         // A proc that cannot be reached has a failed VC, and its submission is refused with the reason.
         let _ = contact(world, tables, proc);
         tables.progress(world).pending |= Pending::POST;
     }
     for (row, why) in ended {
-        let words = match why {
-            Ended::Finalized => "the peer has finalized".to_owned(),
-            Ended::Corrupt(words) => format!("protocol violation: {words}"),
-            Ended::Link(words) => words,
-        };
-        fail(&mut tables.all(world), row, words);
+        let mut all = tables.all(world);
+        match why {
+            // An orderly end: receives from any source go on waiting for the others.
+            Ended::Finalized => end(&mut all, row, "the peer has finalized".to_owned()),
+            Ended::Corrupt(words) => fail(&mut all, row, format!("protocol violation: {words}")),
+            Ended::Link(words) => fail(&mut all, row, words),
+        }
     }
-    if cars < CARS_LOW {
+    if cars < CARS_LOW || short {
         tables.grow(world);
     }
     if buffers < ARRIVALS as u32 {
@@ -221,13 +224,24 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
     all.progress.pending |= Pending::DRAIN;
 }
 
-/// Ends a VC: every operation that needs it gets the reason, all others go on.
+/// Ends a VC by failure: as [`end`], and receives from any source are told.
 pub fn fail(all: &mut AllTables<'_>, row: Row, reason: String) {
+    let Some(vc) = all.vcs.get(row as usize) else { return };
+    if vc.state == VcState::Failed {
+        return;
+    }
+    let proc = vc.proc;
+    end(all, row, reason);
+    disturb(all, proc);
+}
+
+/// Ends a VC: every operation that needs it gets the reason, all others go on.
+fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     let Some(vc) = all.vcs.get_mut(row as usize) else { return };
     if vc.state == VcState::Failed {
         return;
     }
-    let (link, endpoint, proc) = (vc.link, vc.endpoint, vc.proc);
+    let (link, endpoint) = (vc.link, vc.endpoint);
     vc.state = VcState::Failed;
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     all.procs.reasons.push((row, reason));
@@ -243,7 +257,6 @@ pub fn fail(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     while all.progress.unexpected.take(|u| u.vc == row && u.message != NIL).is_some() {}
-    disturb(all, proc);
 }
 
 /// Receives from any source that the proc might have matched are told; they stay posted.
@@ -263,4 +276,178 @@ fn disturb(all: &mut AllTables<'_>, proc: u32) {
 #[inline]
 pub fn wants_control(endpoints: &mut [Endpoint]) -> bool {
     endpoints.iter_mut().any(|endpoint| endpoint.transport.get().wants_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Posted, TestWorld};
+    use tickwire_components::Unexpected;
+    use tickwire_components::limits::Limits;
+
+    /// Lets the wire tell events, and handles them.
+    fn tell(world: &mut TestWorld, events: &[LinkEvent]) {
+        world.wire().events.extend_from_slice(events);
+        let tables = world.tables.clone();
+        control(&mut world.world, &tables, &mut Vec::new());
+    }
+
+    fn contact_proc(world: &mut TestWorld, proc: u32) -> Result<Row, PostError> {
+        let tables = world.tables.clone();
+        contact(&mut world.world, &tables, proc)
+    }
+
+    #[test]
+    fn first_contact_spawns_a_row_and_connects_once() {
+        let mut world = TestWorld::new(5);
+        let row = contact_proc(&mut world, 3).unwrap();
+        assert_eq!((row, contact_proc(&mut world, 3)), (1, Ok(1)));
+        let vc = world.vc(row);
+        assert_eq!((vc.proc, vc.state, vc.link), (3, VcState::Connecting, 3));
+        assert_eq!(world.all().vcs.len(), 2);
+        assert_eq!(contact_proc(&mut world, 5), Err(PostError::Rank { rank: 5, last: 4 }));
+    }
+
+    #[test]
+    fn a_proc_that_nobody_reaches_has_a_failed_vc() {
+        let mut world = TestWorld::new(5);
+        world.wire().unreachable.push(2);
+        let Err(PostError::Unreachable { proc: ProcId(2), reason }) = contact_proc(&mut world, 2) else {
+            panic!("it is out of reach");
+        };
+        assert_eq!(reason, "fake: not on this wire");
+        assert_eq!(world.vc(1).state, VcState::Failed);
+    }
+
+    #[test]
+    fn what_was_sent_while_connecting_is_listed_once_connected() {
+        let mut world = TestWorld::new(3);
+        let row = contact_proc(&mut world, 1).unwrap();
+        world.send(1, 5, &[b"x"]);
+        assert!(!world.vc(row).listed);
+        tell(&mut world, &[LinkEvent::Connected { link: 1 }]);
+        assert!(world.vc(row).state == VcState::Connected && world.vc(row).listed);
+        assert_eq!(world.all().progress.senders.head, row);
+        assert_eq!(world.wire().attached, [(1, row)]);
+    }
+
+    #[test]
+    fn a_peer_that_calls_first_gets_a_row() {
+        let mut world = TestWorld::new(5);
+        tell(&mut world, &[LinkEvent::Accepted { link: 9, proc: 4 }, LinkEvent::Accepted { link: 8, proc: 77 }]);
+        let vc = world.vc(1);
+        assert_eq!((vc.proc, vc.link, vc.state), (4, 9, VcState::Connected));
+        assert_eq!((world.all().vcs.len(), contact_proc(&mut world, 4)), (2, Ok(1)), "proc 77 does not exist");
+    }
+
+    #[test]
+    fn of_two_links_the_one_that_replaces_is_used() {
+        let mut world = TestWorld::new(5);
+        let row = contact_proc(&mut world, 2).unwrap();
+        tell(&mut world, &[LinkEvent::Replaced { link: 2, by: 6 }]);
+        assert_eq!((world.vc(row).link, world.vc(row).state), (6, VcState::Connected));
+        assert_eq!(world.wire().attached, [(6, row)]);
+    }
+
+    /// The states of operations.
+    fn states(world: &mut TestWorld, posted: &[Posted]) -> Vec<CarState> {
+        posted.iter().map(|&p| world.car(p).state).collect()
+    }
+
+    #[test]
+    fn a_failed_vc_ends_exactly_its_own_operations() {
+        let mut world = TestWorld::new(4);
+        let (one, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+        let own = [
+            world.send(1, 1, &[b"x"]),
+            world.send(1, 2, &[b"y", b"z"]),
+            world.receive(Some(1), None, &[1]),
+            world.receive(Some(1), Some(3), &[1, 2, 3]),
+        ];
+        world.all().cars[own[3].car as usize].state = CarState::Receiving;
+        let others = [world.send(2, 1, &[b"x"]), world.receive(Some(2), None, &[1]), world.receive(None, None, &[1])];
+        let before = states(&mut world, &others);
+        for (vc, message) in [(one, NIL), (one, 7), (two, 8)] {
+            let entry = Unexpected { context: 0, source: 1, tag: 0, vc, length: 0, buffer: NIL, message, next: NIL };
+            world.all().progress.unexpected.push(entry);
+        }
+        tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
+        assert_eq!(states(&mut world, &own), [CarState::Finished; 4]);
+        assert!(own.iter().all(|&p| world.car(p).flags == car_flags::PEER_FAILED));
+        assert_eq!(states(&mut world, &others), before);
+        assert_eq!(others.map(|p| world.request(p).disturbed), [false, false, true]);
+        assert_eq!((world.vc(one).state, world.vc(two).state), (VcState::Failed, VcState::Connected));
+        assert!(world.vc(one).sends.is_empty() && world.vc(one).posted.is_empty());
+        assert_eq!(world.all().procs.reason(one), "gone");
+        assert_eq!(world.wire().closed_links, [1]);
+        let left: Vec<Row> =
+            std::iter::from_fn(|| world.all().progress.unexpected.take(|_| true)).map(|u| u.message).collect();
+        assert_eq!(left, [NIL, 8], "what has arrived can still be received");
+        world.run(crate::complete::complete);
+        assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.request(p).flags != 0));
+    }
+
+    #[test]
+    fn a_vc_fails_once_and_does_not_come_back() {
+        let mut world = TestWorld::new(4);
+        let one = world.contact(1, VcState::Connected);
+        let failed = |reason: &str| LinkEvent::Failed { link: 1, reason: reason.into() };
+        tell(&mut world, &[failed("first"), failed("second"), LinkEvent::Connected { link: 1 }]);
+        tell(&mut world, &[LinkEvent::Accepted { link: 5, proc: 1 }]);
+        assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, "first"));
+        assert_eq!(world.all().procs.reasons.len(), 1);
+    }
+
+    #[test]
+    fn maintenance_ends_vcs_contacts_procs_and_grows_tables() {
+        let mut world = TestWorld::with(4, Limits { cars_max: 100, ..Limits::default() }, 8);
+        let one = world.contact(1, VcState::Connected);
+        let progress = world.all().progress;
+        progress.wanted.push(2);
+        progress.ended.push((one, Ended::Corrupt("a strange frame".into())));
+        progress.pending = Pending::WORLD;
+        let tables = world.tables.clone();
+        maintain(&mut world.world, &tables);
+        assert_eq!(world.all().procs.reason(one), "protocol violation: a strange frame");
+        assert_eq!((world.vc(2).proc, world.vc(2).state), (2, VcState::Connecting));
+        let all = world.all();
+        assert_eq!((all.cars.len(), all.requests.len(), all.progress.free_cars.count), (16, 16, 16));
+        assert!(all.progress.pending.has(Pending::POST) && !all.progress.pending.has(Pending::WORLD));
+        for _ in 0..5 {
+            maintain(&mut world.world, &tables);
+        }
+        assert_eq!(world.all().cars.len(), CARS_LOW as usize, "that is enough");
+        (0..2).for_each(|_| drop(tables.grow(&mut world.world)));
+        let all = world.all();
+        assert_eq!((all.cars.len(), all.progress.free_cars.count, all.progress.rows_exhausted), (100, 100, true));
+    }
+
+    #[test]
+    fn rows_grow_for_a_submission_that_needs_more_than_are_kept_ahead() {
+        let mut world = TestWorld::with(2, Limits::default(), CARS_LOW as usize);
+        world.submit(false, 0, 5, vec![1], 0);
+        let all = world.all();
+        let waits = all.inbound.shared.queue.pop().unwrap();
+        all.inbound.waiting.push_back(waits);
+        all.progress.pending = Pending::WORLD;
+        let tables = world.tables.clone();
+        maintain(&mut world.world, &tables);
+        assert_eq!(world.all().cars.len(), 2 * CARS_LOW as usize);
+    }
+
+    #[test]
+    fn cards_are_found_by_name_and_broken_ones_are_empty() {
+        let mut card = Vec::new();
+        add_card(&mut card, "shm", &[1, 2, 3]);
+        add_card(&mut card, "tcp", &[]);
+        assert_eq!(card_of(&card, "shm"), Some(&[1, 2, 3][..]));
+        assert_eq!((card_of(&card, "tcp"), card_of(&card, "udp")), (Some(&[][..]), None));
+        card.extend([0; 20]);
+        assert_eq!(card_of(&card, "udp"), None);
+        for cut in 0..8 {
+            let _ = card_of(&card[..cut], "tcp");
+        }
+        assert_eq!(card_of(&[200, 1], "x"), None);
+        assert_eq!(card_of(&[1, b'x', 200, 1], "x"), None);
+    }
 }

@@ -12,7 +12,7 @@ use tickwire_components::{NIL, Pending};
 pub fn drain_cq(tables: DrainTables) {
     let DrainTables { progress, endpoints, arrivals } = tables;
     let first = progress.arrivals as usize;
-    let buffers = progress.free_buffer_rows() as usize;
+    let buffers = progress.free_buffer_rows as usize;
     if buffers < arrivals.len() {
         progress.pending |= Pending::WORLD;
     }
@@ -42,5 +42,94 @@ pub fn drain_cq(tables: DrainTables) {
         if count == limit && progress.budget > 0 {
             progress.pending |= Pending::DRAIN;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supply_buffers::take_buffer;
+    use crate::testing::TestWorld;
+    use tickwire_components::ArrivalState;
+    use tickwire_components::limits::ARRIVALS;
+    use tickwire_components::wire::{Header, Kind};
+
+    /// A world whose wire has so many frames, with numbers as tags.
+    fn world(frames: usize) -> TestWorld {
+        let mut world = TestWorld::new(1);
+        let frame = |tag| (0, Header::new(Kind::Eager, 0, 0, tag, 0, 1), vec![tag as u8]);
+        world.wire().incoming.extend((0..frames as u32).map(frame));
+        world.all().progress.pending = Pending::NONE;
+        world
+    }
+
+    #[test]
+    fn frames_become_arrival_rows_behind_those_that_are_there() {
+        let mut world = world(3);
+        world.arrive(0, Header::new(Kind::Eager, 0, 0, 99, 0, 0), &[]);
+        world.run(drain_cq);
+        let all = world.all();
+        let tags: Vec<u32> = all.arrivals[..4].iter().map(|arrival| arrival.header.tag()).collect();
+        assert_eq!((tags, all.progress.arrivals), (vec![99, 0, 1, 2], 4));
+        assert!(all.arrivals[..4].iter().all(|arrival| arrival.state == ArrivalState::New && arrival.vc == 0));
+        assert_eq!((all.progress.pending, all.progress.work.received), (Pending::MATCH, 3));
+    }
+
+    #[test]
+    fn nothing_read_asks_for_nothing() {
+        let mut world = world(0);
+        world.run(drain_cq);
+        assert_eq!((world.all().progress.pending, world.all().progress.arrivals), (Pending::NONE, 0));
+    }
+
+    #[test]
+    fn a_full_arrival_table_asks_for_another_pass() {
+        let mut world = world(ARRIVALS + 5);
+        world.run(drain_cq);
+        let all = world.all();
+        assert_eq!(all.progress.arrivals as usize, ARRIVALS);
+        assert!(all.progress.pending.has(Pending::DRAIN));
+        assert_eq!(world.wire().incoming.len(), 5);
+        world.all().progress.arrivals = 0;
+        world.run(drain_cq);
+        assert_eq!(world.all().progress.arrivals, 5);
+    }
+
+    #[test]
+    fn the_budget_of_a_tick_is_kept() {
+        let mut world = world(20);
+        world.all().progress.budget = 7;
+        world.run(drain_cq);
+        let progress = world.all().progress;
+        assert_eq!((progress.arrivals, progress.budget), (7, 0));
+        assert!(!progress.pending.has(Pending::DRAIN), "the rest is for the next tick");
+        world.all().progress.arrivals = 0;
+        world.run(drain_cq);
+        assert_eq!((world.all().progress.arrivals, world.wire().incoming.len()), (0, 13));
+    }
+
+    #[test]
+    fn no_more_is_read_than_there_is_room_for_if_all_is_unexpected() {
+        let mut world = world(20);
+        let free = world.free_buffers();
+        let all = world.all();
+        for _ in 0..free - 6 {
+            take_buffer(all.progress, all.buffers, 1).unwrap();
+        }
+        world.run(drain_cq);
+        let progress = world.all().progress;
+        assert_eq!(progress.arrivals, 6);
+        assert!(progress.pending.has(Pending::WORLD), "more buffer rows are wanted");
+    }
+
+    #[test]
+    fn a_poll_of_another_endpoint_reads_nothing_here() {
+        let mut world = world(3);
+        world.all().progress.only = (1, NIL);
+        world.run(drain_cq);
+        assert_eq!(world.all().progress.arrivals, 0);
+        world.all().progress.only = (0, 0);
+        world.run(drain_cq);
+        assert_eq!(world.all().progress.arrivals, 3);
     }
 }

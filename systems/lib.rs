@@ -10,6 +10,8 @@ pub mod posting;
 pub mod row_system;
 pub mod supply_buffers;
 pub mod tables;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod transfer;
 pub mod views;
 

@@ -76,10 +76,11 @@ unsafe impl Pieces for Runs<'_> {
 fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken {
     let progress = &mut *tables.progress;
     let Submission { receive, comm, rank, tag, .. } = submission;
+    let runs = Runs(&submission.spans);
     let checked = if receive {
         check_receive(tables.communicators, comm, rank, tag)
     } else {
-        check_send(tables.communicators, comm, rank, tag)
+        check_send(tables.communicators, comm, rank, tag, runs.total())
     };
     let envelope = match checked {
         Ok(envelope) => envelope,
@@ -100,7 +101,6 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
     let runs = Runs(&submission.spans);
-    let length = runs.total() as u64;
     let Some((request, row)) = take_rows(progress, tables.cars, tables.requests, &runs) else {
         if progress.rows_exhausted {
             let (table, rows, limit) = ("CAR or request", tables.cars.len(), "cars_max, requests_max");
@@ -113,7 +113,7 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
     if receive {
         queue_receive(progress, tables.cars, tables.vcs, row, vc_row, &envelope);
     } else {
-        queue_send(progress, tables.cars, tables.large, tables.vcs, row, vc_row, &envelope, length);
+        queue_send(progress, tables.cars, tables.large, tables.vcs, row, vc_row, &envelope);
     }
     Taken::Posted
 }
@@ -198,5 +198,171 @@ unsafe impl Pieces for Chain<'_> {
             row = self.cars[row as usize].chain;
         }
         self.cars[row as usize].span
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestWorld;
+    use tickwire_components::limits::{ANY, Limits};
+    use tickwire_components::{Queue, RequestState};
+
+    fn world() -> (TestWorld, Row) {
+        let mut world = TestWorld::new(3);
+        let vc = world.contact(1, VcState::Connected);
+        (world, vc)
+    }
+
+    fn kinds(world: &TestWorld) -> Vec<Option<Kind>> {
+        world.wire().sent.iter().map(|frame| frame.header.kind()).collect()
+    }
+
+    #[test]
+    fn short_messages_go_whole_and_are_done() {
+        let (mut world, vc) = world();
+        let posted = world.send(1, 5, &[b"abc", b"", b"defg"]);
+        world.run(post);
+        let sent = world.wire().sent.clone();
+        assert_eq!(sent.len(), 1);
+        assert_eq!((sent[0].header, &sent[0].payload[..]), (Header::new(Kind::Eager, 0, 0, 5, 0, 7), &b"abcdefg"[..]));
+        assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 7));
+        assert!(world.vc(vc).sends.is_empty() && world.all().progress.pending.has(Pending::COMPLETE));
+    }
+
+    #[test]
+    fn long_messages_are_offered() {
+        let (mut world, vc) = world();
+        let posted = world.send(1, 5, &[&[1; 9000]]);
+        world.run(post);
+        let header = Header::new(Kind::Rts, 0, 0, 5, posted.car, 9000);
+        let sent = world.wire().sent.clone();
+        assert_eq!((sent.len(), sent[0].header, sent[0].payload.len()), (1, header, 0));
+        assert_eq!(world.car(posted).state, CarState::Offered);
+        assert!(world.finished().is_empty() && world.vc(vc).sends.is_empty());
+    }
+
+    /// Receives that SupplyBuffers has answered.
+    fn replies(world: &mut TestWorld, vc: Row, wanted: u64) -> Row {
+        let posted = world.receive(Some(1), Some(5), &[wanted as usize]);
+        let all = world.all();
+        all.vcs[vc as usize].posted.remove(all.cars, posted.car);
+        let car = &mut all.cars[posted.car as usize];
+        (car.state, car.peer) = (CarState::Queued, 77);
+        all.large[posted.car as usize] = Large { length: 9000, wanted };
+        all.vcs[vc as usize].sends.push(all.cars, posted.car);
+        crate::posting::list_sender(all.progress, all.vcs, vc);
+        posted.car
+    }
+
+    #[test]
+    fn replies_name_both_cars_and_a_receiver_that_wants_nothing_is_done() {
+        let (mut world, vc) = world();
+        let (some, none) = (replies(&mut world, vc, 600), replies(&mut world, vc, 0));
+        world.run(post);
+        let headers: Vec<Header> = world.wire().sent.iter().map(|frame| frame.header).collect();
+        let cts = |row, wanted| Header::new(Kind::Cts, 0, 0, row, 77, wanted);
+        assert_eq!(headers, [cts(some, 600), cts(none, 0)]);
+        assert_eq!(world.all().cars[some as usize].state, CarState::Receiving);
+        assert_eq!((world.finished(), world.all().cars[none as usize].done), (vec![none], 9000));
+    }
+
+    #[test]
+    fn a_blocked_transport_keeps_the_queue_in_order() {
+        let (mut world, vc) = world();
+        let posted: Vec<Row> = (0..4).map(|tag| world.send(1, tag, &[b"x"]).car).collect();
+        world.wire().room = Some(1);
+        for _ in 0..3 {
+            world.run(post);
+        }
+        let sends = world.vc(vc).sends;
+        assert_eq!((world.cars_in(sends), world.wire().sent.len()), (posted[1..].to_vec(), 1));
+        world.wire().room = None;
+        world.run(post);
+        let sent: Vec<(u32, u32)> = world.wire().sent.iter().map(|f| (f.header.tag(), f.refusals)).collect();
+        assert_eq!(sent, [(0, 0), (1, 3), (2, 0), (3, 0)], "tags and refusals, as the CARs' row states tell");
+        assert_eq!(world.finished(), posted);
+    }
+
+    #[test]
+    fn a_failed_link_ends_its_vc_and_others_go_on() {
+        let (mut world, one) = world();
+        let two = world.contact(2, VcState::Connected);
+        world.send(1, 1, &[b"x"]);
+        let goes = world.send(2, 2, &[b"y"]);
+        world.wire().broken.push(1);
+        world.run(post);
+        assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == one));
+        assert_eq!((world.finished(), world.vc(two).sends), (vec![goes.car], Queue::EMPTY));
+    }
+
+    #[test]
+    fn nothing_goes_before_the_connection_is_there() {
+        let (mut world, vc) = world();
+        world.all().vcs[vc as usize].state = VcState::Connecting;
+        let posted = world.send(1, 1, &[b"x"]);
+        world.run(post);
+        assert!(world.wire().sent.is_empty());
+        assert_eq!(world.car(posted).state, CarState::Queued);
+    }
+
+    #[test]
+    fn submissions_become_rows() {
+        let (mut world, vc) = world();
+        world.submit(false, 1, 5, b"abc".to_vec(), 2);
+        world.submit(true, ANY, ANY, vec![0; 8], 3);
+        world.run(post);
+        assert_eq!(kinds(&world), [Some(Kind::Eager)]);
+        assert_eq!(world.finished().len(), 1);
+        let all = world.all();
+        let submitted: Vec<u32> =
+            all.requests.iter().filter(|r| r.state == RequestState::Active).map(|r| r.submission).collect();
+        assert_eq!((submitted, all.progress.active), (vec![2, 3], 2));
+        assert!(!all.progress.wildcard.is_empty() && all.vcs[vc as usize].outstanding == 1);
+    }
+
+    #[test]
+    fn wrong_submissions_are_answered_and_hold_nothing_up() {
+        let (mut world, _) = world();
+        world.submit(false, 9, 5, Vec::new(), 0);
+        world.submit(false, 1, 1 << 31, Vec::new(), 1);
+        world.submit(false, 1, 5, b"abc".to_vec(), 2);
+        world.run(post);
+        assert_eq!(world.wire().sent.len(), 1);
+        let shared = world.all().inbound.shared.clone();
+        let refusals = [0, 1].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
+            Some((Answer::Refused(error), _)) => error,
+            other => panic!("{:?}", other.map(|(answer, _)| answer)),
+        });
+        assert_eq!(refusals, [PostError::Rank { rank: 9, last: 2 }, PostError::Tag { tag: 1 << 31 }]);
+    }
+
+    #[test]
+    fn a_submission_to_a_proc_that_was_never_contacted_waits_for_the_contact() {
+        let (mut world, _) = world();
+        world.submit(false, 2, 5, b"abc".to_vec(), 0);
+        world.submit(false, 1, 6, b"abc".to_vec(), 1);
+        world.run(post);
+        let all = world.all();
+        assert_eq!((&all.progress.wanted[..], all.inbound.waiting.len()), (&[2][..], 1));
+        assert!(all.progress.pending.has(Pending::WORLD) && world.wire().sent.is_empty(), "order is kept");
+        world.contact(2, VcState::Connected);
+        world.run(post);
+        assert_eq!(world.wire().sent.iter().map(|f| (f.link, f.header.tag())).collect::<Vec<_>>(), [(2, 5), (1, 6)]);
+    }
+
+    #[test]
+    fn without_rows_a_submission_waits_and_at_the_bound_it_is_refused() {
+        let mut world = TestWorld::with(2, Limits { cars_max: 2, requests_max: 2, ..Limits::default() }, 2);
+        world.contact(1, VcState::Connecting);
+        (0..2).for_each(|_| drop(world.send(1, 1, &[b"x"])));
+        world.submit(false, 1, 5, b"abc".to_vec(), 0);
+        world.run(post);
+        assert_eq!(world.all().inbound.waiting.len(), 1);
+        world.all().progress.rows_exhausted = true;
+        world.run(post);
+        let shared = world.all().inbound.shared.clone();
+        let answer = shared.slots[0].lock().unwrap().answer.take();
+        assert!(matches!(answer, Some((Answer::Refused(PostError::Full { .. }), _))));
     }
 }

@@ -20,6 +20,8 @@ pub struct Envelope {
     pub tag: u32,
     /// Proc of the peer; [`NIL`] for a receive from any source.
     pub proc: u32,
+    /// Send: bytes of the message.
+    pub length: u64,
 }
 
 /// Checks the arguments of a send.
@@ -27,7 +29,13 @@ pub struct Envelope {
 /// # Errors
 /// Names the argument that is wrong and what it may be.
 #[inline]
-pub fn check_send(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Result<Envelope, PostError> {
+pub fn check_send(
+    comms: &[Communicator],
+    comm: u32,
+    rank: u32,
+    tag: u32,
+    length: usize,
+) -> Result<Envelope, PostError> {
     let Some(communicator) = comms.get(comm as usize) else { return Err(PostError::Communicator(comm)) };
     let Some(proc) = communicator.proc(rank) else {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
@@ -35,7 +43,11 @@ pub fn check_send(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Res
     if tag > TAG_MAX {
         return Err(PostError::Tag { tag });
     }
-    Ok(Envelope { context: communicator.context, source: communicator.rank, tag, proc })
+    let length = length as u64;
+    if length > MESSAGE_MAX {
+        return Err(PostError::Length { length, most: MESSAGE_MAX });
+    }
+    Ok(Envelope { context: communicator.context, source: communicator.rank, tag, proc, length })
 }
 
 /// Checks the arguments of a receive; [`ANY`] stands for any rank and any tag.
@@ -55,19 +67,7 @@ pub fn check_receive(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> 
     if tag > TAG_MAX && tag != ANY {
         return Err(PostError::Tag { tag });
     }
-    Ok(Envelope { context: communicator.context, source: rank, tag, proc })
-}
-
-/// Checks a message's length.
-///
-/// # Errors
-/// If no message can be that long.
-#[inline]
-pub fn check_length(length: usize) -> Result<(), PostError> {
-    if length as u64 > MESSAGE_MAX {
-        return Err(PostError::Length { length: length as u64, most: MESSAGE_MAX });
-    }
-    Ok(())
+    Ok(Envelope { context: communicator.context, source: rank, tag, proc, length: 0 })
 }
 
 /// Sends an eager message at once if nothing is before it: no CAR, no request. `true` if it has gone.
@@ -78,12 +78,11 @@ pub fn send_inline<P: Pieces + ?Sized>(
     endpoint: &mut Endpoint,
     envelope: &Envelope,
     pieces: &P,
-    length: usize,
 ) -> bool {
-    if vc.state != VcState::Connected || !vc.sends.is_empty() || length as u64 > endpoint.eager_max {
+    if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length > endpoint.eager_max {
         return false;
     }
-    let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, length as u64);
+    let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
     if endpoint.transport.get().send(vc.link, &header, pieces, None) != Sent::Done {
         return false;
     }
@@ -97,6 +96,48 @@ pub fn send_inline<P: Pieces + ?Sized>(
 /// Returns (request, CAR), or `None` if rows are short; nothing is taken then.
 #[inline]
 pub fn take_rows<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    pieces: &P,
+) -> Option<(Row, Row)> {
+    if pieces.pieces() != 1 {
+        return take_many_rows(progress, cars, requests, pieces);
+    }
+    let (request, row) = (progress.free_requests.head, progress.free_cars.head);
+    let entry = requests.get_mut(request as usize)?;
+    let car = cars.get_mut(row as usize)?;
+    progress.free_requests.head = entry.next;
+    progress.free_requests.count -= 1;
+    progress.free_cars.head = car.next;
+    progress.free_cars.count -= 1;
+    *car = Car { span: pieces.piece(0), request, ..Car::default() };
+    *entry = Request { generation: entry.generation, counter: 1, car: row, state: RequestState::Active, ..NEW };
+    progress.active += 1;
+    progress.work.posted += 1;
+    Some((request, row))
+}
+
+/// A request before it has anything.
+const NEW: Request = Request {
+    generation: 0,
+    counter: 0,
+    car: NIL,
+    next: NIL,
+    state: RequestState::Free,
+    flags: 0,
+    scoped: false,
+    disturbed: false,
+    source: 0,
+    tag: 0,
+    submission: NIL,
+    length: 0,
+    detail: 0,
+};
+
+#[cold]
+#[inline(never)]
+fn take_many_rows<P: Pieces + ?Sized>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
@@ -153,7 +194,6 @@ pub fn queue_send(
     row: Row,
     vc_row: Row,
     envelope: &Envelope,
-    length: u64,
 ) {
     let car = &mut cars[row as usize];
     car.kind = CarKind::Send;
@@ -162,7 +202,7 @@ pub fn queue_send(
     car.source = envelope.source;
     car.tag = envelope.tag;
     car.vc = vc_row;
-    large[row as usize] = Large { length, wanted: length };
+    large[row as usize] = Large { length: envelope.length, wanted: envelope.length };
     let vc = &mut vcs[vc_row as usize];
     vc.outstanding += 1;
     vc.sends.push(cars, row);

@@ -356,6 +356,7 @@ impl Tables {
         link_free(&mut all.progress.free_cars, all.cars, 0);
         link_free(&mut all.progress.free_requests, all.requests, 0);
         link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
+        all.progress.count_free_buffers();
         tables
     }
 
@@ -423,7 +424,8 @@ impl Tables {
         let all = self.all(world);
         link_free(&mut all.progress.free_cars, all.cars, cars);
         link_free(&mut all.progress.free_requests, all.requests, requests);
-        all.progress.rows_exhausted = all.cars.len() == all.limits.0.cars_max || all.requests.len() == all.limits.0.requests_max;
+        all.progress.rows_exhausted =
+            all.cars.len() == all.limits.0.cars_max || all.requests.len() == all.limits.0.requests_max;
         more_cars > 0 && more_requests > 0
     }
 
@@ -436,14 +438,11 @@ impl Tables {
         self.refresh(world);
         let all = self.all(world);
         link_free(&mut all.progress.free_buffers[0], all.buffers, buffers);
+        all.progress.count_free_buffers();
     }
 }
 
-fn spawn_rows<B: Bundle<Effect: NoBundleEffect>>(
-    world: &mut World,
-    count: usize,
-    mut make: impl FnMut(usize) -> B,
-) {
+fn spawn_rows<B: Bundle<Effect: NoBundleEffect>>(world: &mut World, count: usize, mut make: impl FnMut(usize) -> B) {
     world.spawn_batch((0..count).map(&mut make).collect::<Vec<B>>()).for_each(drop);
 }
 

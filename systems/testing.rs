@@ -300,12 +300,11 @@ impl TestWorld {
         let mut pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
         let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
         let all = self.tables.all(&mut self.world);
-        let checked = check_send(all.communicators, 0, to, tag);
+        let checked = check_send(all.communicators, 0, to, tag, spans.total());
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = all.procs.known[envelope.proc as usize].row;
-        let length = spans.total() as u64;
         let Some((request, car)) = take_rows(all.progress, all.cars, all.requests, &spans) else { panic!("no rows") };
-        queue_send(all.progress, all.cars, all.large, all.vcs, car, vc_row, &envelope, length);
+        queue_send(all.progress, all.cars, all.large, all.vcs, car, vc_row, &envelope);
         self.keep(request, car, pieces)
     }
 
@@ -391,9 +390,14 @@ impl TestWorld {
         assert!(cars.is_empty(), "CARs in use: {cars:#?}");
         let requests = all.requests.iter().filter(|r| r.state == RequestState::Active).count();
         assert_eq!((requests, all.progress.active), (0, 0), "requests that are not done");
-        let free = [all.progress.free_cars.count as usize, all.progress.free_buffer_rows() as usize];
-        assert_eq!(free, [all.cars.len(), all.buffers.len()], "free CAR and buffer rows");
-        assert_eq!(all.progress.unexpected.count, 0, "unexpected messages");
+        let (cars, buffers, unexpected) = (all.cars.len(), all.buffers.len(), all.progress.unexpected.count);
+        let free = [all.progress.free_cars.count as usize, self.free_buffers() as usize];
+        assert_eq!((free, unexpected), ([cars, buffers], 0), "free CAR and buffer rows, unexpected messages");
+    }
+
+    /// Free buffer rows.
+    pub fn free_buffers(&mut self) -> u32 {
+        self.all().progress.free_buffers.iter().map(|list| list.count).sum()
     }
 }
 

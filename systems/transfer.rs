@@ -53,18 +53,39 @@ fn place(
     buffers: &mut [Buffer],
 ) {
     arrival.state = ArrivalState::Handled;
+    if arrival.header.lead as u8 == Kind::Eager as u8
+        && arrival.buffer == NIL
+        && cars[arrival.car as usize].chain == NIL
+    {
+        // The frequent case: a whole message into one segment.
+        let length = arrival.header.length;
+        let moved = copy::copy(cars[arrival.car as usize].span, arrival.payload) as u64;
+        return finish(progress, cars, arrival.car, length, moved < length);
+    }
+    place_rest(progress, arrival, cars, large, buffers);
+}
+
+/// As [`place`]: temporaries, pieces, and receives of several segments.
+#[inline(never)]
+fn place_rest(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    large: &mut [Large],
+    buffers: &mut [Buffer],
+) {
     if arrival.buffer != NIL {
         copy::copy(buffer_span(&mut buffers[arrival.buffer as usize]), arrival.payload);
         return;
     }
     let row = arrival.car;
-    let car = &mut cars[row as usize];
     if arrival.header.kind() == Some(Kind::Eager) {
         let length = arrival.header.length;
-        let moved = if car.chain == NIL { copy::copy(car.span, arrival.payload) as u64 } else { fill(cars, row, arrival.payload) };
+        let moved = fill(cars, row, arrival.payload);
         finish(progress, cars, row, length, moved < length);
         return;
     }
+    let car = &mut cars[row as usize];
     let moved = if car.chain == NIL {
         copy::copy(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64
     } else {
@@ -224,4 +245,198 @@ fn pieces(cars: &[Car], row: Row, wanted: u64, piece_bytes: u64, most: usize) ->
         }
     }
     frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supply_buffers::take_buffer;
+    use crate::testing::{Posted, TestWorld};
+
+    /// A world of two procs that are connected, and the VC of the other one.
+    fn world() -> (TestWorld, Row) {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        (world, vc)
+    }
+
+    fn numbers(length: usize) -> Vec<u8> {
+        (0..length).map(|i| (i * 7 + 3) as u8).collect()
+    }
+
+    /// An eager message that Match has paired with a receive.
+    fn paired(world: &mut TestWorld, vc: Row, posted: Posted, bytes: &[u8]) -> Row {
+        let row = world.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, bytes.len() as u64), bytes);
+        let all = world.all();
+        let queued = all.vcs[vc as usize].posted.remove(all.cars, posted.car);
+        assert!(queued, "the receive was posted");
+        all.cars[posted.car as usize].state = CarState::Matched;
+        (all.arrivals[row as usize].car, all.arrivals[row as usize].state) = (posted.car, ArrivalState::Placed);
+        row
+    }
+
+    /// A receive that has answered an offer of so many bytes.
+    fn receiving(world: &mut TestWorld, vc: Row, lengths: &[usize], length: u64) -> Posted {
+        let posted = world.receive(Some(1), Some(5), lengths);
+        let all = world.all();
+        all.vcs[vc as usize].posted.remove(all.cars, posted.car);
+        all.cars[posted.car as usize].state = CarState::Receiving;
+        let wanted = length.min(lengths.iter().sum::<usize>() as u64);
+        all.large[posted.car as usize] = Large { length, wanted };
+        posted
+    }
+
+    fn piece(world: &mut TestWorld, vc: Row, posted: Posted, bytes: &[u8]) {
+        let row = world.arrive(vc, Header::new(Kind::Piece, 0, 0, 0, posted.car, bytes.len() as u64), bytes);
+        let arrival = &mut world.all().arrivals[row as usize];
+        (arrival.car, arrival.state) = (posted.car, ArrivalState::Placed);
+    }
+
+    /// A send that was asked for `wanted` of its bytes by CAR 33 of the peer.
+    fn sending(world: &mut TestWorld, vc: Row, pieces: &[&[u8]], wanted: u64) -> Posted {
+        let posted = world.send(1, 5, pieces);
+        let all = world.all();
+        all.vcs[vc as usize].sends.remove(all.cars, posted.car);
+        let car = &mut all.cars[posted.car as usize];
+        (car.state, car.peer, car.done) = (CarState::Sending, 33, 0);
+        all.large[posted.car as usize].wanted = wanted;
+        all.vcs[vc as usize].data.push(all.cars, posted.car);
+        posted
+    }
+
+    #[test]
+    fn eager_payloads_go_to_their_receives() {
+        let (mut world, vc) = world();
+        let exact = world.receive(Some(1), Some(5), &[100]);
+        let longer = world.receive(Some(1), Some(5), &[200]);
+        let short = world.receive(Some(1), Some(5), &[60]);
+        for posted in [exact, longer, short] {
+            paired(&mut world, vc, posted, &numbers(100));
+        }
+        world.run(transfer);
+        assert_eq!(world.bytes(exact), numbers(100));
+        assert_eq!(world.bytes(longer), [numbers(100), vec![0xEE; 100]].concat());
+        assert_eq!(world.bytes(short), numbers(60));
+        assert_eq!(world.finished(), [exact.car, longer.car, short.car]);
+        let found = [exact, longer, short].map(|p| (world.car(p).done, world.car(p).flags));
+        assert_eq!(found, [(100, 0), (100, 0), (100, car_flags::TRUNCATED)]);
+        assert_eq!(world.wire().releases, 1);
+        assert_eq!(world.all().progress.arrivals, 0);
+    }
+
+    #[test]
+    fn an_envelope_with_three_data_cars_is_filled_in_order() {
+        let (mut world, vc) = world();
+        let eager = world.receive(Some(1), Some(5), &[30, 0, 70]);
+        paired(&mut world, vc, eager, &numbers(80));
+        let large = receiving(&mut world, vc, &[10, 0, 90], 100);
+        for part in numbers(100).chunks(32) {
+            piece(&mut world, vc, large, part);
+        }
+        let short = receiving(&mut world, vc, &[10, 20, 30], 500);
+        piece(&mut world, vc, short, &numbers(60));
+        world.run(transfer);
+        assert_eq!(world.bytes(eager), [numbers(80), vec![0xEE; 20]].concat());
+        assert_eq!(world.bytes(large), numbers(100));
+        assert_eq!(world.bytes(short), numbers(60));
+        assert_eq!(world.finished(), [eager.car, large.car, short.car]);
+        assert_eq!([eager, large, short].map(|p| world.car(p).done), [80, 100, 500]);
+    }
+
+    #[test]
+    fn a_large_receive_is_done_with_its_last_piece() {
+        let (mut world, vc) = world();
+        let posted = receiving(&mut world, vc, &[100], 100);
+        piece(&mut world, vc, posted, &numbers(60));
+        world.run(transfer);
+        assert!(world.finished().is_empty() && world.car(posted).done == 60);
+        piece(&mut world, vc, posted, &numbers(100)[60..]);
+        world.run(transfer);
+        assert_eq!((world.finished(), world.bytes(posted)), (vec![posted.car], numbers(100)));
+    }
+
+    #[test]
+    fn unexpected_payloads_wait_in_temporaries_and_these_are_used_again() {
+        let (mut world, vc) = world();
+        let free = world.free_buffers();
+        let row = world.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, 50), &numbers(50));
+        let all = world.all();
+        let buffer = take_buffer(all.progress, all.buffers, 50).unwrap();
+        let arrival = &mut all.arrivals[row as usize];
+        (arrival.buffer, arrival.state) = (buffer, ArrivalState::Placed);
+        world.run(transfer);
+        assert_eq!(world.all().buffers[buffer as usize].bytes[..50], numbers(50));
+        assert_eq!(world.wire().releases, 1);
+
+        let posted = world.receive(Some(1), Some(5), &[20, 20]);
+        let all = world.all();
+        all.vcs[vc as usize].posted.remove(all.cars, posted.car);
+        let car = &mut all.cars[posted.car as usize];
+        (car.state, car.peer, car.done) = (CarState::Matched, buffer, 50);
+        all.progress.copies.push(all.cars, posted.car);
+        world.run(transfer);
+        assert_eq!((world.bytes(posted), world.car(posted).flags), (numbers(40), car_flags::TRUNCATED));
+        assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 50));
+        assert_eq!(world.free_buffers(), free);
+        assert_eq!(world.wire().releases, 1, "nothing of the transport was used");
+    }
+
+    #[test]
+    fn pieces_span_no_two_data_cars_and_end_at_what_is_wanted() {
+        let (mut world, vc) = world();
+        let bytes = numbers(70_000);
+        let posted = sending(&mut world, vc, &[&bytes[..40_000], &[], &bytes[40_000..]], 60_000);
+        world.all().progress.senders = Queue { head: vc, tail: vc };
+        world.run(transfer);
+        let sent = world.wire().sent.clone();
+        let lengths: Vec<usize> = sent.iter().map(|frame| frame.payload.len()).collect();
+        assert_eq!(lengths, [32 << 10, 40_000 - (32 << 10), 20_000]);
+        assert_eq!(sent.iter().flat_map(|frame| frame.payload.clone()).collect::<Vec<u8>>(), bytes[..60_000]);
+        assert!(sent.iter().all(|f| f.header.kind() == Some(Kind::Piece) && f.header.message() == 33 && f.link == 1));
+        assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 70_000));
+        assert!(world.vc(vc).data.is_empty() && !world.vc(vc).listed);
+    }
+
+    #[test]
+    fn a_blocked_transport_is_driven_again_from_where_it_stopped() {
+        let (mut world, vc) = world();
+        let bytes = numbers(100_000);
+        let posted = sending(&mut world, vc, &[&bytes], 100_000);
+        world.all().progress.senders = Queue { head: vc, tail: vc };
+        world.wire().room = Some(2);
+        for _ in 0..3 {
+            world.run(transfer);
+        }
+        assert_eq!(world.wire().sent.len(), 2);
+        assert_eq!((world.finished().len(), world.car(posted).done), (0, 64 << 10));
+        assert_eq!(world.all().progress.senders.head, vc, "it stays in the list");
+        world.wire().room = None;
+        world.run(transfer);
+        let sent: Vec<u8> = world.wire().sent.iter().flat_map(|frame| frame.payload.clone()).collect();
+        assert_eq!((sent, world.finished()), (bytes, vec![posted.car]));
+    }
+
+    #[test]
+    fn one_pass_sends_a_bounded_number_of_pieces_for_a_vc() {
+        let (mut world, vc) = world();
+        let bytes = numbers((PIECES_A_PASS + 3) * (32 << 10));
+        sending(&mut world, vc, &[&bytes], bytes.len() as u64);
+        world.all().progress.senders = Queue { head: vc, tail: vc };
+        world.run(transfer);
+        assert_eq!(world.wire().sent.len(), PIECES_A_PASS);
+        assert!(world.all().progress.pending.has(Pending::TRANSFER));
+        world.run(transfer);
+        assert_eq!(world.wire().sent.len(), PIECES_A_PASS + 3);
+    }
+
+    #[test]
+    fn a_failed_link_ends_its_vc() {
+        let (mut world, vc) = world();
+        sending(&mut world, vc, &[&numbers(10_000)], 10_000);
+        world.all().progress.senders = Queue { head: vc, tail: vc };
+        world.wire().broken.push(1);
+        world.run(transfer);
+        assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == vc));
+        assert!(world.finished().is_empty() && world.all().progress.senders.is_empty());
+    }
 }

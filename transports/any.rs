@@ -7,6 +7,7 @@ use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// A transport of an engine. The frequent ones are variants; everything else is boxed.
+#[expect(clippy::large_enum_variant, reason = "one row an endpoint, and loopback is read in every tick")]
 pub enum AnyTransport {
     /// Within the process.
     Loopback(Loopback),

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tickwire_components::limits::WATCHED;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row};
@@ -75,10 +75,6 @@ struct LinkRow {
     one_sided: bool,
     watched: bool,
     touched: bool,
-    /// A look has found nothing since the last frame: the next one comes alone.
-    quiet: Cell<bool>,
-    /// Looks since the last frame, while watched.
-    idle: u32,
     doorbell: Arc<OwnedFd>,
     fault: Option<Corrupt>,
     _keep: Arc<dyn Any + Send + Sync>,
@@ -91,6 +87,10 @@ const IDLE_LOOKS: u32 = 1024;
 pub struct Links {
     rows: Vec<Option<Box<LinkRow>>>,
     watched: [u32; WATCHED],
+    /// The word that the next frame of each watched ring starts with.
+    words: [Word; WATCHED],
+    /// Drains since the last frame of each watched ring.
+    idle: [u32; WATCHED],
     watched_count: usize,
     /// Links read since the last release.
     touched: Vec<u32>,
@@ -100,7 +100,31 @@ pub struct Links {
     faults: Vec<(u32, Corrupt)>,
     /// Closed links with payloads that nobody has released yet: kept for their memory.
     closed: Vec<LinkRow>,
+    /// A look at the watched rings has found nothing since the last frame: the next one comes alone.
+    quiet: Cell<bool>,
     inbox: InboxView,
+}
+
+/// The address of a word that a writer will make something other than 0. Valid while its ring is watched.
+#[derive(Clone, Copy)]
+struct Word(NonNull<AtomicU64>);
+
+// SAFETY: the address of an atomic in memory that the ring's row keeps alive.
+#[expect(unsafe_code, reason = "an address in shared memory")]
+unsafe impl Send for Word {}
+
+/// Where words of rings that are not watched point to.
+static NOTHING: AtomicU64 = AtomicU64::new(0);
+
+impl Word {
+    const NONE: Word = Word(NonNull::from_ref(&NOTHING));
+
+    #[expect(unsafe_code, reason = "an address in shared memory")]
+    #[inline(always)]
+    fn ready(self) -> bool {
+        // SAFETY: only words of watched rings are asked, and a ring stops being watched before its row goes.
+        unsafe { self.0.as_ref() }.load(Ordering::Relaxed) != 0
+    }
 }
 
 impl Links {
@@ -109,11 +133,14 @@ impl Links {
         Links {
             rows: Vec::new(),
             watched: [NIL; WATCHED],
+            words: [Word::NONE; WATCHED],
+            idle: [0; WATCHED],
             watched_count: 0,
             touched: Vec::with_capacity(64),
             backlog: Vec::with_capacity(64),
             faults: Vec::new(),
             closed: Vec::new(),
+            quiet: Cell::new(true),
             inbox,
         }
     }
@@ -141,8 +168,6 @@ impl Links {
             one_sided: ends.one_sided,
             watched: false,
             touched: false,
-            quiet: Cell::new(true),
-            idle: 0,
             doorbell: ends.doorbell,
             fault: None,
             _keep: ends.keep,
@@ -229,27 +254,35 @@ impl Links {
     /// Whether [`Links::drain`] would find something.
     #[inline(always)]
     pub fn ready(&self) -> bool {
-        let mut any = self.inbox.ready() || !self.backlog.is_empty();
-        for &link in &self.watched[..self.watched_count] {
-            if let Some(row) = &self.rows[link as usize] {
-                let ready = row.reader.ready();
-                row.quiet.set(row.quiet.get() | !ready);
-                any |= ready;
-            }
+        let mut any = false;
+        for word in &self.words[..self.watched_count] {
+            any |= word.ready();
         }
-        any
+        self.quiet.set(self.quiet.get() | !any);
+        any | self.inbox.ready() | !self.backlog.is_empty()
     }
 
     /// Reads frames into `out`; returns how many. Their payloads stay until [`Links::release`].
     #[inline]
     pub fn drain(&mut self, out: &mut [Arrival]) -> usize {
         let mut count = 0;
+        // Looking behind a frame that came alone would fetch a cache line that the writer is about to need, and wait
+        // for it before the frame is handled. After a frame that was there at once, more are likely.
+        let alone = self.quiet.replace(false);
+        let others = !self.backlog.is_empty() || self.inbox.ready();
+        // Rings that are always full leave some room to the others.
+        let share = if others { out.len().div_ceil(2 * WATCHED) } else { out.len() };
         for place in 0..self.watched_count {
-            if count < out.len() {
-                count += self.read(self.watched[place], &mut out[count..]);
+            if !self.words[place].ready() {
+                self.idle[place] = self.idle[place].saturating_add(1);
+                continue;
             }
+            let end = out.len().min(count + share);
+            count += self.read(self.watched[place], &mut out[count..end], alone);
+            self.words[place] = self.word_of(self.watched[place]);
+            self.idle[place] = 0;
         }
-        if !self.backlog.is_empty() || self.inbox.ready() {
+        if others {
             count += self.drain_announced(&mut out[count..]);
         }
         count
@@ -257,7 +290,9 @@ impl Links {
 
     /// As [`Links::drain`], from one connection only.
     pub fn drain_link(&mut self, link: u32, out: &mut [Arrival]) -> usize {
-        self.read(link, out)
+        let read = self.read(link, out, false);
+        self.rewatch(link);
+        read
     }
 
     #[cold]
@@ -279,7 +314,8 @@ impl Links {
         while at < self.backlog.len() {
             let link = self.backlog[at];
             let room = out.len() - count;
-            let read = self.read(link, &mut out[count..]);
+            let read = self.read(link, &mut out[count..], false);
+            self.rewatch(link);
             count += read;
             if read == room {
                 // No room to find out whether there is more: stays for the next drain.
@@ -294,22 +330,18 @@ impl Links {
         count
     }
 
-    /// Reads one ring until it is empty or `out` is full.
+    /// Reads one ring until it is empty or `out` is full, or one frame of it.
     #[inline]
-    fn read(&mut self, link: u32, out: &mut [Arrival]) -> usize {
+    fn read(&mut self, link: u32, out: &mut [Arrival], alone: bool) -> usize {
         let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return 0 };
         if row.fault.is_some() {
             return 0;
         }
         let mut count = 0;
-        // Looking behind a frame that came alone would fetch a cache line that the writer is about to need, and wait
-        // for it before the frame is handled. After a frame that was there at once, more are likely.
-        let alone = row.watched && row.quiet.get();
-        while count < out.len() {
-            match row.reader.next() {
+        for arrival in out {
+            match row.reader.read() {
                 Ok(Some((header, payload))) => {
-                    out[count] =
-                        Arrival { header, payload, vc: row.vc, car: NIL, buffer: NIL, state: ArrivalState::New };
+                    *arrival = Arrival { header, payload, vc: row.vc, car: NIL, buffer: NIL, state: ArrivalState::New };
                     count += 1;
                     if alone {
                         break;
@@ -323,15 +355,9 @@ impl Links {
                 }
             }
         }
-        if count > 0 {
-            row.quiet.set(false);
-            row.idle = 0;
-            if !row.touched {
-                row.touched = true;
-                self.touched.push(link);
-            }
-        } else {
-            row.idle = row.idle.saturating_add(1);
+        if count > 0 && !row.touched {
+            row.touched = true;
+            self.touched.push(link);
         }
         count
     }
@@ -342,7 +368,9 @@ impl Links {
         while let Some(link) = self.touched.pop() {
             if let Some(row) = self.rows[link as usize].as_deref_mut() {
                 row.touched = false;
-                row.reader.release();
+                if row.reader.release() {
+                    row.announce();
+                }
             } else {
                 self.closed.clear();
             }
@@ -373,21 +401,41 @@ impl Links {
         }
         if let Some(row) = self.row(link) {
             row.watched = true;
-            row.idle = 0;
             row.reader.memory().watch(true);
         }
+        self.words[self.watched_count] = self.word_of(link);
+        self.idle[self.watched_count] = 0;
         self.watched[self.watched_count] = link;
         self.watched_count += 1;
     }
 
     fn idle_looks(&self, place: usize) -> u32 {
-        self.rows[self.watched[place] as usize].as_ref().map_or(u32::MAX, |row| row.idle)
+        self.idle[place]
     }
 
     fn unlist(&mut self, place: usize) {
         self.watched_count -= 1;
         self.watched[place] = self.watched[self.watched_count];
         self.watched[self.watched_count] = NIL;
+        self.words[place] = self.words[self.watched_count];
+        self.idle[place] = self.idle[self.watched_count];
+        self.words[self.watched_count] = Word::NONE;
+    }
+
+    /// Where the next frame of a connection will start.
+    #[inline]
+    fn word_of(&self, link: u32) -> Word {
+        match &self.rows[link as usize] {
+            Some(row) => Word(row.reader.memory().address(row.reader.position())),
+            None => Word::NONE,
+        }
+    }
+
+    /// A ring was read outside of the watch: its next word is another one.
+    fn rewatch(&mut self, link: u32) {
+        if let Some(place) = self.watched[..self.watched_count].iter().position(|&l| l == link) {
+            self.words[place] = self.word_of(link);
+        }
     }
 
     fn stop_watching(&mut self, place: usize) {
@@ -423,7 +471,12 @@ impl Links {
         }
         self.inbox.arm();
         fence(Ordering::SeqCst);
-        !self.ready()
+        let mut quiet = !self.ready();
+        for row in self.rows.iter_mut().flatten() {
+            // A refused frame that fits by now is something to wake up for; else the peer will ring.
+            quiet &= !row.writer.wants_room() || row.writer.starve();
+        }
+        quiet
     }
 }
 

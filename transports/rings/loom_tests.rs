@@ -19,6 +19,7 @@ struct Shared {
     words: [AtomicU64; WORDS],
     released: AtomicU64,
     watched: AtomicU32,
+    starving: AtomicU32,
 }
 
 #[derive(Clone)]
@@ -30,6 +31,7 @@ impl Modelled {
             words: std::array::from_fn(|_| AtomicU64::new(0)),
             released: AtomicU64::new(0),
             watched: AtomicU32::new(watched.into()),
+            starving: AtomicU32::new(0),
         }))
     }
 }
@@ -62,6 +64,12 @@ impl RingMemory for Modelled {
     fn watch(&self, watched: bool) {
         self.0.watched.store(watched.into(), Ordering::Relaxed);
     }
+    fn starving(&self) -> bool {
+        self.0.starving.load(Ordering::SeqCst) != 0
+    }
+    fn starve(&self, starving: bool) {
+        self.0.starving.store(starving.into(), Ordering::SeqCst);
+    }
 }
 
 /// Frame number `n`; every word tells its number.
@@ -74,7 +82,7 @@ fn push(writer: &mut Writer<Modelled>, n: u32) -> bool {
 }
 
 fn next(reader: &mut Reader<Modelled>) -> Option<Header> {
-    reader.next().expect("the writer is honest").map(|(header, _)| header)
+    reader.read().expect("the writer is honest").map(|(header, _)| header)
 }
 
 fn model(preemptions: usize, check: impl Fn() + Sync + Send + 'static) {
@@ -98,7 +106,7 @@ fn loom_frames_arrive_whole_and_in_order_around_the_ring() {
             assert!(push(&mut writer, n));
             assert_eq!(next(&mut reader), Some(frame(n)));
         }
-        reader.release();
+        let _ = reader.release();
         let thread = thread::spawn(move || {
             let mut sent = 4;
             while sent <= 6 {
@@ -115,7 +123,7 @@ fn loom_frames_arrive_whole_and_in_order_around_the_ring() {
                 Some(header) => {
                     assert_eq!(header, frame(expected));
                     expected += 1;
-                    reader.release();
+                    let _ = reader.release();
                 }
                 None => thread::yield_now(),
             }
@@ -148,7 +156,7 @@ fn loom_space_is_not_used_before_its_release() {
         // A payload would be used now: its bytes must still be there.
         assert_eq!(reader.memory().load(offset, Ordering::Relaxed), frame(1).lead);
         assert_eq!(first, Some(frame(1)));
-        reader.release();
+        let _ = reader.release();
         assert_eq!(next(&mut reader), Some(frame(2)));
         assert_eq!(next(&mut reader), Some(frame(3)));
         if thread.join().expect("no panic") {
@@ -260,5 +268,30 @@ fn loom_a_call_wakes_a_sleeper() {
         let rings = thread.join().expect("no panic");
         assert!(!sleeps || rings, "asleep with a caller");
         assert!(inbox.called() && !inbox.called());
+    });
+}
+
+#[test]
+fn loom_a_writer_that_sleeps_for_room_is_told_of_it() {
+    model(3, || {
+        let memory = Modelled::new(true);
+        let (mut writer, mut reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        // As many as fit: the word behind the last one must be free.
+        for n in 1..=3 {
+            assert!(push(&mut writer, n));
+        }
+        assert!(!push(&mut writer, 4));
+        let thread = thread::spawn(move || {
+            let mut told = false;
+            for n in 1..=3 {
+                assert_eq!(next(&mut reader), Some(frame(n)));
+                told |= reader.release();
+            }
+            told
+        });
+        let sleeps = writer.starve();
+        let told = thread.join().expect("the reader ends");
+        assert!(!sleeps || told, "the writer sleeps, there is room, and nobody has told it");
+        assert!(push(&mut writer, 4));
     });
 }

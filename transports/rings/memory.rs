@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tickwire_components::Span;
 
-/// What stands before a ring's data. Written by the reader, read by the writer; two cache lines, so that looking at
+/// What stands before a ring's data. Written by the reader, read by the writer; a cache line each, so that looking at
 /// one does not wait for the other.
 #[repr(C, align(128))]
 pub struct RingControl {
@@ -14,11 +14,14 @@ pub struct RingControl {
     _apart: [u64; 7],
     watched: AtomicU32,
     _pad: [u32; 15],
+    /// Written by both: the writer asks, the reader answers.
+    starving: AtomicU32,
+    _rest: [u32; 31],
 }
 
 /// Bytes of [`RingControl`] before the data.
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
-const _: () = assert!(CONTROL_BYTES == 128);
+const _: () = assert!(CONTROL_BYTES == 256);
 
 /// A view of a ring in memory that somebody else keeps alive.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +61,12 @@ impl RawRing {
     fn control(&self) -> &RingControl {
         // SAFETY: valid by the contract of `new`; all fields are atomics.
         unsafe { self.control.as_ref() }
+    }
+
+    /// The address of the word at a position, for whoever polls it.
+    #[inline]
+    pub fn address(&self, position: u64) -> NonNull<AtomicU64> {
+        NonNull::from_ref(self.word(position & (self.capacity - 1)))
     }
 
     #[expect(unsafe_code, reason = "a view of shared memory")]
@@ -113,6 +122,16 @@ impl RingMemory for RawRing {
         self.control().released.store(position, Ordering::Release);
     }
 
+    #[inline]
+    fn starving(&self) -> bool {
+        self.control().starving.load(Ordering::SeqCst) != 0
+    }
+
+    #[inline]
+    fn starve(&self, starving: bool) {
+        self.control().starving.store(starving.into(), Ordering::SeqCst);
+    }
+
     #[inline(always)]
     fn watched(&self) -> bool {
         self.control().watched.load(Ordering::Relaxed) != 0
@@ -123,16 +142,12 @@ impl RingMemory for RawRing {
         self.control().watched.store(watched.into(), Ordering::Relaxed);
     }
 
-    #[cfg_attr(
-        all(target_arch = "x86_64", not(miri)),
-        expect(unsafe_code, reason = "a cache hint has no safe form")
-    )]
+    #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
     #[inline(always)]
     fn expect_write(&self, offset: u64) {
-        // The line after the next one too: a frame may be longer than one line.
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for ahead in [0, 64] {
-            let line = self.data.as_ptr().wrapping_add(((offset + ahead) & (self.capacity - 1)) as usize);
+        {
+            let line = self.data.as_ptr().wrapping_add((offset & (self.capacity - 1)) as usize);
             // SAFETY: a prefetch has no effect on memory and cannot fault.
             unsafe { std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags)) }
         }

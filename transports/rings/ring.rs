@@ -9,7 +9,7 @@
 //! The writer checks what the reader has published in the same way. The two ends are generic over the memory, so
 //! that loom can drive them.
 
-use std::sync::atomic::Ordering;
+use super::atomics::{Ordering, fence};
 use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
@@ -33,6 +33,10 @@ pub trait RingMemory {
     fn watched(&self) -> bool;
     /// Says whether the reader polls this ring directly.
     fn watch(&self, watched: bool);
+    /// Whether the writer sleeps until there is room.
+    fn starving(&self) -> bool;
+    /// Says whether the writer sleeps until there is room.
+    fn starve(&self, starving: bool);
     /// Tells the cache that a word will be written soon.
     fn expect_write(&self, _offset: u64) {}
 }
@@ -64,12 +68,14 @@ pub struct Writer<M> {
     memory: M,
     position: u64,
     released: u64,
+    /// Room that the frame which was refused last needs, bytes; 0 if it has been found.
+    wanted: u64,
 }
 
 impl<M: RingMemory> Writer<M> {
     /// The writing end of an empty ring.
     pub fn new(memory: M) -> Self {
-        Writer { memory, position: 0, released: 0 }
+        Writer { memory, position: 0, released: 0, wanted: 0 }
     }
 
     /// The memory.
@@ -92,7 +98,8 @@ impl<M: RingMemory> Writer<M> {
     #[inline]
     pub fn push<P: Pieces + ?Sized>(&mut self, header: &Header, pieces: &P) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();
-        let need = frame_bytes(header.payload());
+        let payload = header.payload();
+        let need = frame_bytes(payload);
         debug_assert!(need <= self.frame_max());
         let offset = self.position & (capacity - 1);
         // The word behind the frame must be free too, and a frame that would wrap starts anew at the front.
@@ -102,7 +109,7 @@ impl<M: RingMemory> Writer<M> {
         if self.position + need + 8 - self.released > capacity && !self.refresh(need + 8)? {
             return Ok(false);
         }
-        self.write(offset, need, header, pieces);
+        self.write(offset, need, header, payload, pieces);
         Ok(true)
     }
 
@@ -118,19 +125,19 @@ impl<M: RingMemory> Writer<M> {
         self.memory.store(0, 0, Ordering::Relaxed);
         self.memory.store(offset, Kind::Wrap as u64, Ordering::Release);
         self.position += rest;
-        self.write(0, need, header, pieces);
+        self.write(0, need, header, header.payload(), pieces);
         Ok(true)
     }
 
     #[inline(always)]
-    fn write<P: Pieces + ?Sized>(&mut self, offset: u64, need: u64, header: &Header, pieces: &P) {
+    fn write<P: Pieces + ?Sized>(&mut self, offset: u64, need: u64, header: &Header, payload: u64, pieces: &P) {
         let memory = &self.memory;
         let behind = (offset + need) & (memory.capacity() - 1);
         memory.store(behind, 0, Ordering::Relaxed);
         memory.store(offset + 8, header.origin, Ordering::Relaxed);
         memory.store(offset + 16, header.name, Ordering::Relaxed);
         memory.store(offset + 24, header.length, Ordering::Relaxed);
-        if header.payload() > 0 {
+        if payload > 0 {
             let mut at = offset + HEADER_BYTES as u64;
             for index in 0..pieces.pieces() {
                 let span = pieces.piece(index);
@@ -139,7 +146,8 @@ impl<M: RingMemory> Writer<M> {
             }
         }
         memory.store(offset, header.lead, Ordering::Release);
-        memory.expect_write(behind);
+        // The word behind is in the next line already; the frame after it will clear one in the line after that.
+        memory.expect_write(behind + 64);
         self.position += need;
     }
 
@@ -152,7 +160,30 @@ impl<M: RingMemory> Writer<M> {
             return Err(Corrupt::Released(released));
         }
         self.released = released;
-        Ok(self.position + need - released <= self.memory.capacity())
+        let fits = self.position + need - released <= self.memory.capacity();
+        self.wanted = if fits { 0 } else { need };
+        Ok(fits)
+    }
+
+    /// Whether a frame was refused for want of room.
+    pub fn wants_room(&self) -> bool {
+        self.wanted != 0
+    }
+
+    /// Whether the frame that was refused last still does not fit. If so, the reader will announce itself to the
+    /// writer when it has released space: it is asked to before the last look.
+    pub fn starve(&mut self) -> bool {
+        if self.wanted == 0 {
+            return false;
+        }
+        self.memory.starve(true);
+        fence(Ordering::SeqCst);
+        // What cannot be is found again by the next push, and reported there.
+        let still = matches!(self.refresh(self.wanted), Ok(false));
+        if !still {
+            self.memory.starve(false);
+        }
+        still
     }
 }
 
@@ -162,12 +193,14 @@ pub struct Reader<M> {
     memory: M,
     position: u64,
     published: u64,
+    payload_max: u64,
 }
 
 impl<M: RingMemory> Reader<M> {
     /// The reading end of an empty ring.
     pub fn new(memory: M) -> Self {
-        Reader { memory, position: 0, published: 0 }
+        let payload_max = memory.capacity() / 4 - HEADER_BYTES as u64;
+        Reader { memory, position: 0, published: 0, payload_max }
     }
 
     /// The memory.
@@ -193,16 +226,16 @@ impl<M: RingMemory> Reader<M> {
     /// # Errors
     /// If the writer wrote what cannot be; the position stays, so asking again gives the same.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<(Header, Span)>, Corrupt> {
+    pub fn read(&mut self) -> Result<Option<(Header, Span)>, Corrupt> {
         let memory = &self.memory;
         let mut offset = self.position & (memory.capacity() - 1);
         let mut lead = memory.load(offset, Ordering::Acquire);
         if lead == 0 {
             return Ok(None);
         }
-        if lead as u8 == Kind::Wrap as u8 {
-            if offset == 0 {
-                return Err(Corrupt::Kind(Kind::Wrap as u8));
+        if (lead as u8).wrapping_sub(1) >= Kind::Wrap as u8 - 1 {
+            if lead as u8 != Kind::Wrap as u8 || offset == 0 {
+                return Err(Corrupt::Kind(lead as u8));
             }
             self.position += memory.capacity() - offset;
             offset = 0;
@@ -210,19 +243,19 @@ impl<M: RingMemory> Reader<M> {
             if lead == 0 {
                 return Ok(None);
             }
+            if (lead as u8).wrapping_sub(1) >= Kind::Wrap as u8 - 1 {
+                return Err(Corrupt::Kind(lead as u8));
+            }
         }
-        if lead as u8 == 0 || lead as u8 >= Kind::Wrap as u8 {
-            return Err(Corrupt::Kind(lead as u8));
-        }
+        // Frames start at multiples of a cache line, so a header never wraps.
         let header = Header {
             lead,
-            origin: memory.load((offset + 8) & (memory.capacity() - 1), Ordering::Relaxed),
-            name: memory.load((offset + 16) & (memory.capacity() - 1), Ordering::Relaxed),
-            length: memory.load((offset + 24) & (memory.capacity() - 1), Ordering::Relaxed),
+            origin: memory.load(offset + 8, Ordering::Relaxed),
+            name: memory.load(offset + 16, Ordering::Relaxed),
+            length: memory.load(offset + 24, Ordering::Relaxed),
         };
         let payload = header.payload();
-        let most = memory.capacity() / 4 - HEADER_BYTES as u64;
-        if payload > most || offset + frame_bytes(payload) > memory.capacity() {
+        if payload > self.payload_max || offset + frame_bytes(payload) > memory.capacity() {
             return Err(Corrupt::Length(header.length));
         }
         let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
@@ -230,12 +263,20 @@ impl<M: RingMemory> Reader<M> {
         Ok(Some((header, span)))
     }
 
-    /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring.
+    /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring. `true` if the writer
+    /// sleeps until there is room, and must be told.
     #[inline]
-    pub fn release(&mut self) {
-        if self.position - self.published > self.memory.capacity() / 8 {
-            self.published = self.position;
-            self.memory.release(self.position);
+    pub fn release(&mut self) -> bool {
+        if self.position - self.published <= self.memory.capacity() / 8 {
+            return false;
         }
+        self.published = self.position;
+        self.memory.release(self.position);
+        fence(Ordering::SeqCst);
+        let starving = self.memory.starving();
+        if starving {
+            self.memory.starve(false);
+        }
+        starving
     }
 }

@@ -77,15 +77,15 @@ fn frames_of_every_length_come_around_the_ring() {
         assert!(reader.ready());
         // Some are left, so that blocked pushes meet every state of the ring.
         while sent - read > sent % 3 || sent == total {
-            let Some((header, span)) = reader.next().expect("honest") else { break };
+            let Some((header, span)) = reader.read().expect("honest") else { break };
             let payload = payload(read);
             assert_eq!((header, bytes(span)), (eager(read, payload.len()), payload));
             read += 1;
         }
-        reader.release();
+        let _ = reader.release();
     }
     assert!(!reader.ready());
-    assert_eq!(reader.next().map(|found| found.is_none()), Ok(true));
+    assert_eq!(reader.read().map(|found| found.is_none()), Ok(true));
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn a_drained_ring_takes_the_largest_frame_wherever_it_stands() {
         let mut push = |n, length: usize| writer.push(&eager(n, length), &Parts(&[9; MOST][..length], 0));
         for n in 0..first as u32 {
             assert_eq!(push(n, 0), Ok(true));
-            assert!(matches!(reader.next(), Ok(Some(_))));
-            reader.release();
+            assert!(matches!(reader.read(), Ok(Some(_))));
+            let _ = reader.release();
         }
         for n in 0..9 {
             assert_eq!(push(n, MOST), Ok(true), "after {first} frames");
-            assert!(matches!(reader.next(), Ok(Some(_))));
-            reader.release();
+            assert!(matches!(reader.read(), Ok(Some(_))));
+            let _ = reader.release();
         }
     }
 }
@@ -115,13 +115,13 @@ fn a_full_ring_takes_nothing_until_enough_is_released() {
     }
     // One word stays free: the one that says that no frame follows.
     assert_eq!(count as usize, CAPACITY / FRAME - 1);
-    assert!(matches!(reader.next(), Ok(Some(_))));
-    reader.release();
+    assert!(matches!(reader.read(), Ok(Some(_))));
+    let _ = reader.release();
     assert_eq!(writer.push(&eager(99, 0), &OneRun(Span::EMPTY)), Ok(false), "less than an eighth is not published");
     while reader.position() <= CAPACITY as u64 / 8 {
-        assert!(matches!(reader.next(), Ok(Some(_))));
+        assert!(matches!(reader.read(), Ok(Some(_))));
     }
-    reader.release();
+    let _ = reader.release();
     assert_eq!(writer.push(&eager(99, 0), &OneRun(Span::EMPTY)), Ok(true));
 }
 
@@ -130,13 +130,13 @@ fn every_first_byte_is_a_frame_or_refused() {
     for kind in 0..=255u8 {
         let Both { writer, mut reader, memory: _memory } = both();
         writer.memory().store(0, u64::from(kind) | 0xFF00, Ordering::Release);
-        let found = reader.next().map(|found| found.map(|(header, span)| (header.lead as u8, span.len())));
+        let found = reader.read().map(|found| found.map(|(header, span)| (header.lead as u8, span.len())));
         match kind {
             1..=5 => assert_eq!(found, Ok(Some((kind, 0)))),
             _ => assert_eq!(found, Err(Corrupt::Kind(kind))),
         }
         if found.is_err() {
-            assert_eq!(reader.next().err(), found.err(), "asking again gives the same");
+            assert_eq!(reader.read().err(), found.err(), "asking again gives the same");
         }
     }
 }
@@ -152,13 +152,13 @@ fn every_length_fits_or_is_refused() {
             let Both { mut writer, mut reader, memory: _memory } = both();
             for n in 0..start / FRAME {
                 assert_eq!(writer.push(&eager(n as u32, 0), &OneRun(Span::EMPTY)), Ok(true));
-                assert!(matches!(reader.next(), Ok(Some(_))));
-                reader.release();
+                assert!(matches!(reader.read(), Ok(Some(_))));
+                let _ = reader.release();
             }
             writer.memory().store(start as u64 + 24, length, Ordering::Relaxed);
             writer.memory().store(start as u64, Kind::Piece as u64, Ordering::Release);
             let fits = length <= MOST as u64 && start as u64 + frame_bytes(length) <= CAPACITY as u64;
-            match reader.next() {
+            match reader.read() {
                 Ok(Some((_, span))) => assert!(fits && bytes(span).len() as u64 == length),
                 other => assert_eq!(other.err(), (!fits).then_some(Corrupt::Length(length))),
             }
@@ -182,12 +182,12 @@ fn any_bytes_in_a_ring_are_read_within_its_bounds() {
         }
         let start = memory.base().as_ptr().addr() + CONTROL_BYTES;
         for _ in 0..200 {
-            match reader.next() {
+            match reader.read() {
                 Ok(Some((_, span))) => {
                     let first = span.start().addr();
                     assert!(first >= start && first + span.len() <= start + CAPACITY);
                     bytes(span);
-                    reader.release();
+                    let _ = reader.release();
                 }
                 Ok(None) | Err(_) => break,
             }
@@ -199,7 +199,7 @@ fn any_bytes_in_a_ring_are_read_within_its_bounds() {
 fn a_mark_to_wrap_at_the_front_is_refused() {
     let Both { writer, mut reader, memory: _memory } = both();
     writer.memory().store(0, Kind::Wrap as u64, Ordering::Release);
-    assert_eq!(reader.next().err(), Some(Corrupt::Kind(Kind::Wrap as u8)));
+    assert_eq!(reader.read().err(), Some(Corrupt::Kind(Kind::Wrap as u8)));
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn a_forged_release_is_refused() {
     let Both { mut writer, mut reader, memory: _memory } = both();
     for n in 0..100 {
         assert_eq!(writer.push(&eager(n, 0), &OneRun(Span::EMPTY)), Ok(true));
-        assert!(matches!(reader.next(), Ok(Some(_))));
-        reader.release();
+        assert!(matches!(reader.read(), Ok(Some(_))));
+        let _ = reader.release();
     }
     reader.memory().release(8);
     let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &OneRun(Span::EMPTY)).err());

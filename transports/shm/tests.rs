@@ -526,7 +526,7 @@ fn a_full_file_system_fails_a_connection_in_words() {
     let mut net = Net::new("full", 2);
     net.shm(0).own.config.ring_bytes = 1 << 60;
     let error = net.call(0, 1).expect_err("no room");
-    assert!(error.contains("is full") && error.contains("2305843009213694208 bytes were asked for"), "{error}");
+    assert!(error.contains("is full") && error.contains("2305843009213694464 bytes were asked for"), "{error}");
     assert!(net.shm(0).procs.is_empty());
 }
 
@@ -640,8 +640,8 @@ fn strangers_are_refused_and_harm_nobody() {
     passed(&mut net, "three descriptors", |_| vec![]);
     passed(&mut net, "three descriptors", |s| vec![s.pair.as_fd(), s.inbox.as_fd()]);
     passed(&mut net, "three descriptors", |s| vec![s.pair.as_fd(); 4]);
-    passed(&mut net, "bytes where 8448 are due", |s| vec![s.inbox.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
-    passed(&mut net, "segment of 8448 bytes", |s| vec![s.pair.as_fd(), s.pair.as_fd(), s.doorbell.as_fd()]);
+    passed(&mut net, "bytes where 8704 are due", |s| vec![s.inbox.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
+    passed(&mut net, "segment of 8704 bytes", |s| vec![s.pair.as_fd(), s.pair.as_fd(), s.doorbell.as_fd()]);
     passed(&mut net, "doorbell", |s| vec![s.pair.as_fd(), s.inbox.as_fd(), s.socket.as_fd()]);
     passed(&mut net, "other than a file", |s| vec![s.socket.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
 
