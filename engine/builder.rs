@@ -16,10 +16,10 @@ use tickwire_components::limits::{self, Limits};
 use tickwire_components::slots::{EndpointSlot, assert_table};
 use tickwire_components::submission::Submissions;
 use tickwire_components::{BuildError, Vc};
+use tickwire_systems::configure;
 use tickwire_systems::connections::{add_card, contact, spawn_proc};
 use tickwire_systems::endpoint::{Endpoint, RowStates};
 use tickwire_systems::tables::{Plan, Tables};
-use tickwire_systems::configure;
 use tickwire_traces::Counters;
 use tickwire_transports::shm::ShmConfig;
 use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, Transport};
@@ -31,6 +31,7 @@ pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
 #[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tick;
 
+type Adder<T> = Box<dyn FnOnce(&mut T) + Send>;
 type Slot = (SlotInfo, fn(&mut World));
 type Opener = Box<dyn FnOnce(&mut World, &Limits) -> Endpoint + Send>;
 
@@ -38,13 +39,13 @@ type Opener = Box<dyn FnOnce(&mut World, &Limits) -> Endpoint + Send>;
 pub struct Builder {
     limits: Limits,
     slots: Vec<Slot>,
-    systems: Vec<Box<dyn FnOnce(&mut Schedule) + Send>>,
+    systems: Vec<Adder<Schedule>>,
     transports: Vec<Opener>,
     include: Option<Vec<String>>,
     exclude: Vec<String>,
     hub: Option<Hub>,
     rows: usize,
-    worlds: Vec<Box<dyn FnOnce(&mut World) + Send>>,
+    worlds: Vec<Adder<World>>,
 }
 
 impl Engine {
@@ -166,12 +167,14 @@ impl Builder {
             world,
             schedule,
             tables,
+            spins: spins(&self.limits, exchange.size()),
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,
             virtual_time: false,
             limits: self.limits,
             home,
             closed: Closed::No,
+            open: true,
             polls: 0,
             started: Instant::now(),
             events: Vec::with_capacity(16),
@@ -197,7 +200,9 @@ impl Builder {
         };
         let names: Vec<String> = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
         if names.is_empty() {
-            return Err(BuildError::Limits(format!("{ENV_TRANSPORTS} is '{value}': give names such as 'shm', or '^shm'")));
+            return Err(BuildError::Limits(format!(
+                "{ENV_TRANSPORTS} is '{value}': give names such as 'shm', or '^shm'"
+            )));
         }
         if not {
             self.exclude.extend(names);
@@ -278,6 +283,12 @@ impl Builder {
 /// A check of change ticks that the world has made and the schedule has yet to.
 #[derive(Resource, Default)]
 pub(crate) struct TicksDue(pub(crate) Option<CheckChangeTicks>);
+
+/// Spins of `wait`: a peer that shares the processor cannot answer while this proc spins.
+fn spins(limits: &Limits, procs: u32) -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    if procs > processors { limits.spins.min(limits::SPINS_SHARED) } else { limits.spins }
+}
 
 /// An executor cannot see run conditions, so there must be none.
 fn refuse_conditions(schedule: &Schedule) -> Result<(), BuildError> {

@@ -7,7 +7,7 @@ use bevy_ecs::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
-use tickwire_components::limits::{CLOCK_LOOKS, Limits};
+use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK, Limits};
 use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, VcState, Work};
 use tickwire_systems::connections::{contact, control, wants_control};
 use tickwire_systems::tables::{LookTables, Tables};
@@ -22,9 +22,13 @@ pub struct Engine {
     pub(crate) limits: Limits,
     pub(crate) home: &'static Home,
     pub(crate) closed: Closed,
-    /// Ticks and looks of `wait` so far.
+    /// Whether `closed` says no: what calls look at.
+    pub(crate) open: bool,
+    /// Looks since the clock was sampled.
     pub(crate) polls: u32,
     pub(crate) control_ns: u64,
+    /// Empty looks of `wait` before it yields: few where there are more procs than processors.
+    pub(crate) spins: u32,
     /// When sockets were looked at last, ns.
     pub(crate) controlled_ns: u64,
     /// The caller gives the time.
@@ -108,6 +112,7 @@ impl Engine {
     /// of the application the engine is poisoned, and ticks do nothing.
     #[inline]
     pub fn tick(&mut self) -> Work {
+        self.polls += CLOCK_LOOKS_A_TICK - 1;
         self.tick_now()
     }
 
@@ -132,6 +137,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn look_at_clock(&mut self) {
+        self.polls = 0;
         self.sample_clock();
         let now_ns = self.tables.progress(&mut self.world).now_ns;
         if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
@@ -151,8 +157,8 @@ impl Engine {
     /// Whether a tick would find something to do. No system call, except once every `control_us`.
     #[inline]
     pub(crate) fn look(&mut self) -> bool {
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(CLOCK_LOOKS) {
+        self.polls += 1;
+        if self.polls >= CLOCK_LOOKS {
             self.look_at_clock();
         }
         let LookTables { progress, inbound, endpoints } = self.tables.look(&mut self.world);
@@ -160,6 +166,9 @@ impl Engine {
             progress.pending |= Pending::POST;
         }
         for endpoint in endpoints {
+            if !endpoint.cheap_poll {
+                endpoint.outstanding = progress.active;
+            }
             if endpoint.ready() {
                 progress.pending |= Pending::DRAIN;
             }
@@ -208,15 +217,17 @@ impl Engine {
     }
 
     /// One run of the schedule.
+    #[inline]
     fn run(&mut self) {
-        if self.closed != Closed::No {
+        if !self.open {
             return;
         }
-        if wants_control(self.tables.endpoints(&mut self.world)) {
+        let LookTables { progress, endpoints, .. } = self.tables.look(&mut self.world);
+        progress.budget = self.limits.tick_budget as u32;
+        if progress.pending.has(Pending::DRAIN) && wants_control(endpoints) {
             control(&mut self.world, &self.tables, &mut self.events);
         }
         let progress = self.tables.progress(&mut self.world);
-        progress.budget = self.limits.tick_budget as u32;
         if !progress.senders.is_empty() {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }
@@ -238,6 +249,7 @@ impl Engine {
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a system panicked".into());
         self.closed = Closed::Poisoned(words);
+        self.open = false;
         self.refuse_submissions();
     }
 

@@ -6,7 +6,7 @@ use bevy_ecs::schedule::{FixedBitSet, SystemExecutor, SystemSchedule, SystemWith
 use bevy_ecs::system::{RunSystemError, System};
 use std::any::TypeId;
 use std::sync::Arc;
-use tickwire_components::Pending;
+use tickwire_components::{Pending, Progress};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::connections::maintain;
 use tickwire_systems::tables::Tables;
@@ -39,7 +39,10 @@ const ALL: u32 = 63;
 enum Step {
     Own(ProgressSystems, Pending),
     /// Of the application: the bits of the sets around it.
-    User { before: Pending, after: Pending },
+    User {
+        before: Pending,
+        after: Pending,
+    },
 }
 
 impl TickExecutor {
@@ -49,7 +52,17 @@ impl TickExecutor {
         passes_max: u32,
         counters: Arc<Counters>,
     ) -> Self {
-        TickExecutor { tables, own, steps: Vec::new(), drain: 0, passes_max, counters, rows: [0; 6], users: false, place: [0; 8] }
+        TickExecutor {
+            tables,
+            own,
+            steps: Vec::new(),
+            drain: 0,
+            passes_max,
+            counters,
+            rows: [0; 6],
+            users: false,
+            place: [0; 8],
+        }
     }
 
     /// Which systems are whose: done on the first run after each `init`, since `init` cannot look at systems.
@@ -111,8 +124,8 @@ impl SystemExecutor for TickExecutor {
         };
         for _ in 0..self.passes_max {
             let mut ran = Pending::NONE;
-            for index in first..self.steps.len() {
-                match self.steps[index] {
+            for (index, step) in self.steps.iter().enumerate().skip(first) {
+                match *step {
                     Step::Own(set, bit) => {
                         let progress = self.tables.progress(world);
                         if !progress.pending.has(bit) {
@@ -155,36 +168,38 @@ impl TickExecutor {
     /// The passes when there are only the engine's systems: from one pending bit to the next.
     #[inline]
     fn run_own(&mut self, systems: &mut [SystemWithAccess], world: &mut World) {
-        let mut ahead = match self.tables.progress(world).pending {
+        let mut progress: *mut Progress = self.tables.progress(world);
+        // SAFETY: the row stays where it is between calls of `maintain`, and no system runs while it is looked at.
+        #[expect(unsafe_code, reason = "the executor looks at one word between systems")]
+        let pending = |progress: *mut Progress| unsafe { &mut (*progress).pending };
+        let mut ahead = match *pending(progress) {
             Pending::DRAIN => Pending::DRAIN.0 | Pending::COMPLETE.0,
             _ => u32::MAX,
         };
         let mut passes = 1;
         loop {
-            let pending = &mut self.tables.progress(world).pending;
-            let next = pending.0 & ahead & ALL;
-            if next == 0 {
-                if pending.has(Pending::WORLD) {
-                    maintain(world, &self.tables);
-                    continue;
-                }
-                if pending.0 == 0 || passes == self.passes_max {
-                    return;
-                }
+            let waiting = pending(progress).0;
+            let next = waiting & ahead & ALL;
+            if next != 0 {
+                let bit = next & next.wrapping_neg();
+                pending(progress).0 = waiting & !bit;
+                ahead = !(bit | (bit - 1));
+                let set = bit.trailing_zeros() as usize & 7;
+                self.counters.ran(set);
+                let cell = world.as_unsafe_world_cell();
+                // SAFETY: systems run one after another and this one has the world to itself.
+                #[expect(unsafe_code, reason = "how an executor runs a system")]
+                let done = unsafe { systems[self.place[set]].run_unsafe((), cell) };
+                debug_assert!(done.is_ok());
+            } else if waiting & Pending::WORLD.0 != 0 {
+                maintain(world, &self.tables);
+                progress = self.tables.progress(world);
+            } else if waiting == 0 || passes == self.passes_max {
+                return;
+            } else {
                 passes += 1;
                 ahead = u32::MAX;
-                continue;
             }
-            let set = next.trailing_zeros();
-            let bit = 1 << set;
-            pending.clear(Pending(bit));
-            ahead = !(bit | (bit - 1));
-            self.counters.ran(set as usize);
-            let cell = world.as_unsafe_world_cell();
-            // SAFETY: systems run one after another and this one has the world to itself.
-            #[expect(unsafe_code, reason = "how an executor runs a system")]
-            let done = unsafe { systems[self.place[set as usize & 7]].run_unsafe((), cell) };
-            debug_assert!(done.is_ok());
         }
     }
 
@@ -200,11 +215,7 @@ impl TickExecutor {
 }
 
 #[cold]
-fn run_user(
-    system: &mut SystemWithAccess,
-    world: &mut World,
-    error_handler: fn(BevyError, ErrorContext),
-) {
+fn run_user(system: &mut SystemWithAccess, world: &mut World, error_handler: fn(BevyError, ErrorContext)) {
     if let Err(RunSystemError::Failed(error)) = system.run_without_applying_deferred((), world) {
         error_handler(error, ErrorContext::System { name: system.name(), last_run: system.get_last_run() });
     }

@@ -31,6 +31,7 @@ impl Engine {
             self.give_up();
         }
         self.closed = Closed::Finalized;
+        self.open = false;
         self.refuse_submissions();
         for endpoint in self.tables.endpoints(&mut self.world) {
             endpoint.transport.get().close();
@@ -38,9 +39,7 @@ impl Engine {
         self.exchange.finish();
         match poisoned {
             Some(words) => Err(FinalizeError::Poisoned(words)),
-            None if pending > 0 => {
-                Err(FinalizeError::Pending { pending, ms: start.elapsed().as_millis() as u64 })
-            }
+            None if pending > 0 => Err(FinalizeError::Pending { pending, ms: start.elapsed().as_millis() as u64 }),
             None => Ok(()),
         }
     }

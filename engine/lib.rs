@@ -1,4 +1,54 @@
-//! tickwire (essay to come)
+//! tickwire: message passing as an entity-component world, progressed by ticks.
+//!
+//! An application embeds an [`Engine`] in its own loop. It posts operations ([`Engine::isend`], [`Engine::irecv`]), ticks
+//! ([`Engine::tick`]) or waits ([`Engine::wait`]), and takes what is done ([`Engine::take`]). Semantics are those of MPI 4.1
+//! where nothing else is said: messages of one sender in one communicator do not overtake each other, receives match by
+//! source and tag, both may be wildcards.
+//!
+//! # The world
+//!
+//! All state is in a bevy_ecs [`World`](bevy_ecs::world::World). *Procs* are entities from their first contact on; what a
+//! library keeps about each is a component on them, an [endpoint slot](components::slots). *CARs* (communication agent
+//! requests: one unit of work each), *requests*, *arrivals* and *buffers* are rows: entities spawned in blocks ahead of
+//! use, recycled through free lists, never despawned and never given or stripped of a component. A row's number is its
+//! handle, so links between rows are numbers and systems work on whole columns as slices. On the message path nothing is
+//! allocated, spawned or moved.
+//!
+//! # The tick
+//!
+//! Six systems in one schedule do all the work, in the order of [`ProgressSystems`]:
+//!
+//! ```text
+//!        ┌──────────────────────────── next pass, while anything is pending ─────────────────────────────┐
+//!        ▼                                                                                               │
+//!     ┌──────┐   ┌───────┐   ┌───────────────┐   ┌──────────┐   ┌─────────┐   ┌──────────┐               │
+//!     │ Post │ → │ Match │ → │ SupplyBuffers │ → │ Transfer │ → │ DrainCq │ → │ Complete │ ──────────────┘
+//!     └──────┘   └───────┘   └───────────────┘   └──────────┘   └─────────┘   └──────────┘
+//!     submitted   envelopes     where bytes         bytes       ▲ headers       requests,
+//!     and queued  and posted    will go             move        │ arrive        wakers
+//!     sends       receives                                      └─ a tick enters here when something has arrived
+//! ```
+//!
+//! Each has a bit that says whether it has something to do; the executor runs only those, and a tick with nothing to do is
+//! a look at a few words of memory. Work that does not fit a tick's budget is done by the next one. An application adds
+//! [systems of its own](Builder::systems) before or after any set.
+//!
+//! # Time, threads, failure
+//!
+//! [`Engine::wait`] looks, ticks, spins, yields and at last sleeps on file descriptors, over all transports at once. The
+//! engine is itself a descriptor for an application's event loop ([`Engine::prepare_wait`]). One thread owns an engine;
+//! others [submit](Engine::submitter) and await. A peer that dies ends its own connection: operations that need it get
+//! an error that says why, all others go on. A panic in a system of the application poisons the engine, which says so in
+//! every later call.
+//!
+//! Every system run of an application's own system advances bevy's change tick; about every 518 million runs bevy scans all
+//! change ticks once, which is the one exception to a tick's bound (`cargo bench -p tickwire-tests --bench scan` measures
+//! it). The engine's own systems do not advance it.
+//!
+//! # Where things are
+//!
+//! `components` has the data, `systems` the transforms, `transports` what moves bytes, and this crate the world, the
+//! schedule, the executor and the application's interface.
 
 pub mod bootstrap;
 mod builder;
@@ -7,14 +57,18 @@ mod executor;
 mod finalize;
 pub mod launch;
 mod p2p;
+mod procs;
 mod request;
 mod scope;
 mod slots;
 mod submit;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wait;
 
 pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
 pub use crate::core::Engine;
+pub use crate::procs::{Only, Route, TrafficClass};
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::slots::SlotInfo;
@@ -29,3 +83,7 @@ pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;
 pub use tickwire_traces as traces;
 pub use tickwire_transports as transports;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,9 +9,7 @@ use tickwire_components::{
 };
 use tickwire_systems::complete::{abort, free_request};
 use tickwire_systems::connections::contact;
-use tickwire_systems::posting::{
-    check_length, check_receive, check_send, queue_receive, queue_send, send_inline, take_rows,
-};
+use tickwire_systems::posting::{check_receive, check_send, queue_receive, queue_send, send_inline, take_rows};
 
 /// The wire's word for a source.
 #[inline]
@@ -172,20 +170,13 @@ impl Engine {
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
         let tables = self.tables.send(&mut self.world);
-        if self.closed == Closed::No
-            && let Ok(envelope) = check_send(tables.communicators, comm.0, to.0, tag.0)
+        if self.open
+            && let Ok(envelope) = check_send(tables.communicators, comm.0, to.0, tag.0, length)
         {
             // The frequent case: connected, nothing before it, short enough.
             let row = tables.procs.known[envelope.proc as usize].row;
             if let Some(vc) = tables.vcs.get(row as usize)
-                && send_inline(
-                    tables.progress,
-                    vc,
-                    &mut tables.endpoints[vc.endpoint as usize],
-                    &envelope,
-                    &buffer,
-                    length,
-                )
+                && send_inline(tables.progress, vc, &mut tables.endpoints[vc.endpoint as usize], &envelope, &buffer)
             {
                 return Ok(Request::ready(self.home, buffer, to.0, tag.0));
             }
@@ -220,8 +211,7 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        check_length(length)?;
-        let envelope = check_send(self.tables.send(&mut self.world).communicators, comm.0, to.0, tag.0)?;
+        let envelope = check_send(self.tables.send(&mut self.world).communicators, comm.0, to.0, tag.0, length)?;
         let vc_row = self.reach(envelope.proc)?;
         self.need_rows(buffer.pieces())?;
         let all = self.tables.all(&mut self.world);
@@ -232,7 +222,7 @@ impl Engine {
         let Some((request, row)) = take_rows(all.progress, all.cars, all.requests, buffer) else {
             return Err(full(&self.limits));
         };
-        queue_send(all.progress, all.cars, all.large, all.vcs, row, vc_row, &envelope, length as u64);
+        queue_send(all.progress, all.cars, all.large, all.vcs, row, vc_row, &envelope);
         Ok(request)
     }
 
@@ -245,13 +235,37 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        match self.queue_receive_rows(&buffer, source_rank(source), tag_number(tag), comm) {
+        let (rank, tag) = (source_rank(source), tag_number(tag));
+        // The frequent case: one run of bytes, rows free, and a VC that exists or none that is needed.
+        if self.open {
+            let tables = self.tables.receive(&mut self.world);
+            if let Ok(envelope) = check_receive(tables.communicators, comm.0, rank, tag) {
+                let vc_row = match envelope.proc {
+                    NIL => NIL,
+                    proc => tables.procs.known[proc as usize].row,
+                };
+                let reached = envelope.proc == NIL
+                    || tables.vcs.get(vc_row as usize).is_some_and(|vc| vc.state != VcState::Unconnected);
+                if reached
+                    && let Some((request, row)) = take_rows(tables.progress, tables.cars, tables.requests, &buffer)
+                {
+                    queue_receive(tables.progress, tables.cars, tables.vcs, row, vc_row, &envelope);
+                    tables.held[request as usize].0.put(buffer);
+                    let entry = &mut tables.requests[request as usize];
+                    entry.scoped = scoped;
+                    tables.progress.scoped += u32::from(scoped);
+                    return Ok(Request::new(self.home, request, entry.generation));
+                }
+            }
+        }
+        match self.queue_receive_rows(&buffer, rank, tag, comm) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error, buffer }),
         }
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn queue_receive_rows(
         &mut self,
         buffer: &impl Pieces,
@@ -359,6 +373,31 @@ impl Engine {
             return Ok(ready);
         }
         let id = request.id();
+        // The frequent case: done, and done well.
+        let tables = self.tables.request(&mut self.world);
+        if let Some(entry) = tables.requests.get(id.row as usize)
+            && entry.generation == id.generation
+            && entry.state == RequestState::Done
+            && entry.flags & !car_flags::ANY_SOURCE == 0
+            && request.belongs_to(self.home)
+        {
+            let status = Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
+            // SAFETY: the token's type is the one its buffer was put with.
+            #[expect(unsafe_code, reason = "type-erased ownership")]
+            let buffer = unsafe { tables.held[id.row as usize].0.take::<B>() };
+            if let Some(buffer) = buffer {
+                request.disarm();
+                free_request(tables.progress, tables.requests, id.row);
+                return Ok((buffer, status));
+            }
+        }
+        self.take_slowly(request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_slowly<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
+        let id = request.id();
         if !request.belongs_to(self.home) {
             return Err(Failed { error: RequestError::Stale, buffer: None });
         }
@@ -368,12 +407,10 @@ impl Engine {
             Err(error) => return Err(Failed { error, buffer: None }),
         }
         request.disarm();
-        let ok = self.tables.request(&mut self.world).requests[id.row as usize].flags == 0;
-        let error = if ok { None } else { self.outcome(id).err() };
+        let error = self.outcome(id).err();
         let tables = self.tables.request(&mut self.world);
         let entry = tables.requests[id.row as usize];
-        let status =
-            Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
+        let status = Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[id.row as usize].0.take::<B>() };
@@ -408,8 +445,7 @@ impl Engine {
     pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.tables.all(&mut self.world);
         let request = all.requests[id.row as usize];
-        let status =
-            Status { source: Rank(request.source), tag: Tag(request.tag), length: request.length as usize };
+        let status = Status { source: Rank(request.source), tag: Tag(request.tag), length: request.length as usize };
         let flags = request.flags & !car_flags::ANY_SOURCE;
         if flags == 0 {
             return Ok(status);
@@ -447,9 +483,14 @@ impl Engine {
         if self.state(id)? {
             return Ok(false);
         }
+        Ok(self.cancel_row(id.row))
+    }
+
+    /// Takes a request's receive out of its queue, whether or not somebody still has its token.
+    pub(crate) fn cancel_row(&mut self, request: Row) -> bool {
         let all = self.tables.all(&mut self.world);
-        let row = all.requests[id.row as usize].car;
-        let Some(car) = all.cars.get(row as usize) else { return Ok(false) };
+        let row = all.requests[request as usize].car;
+        let Some(car) = all.cars.get(row as usize) else { return false };
         let removed = match car.state {
             _ if car.kind != CarKind::Receive => false,
             CarState::Staged => all.progress.staged.remove(all.cars, row),
@@ -463,7 +504,7 @@ impl Engine {
         if removed {
             abort(all.progress, all.cars, row, car_flags::CANCELLED);
         }
-        Ok(removed)
+        removed
     }
 
     /// Frees requests whose tokens were dropped, or leaves them to be freed when done.

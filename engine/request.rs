@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
-use tickwire_components::{NIL, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
+use tickwire_components::{NIL, Pieces, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
 
 /// Where tokens that are dropped report to. Lives as long as the process, so that a token may outlive its engine;
 /// engines hand their home on to the next one.
@@ -23,9 +23,8 @@ impl Home {
     /// A home that no other engine has now, and the first generation that its requests may have.
     pub(crate) fn take() -> (&'static Home, u32) {
         let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let home = free.unwrap_or_else(|| {
-            Box::leak(Box::new(Home { dropped: SegQueue::new(), generation: AtomicU32::new(0) }))
-        });
+        let home = free
+            .unwrap_or_else(|| Box::leak(Box::new(Home { dropped: SegQueue::new(), generation: AtomicU32::new(0) })));
         (home, home.generation.load(Ordering::Relaxed))
     }
 
@@ -115,12 +114,22 @@ impl<B> fmt::Debug for Request<B> {
 pub trait Waitable {
     /// The name.
     fn request_id(&self) -> RequestId;
+
+    /// The status of an operation that was complete when it was posted, and so has no row that could tell.
+    fn ready_status(&self) -> Option<Status> {
+        None
+    }
 }
 
-impl<B> Waitable for Request<B> {
+impl<B: Pieces> Waitable for Request<B> {
     #[inline]
     fn request_id(&self) -> RequestId {
         self.id()
+    }
+
+    #[inline]
+    fn ready_status(&self) -> Option<Status> {
+        self.status_ready(Pieces::total)
     }
 }
 
@@ -136,6 +145,11 @@ impl<W: Waitable> Waitable for &W {
     fn request_id(&self) -> RequestId {
         (**self).request_id()
     }
+
+    #[inline]
+    fn ready_status(&self) -> Option<Status> {
+        (**self).ready_status()
+    }
 }
 
 impl<W: Waitable> Waitable for Option<W> {
@@ -143,6 +157,11 @@ impl<W: Waitable> Waitable for Option<W> {
     #[inline]
     fn request_id(&self) -> RequestId {
         self.as_ref().map_or(RequestId { row: NIL, generation: 0 }, Waitable::request_id)
+    }
+
+    #[inline]
+    fn ready_status(&self) -> Option<Status> {
+        self.as_ref().and_then(Waitable::ready_status)
     }
 }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 use tickwire_components::{
-    Comm, LeasedBytes, Pieces, Rank, RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, Work,
+    Comm, LeasedBytes, Pieces, Rank, RequestError, RequestState, Row, Source, Status, Tag, TagFilter, Work,
 };
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
@@ -44,13 +44,13 @@ impl Engine {
         let open = |r: &tickwire_components::Request| {
             r.scoped && matches!(r.state, RequestState::Active | RequestState::Detached)
         };
-        let ids: Vec<RequestId> = (0u32..)
-            .zip(all.requests.iter())
-            .filter(|(_, request)| open(request))
-            .map(|(row, request)| RequestId { row: row as Row, generation: request.generation })
-            .collect();
-        for id in ids {
-            let _ = self.cancel_id(id);
+        let ids: Vec<Row> =
+            (0u32..).zip(all.requests.iter()).filter(|(_, request)| open(request)).map(|(row, _)| row).collect();
+        if self.closed == Closed::No {
+            // Those whose tokens were dropped too: they fill borrowed bytes all the same.
+            for row in ids {
+                self.cancel_row(row);
+            }
         }
         let ended = self.wait_until(|engine| {
             if engine.closed != Closed::No {

@@ -6,7 +6,8 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
-use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
+use tickwire_components::{NIL, Pending, ProcId, RequestError, RequestId, RequestState, Status};
+use tickwire_systems::tables::LookTables;
 
 /// The descriptors that an engine sleeps on.
 pub(crate) struct Waiter {
@@ -15,10 +16,16 @@ pub(crate) struct Waiter {
     polls: bool,
 }
 
-/// Longest sleep when something must be polled for: a transport without a descriptor, or room for a blocked send, ms.
+/// Longest sleep when something must be polled for: a transport without a descriptor, or room in one that may not tell, ms.
 const POLL_MS: u32 = 1;
+/// Looks that a tick costs.
+const LOOKS_A_TICK: u32 = 30;
 /// Empty looks before the processor is told that this is a spin.
 const EAGER_LOOKS: u32 = 2_000;
+
+/// What a request that is nothing (`MPI_REQUEST_NULL`) ends with.
+const NOTHING: Status =
+    Status { source: tickwire_components::Rank(NIL), tag: tickwire_components::Tag(NIL), length: 0 };
 
 impl Waiter {
     /// Sleeps on these descriptors; `None` stands for a transport that has none.
@@ -59,14 +66,11 @@ impl Engine {
     pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
         let id = request.request_id();
         self.wait_id(id)?;
-        if id.row == NIL {
-            return Ok(Status {
-                source: tickwire_components::Rank(NIL),
-                tag: tickwire_components::Tag(id.generation),
-                length: 0,
-            });
+        match request.ready_status() {
+            Some(status) => Ok(status),
+            None if id.row == NIL => Ok(NOTHING),
+            None => self.outcome(id),
         }
-        self.outcome(id)
     }
 
     /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
@@ -127,13 +131,22 @@ impl Engine {
         let id = request.request_id();
         let end = Instant::now() + time;
         self.wait_deadline(Some(end), |engine| engine.is_done(id))?;
-        self.outcome(id)
+        match request.ready_status() {
+            Some(status) => Ok(status),
+            None if id.row == NIL => Ok(NOTHING),
+            None => self.outcome(id),
+        }
     }
 
     #[inline]
     pub(crate) fn wait_id(&mut self, id: RequestId) -> Result<(), RequestError> {
-        if id.row == NIL || self.is_done(id)? {
-            return Ok(());
+        let requests = self.tables.request(&mut self.world).requests;
+        match requests.get(id.row as usize) {
+            Some(request) if request.generation == id.generation && request.state == RequestState::Done => {
+                return Ok(());
+            }
+            None if id.row == NIL => return Ok(()),
+            _ => {}
         }
         self.wait_until(|engine| engine.is_done(id))
     }
@@ -157,7 +170,8 @@ impl Engine {
     #[cold]
     fn disturbance(&mut self) -> RequestError {
         let all = self.tables.all(&mut self.world);
-        let failed = |vc: &tickwire_components::Vc| vc.state == tickwire_components::VcState::Failed && !vc.acknowledged;
+        let failed =
+            |vc: &tickwire_components::Vc| vc.state == tickwire_components::VcState::Failed && !vc.acknowledged;
         let row = all.vcs.iter().position(failed).unwrap_or(0);
         let (proc, reason) = (ProcId(all.vcs[row].proc), all.procs.reason(row as u32).to_owned());
         RequestError::PeerFailedPending { proc, reason }
@@ -191,15 +205,17 @@ impl Engine {
         let mut idle = 0u32;
         loop {
             if self.look() {
-                if !self.run_once().is_idle() {
-                    idle = 0;
+                match self.run_once().is_idle() {
+                    false => idle = 0,
+                    // A send that is still blocked: a look in vain that has cost a tick.
+                    true => idle = idle.saturating_add(LOOKS_A_TICK),
                 }
                 if done(self)? {
                     return Ok(());
                 }
             }
-            idle += 1;
-            if idle > EAGER_LOOKS.min(self.limits.spins) {
+            idle = idle.saturating_add(1);
+            if idle > EAGER_LOOKS.min(self.spins) {
                 // Nothing seen for long: the request may have ended otherwise, by a look around.
                 if done(self)? {
                     return Ok(());
@@ -213,7 +229,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<(), RequestError> {
-        let spins = self.limits.spins;
+        let spins = self.spins;
         if idle <= spins {
             std::hint::spin_loop();
             return Ok(());
@@ -238,12 +254,11 @@ impl Engine {
         let inbound = self.tables.inbound(&mut self.world);
         inbound.shared.armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let mut quiet = !self.look();
+        let LookTables { progress, inbound, .. } = self.tables.look(&mut self.world);
+        let mut quiet = progress.pending == Pending::NONE && !inbound.ready();
         for endpoint in self.tables.endpoints(&mut self.world) {
             quiet &= endpoint.transport.get().arm();
         }
-        let progress = self.tables.progress(&mut self.world);
-        quiet &= progress.pending == tickwire_components::Pending::NONE;
         if !quiet {
             self.woke();
         }
@@ -253,7 +268,8 @@ impl Engine {
     /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for.
     pub fn wait_timeout(&mut self) -> Duration {
         let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
-        let ms = if blocked || self.waiter.polls { POLL_MS } else { self.limits.sleep_ms_max };
+        let unknown = self.tables.endpoints(&mut self.world).iter_mut().any(|e| e.rows.is_some());
+        let ms = if (blocked && unknown) || self.waiter.polls { POLL_MS } else { self.limits.sleep_ms_max };
         Duration::from_millis(ms.into())
     }
 
@@ -274,11 +290,6 @@ impl Engine {
     }
 
     fn sleep(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
-        let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
-        if blocked {
-            // Room for a blocked send is not announced: look again soon, without arming anything.
-            return self.nap(Duration::from_millis(POLL_MS.into()).min(most));
-        }
         if !self.prepare_wait() {
             return Ok(());
         }
@@ -290,10 +301,7 @@ impl Engine {
     }
 
     fn nap(&mut self, time: Duration) -> Result<(), rustix::io::Errno> {
-        let time = rustix::event::Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
+        let time = rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
         match epoll::wait(&self.waiter.epoll, &mut events, Some(&time)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

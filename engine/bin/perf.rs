@@ -1,24 +1,228 @@
-//! `tickwire perf` (first cut)
+//! `tickwire perf`: measures the engine as applications meet it, by its public interface and default configuration.
+
+mod block;
+mod figures;
+mod idle;
 mod loops;
+mod ranks;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use tickwire::bootstrap::ENV_RANK;
+use tickwire::{Bootstrap, Builder, Engine, Limits};
+
+use crate::fault::Fault;
+use crate::worlds::Extended;
+use figures::{Figures, Form};
 use loops::Bench;
-use tickwire::{Bootstrap, Engine};
-pub(crate) fn main(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
-    let suite = args[0].as_str();
-    if suite != "self" && std::env::var_os("TICKWIRE_RANK").is_none() {
-        let mut a = vec!["perf".to_string()];
-        a.extend_from_slice(args);
-        let outcome = tickwire::launch::Job::new(2).program(std::env::current_exe()?).args(a).pin(true).run()?;
-        std::process::exit(outcome.code());
+
+/// Transports that can be asked for by name.
+const TRANSPORTS: [&str; 2] = ["loopback", "shm"];
+/// How long a rank may take to send what it promised at the end.
+pub(crate) const FINALIZE_TIME: Duration = Duration::from_secs(5);
+
+/// Measures latency, message rate, bandwidth, matching, idle ticks and waiting.
+///
+/// Starts its ranks itself, each bound to one core; started by a launcher, it is one of them. Figures are of the
+/// public interface with the default configuration. Quiet cores make steady figures.
+#[derive(Args, Debug)]
+pub(crate) struct PerfArgs {
+    /// What to measure
+    #[command(subcommand)]
+    suite: Suite,
+    /// Transports to use, by name and with commas; loopback is always there for messages to oneself
+    #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(value_parser = PossibleValuesParser::new(TRANSPORTS))]
+    transport: Vec<String>,
+    /// Print `METRIC PARAMETER VALUE UNIT` lines as the figures come
+    #[arg(long, global = true, conflicts_with = "json")]
+    plain: bool,
+    /// Print one JSON object at the end
+    #[arg(long, global = true)]
+    json: bool,
+    /// Time between two looks at sockets, us, instead of the default: an instruction counter slows time down, and would
+    /// count far too many looks
+    #[arg(long, global = true, value_name = "US")]
+    control_us: Option<u32>,
+    /// A hundredth of the rounds: figures of no worth, for tests
+    #[arg(long, global = true, hide = true)]
+    quick: bool,
+}
+
+#[derive(Subcommand, Debug, Clone)]
+enum Suite {
+    /// Latency, message rate and bandwidth between ranks 0 and 1, by message size
+    P2p(Ranks),
+    /// Latency behind posted receives and unexpected messages that do not match, by their number
+    Depth(Ranks),
+    /// N messages of 8 B from this process to itself through the tick, without other processes
+    #[command(name = "self")]
+    Own {
+        /// Number of messages
+        #[arg(value_name = "N", default_value = "1000000")]
+        messages: usize,
+    },
+    Idle(idle::IdleArgs),
+    Block(block::BlockArgs),
+}
+
+#[derive(Args, Debug, Clone)]
+struct Ranks {
+    /// Number of ranks; those above 1 wait asleep until the end
+    #[arg(long, value_name = "R", default_value = "2", value_parser = clap::value_parser!(u32).range(2..=4096))]
+    ranks: u32,
+}
+
+impl Suite {
+    fn name(&self) -> &'static str {
+        match self {
+            Suite::P2p(_) => "p2p",
+            Suite::Depth(_) => "depth",
+            Suite::Own { .. } => "self",
+            Suite::Idle(_) => "idle",
+            Suite::Block(_) => "block",
+        }
     }
-    let mut engine = Engine::builder().build(if suite == "self" { Bootstrap::solo() } else { Bootstrap::from_env()? })?;
-    let mut say = |m: &str, p: usize, v: f64, u: &str| println!("{m} {p} {v:.4} {u}");
-    let mut bench = Bench::new(&mut engine, &mut say);
-    match suite {
-        "p2p" => bench.p2p()?,
-        "depth" => bench.depth()?,
-        "self" => bench.own(args[1].parse()?)?,
-        _ => return Err("suite?".into()),
+
+    /// Processes that it needs.
+    fn ranks(&self) -> u32 {
+        match self {
+            Suite::P2p(Ranks { ranks }) | Suite::Depth(Ranks { ranks }) => *ranks,
+            Suite::Own { .. } => 1,
+            Suite::Idle(args) => args.ranks(),
+            Suite::Block(_) => 2,
+        }
     }
-    engine.finalize(std::time::Duration::from_secs(5))?;
+
+    /// Figures that it gives.
+    fn figures(&self) -> usize {
+        match self {
+            Suite::P2p(_) => loops::P2P_FIGURES,
+            Suite::Depth(_) => loops::DEPTH_FIGURES,
+            Suite::Own { .. } | Suite::Idle(_) => 1,
+            Suite::Block(_) => block::FIGURES,
+        }
+    }
+}
+
+impl PerfArgs {
+    /// An engine's configuration: the default one, with what was asked for.
+    fn builder(&self) -> Builder {
+        let builder = Engine::builder().limits(self.limits());
+        let mut names = self.transport.clone();
+        if names.is_empty() {
+            return builder;
+        }
+        if !names.iter().any(|name| name == "loopback") {
+            names.push("loopback".into());
+        }
+        builder.include(names)
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = Limits::default();
+        Limits { control_us: self.control_us.unwrap_or(limits.control_us), ..limits }
+    }
+
+    /// Only engines of one process can reach each other.
+    fn within_process(&self) -> bool {
+        !self.transport.is_empty() && self.transport.iter().all(|name| name == "loopback")
+    }
+
+    fn form(&self) -> Form {
+        match (self.plain, self.json) {
+            (true, _) => Form::Plain,
+            (_, true) => Form::Json,
+            _ => Form::Table,
+        }
+    }
+
+    /// Where a rank's figures go: to stdout from rank 0, else nowhere.
+    fn sink(&self, rank: u32, ranks: u32) -> Figures {
+        let form = if rank == 0 { self.form() } else { Form::Nothing };
+        Figures::new(form, self.suite.name(), ranks, self.suite.figures())
+    }
+}
+
+/// Runs a suite.
+///
+/// # Errors
+/// Wrong use, or why something could not be measured.
+pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
+    if let Suite::Own { messages } = args.suite {
+        own(&args, messages)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let launched = std::env::var_os(ENV_RANK).is_some();
+    if matches!(&args.suite, Suite::Idle(idle) if idle.within_process()) {
+        return idle::in_process(&args).map(|()| ExitCode::SUCCESS);
+    }
+    if args.within_process() && !launched {
+        return match args.suite {
+            Suite::P2p(_) | Suite::Depth(_) => ranks::threads(&args).map(|()| ExitCode::SUCCESS),
+            Suite::Idle(_) => Err(Fault::wrong_use("loopback reaches engines of one process: add --in-process")),
+            _ => Err(Fault::wrong_use("loopback does not reach other processes: use --transport shm")),
+        };
+    }
+    if launched {
+        let bootstrap = Bootstrap::from_env()?;
+        let (rank, size, needed) = (bootstrap.rank(), bootstrap.size(), args.suite.ranks());
+        let pair = matches!(args.suite, Suite::P2p(_) | Suite::Depth(_));
+        if (pair && size < 2) || (!pair && size != needed) {
+            let words = format!("the number of ranks is {size}, but `{}` needs {needed}", args.suite.name());
+            return Err(Fault::wrong_use(words));
+        }
+        let done = as_rank(&args, bootstrap).map(|()| ExitCode::SUCCESS);
+        return done.map_err(|fault| fault.at(&format!("rank {rank}")));
+    }
+    ranks::start(&args)
+}
+
+/// Takes part in a job as one of its ranks.
+fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
+    match &args.suite {
+        Suite::Idle(idle) => {
+            let exchange = Extended::new(bootstrap.into_exchange(), idle.known);
+            idle::as_rank(args, idle, Bootstrap::custom(exchange))
+        }
+        Suite::Block(block) => block::as_rank(args, block, args.builder().build(bootstrap)?),
+        _ => measure_pair(args, args.builder().build(bootstrap)?),
+    }
+}
+
+/// The suites of the pair of ranks 0 and 1; all others wait.
+fn measure_pair(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
+    let (rank, size) = (engine.rank().0, engine.size());
+    let mut figures = args.sink(rank, size);
+    if rank < 2 {
+        let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
+            figures.say(metric, parameter, value, unit);
+        };
+        let mut bench = Bench::new(&mut engine, &mut say, args.quick);
+        match args.suite {
+            Suite::Depth(_) => bench.depth()?,
+            _ => bench.p2p()?,
+        }
+    }
+    ranks::leave_together(&mut engine)?;
+    engine.finalize(FINALIZE_TIME)?;
+    figures.end();
+    Ok(())
+}
+
+/// Messages to oneself. Starts nothing and shows nothing while it runs, so that instructions can be counted.
+fn own(args: &PerfArgs, messages: usize) -> Result<(), Fault> {
+    let mut engine = args.builder().build(Bootstrap::solo())?;
+    let mut figures = args.sink(0, 1);
+    let mut say = |_: &str, _: usize, _: f64, _: &str| {};
+    let start = Instant::now();
+    Bench::new(&mut engine, &mut say, args.quick).own(messages)?;
+    let time = start.elapsed();
+    figures.say("self", messages, time.as_nanos() as f64 / messages.max(1) as f64, "ns");
+    engine.finalize(FINALIZE_TIME)?;
+    figures.end();
     Ok(())
 }

@@ -1,12 +1,47 @@
-//! stub
+//! The command `tickwire`: starts jobs, measures the engine, and says what this machine offers it.
+
+mod fault;
+mod info;
 mod perf;
 mod run;
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args[0] == "perf" {
-        if let Err(e) = perf::main(&args[1..]) {
-            eprintln!("tickwire: {e}");
-            std::process::exit(1);
-        }
+mod worlds;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Starts, measures and describes programs that pass messages with tickwire.
+///
+/// Every command ends with status 0 if all went well, 2 for wrong use, and 1 for any other failure, unless its help
+/// says otherwise. Errors are one line on stderr.
+#[derive(Parser)]
+#[command(name = "tickwire", version, max_term_width = 100, propagate_version = true, infer_long_args = true)]
+#[command(after_help = "Examples:
+  tickwire run -n 4 -- ./app        start 4 ranks of ./app
+  tickwire perf p2p                 latency, message rate and bandwidth between two ranks
+  tickwire perf self 100000         messages to oneself, for counting instructions
+  tickwire info                     transports, limits and what this machine offers
+  tickwire info --procs 1000000     memory a proc")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Perf(perf::PerfArgs),
+    Info(info::InfoArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return fault::usage(&error),
+    };
+    match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Perf(args) => fault::report("perf", perf::perf(args)),
+        Command::Info(args) => fault::report("info", info::info(args)),
     }
 }

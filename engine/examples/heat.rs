@@ -1,2 +1,235 @@
-//! Soon.
-fn main() {}
+//! Heat that spreads over a plate, computed by several ranks: `cargo run --release --example heat -- -n 4`
+//!
+//! The plate is cut into one block for each rank. In every iteration a rank posts its edges to its neighbours and
+//! receives for theirs, computes the inside of its block in strips with an `engine.tick()` after each, so that messages
+//! move meanwhile, and computes the rim once the neighbours' edges are there. The application owns the loop.
+//!
+//! The program starts its own ranks, or is one of them under `tickwire run -n 4 -- target/release/examples/heat`.
+
+#[path = "heat/field.rs"]
+mod field;
+#[path = "heat/halo.rs"]
+mod halo;
+#[path = "heat/picture.rs"]
+mod picture;
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use field::{Block, Field, Grid};
+use halo::Halo;
+use indicatif::{ProgressBar, ProgressStyle};
+use tickwire::bootstrap::ENV_RANK;
+use tickwire::launch::{Job, Output};
+use tickwire::{Bootstrap, Engine, Rank, Tag};
+
+/// Largest difference to the serial answer that passes. Both add in the same order, so that there should be none.
+const DIFFERENCE_MAX: f64 = 1e-12;
+/// Messages of the set-up and of the end; those of an iteration have the numbers of their directions.
+const PLAN: Tag = Tag(100);
+const BLOCK: Tag = Tag(101);
+const RESULT: Tag = Tag(102);
+
+/// Computes how heat spreads over a plate, with several ranks, and compares with the serial answer.
+///
+/// The status is 0, 1 if the answers differ or a rank fails, 2 for wrong use.
+#[derive(Parser)]
+#[command(name = "heat", max_term_width = 100)]
+struct Args {
+    /// Number of ranks; under a launcher, it has said
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    ranks: u32,
+    /// Number of time steps
+    #[arg(long, value_name = "K", default_value_t = 500)]
+    iterations: u32,
+    /// A PNG whose brightness is the temperature to begin with, instead of a drawing
+    #[arg(long, value_name = "PNG", conflicts_with_all = ["width", "height"])]
+    input: Option<PathBuf>,
+    /// The picture to write
+    #[arg(long, value_name = "PNG", default_value = "heat.png")]
+    output: PathBuf,
+    /// Cells from left to right
+    #[arg(long, value_name = "W", default_value_t = 768, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    width: u32,
+    /// Cells from top to bottom
+    #[arg(long, value_name = "H", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    height: u32,
+}
+
+/// Why it failed: the exit status, and words.
+struct Fault(u8, String);
+
+impl<E: Error> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Fault(1, error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Args::try_parse() {
+        Ok(args) if std::env::var_os(ENV_RANK).is_none() => start(&args),
+        Ok(args) => rank(&args),
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            let text = error.render().to_string();
+            let words: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+            Err(Fault(2, words.join(" ").replacen("error: ", "", 1)))
+        }
+    };
+    result.unwrap_or_else(|Fault(code, words)| {
+        // A closed stderr is no reason to panic.
+        let _ = writeln!(std::io::stderr(), "heat: {words}");
+        ExitCode::from(code)
+    })
+}
+
+/// Starts the ranks, once it is clear that they will have something to do.
+fn start(args: &Args) -> Result<ExitCode, Fault> {
+    prepare(args, args.ranks)?;
+    let job = Job::new(args.ranks).program(std::env::current_exe()?).args(std::env::args_os().skip(1));
+    let outcome = job.output(Output::Inherit).run()?;
+    Ok(ExitCode::from(outcome.code().clamp(0, 255) as u8))
+}
+
+/// The plate, its division among ranks, and the file for the result.
+fn prepare(args: &Args, ranks: u32) -> Result<(Field, Grid, File), Fault> {
+    let field = match &args.input {
+        Some(path) => picture::read(path).map_err(|words| Fault(2, words))?,
+        None => picture::draw(args.width as usize, args.height as usize),
+    };
+    let grid = Grid::divide(field.width, field.height, ranks).map_err(|words| Fault(2, words))?;
+    let output = File::options().write(true).create(true).truncate(false).open(&args.output);
+    let output = output.map_err(|e| Fault(2, format!("{} cannot be written: {e}", args.output.display())))?;
+    Ok((field, grid, output))
+}
+
+fn rank(args: &Args) -> Result<ExitCode, Fault> {
+    let mut engine = Engine::builder().build(Bootstrap::from_env()?)?;
+    let done = if engine.rank().0 == 0 { lead(args, &mut engine) } else { follow(args, &mut engine) };
+    // Whatever has happened, what was promised is sent and the peers are told.
+    let finalized = engine.finalize(Duration::from_secs(10));
+    let code = done?;
+    finalized?;
+    Ok(code)
+}
+
+/// Rank 0: deals out the blocks, computes its own, collects, checks, and writes the picture.
+fn lead(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
+    let (world, ranks) = (engine.comm_world(), engine.size());
+    let prepared = prepare(args, ranks);
+    let plan = prepared.as_ref().map_or([0, 0], |(field, ..)| [field.width as u64, field.height as u64]);
+    for other in 1..ranks {
+        engine.send(&to_bytes(&plan.map(f64::from_bits)), Rank(other), PLAN, world)?;
+    }
+    let (field, grid, output) = prepared?;
+    for other in 1..ranks {
+        engine.send(&to_bytes(&field.cut(&grid.place(other))), Rank(other), BLOCK, world)?;
+    }
+    let mut block = Block::new(&grid.place(0), &field.cut(&grid.place(0)));
+    let start = Instant::now();
+    iterate(args, engine, &grid, &mut block)?;
+
+    let mut result = Field::new(field.width, field.height);
+    result.paste(&grid.place(0), &block.cells());
+    for other in 1..ranks {
+        let place = grid.place(other);
+        let mut bytes = vec![0; place.cells() * 8];
+        engine.recv(&mut bytes, Rank(other), RESULT, world)?;
+        result.paste(&place, &from_bytes(&bytes));
+    }
+    let time = start.elapsed().as_secs_f64();
+    picture::write(output, &result, field.range())
+        .map_err(|e| Fault(1, format!("{} cannot be written: {e}", args.output.display())))?;
+    report(args, &grid, time, &result, &field)
+}
+
+/// Any other rank.
+fn follow(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
+    let world = engine.comm_world();
+    let mut plan = [0; 16];
+    engine.recv(&mut plan, Rank(0), PLAN, world)?;
+    let size = from_bytes(&plan);
+    let (width, height) = (size[0].to_bits() as usize, size[1].to_bits() as usize);
+    if width == 0 {
+        // Rank 0 has said why.
+        return Ok(ExitCode::SUCCESS);
+    }
+    let grid = Grid::divide(width, height, engine.size()).map_err(|words| Fault(2, words))?;
+    let place = grid.place(engine.rank().0);
+    let mut bytes = vec![0; place.cells() * 8];
+    engine.recv(&mut bytes, Rank(0), BLOCK, world)?;
+    let mut block = Block::new(&place, &from_bytes(&bytes));
+    iterate(args, engine, &grid, &mut block)?;
+    engine.send(&to_bytes(&block.cells()), Rank(0), RESULT, world)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The application's own loop.
+fn iterate(args: &Args, engine: &mut Engine, grid: &Grid, block: &mut Block) -> Result<(), Fault> {
+    let bar = match engine.rank().0 == 0 && std::io::stderr().is_terminal() {
+        true => ProgressBar::new(args.iterations.into()),
+        false => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template("heat {wide_bar} {pos}/{len} iterations, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut halo = Halo::new(grid, engine.rank().0, block);
+    for _ in 0..args.iterations {
+        halo.start(engine, block)?;
+        block.compute_inside(|| {
+            engine.tick();
+        });
+        halo.finish(engine, block)?;
+        block.compute_rim();
+        block.step();
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Compares with the serial answer and says how it went.
+fn report(args: &Args, grid: &Grid, time: f64, result: &Field, field: &Field) -> Result<ExitCode, Fault> {
+    let mut serial =
+        Block::new(&Grid::divide(field.width, field.height, 1).map_err(|w| Fault(1, w))?.place(0), &field.cells);
+    let start = Instant::now();
+    for _ in 0..args.iterations {
+        serial.compute_inside(|| {});
+        serial.compute_rim();
+        serial.step();
+    }
+    let serial_time = start.elapsed().as_secs_f64();
+    let pairs = result.cells.iter().zip(serial.cells());
+    // A cell that is no number is as wrong as can be.
+    let worst = |worst: f64, cell: f64| if cell.is_nan() { f64::INFINITY } else { worst.max(cell) };
+    let difference = pairs.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, worst);
+    let Grid { columns, rows, width, height } = *grid;
+    let mut out = std::io::stdout();
+    let _ = writeln!(
+        out,
+        "{width} x {height} cells on {columns} x {rows} ranks: {} iterations in {time:.3} s; one rank alone {serial_time:.3} s",
+        args.iterations
+    );
+    let _ = writeln!(out, "largest difference to the serial answer: {difference:e}");
+    let _ = writeln!(out, "wrote {}", args.output.display());
+    if difference > DIFFERENCE_MAX {
+        return Err(Fault(1, format!("the answers differ by {difference:e}, which is more than {DIFFERENCE_MAX:e}")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_bytes(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+fn from_bytes(bytes: &[u8]) -> Vec<f64> {
+    let (values, _) = bytes.as_chunks::<8>();
+    values.iter().map(|value| f64::from_ne_bytes(*value)).collect()
+}

@@ -1,0 +1,79 @@
+//! How a command fails: one line on stderr and an exit status.
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::error::ErrorKind;
+
+/// Why a command failed, in words that say what to do.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    wrong_use: bool,
+    words: String,
+}
+
+impl Fault {
+    /// The caller asked for something that cannot be.
+    pub(crate) fn wrong_use(words: impl Into<String>) -> Self {
+        Fault { wrong_use: true, words: words.into() }
+    }
+
+    /// Anything else.
+    pub(crate) fn failure(words: impl Into<String>) -> Self {
+        Fault { wrong_use: false, words: words.into() }
+    }
+
+    /// Puts the place where it happened before the words.
+    pub(crate) fn at(mut self, place: &str) -> Self {
+        self.words = format!("{place}: {}", self.words);
+        self
+    }
+}
+
+impl<E: Error> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Fault::failure(error.to_string())
+    }
+}
+
+/// The exit status of a command, and its line if it failed.
+pub(crate) fn report(command: &str, result: Result<ExitCode, Fault>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(fault) => {
+            say(command, &fault.words);
+            ExitCode::from(if fault.wrong_use { 2 } else { 1 })
+        }
+    }
+}
+
+/// A command line that clap did not understand, or a request for help.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A closed stdout is no reason to panic.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let command = std::env::args().nth(1).filter(|word| ["run", "perf", "info"].contains(&&**word)).unwrap_or_default();
+    let text = match error.kind() {
+        // Its text would be the whole help.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "error: what to do is missing".to_owned(),
+        _ => error.render().to_string(),
+    };
+    // What is wrong stands before the first blank line; hints and the usage follow.
+    let words: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let words = words.join(" ");
+    let help = if command.is_empty() { "tickwire --help".to_owned() } else { format!("tickwire {command} --help") };
+    say(&command, &format!("{}; see `{help}`", words.strip_prefix("error: ").unwrap_or(&words)));
+    ExitCode::from(2)
+}
+
+fn say(command: &str, words: &str) {
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let space = if command.is_empty() { "" } else { " " };
+    let words = words.replace('\n', " ");
+    // Colours are taken out where stderr is no terminal. A closed stderr is no reason to panic.
+    let _ = writeln!(anstream::stderr(), "{red}tickwire{space}{command}:{red:#} {words}");
+}

@@ -1,0 +1,65 @@
+//! `tickwire info`: versions, transports, limits and what this machine offers; and what procs cost in memory.
+
+mod host;
+mod memory;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde::Serialize;
+use tickwire::components::limits::PROCS_MAX;
+
+use crate::fault::Fault;
+
+/// Says which transports, limits and facilities there are on this machine, or what procs cost in memory.
+///
+/// With --procs the status is 1 if a bound was exceeded.
+#[derive(Args, Debug)]
+pub(crate) struct InfoArgs {
+    /// Build an engine in a world of N procs, contact them all, and report the bytes a proc
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=PROCS_MAX as i64 - 1))]
+    procs: Option<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Gathers and prints.
+///
+/// # Errors
+/// The system refuses what has to be looked at.
+pub(crate) fn info(args: InfoArgs) -> Result<ExitCode, Fault> {
+    let Some(procs) = args.procs else {
+        let report = host::Report::gather();
+        print(if args.json { json(&report)? } else { report.to_string() });
+        return Ok(ExitCode::SUCCESS);
+    };
+    let report = memory::measure(procs)?;
+    print(if args.json { json(&report)? } else { report.to_string() });
+    Ok(ExitCode::from(u8::from(!report.within_bounds())))
+}
+
+fn json(report: &impl Serialize) -> Result<String, Fault> {
+    Ok(serde_json::to_string(report)? + "\n")
+}
+
+fn print(text: String) {
+    // A closed stdout is no reason to panic.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// A table; cells after the first are aligned to the right where `numbers` says so.
+fn table<const N: usize>(header: [&str; N], numbers: [bool; N], rows: impl IntoIterator<Item = [String; N]>) -> Table {
+    let mut table = Table::new();
+    let preset = if std::io::stdout().is_terminal() { presets::UTF8_FULL_CONDENSED } else { presets::ASCII_MARKDOWN };
+    table.load_preset(preset).set_header(header);
+    for row in rows {
+        table.add_row(row.into_iter().zip(numbers).map(|(text, number)| {
+            let alignment = if number { CellAlignment::Right } else { CellAlignment::Left };
+            Cell::new(text).set_alignment(alignment)
+        }));
+    }
+    table
+}

@@ -1,0 +1,202 @@
+//! What this program is and what this machine offers it.
+
+use std::fmt;
+
+use serde::Serialize;
+use tickwire::Limits;
+use tickwire::transports::rings::fences;
+use tickwire::transports::{Capabilities, Hub, Loopback, Reach, Shm, ShmConfig, Transport};
+
+/// Where segments of shared memory are made.
+const SHM_DIRECTORY: &str = "/dev/shm";
+
+/// The report of `tickwire info`.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    versions: Versions,
+    transports: Vec<Found>,
+    machine: Machine,
+    limits: Vec<Limit>,
+}
+
+#[derive(Serialize)]
+struct Versions {
+    tickwire: &'static str,
+    bevy_ecs: &'static str,
+    rustc: Option<String>,
+}
+
+/// A transport as it was found.
+#[derive(Serialize)]
+struct Found {
+    name: String,
+    /// Why it cannot be used.
+    missing: Option<String>,
+    capabilities: Vec<(&'static str, String)>,
+}
+
+#[derive(Serialize)]
+struct Machine {
+    cores: usize,
+    page_bytes: usize,
+    one_sided_fences: bool,
+    shm_directory: &'static str,
+    shm_free_bytes: Option<u64>,
+    shm_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Limit {
+    name: &'static str,
+    value: u64,
+    what: &'static str,
+}
+
+impl Report {
+    /// Opens each transport once, and asks the system.
+    pub(crate) fn gather() -> Self {
+        let space = rustix::fs::statvfs(SHM_DIRECTORY).ok();
+        Report {
+            versions: Versions {
+                tickwire: env!("CARGO_PKG_VERSION"),
+                bevy_ecs: locked_version("bevy_ecs"),
+                rustc: compiler(),
+            },
+            transports: transports(),
+            machine: Machine {
+                cores: std::thread::available_parallelism().map_or(1, usize::from),
+                page_bytes: rustix::param::page_size(),
+                one_sided_fences: fences::one_sided(),
+                shm_directory: SHM_DIRECTORY,
+                shm_free_bytes: space.as_ref().map(|space| space.f_bavail * space.f_frsize),
+                shm_bytes: space.as_ref().map(|space| space.f_blocks * space.f_frsize),
+            },
+            limits: limits(&Limits::default()),
+        }
+    }
+}
+
+/// The version of a dependency that this program was built with.
+fn locked_version(name: &str) -> &'static str {
+    let lock = include_str!("../../../Cargo.lock");
+    let entry = lock.split("[[package]]").find(|entry| entry.contains(&format!("name = \"{name}\"\n")));
+    let version = entry.and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
+    version.unwrap_or("unknown")
+}
+
+/// The compiler's name for itself, which linkers leave in the program.
+fn compiler() -> Option<String> {
+    let program = std::fs::read("/proc/self/exe").ok()?;
+    // In two parts, so that this very string is not what is found.
+    let mark = ["rustc ver", "sion "].concat();
+    let mut found = program.windows(mark.len()).enumerate().filter(|(_, bytes)| *bytes == mark.as_bytes());
+    found.find_map(|(place, _)| {
+        let rest = &program[place + mark.len()..];
+        let end = rest.iter().take(64).position(|&byte| byte == 0)?;
+        let text = std::str::from_utf8(&rest[..end]).ok()?;
+        text.starts_with(|c: char| c.is_ascii_digit()).then(|| text.to_owned())
+    })
+}
+
+fn transports() -> Vec<Found> {
+    let limits = Limits::default();
+    let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0);
+    let shm = Shm::open(ShmConfig::new(format!("info-{}", std::process::id()), 0, 2));
+    vec![
+        found("loopback", loopback.as_ref().map(Transport::capabilities).map_err(Clone::clone)),
+        found("shm", shm.as_ref().map(Transport::capabilities).map_err(ToString::to_string)),
+    ]
+}
+
+fn found(name: &str, opened: Result<&Capabilities, String>) -> Found {
+    match opened {
+        Ok(capabilities) => Found { name: name.into(), missing: None, capabilities: describe(capabilities) },
+        Err(why) => Found { name: name.into(), missing: Some(why), capabilities: Vec::new() },
+    }
+}
+
+fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
+    let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
+    let reach = match capabilities.reach {
+        Reach::Process => "own process",
+        Reach::Host => "own host",
+        Reach::Network => "network",
+    };
+    vec![
+        ("reach", reach.into()),
+        ("priority", capabilities.priority.to_string()),
+        ("matches_tags", yes(capabilities.matches_tags)),
+        ("remote_read", yes(capabilities.remote_read)),
+        ("remote_write", yes(capabilities.remote_write)),
+        ("atomics", yes(capabilities.atomics)),
+        ("directed_receive", yes(capabilities.directed_receive)),
+        ("needs_registration", yes(capabilities.needs_registration)),
+        ("whole_frames", yes(capabilities.whole_frames)),
+        ("inject_max", capabilities.inject_max.to_string()),
+        ("frame_max", capabilities.frame_max.to_string()),
+        ("completion_data", capabilities.completion_data.to_string()),
+        ("can_sleep", yes(capabilities.can_sleep)),
+        ("cheap_poll", yes(capabilities.cheap_poll)),
+    ]
+}
+
+fn limits(limits: &Limits) -> Vec<Limit> {
+    let limit = |name, value, what| Limit { name, value, what };
+    vec![
+        limit("cars_max", limits.cars_max as u64, "operations in flight"),
+        limit("requests_max", limits.requests_max as u64, "requests not yet taken"),
+        limit("buffers_max", limits.buffers_max as u64, "unexpected messages with payload"),
+        limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
+        limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
+        limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
+        limit("tick_budget", limits.tick_budget as u64, "frames that a tick reads"),
+        limit("passes_max", limits.passes_max.into(), "passes of a tick"),
+        limit("control_us", limits.control_us.into(), "us between two looks at sockets"),
+        limit("spins", limits.spins.into(), "empty looks of a wait before it yields"),
+        limit("yields", limits.yields.into(), "yields of a wait before it sleeps"),
+        limit("sleep_ms_max", limits.sleep_ms_max.into(), "ms of one sleep"),
+        limit("connect_ms_max", limits.connect_ms_max.into(), "ms that a connection may take"),
+        limit("failure_ms_max", limits.failure_ms_max.into(), "ms until a peer's death is told"),
+    ]
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Versions { tickwire, bevy_ecs, rustc } = &self.versions;
+        writeln!(f, "tickwire {tickwire}, bevy_ecs {bevy_ecs}, rustc {}", rustc.as_deref().unwrap_or("unknown"))?;
+        let machine = &self.machine;
+        writeln!(f, "cores {}, page {} B", machine.cores, machine.page_bytes)?;
+        let fences = if machine.one_sided_fences {
+            "one-sided (membarrier): senders pay nothing for a peer that may sleep"
+        } else {
+            "two-sided: this kernel or sandbox refuses membarrier, so that each send has a fence"
+        };
+        writeln!(f, "fences {fences}")?;
+        match (machine.shm_free_bytes, machine.shm_bytes) {
+            (Some(free), Some(all)) => {
+                writeln!(f, "{SHM_DIRECTORY} {} MiB free of {} MiB\n", free >> 20, all >> 20)?;
+            }
+            _ => writeln!(f, "{SHM_DIRECTORY} cannot be used: mount a tmpfs there\n")?,
+        }
+        for missing in self.transports.iter().filter_map(|found| Some((&found.name, found.missing.as_ref()?))) {
+            writeln!(f, "transport {} is not available: {}", missing.0, missing.1)?;
+        }
+        writeln!(f, "{}\n", self.transport_table())?;
+        let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);
+        writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))
+    }
+}
+
+impl Report {
+    fn transport_table(&self) -> comfy_table::Table {
+        let open: Vec<&Found> = self.transports.iter().filter(|found| found.missing.is_none()).collect();
+        let mut table = super::table::<1>(["transport"], [false], []);
+        let names = open.iter().map(|found| found.name.as_str());
+        table.set_header(std::iter::once("transport").chain(names));
+        for row in 0..open.first().map_or(0, |found| found.capabilities.len()) {
+            let values = open.iter().map(|found| found.capabilities[row].1.as_str());
+            table.add_row(std::iter::once(open[0].capabilities[row].0).chain(values));
+        }
+        table
+    }
+}

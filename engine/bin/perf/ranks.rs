@@ -1,0 +1,70 @@
+//! Where ranks come from: processes that a job starts, or threads of this process.
+
+use std::process::ExitCode;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tickwire::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::launch::{Job, Output};
+use tickwire::transports::Hub;
+use tickwire::{Bootstrap, Engine, OperationError, Rank, Tag};
+
+use super::PerfArgs;
+use crate::fault::Fault;
+use crate::worlds::OneHost;
+
+/// Starts the ranks of a suite: this program again, with the same arguments.
+pub(super) fn start(args: &PerfArgs) -> Result<ExitCode, Fault> {
+    let job = Job::new(args.suite.ranks()).program(std::env::current_exe()?).args(std::env::args_os().skip(1));
+    // Ranks share the terminal, so that rank 0 sees whether there is one.
+    let outcome = job.pin(true).output(Output::Inherit).run()?;
+    Ok(ExitCode::from(outcome.code().clamp(0, 255) as u8))
+}
+
+/// The ranks of a suite as threads, each bound to one core: the only ones that loopback connects.
+pub(super) fn threads(args: &PerfArgs) -> Result<(), Fault> {
+    let ranks = args.suite.ranks();
+    let hub = Hub::new(ranks, LOOPBACK_RING_BYTES);
+    let run = |rank: u32| {
+        pin(rank);
+        let bootstrap = Bootstrap::custom(OneHost::new("perf", rank, ranks));
+        let engine = args.builder().hub(hub.clone()).build(bootstrap)?;
+        super::measure_pair(args, engine)
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..ranks).map(|rank| scope.spawn(move || run(rank))).collect();
+        let mut done = run(0).map_err(|fault| fault.at("rank 0"));
+        for (rank, other) in (1..).zip(others) {
+            let ended = other.join().unwrap_or_else(|_| Err(Fault::failure("its thread has panicked")));
+            done = done.and(ended.map_err(|fault| fault.at(&format!("rank {rank}"))));
+        }
+        done
+    })
+}
+
+/// Binds this thread to one of the cores that the process may use. Where that is refused, figures are less steady.
+fn pin(rank: u32) {
+    let Ok(all) = sched_getaffinity(None) else { return };
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).collect();
+    if let Some(core) = cores.get(rank as usize % cores.len().max(1)) {
+        let mut one = CpuSet::new();
+        one.set(*core);
+        let _ = sched_setaffinity(None, &one);
+    }
+}
+
+/// Returns at every rank once ranks 0 and 1 are here. The others sleep in it.
+pub(super) fn leave_together(engine: &mut Engine) -> Result<(), OperationError> {
+    let (world, rank, size, tag) = (engine.comm_world(), engine.rank().0, engine.size(), Tag(998));
+    if rank == 0 {
+        engine.recv(&mut [], Rank(1), tag, world)?;
+        for other in 1..size {
+            engine.send(&[], Rank(other), tag, world)?;
+        }
+    } else {
+        if rank == 1 {
+            engine.send(&[], Rank(0), tag, world)?;
+        }
+        engine.recv(&mut [], Rank(0), tag, world)?;
+    }
+    Ok(())
+}

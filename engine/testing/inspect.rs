@@ -1,0 +1,190 @@
+//! What tests look at: the rows themselves, what is pending in words, and what must hold after every tick.
+
+use crate::Engine;
+use std::fmt::Write;
+use tickwire_components::{
+    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Queue, Request, RequestState, Row,
+};
+use tickwire_systems::tables::AllTables;
+
+/// Rows of a kind that a dump shows at most.
+const SHOWN: usize = 40;
+
+/// All tables of an engine.
+pub fn rows(engine: &mut Engine) -> AllTables<'_> {
+    engine.tables.all(&mut engine.world)
+}
+
+/// What is pending in an engine, in words.
+pub fn dump(engine: &mut Engine) -> String {
+    let all = engine.tables.all(&mut engine.world);
+    let progress = all.progress;
+    let mut out = format!(
+        "pending {:#b}, {} active, {} scoped, {} unexpected, {} arrivals, {:?}\n",
+        progress.pending.0,
+        progress.active,
+        progress.scoped,
+        progress.unexpected.count,
+        progress.arrivals,
+        progress.work
+    );
+    for (row, vc) in all.vcs.iter().enumerate() {
+        let reason = all.procs.reason(row as Row);
+        let reason = if vc.state == tickwire_components::VcState::Failed { reason } else { "" };
+        let _ = writeln!(
+            out,
+            "  vc {row}: proc {} {:?} {reason} link {} sends {:?} data {:?} posted {:?} outstanding {}",
+            vc.proc,
+            vc.state,
+            vc.link as i32,
+            vc.sends.head as i32,
+            vc.data.head as i32,
+            vc.posted.head as i32,
+            vc.outstanding
+        );
+    }
+    let used = |(_, car): &(usize, &Car)| !matches!(car.kind, CarKind::None | CarKind::Data);
+    for (row, car) in all.cars.iter().enumerate().filter(used).take(SHOWN) {
+        let (source, tag) = (car.source as i32, car.tag as i32);
+        let _ = writeln!(
+            out,
+            "  car {row}: {:?} {:?} source {source} tag {tag} vc {} done {} of {} request {} flags {:#b}",
+            car.kind, car.state, car.vc as i32, car.done, all.large[row].length, car.request, car.flags
+        );
+    }
+    let used = |(_, request): &(usize, &Request)| request.state != RequestState::Free;
+    for (row, request) in all.requests.iter().enumerate().filter(used).take(SHOWN) {
+        let _ = writeln!(
+            out,
+            "  request {row}: {:?} counter {} flags {:#b}",
+            request.state, request.counter, request.flags
+        );
+    }
+    out
+}
+
+fn walk<L: Link>(rows: &mut [L], head: Row, name: &str) -> Result<Vec<Row>, String> {
+    let (mut found, mut row) = (Vec::new(), head);
+    while row != NIL {
+        found.push(row);
+        if found.len() > rows.len() {
+            return Err(format!("the list {name} goes in a circle"));
+        }
+        row = *rows.get_mut(row as usize).ok_or_else(|| format!("the list {name} leads to row {row}"))?.next_mut();
+    }
+    Ok(found)
+}
+
+fn free<L: Link>(rows: &mut [L], list: FreeList, name: &str) -> Result<Vec<Row>, String> {
+    let found = walk(rows, list.head, name)?;
+    match found.len() == list.count as usize {
+        true => Ok(found),
+        false => Err(format!("the list {name} counts {} and has {}", list.count, found.len())),
+    }
+}
+
+/// What must hold between two ticks, whatever has happened.
+///
+/// # Errors
+/// The first thing that does not, in words.
+pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
+    let all = engine.tables.all(&mut engine.world);
+    let progress = &*all.progress;
+    let mut place = vec![None; all.cars.len()];
+    let mut lists: Vec<(&'static str, Queue, CarState)> = vec![
+        ("staged", progress.staged, CarState::Staged),
+        ("wildcard", progress.wildcard, CarState::Posted),
+        ("offers", progress.offers, CarState::Matched),
+        ("copies", progress.copies, CarState::Matched),
+        ("finished", progress.finished, CarState::Finished),
+    ];
+    for vc in all.vcs.iter() {
+        lists.push(("sends", vc.sends, CarState::Queued));
+        lists.push(("data", vc.data, CarState::Sending));
+        lists.push(("posted", vc.posted, CarState::Posted));
+    }
+    for (name, queue, state) in lists {
+        let found = walk(all.cars, queue.head, name)?;
+        if found.last().copied().unwrap_or(NIL) != queue.tail {
+            return Err(format!("the tail of {name} is not its last row"));
+        }
+        for row in found {
+            if all.cars[row as usize].state != state {
+                return Err(format!("CAR {row} in {name} is {:?}", all.cars[row as usize].state));
+            }
+            if let Some(other) = place[row as usize].replace(name) {
+                return Err(format!("CAR {row} is in {name} and in {other}"));
+            }
+        }
+    }
+    let free_cars = free(all.cars, progress.free_cars, "free CARs")?;
+    if let Some(row) = free_cars.iter().find(|&&row| all.cars[row as usize].state != CarState::Free) {
+        return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
+    }
+    let in_list =
+        |state| !matches!(state, CarState::Offered | CarState::Receiving | CarState::Chained | CarState::Matched);
+    for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
+        if place[row].is_none() && in_list(car.state) {
+            return Err(format!("CAR {row} is {:?} and in no list", car.state));
+        }
+    }
+    let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
+    if busy + free_cars.len() != all.cars.len() {
+        return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
+    }
+    check_counts(engine)
+}
+
+fn check_counts(engine: &mut Engine) -> Result<(), String> {
+    let all = engine.tables.all(&mut engine.world);
+    let progress = all.progress;
+    let open = |request: &&Request| matches!(request.state, RequestState::Active | RequestState::Detached);
+    let active = all.requests.iter().filter(open).count();
+    if active != progress.active as usize {
+        return Err(format!("{active} requests are active, {} are counted", progress.active));
+    }
+    if let Some(row) = all.requests.iter().position(|r| open(&r) && r.counter == 0) {
+        return Err(format!("request {row} is active with counter 0"));
+    }
+    free(all.requests, progress.free_requests, "free requests")?;
+    for (row, vc) in all.vcs.iter().enumerate() {
+        let needs = |car: &&Car| {
+            car.vc == row as Row && matches!(car.kind, CarKind::Send | CarKind::Receive) && car.state != CarState::Free
+        };
+        let outstanding = all.cars.iter().filter(needs).count();
+        if outstanding != vc.outstanding as usize {
+            return Err(format!("VC {row} is needed by {outstanding} CARs, {} are counted", vc.outstanding));
+        }
+    }
+    let mut held = 0;
+    for class in 0..progress.free_buffers.len() {
+        held += free(all.buffers, progress.free_buffers[class], "free buffers")?.len();
+    }
+    let mut entry = progress.unexpected.head;
+    while let Some(unexpected) = progress.unexpected.entries.get(entry as usize) {
+        held += usize::from(unexpected.buffer != NIL);
+        entry = unexpected.next;
+    }
+    for row in walk(all.cars, progress.copies.head, "copies")? {
+        held += usize::from(all.cars[row as usize].peer != NIL);
+    }
+    let waiting = all.arrivals[..progress.arrivals as usize].iter().any(|a| a.state != ArrivalState::Handled);
+    if held != all.buffers.len() && !waiting {
+        return Err(format!("{held} buffers are free or hold a message, of {}", all.buffers.len()));
+    }
+    Ok(())
+}
+
+/// Whether every row is free again.
+pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
+    check_invariants(engine)?;
+    let all = engine.tables.all(&mut engine.world);
+    let progress = &*all.progress;
+    let used = all.cars.iter().filter(|car| car.state != CarState::Free).count();
+    let requests = all.requests.iter().filter(|request| request.state != RequestState::Free).count();
+    if (used, requests, progress.unexpected.count, progress.scoped) != (0, 0, 0, 0) {
+        let unexpected = progress.unexpected.count;
+        return Err(format!("{used} CARs, {requests} requests, {unexpected} unexpected, {} scoped", progress.scoped));
+    }
+    Ok(())
+}
