@@ -80,7 +80,7 @@ impl Builder {
         self
     }
 
-    /// Adds systems of the application: order them by [`ProgressSystems`], without run conditions.
+    /// Adds systems of the application: order them by [`ProgressSystems`](crate::ProgressSystems), without run conditions.
     pub fn systems(mut self, add: impl FnOnce(&mut Schedule) + Send + 'static) -> Self {
         self.systems.push(Box::new(add));
         self

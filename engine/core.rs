@@ -15,6 +15,16 @@ use tickwire_traces::Counters;
 use tickwire_transports::LinkEvent;
 
 /// A communication engine: one proc's membership of a world. `Send`, not `Sync`: one thread owns it at a time.
+///
+/// ```
+/// fn may_move<T: Send>() {}
+/// may_move::<tickwire::Engine>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn may_be_shared<T: Sync>() {}
+/// may_be_shared::<tickwire::Engine>();
+/// ```
 pub struct Engine {
     pub(crate) world: World,
     pub(crate) schedule: Schedule,
@@ -250,6 +260,8 @@ impl Engine {
             .unwrap_or_else(|| "a system panicked".into());
         self.closed = Closed::Poisoned(words);
         self.open = false;
+        // The system may have moved tables before it panicked.
+        self.tables.recover(&mut self.world);
         self.refuse_submissions();
     }
 

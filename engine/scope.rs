@@ -24,6 +24,67 @@ impl Engine {
     ///
     /// Leaving it, also by panic, cancels its receives that have no message yet and drives all other operations of the
     /// scope to completion or to the failure of their peer.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Rank, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let mut buffer = [0; 5];
+    /// engine.scope(|scope| {
+    ///     let incoming = scope.irecv(&mut buffer[..], me, Tag(1), world).unwrap();
+    ///     scope.send(b"hello", me, Tag(1), world).unwrap();
+    ///     scope.wait(&incoming).unwrap();
+    /// });
+    /// assert_eq!(&buffer, b"hello");
+    /// ```
+    ///
+    /// A buffer that ends before the scope cannot be lent:
+    ///
+    /// ```compile_fail,E0597
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// engine.scope(|scope| {
+    ///     let mut buffer = [0; 5];
+    ///     let _ = scope.irecv(&mut buffer[..], me, Tag(1), world);
+    /// });
+    /// ```
+    ///
+    /// nor be used while it is lent:
+    ///
+    /// ```compile_fail,E0506
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let mut buffer = [0; 5];
+    /// engine.scope(|scope| {
+    ///     let incoming = scope.irecv(&mut buffer[..], me, Tag(1), world).unwrap();
+    ///     buffer[0] = 1;
+    ///     let _ = scope.wait(&incoming);
+    /// });
+    /// ```
+    ///
+    /// and its token does not outlive it:
+    ///
+    /// ```compile_fail,E0505
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let mut buffer = vec![0; 5];
+    /// let token = engine.scope(|scope| scope.irecv(&mut buffer[..], me, Tag(1), world).unwrap());
+    /// drop(buffer);
+    /// let _ = engine.take(token);
+    /// ```
+    ///
+    /// Outside of a scope only owned buffers are taken:
+    ///
+    /// ```compile_fail,E0597
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let buffer = vec![0; 5];
+    /// let _ = engine.isend(&buffer[..], me, Tag(1), world);
+    /// ```
     pub fn scope<'env, T>(&mut self, body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> T) -> T {
         struct Leave<'a>(&'a mut Engine);
         impl Drop for Leave<'_> {

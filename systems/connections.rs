@@ -224,7 +224,7 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
     all.progress.pending |= Pending::DRAIN;
 }
 
-/// Ends a VC by failure: as [`end`], and receives from any source are told.
+/// Ends a VC by failure: every operation that needs it gets the reason, receives from any source are told.
 pub fn fail(all: &mut AllTables<'_>, row: Row, reason: String) {
     let Some(vc) = all.vcs.get(row as usize) else { return };
     if vc.state == VcState::Failed {

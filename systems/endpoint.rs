@@ -37,6 +37,9 @@ pub struct Endpoint {
     pub transport: Exclusive<AnyTransport>,
     /// Largest eager payload, bytes. Fixed when it is opened.
     pub eager_max: u64,
+    /// Payloads below this length are sent at once, without a CAR: none where a frame may be taken in part, since the
+    /// rest needs a row. Fixed when it is opened.
+    pub inline_end: u64,
     /// Payload of a piece, bytes. Fixed when it is opened.
     pub piece_bytes: u64,
     /// Looking costs next to nothing, so it is looked at in every tick.
@@ -67,7 +70,8 @@ pub struct RowState<S: Send + Sync + 'static>(pub S);
 impl RowStates {
     /// Registers the column of transport `T`; CAR rows must be spawned after it.
     pub fn register<T: Transport>(world: &mut World) -> Self {
-        world.register_required_components::<tickwire_components::Car, RowState<T::RowState>>();
+        // Another transport may have the same type of state, and so the same column: each row is on one transport.
+        let _ = world.try_register_required_components::<tickwire_components::Car, RowState<T::RowState>>();
         let component = world.register_component::<RowState<T::RowState>>();
         RowStates { component, cast: cast::<T::RowState> }
     }
@@ -84,8 +88,10 @@ impl Endpoint {
     pub fn new(transport: AnyTransport, limits: &Limits, rows: Option<RowStates>) -> Self {
         let capabilities = transport.capabilities();
         let frame_max = capabilities.frame_max;
+        let eager_max = limits.eager_max.min(frame_max) as u64;
         Endpoint {
-            eager_max: limits.eager_max.min(frame_max) as u64,
+            eager_max,
+            inline_end: if capabilities.whole_frames { eager_max + 1 } else { 0 },
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
             cheap_poll: capabilities.cheap_poll,
             outstanding: 0,

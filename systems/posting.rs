@@ -79,7 +79,7 @@ pub fn send_inline<P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length > endpoint.eager_max {
+    if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length >= endpoint.inline_end {
         return false;
     }
     let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);

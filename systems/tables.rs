@@ -370,6 +370,17 @@ impl Tables {
         tables
     }
 
+    /// What Transfer reads and writes, with the columns of the transports.
+    #[inline(always)]
+    pub fn transferring<'w>(&self, world: &'w mut World) -> (TransferTables<'w>, RowStateColumns<'w>) {
+        let cell = world.as_unsafe_world_cell();
+        // SAFETY: the world is borrowed as a whole; its reference is not used beyond this call, and the columns of the
+        // transports are none of those that have a name.
+        #[expect(unsafe_code, reason = "disjoint columns of one borrowed world")]
+        let tables = self.transfer(unsafe { cell.world_mut() });
+        (tables, RowStateColumns { world: cell, table: self.columns.cars.table() })
+    }
+
     /// Takes all addresses anew: after anything that may have spawned rows.
     pub fn refresh(&self, world: &mut World) {
         self.addresses.refresh(&self.columns, world.as_unsafe_world_cell());
@@ -398,17 +409,33 @@ impl Tables {
         self.columns.vcs.table()
     }
 
-    /// Rows of the tables that only the engine may spawn: cars, requests, buffers, arrivals, the engine's own.
-    pub fn row_counts(&self, world: &mut World) -> [usize; 6] {
-        let all = self.all(world);
+    /// Rows of the tables that only the engine may spawn or move: its own one row, and those of all other tables.
+    pub fn row_counts(&self, _world: &mut World) -> [usize; 8] {
+        let at = &self.addresses;
         [
-            all.cars.len(),
-            all.requests.len(),
-            all.buffers.len(),
-            all.arrivals.len(),
-            all.communicators.len(),
-            all.endpoints.len(),
+            at.progress.get().len(),
+            at.cars.get().len(),
+            at.requests.get().len(),
+            at.buffers.get().len(),
+            at.arrivals.get().len(),
+            at.communicators.get().len(),
+            at.endpoints.get().len(),
+            at.vcs.get().len(),
         ]
+    }
+
+    /// Takes all addresses anew after a system of the application has panicked or moved rows, so that the engine can
+    /// still be closed: the engine's one row is looked for if it is not where it was.
+    #[cold]
+    pub fn recover(&mut self, world: &mut World) {
+        self.refresh(world);
+        if self.addresses.progress.get().len() != 1 {
+            self.columns.progress = ColumnState::new::<Progress>(world);
+            self.columns.procs = ColumnState::new::<ProcTable>(world);
+            self.columns.inbound = ColumnState::new::<Inbound>(world);
+            self.columns.limits = ColumnState::new::<Settings>(world);
+            self.refresh(world);
+        }
     }
 
     /// Spawns CAR and request rows, as many again as there are, up to their bounds. `false` if they are at them.

@@ -8,7 +8,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::supply_buffers::give_buffer;
-use crate::tables::TransferTables;
+use crate::tables::{RowStateColumns, TransferTables};
 use smallvec::SmallVec;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
@@ -22,7 +22,7 @@ pub const PIECES_A_PASS: usize = 8;
 
 /// The system.
 #[inline]
-pub fn transfer(tables: TransferTables) {
+pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
     let TransferTables { progress, arrivals, cars, large, buffers, vcs, endpoints } = tables;
     if !progress.copies.is_empty() {
         receive_copies(progress, cars, buffers);
@@ -39,7 +39,7 @@ pub fn transfer(tables: TransferTables) {
         }
     }
     if !progress.senders.is_empty() {
-        send_pieces(progress, cars, large, vcs, endpoints);
+        send_pieces(progress, cars, large, vcs, endpoints, &mut row_states);
     }
 }
 
@@ -161,13 +161,14 @@ fn send_pieces(
     large: &mut [Large],
     vcs: &mut [Vc],
     endpoints: &mut [Endpoint],
+    row_states: &mut RowStateColumns<'_>,
 ) {
     let mut senders = std::mem::replace(&mut progress.senders, Queue::EMPTY);
     while let Some(vc_row) = senders.pop(vcs) {
         let vc = &mut vcs[vc_row as usize];
         if vc.state == VcState::Connected && !vc.data.is_empty() {
             let endpoint = &mut endpoints[vc.endpoint as usize];
-            if let Err(()) = send_vc_pieces(progress, cars, large, vc, endpoint) {
+            if let Err(()) = send_vc_pieces(progress, cars, large, vc, endpoint, row_states) {
                 progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
                 progress.pending |= Pending::WORLD;
                 vc.listed = false;
@@ -189,6 +190,7 @@ fn send_vc_pieces(
     large: &mut [Large],
     vc: &mut Vc,
     endpoint: &mut Endpoint,
+    row_states: &mut RowStateColumns<'_>,
 ) -> Result<(), ()> {
     let mut left = PIECES_A_PASS;
     while left > 0 && !vc.data.is_empty() {
@@ -196,7 +198,8 @@ fn send_vc_pieces(
         let wanted = large[row as usize].wanted;
         let frames = pieces(cars, row, wanted, endpoint.piece_bytes, left);
         left -= frames.len();
-        let (sent, outcome) = endpoint.transport.get().send_batch(vc.link, &frames, None);
+        let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
+        let (sent, outcome) = endpoint.transport.get().send_batch(vc.link, &frames, state);
         progress.work.sent += sent as u32;
         let moved: u64 = frames[..sent].iter().map(|f| f.header.length).sum();
         let car = &mut cars[row as usize];

@@ -117,6 +117,15 @@ unsafe impl Send for Word {}
 static NOTHING: AtomicU64 = AtomicU64::new(0);
 
 impl Word {
+    /// A frame is there: has its payload on its way. A hint, whatever the header says.
+    #[expect(unsafe_code, reason = "an address in shared memory")]
+    #[inline(always)]
+    fn expect_payload(self) {
+        // SAFETY: a frame's header is in the cache line that its first word starts.
+        let length = unsafe { self.0.add(3).as_ref() }.load(Ordering::Relaxed);
+        super::memory::expect_read(self.0.as_ptr().cast::<u8>().wrapping_add(64), length.saturating_sub(32));
+    }
+
     const NONE: Word = Word(NonNull::from_ref(&NOTHING));
 
     #[expect(unsafe_code, reason = "an address in shared memory")]
@@ -258,8 +267,21 @@ impl Links {
         for word in &self.words[..self.watched_count] {
             any |= word.ready();
         }
+        if any {
+            self.expect_payloads();
+        }
         self.quiet.set(self.quiet.get() | !any);
         any | self.inbox.ready() | !self.backlog.is_empty()
+    }
+
+    /// Frames are there: has their payloads on their way while the tick begins.
+    #[inline(always)]
+    fn expect_payloads(&self) {
+        for word in &self.words[..self.watched_count] {
+            if word.ready() {
+                word.expect_payload();
+            }
+        }
     }
 
     /// Reads frames into `out`; returns how many. Their payloads stay until [`Links::release`].

@@ -23,6 +23,24 @@ pub struct RingControl {
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
 const _: () = assert!(CONTROL_BYTES == 256);
 
+/// Cache lines that one hint covers at most: more than a processor fetches at a time does not help.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINES_HINTED: u64 = 20;
+
+/// Tells the cache that bytes will be read soon. Any address will do.
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
+#[inline(always)]
+pub(super) fn expect_read(start: *const u8, bytes: u64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..bytes.div_ceil(64).min(LINES_HINTED) {
+        let line = start.wrapping_add(line as usize * 64);
+        // SAFETY: a prefetch has no effect on memory and cannot fault.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (start, bytes);
+}
+
 /// A view of a ring in memory that somebody else keeps alive.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRing {
@@ -61,6 +79,14 @@ impl RawRing {
     fn control(&self) -> &RingControl {
         // SAFETY: valid by the contract of `new`; all fields are atomics.
         unsafe { self.control.as_ref() }
+    }
+
+    /// The cache lines of some bytes, as far as it is worth to hint at them.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(always)]
+    fn lines(&self, offset: u64, bytes: u64) -> impl Iterator<Item = *mut u8> {
+        let (data, mask) = (self.data.as_ptr(), self.capacity - 1);
+        (0..bytes.div_ceil(64).min(LINES_HINTED)).map(move |n| data.wrapping_add(((offset + n * 64) & mask) as usize))
     }
 
     /// The address of the word at a position, for whoever polls it.
@@ -144,15 +170,19 @@ impl RingMemory for RawRing {
 
     #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
     #[inline(always)]
-    fn expect_write(&self, offset: u64) {
+    fn expect_write(&self, offset: u64, bytes: u64) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            let line = self.data.as_ptr().wrapping_add((offset & (self.capacity - 1)) as usize);
+        for line in self.lines(offset, bytes) {
             // SAFETY: a prefetch has no effect on memory and cannot fault.
             unsafe { std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags)) }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = offset;
+        let _ = (offset, bytes);
+    }
+
+    #[inline(always)]
+    fn expect_read(&self, offset: u64, bytes: u64) {
+        expect_read(self.data.as_ptr().wrapping_add(offset as usize), bytes);
     }
 }
 

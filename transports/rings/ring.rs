@@ -37,8 +37,10 @@ pub trait RingMemory {
     fn starving(&self) -> bool;
     /// Says whether the writer sleeps until there is room.
     fn starve(&self, starving: bool);
-    /// Tells the cache that a word will be written soon.
-    fn expect_write(&self, _offset: u64) {}
+    /// Tells the cache that these bytes will be written soon.
+    fn expect_write(&self, _offset: u64, _bytes: u64) {}
+    /// Tells the cache that these bytes will be read soon.
+    fn expect_read(&self, _offset: u64, _bytes: u64) {}
 }
 
 /// What the other side of a ring wrote that cannot be.
@@ -146,8 +148,9 @@ impl<M: RingMemory> Writer<M> {
             }
         }
         memory.store(offset, header.lead, Ordering::Release);
-        // The word behind is in the next line already; the frame after it will clear one in the line after that.
-        memory.expect_write(behind + 64);
+        // The next frame is likely as long as this one, and clears a word in the line behind itself: own these lines by
+        // then. The first one is owned already.
+        memory.expect_write(behind + 64, need);
         self.position += need;
     }
 
@@ -257,6 +260,10 @@ impl<M: RingMemory> Reader<M> {
         let payload = header.payload();
         if payload > self.payload_max || offset + frame_bytes(payload) > memory.capacity() {
             return Err(Corrupt::Length(header.length));
+        }
+        if payload > 32 {
+            // On their way while the message is matched.
+            memory.expect_read(offset + 64, payload - 32);
         }
         let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
         self.position += frame_bytes(payload);
