@@ -59,6 +59,10 @@ pub mod car_flags {
     pub const FINALIZED: u8 = 8;
     /// The receive takes any source, so it waits in the wildcard queue.
     pub const ANY_SOURCE: u8 = 16;
+    /// A transport has been given its first frame, so its row state is its own and not that of a CAR before it.
+    pub const STARTED: u8 = 32;
+    /// Those that say how an operation failed.
+    pub const ERRORS: u8 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED;
 }
 
 /// A row of CAR work; one cache line.

@@ -79,7 +79,9 @@ impl Engine {
                 }
                 let transport = all.endpoints[vc.endpoint as usize].transport.get();
                 let sent = transport.send(vc.link, &goodbye, &OneRun(tickwire_components::Span::EMPTY), None);
-                if sent != Sent::Blocked || Instant::now() >= end {
+                // A transport that takes parts of frames might have taken one: a second try would begin anew. It is closed next.
+                let whole = transport.capabilities().whole_frames;
+                if sent != Sent::Blocked || !whole || Instant::now() >= end {
                     break;
                 }
                 self.look();

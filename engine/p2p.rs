@@ -378,7 +378,7 @@ impl Engine {
         if let Some(entry) = tables.requests.get(id.row as usize)
             && entry.generation == id.generation
             && entry.state == RequestState::Done
-            && entry.flags & !car_flags::ANY_SOURCE == 0
+            && entry.flags == 0
             && request.belongs_to(self.home)
         {
             let status = Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
@@ -446,7 +446,7 @@ impl Engine {
         let all = self.tables.all(&mut self.world);
         let request = all.requests[id.row as usize];
         let status = Status { source: Rank(request.source), tag: Tag(request.tag), length: request.length as usize };
-        let flags = request.flags & !car_flags::ANY_SOURCE;
+        let flags = request.flags;
         if flags == 0 {
             return Ok(status);
         }

@@ -23,8 +23,9 @@ impl Home {
     /// A home that no other engine has now, and the first generation that its requests may have.
     pub(crate) fn take() -> (&'static Home, u32) {
         let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let home = free
-            .unwrap_or_else(|| Box::leak(Box::new(Home { dropped: SegQueue::new(), generation: AtomicU32::new(0) })));
+        let home = free.unwrap_or_else(|| {
+            Box::leak(Box::new(Home { dropped: SegQueue::new(), generation: AtomicU32::new(first_generation()) }))
+        });
         (home, home.generation.load(Ordering::Relaxed))
     }
 
@@ -34,6 +35,13 @@ impl Home {
         self.generation.store(generation, Ordering::Relaxed);
         FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
+}
+
+/// Where a new home's generations start: far from those of all others (by the golden ratio, half the range left to
+/// count), so that a handle of one engine is stale in another.
+fn first_generation() -> u32 {
+    static HOMES: AtomicU32 = AtomicU32::new(0);
+    HOMES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 1
 }
 
 /// An operation on its way: the token of a request, typed by the buffer that the engine holds for it.

@@ -23,12 +23,12 @@ pub fn complete(tables: CompleteTables) {
         }
         if let Some(request) = requests.get_mut(car.request as usize) {
             request.counter -= if car.chain == NIL { 1 } else { chained(cars, car.chain) };
-            request.flags |= car.flags;
+            request.flags |= car.flags & car_flags::ERRORS;
             request.source = car.source;
             request.tag = car.tag;
             request.length = car.done;
             request.car = NIL;
-            if car.flags & !car_flags::ANY_SOURCE != 0 {
+            if car.flags & car_flags::ERRORS != 0 {
                 request.detail = detail(cars, row);
             }
             if request.counter == 0 {
@@ -104,7 +104,7 @@ pub fn free(progress: &mut Progress, cars: &mut [Car], mut row: Row) {
 /// Ends a CAR for a reason other than success: it goes to Complete with `flags`.
 #[inline]
 pub fn abort(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
-    debug_assert!(flags & !(car_flags::ANY_SOURCE) != 0);
+    debug_assert!(flags & car_flags::ERRORS != 0);
     let car = &mut cars[row as usize];
     car.flags |= flags;
     car.state = CarState::Finished;

@@ -61,6 +61,8 @@ pub struct RowStates {
     pub component: ComponentId,
     /// Makes its value a typed reference again.
     pub cast: for<'a> fn(PtrMut<'a>) -> &'a mut dyn Any,
+    /// Makes its value what it is before the first frame of a CAR.
+    pub reset: fn(&mut dyn Any),
 }
 
 /// A transport's value on a CAR row. See [`Transport::RowState`].
@@ -73,7 +75,13 @@ impl RowStates {
         // Another transport may have the same type of state, and so the same column: each row is on one transport.
         let _ = world.try_register_required_components::<tickwire_components::Car, RowState<T::RowState>>();
         let component = world.register_component::<RowState<T::RowState>>();
-        RowStates { component, cast: cast::<T::RowState> }
+        RowStates { component, cast: cast::<T::RowState>, reset: reset::<T::RowState> }
+    }
+}
+
+fn reset<S: Default + 'static>(value: &mut dyn Any) {
+    if let Some(value) = value.downcast_mut::<S>() {
+        *value = S::default();
     }
 }
 

@@ -13,7 +13,7 @@ use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Vc, VcState,
+    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -132,7 +132,14 @@ fn drive(
         let car = cars[row as usize];
         let Large { length, wanted } = large[row as usize];
         let transport = endpoint.transport.get();
-        let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
+        let mut state = None;
+        if let Some(rows) = endpoint.rows {
+            state = row_states.get(rows, row);
+            if let Some(state) = state.as_deref_mut().filter(|_| car.flags & car_flags::STARTED == 0) {
+                (rows.reset)(state);
+            }
+            cars[row as usize].flags |= car_flags::STARTED;
+        }
         let eager = length <= endpoint.eager_max && length == capacity(cars, row);
         let header = match car.kind {
             CarKind::Receive => Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
@@ -355,7 +362,9 @@ mod tests {
     fn without_rows_a_submission_waits_and_at_the_bound_it_is_refused() {
         let mut world = TestWorld::with(2, Limits { cars_max: 2, requests_max: 2, ..Limits::default() }, 2);
         world.contact(1, VcState::Connecting);
-        (0..2).for_each(|_| drop(world.send(1, 1, &[b"x"])));
+        for _ in 0..2 {
+            world.send(1, 1, &[b"x"]);
+        }
         world.submit(false, 1, 5, b"abc".to_vec(), 0);
         world.run(post);
         assert_eq!(world.all().inbound.waiting.len(), 1);

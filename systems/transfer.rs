@@ -417,6 +417,8 @@ mod tests {
         world.run(transfer);
         let sent: Vec<u8> = world.wire().sent.iter().flat_map(|frame| frame.payload.clone()).collect();
         assert_eq!((sent, world.finished()), (bytes, vec![posted.car]));
+        let refusals: Vec<u32> = world.wire().sent.iter().map(|frame| frame.refusals).collect();
+        assert_eq!(refusals, [0, 0, 3, 0], "the CAR's row state goes with its pieces");
     }
 
     #[test]

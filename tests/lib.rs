@@ -1,1 +1,5 @@
-//! stub
+//! Tests that need more than one system, and what they share.
+
+pub mod binaries;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod cases;

@@ -1,0 +1,128 @@
+//! Once warm, the message path neither allocates nor spawns, despawns or moves an entity.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use bevy_ecs::prelude::Entity;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use tickwire::testing::Cluster;
+use tickwire::{Engine, Rank, Request, Tag, Test};
+
+/// Counts what the thread of a test allocates while it asks for it.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+// SAFETY: everything is handed on to the system's allocator; the counter is a plain cell of the thread.
+#[expect(unsafe_code, reason = "an allocator that counts")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: by the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: by the caller's contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: by the caller's contract.
+        unsafe { System.realloc(pointer, layout, bytes) }
+    }
+}
+
+fn count() {
+    let _ = COUNT.try_with(|count| count.set(count.get().map(|n| n + 1)));
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations and reallocations of a call.
+fn allocations(call: impl FnOnce()) -> u64 {
+    COUNT.set(Some(0));
+    call();
+    COUNT.take().unwrap_or(0)
+}
+
+/// The entities of every table, in the order of their rows.
+fn entities(engine: &Engine) -> Vec<Vec<Entity>> {
+    engine.world().storages().tables.iter().map(|table| table.entities().to_vec()).collect()
+}
+
+/// Ticks until a request is done.
+fn drive<B: tickwire::components::Pieces>(cluster: &mut Cluster, rank: usize, request: &Request<B>) {
+    for _ in 0..10_000 {
+        if !matches!(cluster.engines[rank].test(request), Ok(Test::Pending)) {
+            return;
+        }
+        cluster.tick_all();
+    }
+    panic!("not done\n{}", cluster.report());
+}
+
+/// One message from 0 to 1 and one back; the buffers come back for the next one.
+fn round(cluster: &mut Cluster, buffers: &mut Vec<Vec<u8>>, expected: bool) {
+    let world = cluster.engines[0].comm_world();
+    for (from, to) in [(0usize, 1usize), (1, 0)] {
+        let (out, into) = (buffers.pop().unwrap(), buffers.pop().unwrap());
+        let (source, target) = (Rank(from as u32), Rank(to as u32));
+        let (send, receive);
+        if expected {
+            receive = cluster.engines[to].irecv(into, source, Tag(1), world).unwrap();
+            send = cluster.engines[from].isend(out, target, Tag(1), world).unwrap();
+        } else {
+            send = cluster.engines[from].isend(out, target, Tag(1), world).unwrap();
+            for _ in 0..3 {
+                cluster.tick_all();
+            }
+            receive = cluster.engines[to].irecv(into, source, Tag(1), world).unwrap();
+        }
+        drive(cluster, to, &receive);
+        drive(cluster, from, &send);
+        buffers.push(cluster.engines[to].take(receive).unwrap().0);
+        buffers.push(cluster.engines[from].take(send).unwrap().0);
+    }
+}
+
+fn check(mut cluster: Cluster, name: &str) {
+    // The checks allocate.
+    cluster.checked = false;
+    for (kind, length, expected) in [
+        ("eager, expected", 64, true),
+        ("eager, unexpected", 64, false),
+        ("eager of 3 KiB, expected", 3 << 10, true),
+        ("eager of 3 KiB, unexpected", 3 << 10, false),
+        ("large, expected", 200_000, true),
+        ("large, unexpected", 200_000, false),
+    ] {
+        let mut buffers = vec![vec![1; length], vec![0; length]];
+        (0..20).for_each(|_| round(&mut cluster, &mut buffers, expected));
+        let before: Vec<_> = cluster.engines.iter().map(entities).collect();
+        let count = allocations(|| (0..100).for_each(|_| round(&mut cluster, &mut buffers, expected)));
+        assert_eq!(count, 0, "allocations of 200 messages over {name}, {kind}");
+        let after: Vec<_> = cluster.engines.iter().map(entities).collect();
+        assert!(before == after, "entities stay where they are over {name}, {kind}");
+    }
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn the_message_path_over_loopback_allocates_nothing() {
+    check(Cluster::loopback(2), "loopback");
+}
+
+#[test]
+fn the_message_path_over_shared_memory_allocates_nothing() {
+    check(Cluster::shm(2), "shared memory");
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(std::hint::black_box(vec![1u8; 100]))), 1);
+}

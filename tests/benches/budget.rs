@@ -1,0 +1,88 @@
+//! What each part of the message path costs, in instructions a message: counted by callgrind over messages of 8 B to
+//! oneself, so that it is repeatable on a noisy machine.
+//!
+//! `cargo bench -p tickwire-tests --bench budget`; with `--test` it only checks that it could run.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Message counts whose difference is taken, so that start and end do not count.
+const FEW: u64 = 2_000;
+/// See [`FEW`].
+const MANY: u64 = 12_000;
+
+/// What is reported: a name, and what the function's symbol contains.
+const PARTS: [(&str, &str); 12] = [
+    ("all", "PROGRAM TOTALS"),
+    ("irecv", "scope::Scope>::irecv"),
+    ("isend", "Engine>::post_send"),
+    ("take", "Engine>::take"),
+    ("wait and tick", "Engine>::wait_id"),
+    ("bevy's schedule", "schedule::Schedule>::run"),
+    ("executor and systems", "TickExecutor as"),
+    ("drain_cq", "drain_cq::drain_cq>"),
+    ("match_cars", "match_cars::match_cars>"),
+    ("supply_buffers", "supply_buffers::supply_buffers>"),
+    ("transfer", "transfer::transfer>"),
+    ("complete", "complete::complete>"),
+];
+
+fn main() {
+    if std::env::args().any(|a| a == "--test") {
+        return;
+    }
+    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("budget: valgrind is not installed (apt install valgrind)");
+        std::process::exit(1);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let program = build(&root);
+    let (few, many) = (count(&program, FEW), count(&program, MANY));
+    println!("{:<24}{:>14}", "part", "instructions");
+    for (name, symbol) in PARTS {
+        let of = |counts: &HashMap<String, u64>| {
+            counts.iter().filter(|(k, _)| k.contains(symbol)).map(|(_, v)| *v).max().unwrap_or(0)
+        };
+        println!("{name:<24}{:>14.1}", (of(&many) - of(&few)) as f64 / (MANY - FEW) as f64);
+    }
+}
+
+/// Builds the command with symbols that tell generic functions apart.
+fn build(root: &Path) -> PathBuf {
+    let target = root.join("target/budget");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--bin", "tickwire"])
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", &target)
+        .env("RUSTFLAGS", "-C symbol-mangling-version=v0")
+        .status();
+    assert!(built.is_ok_and(|s| s.success()), "the command does not build");
+    target.join("release/tickwire")
+}
+
+/// Instructions of each function and all it calls, over a run with `messages` messages.
+fn count(program: &Path, messages: u64) -> HashMap<String, u64> {
+    let out = program.with_extension(format!("callgrind.{messages}"));
+    let ran = Command::new("valgrind")
+        .args(["--tool=callgrind", "--quiet", &format!("--callgrind-out-file={}", out.display())])
+        .arg(program)
+        .args(["perf", "self", &messages.to_string(), "--plain"])
+        .stdout(Stdio::null())
+        .status();
+    assert!(ran.is_ok_and(|s| s.success()), "valgrind fails on {}", program.display());
+    let annotated = Command::new("callgrind_annotate")
+        .args(["--inclusive=yes", "--threshold=100", "--auto=no"])
+        .arg(&out)
+        .output()
+        .expect("callgrind_annotate comes with valgrind");
+    let text = String::from_utf8_lossy(&annotated.stdout);
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    for line in text.lines() {
+        let mut words = line.trim_start().splitn(2, ' ');
+        let Ok(number) = words.next().unwrap_or("").replace(',', "").parse::<u64>() else { continue };
+        let entry = counts.entry(words.next().unwrap_or("").to_owned()).or_default();
+        *entry = number.max(*entry);
+    }
+    counts
+}

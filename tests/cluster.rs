@@ -1,0 +1,744 @@
+//! Engines in one process under virtual time: what applications may rely on, whatever the transport.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use bevy_ecs::prelude::*;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tickwire::components::slots::EndpointSlot;
+use tickwire::components::{TagFilter, VcState};
+use tickwire::systems::views::Column;
+use tickwire::testing::{Cluster, Death, SimConfig, SimNet, rows};
+use tickwire::{
+    Bootstrap, BuildError, Comm, Engine, FinalizeError, Limits, OperationError, PostError, ProgressSystems, Rank,
+    RequestError, Source, Tag, Test,
+};
+use tickwire_tests::cases::{self, BOUND, content};
+
+/// An engine alone, which reaches itself.
+fn solo() -> Engine {
+    Engine::builder().initial_rows(32).build(Bootstrap::solo()).unwrap()
+}
+
+const ME: Rank = Rank(0);
+
+// The same cases over every transport.
+
+#[test]
+fn all_cases_over_loopback() {
+    for engines in [2, 3, 5] {
+        cases::all(&mut Cluster::loopback(engines));
+    }
+}
+
+#[test]
+fn all_cases_over_shared_memory() {
+    for engines in [2, 3] {
+        cases::all(&mut Cluster::shm(engines));
+    }
+}
+
+#[test]
+fn all_cases_over_small_rings_and_pieces() {
+    let limits = Limits { ring_bytes: 4096, eager_max: 200, piece_bytes: 100, ..Limits::default() };
+    cases::all(&mut Cluster::shm_with(2, |builder| builder.limits(limits.clone())));
+}
+
+#[test]
+fn all_cases_over_a_simulated_network() {
+    for seed in 0..6 {
+        let net = SimNet::new(3, SimConfig::new(seed));
+        cases::all(&mut Cluster::sim(3, &net));
+    }
+}
+
+#[test]
+fn a_simulated_run_is_a_function_of_its_seed() {
+    let run = |seed| {
+        let net = SimNet::new(3, SimConfig::new(seed));
+        let mut cluster = Cluster::sim(3, &net);
+        cases::storm(&mut cluster, 5, 10);
+        let frames = [0, 1, 2].map(|proc| net.frames(proc));
+        (cluster.now_ns, frames, cluster.engines.iter().map(|e| e.counters().runs()).collect::<Vec<_>>())
+    };
+    assert_eq!(run(11), run(11));
+    assert_ne!(run(11).0, run(12).0);
+}
+
+#[test]
+fn storms_from_many_seeds() {
+    for seed in 0..12 {
+        cases::storm(&mut Cluster::loopback(4), seed, 8);
+        cases::storm(&mut Cluster::sim(4, &SimNet::new(4, SimConfig::new(seed))), seed, 8);
+    }
+}
+
+#[test]
+fn a_storm_of_sixty_four() {
+    cases::storm(&mut Cluster::loopback(64), 3, 1);
+}
+
+#[test]
+fn a_storm_over_shared_memory_of_eight() {
+    cases::storm(&mut Cluster::shm(8), 4, 6);
+}
+
+#[test]
+fn large_messages_both_ways_at_once() {
+    for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
+        let world = cluster.engines[0].comm_world();
+        let lengths = [64 << 10, (1 << 20) + 1, 4 << 20];
+        let mut open = Vec::new();
+        for (number, length) in lengths.into_iter().enumerate() {
+            for (from, to) in [(0usize, 1usize), (1, 0)] {
+                let message = content((number * 2 + from) as u64, length);
+                let send = cluster.engines[from].isend(message.clone(), Rank(to as u32), Tag(1), world).unwrap();
+                let receive = cluster.engines[to].irecv(vec![0; length], Rank(from as u32), Tag(1), world).unwrap();
+                open.push((from, to, send, receive, message));
+            }
+        }
+        for (from, to, send, receive, message) in open {
+            assert!(cluster.finish(BOUND, to, receive).unwrap().0 == message);
+            cluster.finish(BOUND, from, send).unwrap();
+        }
+        cluster.assert_at_rest();
+    }
+}
+
+// Failure.
+
+#[test]
+fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
+    for seed in 0..8 {
+        let net = SimNet::new(3, SimConfig::new(seed));
+        let mut cluster = Cluster::sim(3, &net);
+        let world = cluster.engines[0].comm_world();
+        cases::every_length(&mut cluster);
+        cases::oneself(&mut cluster);
+        cases::wildcards(&mut cluster);
+        // Proc 2 dies somewhere within its large message.
+        net.kill(2, Death::Frame(net.frames(2) + 3 + seed * 5));
+        let large = cluster.engines[2].isend(content(1, 300_000), ME, Tag(1), world).unwrap();
+        let from_dead = cluster.engines[0].irecv(vec![0; 300_000], Rank(2), Tag(1), world).unwrap();
+        let to_dead = cluster.engines[0].isend(content(2, 100_000), Rank(2), Tag(2), world).unwrap();
+        let any = cluster.engines[0].irecv(vec![0; 100], Source::Any, Tag(3), world).unwrap();
+        let from_one = cluster.engines[0].irecv(vec![0; 100_000], Rank(1), Tag(1), world).unwrap();
+        let to_one = cluster.engines[0].isend(content(3, 100_000), Rank(1), Tag(1), world).unwrap();
+        cluster.tick_until(BOUND, "proc 2 dies", |_| net.died_ns(2).is_some());
+        let died_ns = net.died_ns(2).unwrap();
+        let failed = cluster.finish(BOUND, 0, from_dead).unwrap_err();
+        assert!(matches!(failed.error, RequestError::PeerFailed { proc, .. } if proc.0 == 2), "{failed:?}");
+        assert_eq!(failed.buffer.map(|buffer| buffer.len()), Some(300_000), "the buffer comes back");
+        let failed = cluster.finish(BOUND, 0, to_dead).unwrap_err();
+        assert!(matches!(failed.error, RequestError::PeerFailed { .. }), "{failed:?}");
+        let noticed_ns = cluster.now_ns - died_ns;
+        assert!(noticed_ns <= 1_000_000_000, "noticed after {noticed_ns} ns");
+        assert_eq!(cluster.vc_state(0, 2), Some(VcState::Failed));
+        let refused = cluster.engines[0].isend(vec![1], Rank(2), Tag(1), world).unwrap_err();
+        assert!(matches!(refused.error, PostError::PeerFailed { .. }));
+
+        // The others go on.
+        let send = cluster.engines[1].isend(content(4, 100_000), ME, Tag(1), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0; 100_000], ME, Tag(1), world).unwrap();
+        assert!(cluster.finish(BOUND, 0, from_one).unwrap().0 == content(4, 100_000));
+        assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(3, 100_000));
+        cluster.finish(BOUND, 1, send).unwrap();
+        cluster.finish(BOUND, 0, to_one).unwrap();
+        let told = cluster.engines[0].wait(&any).unwrap_err();
+        assert!(matches!(told, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{told}");
+        assert!(cases::is_pending(&mut cluster, 0, &any), "it stays posted");
+        cluster.engines[0].acknowledge_failures();
+        let send = cluster.engines[1].isend(vec![9; 3], ME, Tag(3), world).unwrap();
+        assert_eq!(cluster.finish(BOUND, 0, any).unwrap().1.source, Rank(1));
+        cluster.finish(BOUND, 1, send).unwrap();
+        drop(large);
+    }
+}
+
+#[test]
+fn what_was_sent_before_a_peer_finalized_arrives() {
+    for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
+        let world = cluster.engines[0].comm_world();
+        let warm = cluster.engines[1].irecv(vec![0; 1], ME, Tag(0), world).unwrap();
+        let send = cluster.engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
+        cluster.finish(BOUND, 1, warm).unwrap();
+        cluster.finish(BOUND, 0, send).unwrap();
+        for number in 0..10 {
+            let _ = cluster.engines[1].isend(content(number, 100), ME, Tag(1), world).unwrap();
+        }
+        assert_eq!(cluster.engines[1].finalize(Duration::from_secs(1)), Ok(()));
+        cluster.tick_times(20);
+        for number in 0..10 {
+            let receive = cluster.engines[0].irecv(vec![0; 100], Rank(1), Tag(1), world).unwrap();
+            assert_eq!(cluster.finish(BOUND, 0, receive).unwrap().0, content(number, 100));
+        }
+        let none = cluster.engines[0].irecv(vec![0; 100], Rank(1), Tag(1), world).unwrap();
+        let failed = cluster.finish(BOUND, 0, none).unwrap_err();
+        assert!(matches!(failed.error, RequestError::PeerFailed { .. }), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_ends_before_it_is_connected_fails_what_waits_for_it() {
+    let mut cluster = Cluster::shm(3);
+    let world = cluster.engines[0].comm_world();
+    // Its endpoint is there, but nobody ticks it.
+    let receive = cluster.engines[0].irecv(vec![0; 1], Rank(2), Tag(0), world).unwrap();
+    assert_eq!(cluster.vc_state(0, 2), Some(VcState::Connecting));
+    cluster.board.end(2, "killed by signal 9 (SIGKILL)");
+    for _ in 0..100 {
+        cluster.tick(0);
+        cluster.now_ns += tickwire::testing::STEP_NS;
+    }
+    let error = cluster.engines[0].test(&receive).unwrap_err();
+    assert!(error.to_string().contains("killed by signal 9"), "{error}");
+}
+
+// States of a VC.
+
+#[test]
+fn a_vc_goes_from_unconnected_to_failed() {
+    let mut cluster = Cluster::shm(2);
+    let world = cluster.engines[0].comm_world();
+    assert_eq!(cluster.vc_state(0, 1), None, "never contacted");
+    let send = cluster.engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
+    assert_eq!(cluster.vc_state(0, 1), Some(VcState::Connecting));
+    assert_eq!(cluster.engines[0].test(&send), Ok(Test::Pending));
+    cluster.tick_until(BOUND, "connected", |c| c.vc_state(0, 1) == Some(VcState::Connected));
+    assert_eq!(cluster.vc_state(1, 0), Some(VcState::Connected), "the peer knows, without a call of its own");
+    cluster.finish(BOUND, 0, send).unwrap();
+    drop(cluster.engines.pop());
+    cluster.tick_until(BOUND, "failed", |c| c.vc_state(0, 1) == Some(VcState::Failed));
+}
+
+#[test]
+fn both_sides_may_connect_at_once() {
+    for mut cluster in [Cluster::loopback(4), Cluster::shm(4)] {
+        let world = cluster.engines[0].comm_world();
+        let mut open = Vec::new();
+        for from in 0..4usize {
+            for to in 0..4u32 {
+                let send = cluster.engines[from].isend(vec![from as u8], Rank(to), Tag(0), world).unwrap();
+                open.push((from, send));
+            }
+        }
+        for to in 0..4usize {
+            for from in 0..4u32 {
+                let receive = cluster.engines[to].irecv(vec![9], Rank(from), Tag(0), world).unwrap();
+                assert_eq!(cluster.finish(BOUND, to, receive).unwrap().0, [from as u8]);
+            }
+        }
+        for (from, send) in open {
+            cluster.finish(BOUND, from, send).unwrap();
+        }
+        cluster.assert_at_rest();
+    }
+}
+
+// Calls with wrong arguments.
+
+#[test]
+fn wrong_arguments_are_refused_and_buffers_come_back() {
+    let mut cluster = Cluster::loopback(2);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    let refused = engine.isend(vec![7], Rank(2), Tag(0), world).unwrap_err();
+    assert_eq!((refused.error, refused.buffer), (PostError::Rank { rank: 2, last: 1 }, vec![7]));
+    let refused = engine.isend(vec![7], Rank(1), Tag(1 << 31), world).unwrap_err();
+    assert_eq!(refused.error, PostError::Tag { tag: 1 << 31 });
+    assert!(refused.error.to_string().contains("above the bound"));
+    assert_eq!(engine.isend(vec![7], Rank(0), Tag(0), Comm(2)).unwrap_err().error, PostError::Communicator(2));
+    let alone = engine.comm_self();
+    assert_eq!(engine.isend(vec![7], Rank(1), Tag(0), alone).unwrap_err().error, PostError::Rank { rank: 1, last: 0 });
+    let refused = engine.irecv(vec![7], Rank(9), Tag(0), world).unwrap_err();
+    assert_eq!((refused.error, refused.buffer), (PostError::Rank { rank: 9, last: 1 }, vec![7]));
+    for tag in [1 << 31, u32::MAX] {
+        let refused = engine.irecv(vec![7], ME, TagFilter::Tag(tag), world).unwrap_err();
+        assert!(matches!(refused.error, PostError::Tag { .. }));
+    }
+    assert_eq!(engine.isend(vec![7], ME, Tag::MAX, alone).map(drop).map_err(|r| r.error), Ok(()));
+    let receive = engine.irecv(vec![0], Rank(0), Tag::MAX, alone).unwrap();
+    assert_eq!(cluster.finish(BOUND, 0, receive).unwrap().0, [7]);
+    cluster.tick_times(3);
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn handles_of_the_past_and_of_other_engines_are_stale() {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let request = cluster.engines[0].irecv(vec![0; 4], Source::Any, Tag(0), world).unwrap();
+    let id = request.id();
+    let other = &mut cluster.engines[1];
+    assert_eq!(other.test(&request), Err(RequestError::Stale));
+    assert_eq!(other.cancel(&request), Err(RequestError::Stale));
+    let own = other.irecv(vec![0; 4], Source::Any, Tag(0), world).unwrap();
+    assert_eq!(own.id().row, id.row, "a row of the same number");
+    assert_eq!(other.wait(&request), Err(RequestError::Stale));
+    assert_eq!(other.wait_all(&[&request]), Err(RequestError::Stale));
+    assert_eq!(other.cancel(&own), Ok(true));
+    cluster.finish(BOUND, 1, own).unwrap_err();
+    assert_eq!(cluster.engines[0].cancel(&request), Ok(true));
+    let failed = cluster.finish(BOUND, 0, request).unwrap_err();
+    assert_eq!((failed.error, failed.buffer), (RequestError::Cancelled, Some(vec![0; 4])));
+    assert_eq!(cluster.engines[0].wait(&id), Err(RequestError::Stale));
+    assert_eq!(cluster.engines[0].wait_any(&[id]), Err(RequestError::Stale));
+    let request = cluster.engines[0].irecv(vec![0; 4], Source::Any, Tag(0), world).unwrap();
+    let failed = cluster.engines[1].take(request).unwrap_err();
+    assert_eq!(failed.error, RequestError::Stale);
+    // The token is gone, so the operation is detached; its message frees it.
+    let send = cluster.engines[1].isend(vec![1; 4], ME, Tag(0), world).unwrap();
+    cluster.finish(BOUND, 1, send).unwrap();
+    cluster.tick_times(10);
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn a_request_that_is_taken_too_early_is_detached() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let request = engine.irecv(vec![0; 4], ME, Tag(0), world).unwrap();
+    let failed = engine.take(request).unwrap_err();
+    assert!(failed.error == RequestError::Pending && failed.buffer.is_none());
+    engine.send(&[1, 2, 3, 4], ME, Tag(0), world).unwrap();
+    let mut next = [0; 4];
+    engine.send(&[5], ME, Tag(0), world).unwrap();
+    let status = engine.recv(&mut next, ME, Tag(0), world).unwrap();
+    assert_eq!((next[0], status.length), (5, 1), "the detached receive took its message");
+}
+
+#[test]
+fn at_the_limit_posting_says_full_and_loses_nothing() {
+    let limits = Limits { cars_max: 8, requests_max: 8, ..Limits::default() };
+    let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));
+    let world = cluster.engines[0].comm_world();
+    let posted: Vec<_> =
+        (0..8).map(|tag| cluster.engines[0].irecv(vec![0; 4], Rank(1), Tag(tag), world).unwrap()).collect();
+    let full = cluster.engines[0].irecv(vec![3; 5], Rank(1), Tag(9), world).unwrap_err();
+    assert!(matches!(full.error, PostError::Full { rows: 8, .. }), "{full:?}");
+    assert_eq!(full.buffer, [3; 5]);
+    assert!(full.error.to_string().contains("raise the limit"), "{full}");
+    for tag in 0..8 {
+        let send = cluster.engines[1].isend(vec![tag as u8; 4], ME, Tag(tag), world).unwrap();
+        cluster.finish(BOUND, 1, send).unwrap();
+    }
+    for (tag, request) in posted.into_iter().enumerate() {
+        assert_eq!(cluster.finish(BOUND, 0, request).unwrap().0, [tag as u8; 4]);
+    }
+    let again = cluster.engines[0].irecv(full.buffer, Rank(1), Tag(9), world).unwrap();
+    let send = cluster.engines[1].isend(vec![8; 5], ME, Tag(9), world).unwrap();
+    cluster.finish(BOUND, 1, send).unwrap();
+    assert_eq!(cluster.finish(BOUND, 0, again).unwrap().0, [8; 5]);
+    // More runs than rows can ever be.
+    let runs: Vec<Vec<u8>> = vec![vec![0]; 9];
+    assert!(matches!(cluster.engines[0].irecv(runs, ME, Tag(0), world).unwrap_err().error, PostError::Full { .. }));
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn a_finalized_engine_refuses_and_gives_buffers_back() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let open = engine.irecv(vec![1, 2], ME, Tag(0), world).unwrap();
+    assert_eq!(engine.finalize(Duration::from_secs(1)), Ok(()));
+    assert_eq!(engine.finalize(Duration::from_secs(1)), Ok(()), "again is nothing");
+    assert_eq!(engine.isend(vec![1], ME, Tag(0), world).unwrap_err().error, PostError::Finalized);
+    assert_eq!(engine.irecv(vec![1], ME, Tag(0), world).unwrap_err().error, PostError::Finalized);
+    assert_eq!(engine.test(&open), Err(RequestError::Finalized));
+    let failed = engine.take(open).unwrap_err();
+    assert_eq!((failed.error, failed.buffer), (RequestError::Finalized, Some(vec![1, 2])));
+    assert!(engine.tick().is_idle());
+    assert!(matches!(engine.recv(&mut [0], ME, Tag(0), world), Err(OperationError::Post(PostError::Finalized))));
+}
+
+// Waiting, cancelling, dropping.
+
+#[test]
+fn cancel_ends_receives_that_have_no_message_and_nothing_else() {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let posted: Vec<_> = [Source::Rank(1), Source::Any, Source::Rank(1)]
+        .map(|source| cluster.engines[0].irecv(vec![0; 8], source, Tag(0), world).unwrap())
+        .into_iter()
+        .collect();
+    let [first, second, third] = posted.try_into().unwrap();
+    assert_eq!(cluster.engines[0].cancel(&first), Ok(true));
+    assert_eq!(cluster.engines[0].cancel(&second), Ok(true));
+    let send = cluster.engines[1].isend(vec![5; 8], ME, Tag(0), world).unwrap();
+    cluster.finish(BOUND, 1, send).unwrap();
+    assert_eq!(cluster.finish(BOUND, 0, third).unwrap().0, [5; 8], "the message goes to the next receive");
+    for cancelled in [first, second] {
+        assert_eq!(cluster.finish(BOUND, 0, cancelled).unwrap_err().error, RequestError::Cancelled);
+    }
+    // Of a large message whose transfer has begun, and of a send: too late.
+    let send = cluster.engines[1].isend(vec![6; 200_000], ME, Tag(0), world).unwrap();
+    assert_eq!(cluster.engines[1].cancel(&send), Ok(false));
+    cluster.tick_times(3);
+    let large = cluster.engines[0].irecv(vec![0; 200_000], Source::Any, Tag(0), world).unwrap();
+    cluster.tick_times(1);
+    assert_eq!(cluster.engines[0].cancel(&large), Ok(false));
+    assert!(cluster.finish(BOUND, 0, large).unwrap().0 == [6; 200_000]);
+    cluster.finish(BOUND, 1, send).unwrap();
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn waits_for_any_some_all_and_a_time() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    assert_eq!(engine.wait_any::<tickwire::RequestId>(&[]), Ok(None));
+    assert_eq!(engine.wait_some::<tickwire::RequestId>(&[]), Ok(vec![]));
+    let requests: Vec<_> = (0..4).map(|tag| engine.irecv(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
+    assert_eq!(engine.wait_for(&requests[0], Duration::from_millis(2)), Err(RequestError::Timeout));
+    engine.send(&[1; 4], ME, Tag(2), world).unwrap();
+    assert_eq!(engine.wait_any(&requests), Ok(Some(2)));
+    engine.send(&[1; 2], ME, Tag(0), world).unwrap();
+    assert_eq!(engine.wait(&requests[0]).map(|status| status.length), Ok(2));
+    assert_eq!(engine.wait_some(&requests), Ok(vec![0, 2]));
+    assert_eq!(engine.test(&requests[1]), Ok(Test::Pending));
+    engine.send(&[1; 9], ME, Tag(1), world).unwrap();
+    engine.send(&[1; 4], ME, Tag(3), world).unwrap();
+    assert_eq!(engine.wait_all(&requests), Ok(()), "how they ended is told by each");
+    assert!(matches!(engine.test(&requests[1]), Err(RequestError::Truncated { capacity: 4, .. })));
+    assert!(matches!(engine.wait(&requests[1]), Err(RequestError::Truncated { capacity: 4, .. })));
+    let results: Vec<bool> = requests.into_iter().map(|request| engine.take(request).is_ok()).collect();
+    assert_eq!(results, [true, false, true, true]);
+}
+
+#[test]
+fn dropped_tokens_free_their_rows_and_buffers() {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let shared: Arc<[u8]> = vec![1; 20_000].into();
+    drop(cluster.engines[1].isend(shared.clone(), ME, Tag(0), world).unwrap());
+    drop(cluster.engines[0].irecv(vec![0; 20_000], Rank(1), Tag(0), world).unwrap());
+    let done = cluster.engines[0].irecv(vec![0; 4], Rank(1), Tag(1), world).unwrap();
+    let send = cluster.engines[1].isend(vec![1; 4], ME, Tag(1), world).unwrap();
+    cluster.finish(BOUND, 1, send).unwrap();
+    cluster.tick_times(100);
+    assert!(cluster.engines[0].test(&done).unwrap().is_done());
+    drop(done);
+    cluster.tick_times(3);
+    cluster.assert_at_rest();
+    assert_eq!(Arc::strong_count(&shared), 1);
+}
+
+// Scopes.
+
+#[test]
+fn a_scope_lends_slices_and_cells() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let out = content(1, 30_000);
+    let (mut into, mut cells) = (vec![0; 30_000], vec![0u8; 8]);
+    let shared = Cell::from_mut(&mut cells[..]).as_slice_of_cells();
+    engine.scope(|scope| {
+        let receive = scope.irecv(&mut into[..], ME, Tag(1), world).unwrap();
+        let halves = [scope.irecv(&shared[..4], ME, Tag(2), world), scope.irecv(&shared[4..], ME, Tag(2), world)];
+        let sends = [&out[..], &out[..4], &out[4..8]]
+            .map(|bytes| scope.isend(bytes, ME, if bytes.len() == 4 { Tag(2) } else { Tag(1) }, world).unwrap());
+        scope.wait_all(&sends).unwrap();
+        for half in halves {
+            let half = half.unwrap();
+            scope.wait(&half).unwrap();
+            scope.take(half).unwrap();
+        }
+        scope.wait(&receive).unwrap();
+        let (bytes, status) = scope.take(receive).unwrap();
+        assert!(bytes == out && status.length == out.len());
+    });
+    assert!(into == out && cells == out[..8]);
+}
+
+#[test]
+fn leaving_a_scope_early_cancels_receives_and_drives_sends() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let out = content(1, 100_000);
+    let incoming = engine.irecv(vec![0; 100_000], ME, Tag(1), world).unwrap();
+    let mut into = vec![7; 8];
+    engine.scope(|scope| {
+        let _ = scope.irecv(&mut into[..], ME, Tag(2), world).unwrap();
+        let _ = scope.isend(&out[..], ME, Tag(1), world).unwrap();
+    });
+    into.fill(8);
+    engine.wait(&incoming).unwrap();
+    assert!(engine.take(incoming).unwrap().0 == out, "the send has been driven to its end");
+    engine.send(&[1; 8], ME, Tag(2), world).unwrap();
+    engine.tick();
+    assert_eq!(into, [8; 8], "the cancelled receive takes nothing");
+}
+
+#[test]
+fn a_panic_inside_a_scope_ends_its_loans() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let (out, mut into) = (content(1, 50_000), vec![7; 8]);
+    let incoming = engine.irecv(vec![0; 50_000], ME, Tag(1), world).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        engine.scope(|scope| {
+            let _receive = scope.irecv(&mut into[..], ME, Tag(2), world).unwrap();
+            let _send = scope.isend(&out[..], ME, Tag(1), world).unwrap();
+            panic!("inside");
+        })
+    }));
+    assert!(panic.is_err());
+    engine.wait(&incoming).unwrap();
+    assert!(engine.take(incoming).unwrap().0 == out, "the send has been driven to its end");
+    engine.send(&[1; 8], ME, Tag(2), world).unwrap();
+    engine.tick();
+    assert_eq!(into, [7; 8]);
+    let mut again = [0; 8];
+    assert_eq!(engine.recv(&mut again, ME, Tag(2), world).unwrap().length, 8);
+}
+
+// Systems of the application.
+
+#[derive(Resource, Default)]
+struct Runs(Arc<AtomicU64>);
+
+#[test]
+fn a_system_of_the_application_runs_once_a_pass_beside_its_set() {
+    let runs = Arc::new(AtomicU64::new(0));
+    let (after, seen) = (runs.clone(), Arc::new(AtomicU64::new(0)));
+    let before = seen.clone();
+    let builder = Engine::builder().world(move |world| world.insert_resource(Runs(after))).systems(move |schedule| {
+        let count = |runs: Res<Runs>| {
+            runs.0.fetch_add(1, Ordering::Relaxed);
+        };
+        let look = move || {
+            before.fetch_add(1, Ordering::Relaxed);
+        };
+        schedule.add_systems((
+            count.after(ProgressSystems::Complete),
+            look.after(ProgressSystems::Transfer).before(ProgressSystems::DrainCq),
+        ));
+    });
+    let mut engine = builder.build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    assert_eq!(runs.load(Ordering::Relaxed), engine.counters().runs()[5]);
+    for length in [0, 100, 20_000] {
+        let receive = engine.irecv(vec![0; length], ME, Tag(0), world).unwrap();
+        engine.send(&content(1, length), ME, Tag(0), world).unwrap();
+        engine.wait(&receive).unwrap();
+        engine.take(receive).unwrap();
+    }
+    let complete = engine.counters().runs()[ProgressSystems::Complete as usize];
+    assert!(complete > 0);
+    assert_eq!(runs.load(Ordering::Relaxed), complete, "as often as Complete");
+    assert!(seen.load(Ordering::Relaxed) > 0);
+}
+
+/// An engine with one more system after Complete.
+fn with_system<M>(system: impl IntoSystem<(), (), M> + Send + 'static) -> Engine {
+    let add = move |schedule: &mut Schedule| {
+        schedule.add_systems(IntoSystem::into_system(system).after(ProgressSystems::Complete));
+    };
+    Engine::builder().systems(add).build(Bootstrap::solo()).unwrap()
+}
+
+/// The engine is poisoned at its first message, says so in every call, and still cleans up.
+fn assert_poisoned(mut engine: Engine, words: &str) {
+    let world = engine.comm_world();
+    let open = engine.irecv(vec![1; 4], ME, Tag(5), world).unwrap();
+    let receive = engine.irecv(vec![0; 4], ME, Tag(0), world).unwrap();
+    let submitter = engine.submitter();
+    let submitted = submitter.irecv(vec![0; 4], ME, Tag(6), world).unwrap();
+    engine.tick();
+    let _ = engine.isend(vec![1; 4], ME, Tag(0), world);
+    engine.tick();
+    let error = engine.wait(&open).unwrap_err();
+    assert!(matches!(&error, RequestError::Poisoned(why) if why.contains(words)), "{error}");
+    let refused = engine.isend(vec![1], ME, Tag(0), world).unwrap_err();
+    assert!(matches!(refused.error, PostError::Poisoned(_)), "{refused}");
+    assert!(matches!(engine.irecv(vec![1], ME, Tag(0), world).unwrap_err().error, PostError::Poisoned(_)));
+    assert!(matches!(engine.cancel(&open), Err(RequestError::Poisoned(_))));
+    assert!(matches!(engine.wait_any(&[&open]), Err(RequestError::Poisoned(_))));
+    assert!(engine.tick().is_idle());
+    assert!(matches!(submitted.wait().unwrap_err().error, RequestError::Poisoned(_)));
+    assert!(submitter.isend(vec![1], ME, Tag(0), world).is_err());
+    let ended = engine.finalize(Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(&ended, FinalizeError::Poisoned(why) if why.contains(words)), "{ended}");
+    assert_eq!(engine.finalize(Duration::from_secs(1)), Ok(()));
+    drop((open, receive));
+}
+
+#[test]
+fn a_panic_in_a_system_poisons_the_engine() {
+    fn boom() {
+        panic!("the application has a bug");
+    }
+    assert_poisoned(with_system(boom), "the application has a bug");
+}
+
+#[test]
+fn systems_that_touch_the_engines_rows_poison_it() {
+    use tickwire::components::{Buffer, Car, Large};
+    #[derive(Component)]
+    struct Mark;
+    let spawn = |world: &mut World| {
+        world.spawn((Car::default(), Large::default()));
+    };
+    assert_poisoned(with_system(spawn), "spawned, despawned or moved rows");
+    let despawn = |mut commands: Commands, rows: Query<Entity, With<Car>>| {
+        commands.entity(rows.iter().next().unwrap()).despawn();
+    };
+    assert_poisoned(with_system(despawn), "recycled, never despawned");
+    let strip = |mut commands: Commands, rows: Query<Entity, With<Buffer>>| {
+        commands.entity(rows.iter().next().unwrap()).remove::<Buffer>();
+    };
+    assert_poisoned(with_system(strip), "nor stripped");
+    let extend = |mut commands: Commands, rows: Query<Entity, With<Car>>| {
+        commands.entity(rows.iter().next().unwrap()).insert(Mark);
+    };
+    assert_poisoned(with_system(extend), "spawned, despawned or moved rows");
+    let procs = |mut commands: Commands, rows: Query<Entity, With<tickwire::components::Vc>>| {
+        commands.entity(rows.iter().next().unwrap()).insert(Mark);
+    };
+    assert_poisoned(with_system(procs), "spawned, despawned or moved rows");
+    let own = |mut commands: Commands, rows: Query<Entity, With<tickwire::components::Progress>>| {
+        commands.entity(rows.iter().next().unwrap()).insert(Mark);
+    };
+    assert_poisoned(with_system(own), "spawned, despawned or moved rows");
+    // Many rows before the panic, so that the tables have moved in memory.
+    fn many(world: &mut World) {
+        for _ in 0..10_000 {
+            world.spawn((Car::default(), Large::default()));
+        }
+        panic!("after a mess");
+    }
+    assert_poisoned(with_system(many), "after a mess");
+}
+
+#[test]
+fn systems_that_cannot_be_ordered_or_seen_are_refused() {
+    let build = |add: fn(&mut Schedule)| match Engine::builder().slot::<Seen>().systems(add).build(Bootstrap::solo()) {
+        Err(BuildError::Schedule(words)) => words,
+        other => panic!("{:?}", other.map(drop)),
+    };
+    fn bump(mut slots: Column<Seen>) {
+        slots[0].0 += 1;
+    }
+    fn double(mut slots: Column<Seen>) {
+        slots[0].0 *= 2;
+    }
+    let words = build(|schedule| {
+        schedule.add_systems((bump, double));
+    });
+    assert!(words.contains("conflicting data access") && words.contains("before"), "{words}");
+    let words = build(|schedule| {
+        schedule.add_systems((|| {}).run_if(|| true).after(ProgressSystems::Complete));
+    });
+    assert!(words.contains("run condition"), "{words}");
+    let words = build(|schedule| {
+        schedule.configure_sets(ProgressSystems::Match.run_if(|| false));
+    });
+    assert!(words.contains("run condition") && words.contains("Match"), "{words}");
+    let words = build(|schedule| {
+        schedule.configure_sets(ProgressSystems::Complete.before(ProgressSystems::Post));
+    });
+    assert!(words.contains("cycle"), "{words}");
+}
+
+#[test]
+fn tables_may_grow_beside_systems_of_the_application() {
+    let add = |schedule: &mut Schedule| {
+        schedule.add_systems((|| {}).after(ProgressSystems::Complete));
+    };
+    let mut engine = Engine::builder().initial_rows(8).systems(add).build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    let posted: Vec<_> = (0..100).map(|tag| engine.irecv(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
+    for tag in 0..100 {
+        engine.send(&[1; 4], ME, Tag(tag), world).unwrap();
+    }
+    engine.wait_all(&posted).unwrap();
+    // Entities of the application are its own affair.
+    let spawn = |mut commands: Commands| {
+        commands.spawn(Name);
+    };
+    let mut engine = with_system(spawn);
+    for _ in 0..3 {
+        engine.send(&[1; 4], ME, Tag(0), world).unwrap();
+        engine.recv(&mut [0; 4], ME, Tag(0), world).unwrap();
+    }
+}
+
+#[derive(Component)]
+struct Name;
+
+// Endpoint slots.
+
+/// What two users share about each proc.
+#[derive(Component, Default)]
+struct Seen(u64);
+
+impl EndpointSlot for Seen {
+    const NAME: &'static str = "seen";
+}
+
+#[test]
+fn two_users_share_a_static_slot() {
+    let mut cluster = Cluster::loopback_with(3, |builder| {
+        builder.slot::<Seen>().systems(|schedule| {
+            let count = |mut slots: Column<Seen>| slots.iter_mut().for_each(|seen| seen.0 += 1);
+            schedule.add_systems(count.after(ProgressSystems::Complete));
+        })
+    });
+    cases::wildcards(&mut cluster);
+    let engine = &mut cluster.engines[0];
+    let slots: Vec<_> = engine.slots().iter().map(|slot| (slot.name.clone(), slot.bytes, slot.dynamic)).collect();
+    assert_eq!(slots, [("seen".to_owned(), 8, false)]);
+    for proc in 0..3 {
+        let row = engine.proc_slot_row(tickwire::ProcId(proc)).unwrap();
+        let seen = engine.slot::<Seen>(tickwire::ProcId(proc)).unwrap();
+        assert!(seen.0 > 0, "the system counts at every proc");
+        seen.0 += 1_000_000;
+        assert!(rows(engine).vcs[row as usize].proc == proc, "slots are found by the proc's row");
+    }
+    cases::storm(&mut cluster, 1, 3);
+    for proc in 0..3 {
+        assert!(cluster.engines[0].slot::<Seen>(tickwire::ProcId(proc)).unwrap().0 > 1_000_001);
+    }
+    assert!(cluster.engines[0].slot::<Seen>(tickwire::ProcId(3)).is_none());
+}
+
+#[test]
+fn a_dynamic_slot_costs_nothing_until_it_is_used_and_moves_no_row() {
+    use std::alloc::Layout;
+    let mut cluster = Cluster::loopback(3);
+    cases::wildcards(&mut cluster);
+    let engine = &mut cluster.engines[0];
+    let slot = engine.register_slot("credits", Layout::new::<[u32; 5]>()).unwrap();
+    assert_eq!(engine.register_slot("credits", Layout::new::<[u32; 5]>()), Ok(slot), "by name, shared");
+    let refused = engine.register_slot("credits", Layout::new::<u64>()).unwrap_err();
+    assert!(refused.contains("20 bytes aligned to 4"), "{refused}");
+    assert_eq!((engine.dynamic_slot_uses(slot), slot.bytes), (0, 20));
+    let proc = tickwire::ProcId(2);
+    let where_is = |engine: &mut Engine| {
+        let procs: Vec<u32> = rows(engine).vcs.iter().map(|vc| vc.proc).collect();
+        (engine.proc_slot_row(proc), procs)
+    };
+    let before = where_is(engine);
+    assert_eq!(engine.dynamic_slot(proc, slot).unwrap(), [0; 20]);
+    engine.dynamic_slot(proc, slot).unwrap()[3] = 77;
+    assert_eq!((engine.dynamic_slot(proc, slot).unwrap()[3], engine.dynamic_slot_uses(slot)), (77, 1));
+    assert_eq!(where_is(engine), before);
+    cases::storm(&mut cluster, 2, 3);
+    assert_eq!(cluster.engines[0].dynamic_slot(proc, slot).unwrap()[3], 77);
+}
+
+#[test]
+#[ignore = "a long search, for a person: TICKWIRE_SEEDS=FIRST..END"]
+fn storms_from_as_many_seeds_as_asked_for() {
+    let seeds = std::env::var("TICKWIRE_SEEDS").unwrap_or_else(|_| "100..400".into());
+    let (first, end) = seeds.split_once("..").unwrap();
+    for seed in first.parse().unwrap()..end.parse().unwrap() {
+        let engines = 2 + (seed % 4) as u32;
+        let delay_ns = 0..[1, 100_000, 1_000_000, 5_000_000][seed as usize / 4 % 4];
+        let config = SimConfig { delay_ns, blocked_of_256: (seed % 7 * 30) as u8, ..SimConfig::new(seed) };
+        cases::storm(&mut Cluster::sim(engines, &SimNet::new(engines, config)), seed, 12);
+    }
+}

@@ -1,0 +1,208 @@
+//! The commands and examples as their users meet them: the real programs, with tiny amounts of work.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use tickwire_tests::binaries::{binary, example};
+
+fn tickwire(args: &[&str]) -> Output {
+    Command::new(binary("tickwire")).args(args).output().unwrap()
+}
+
+fn heat(args: &[&str]) -> Output {
+    Command::new(example("heat")).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Stdout of a command that must have gone well.
+#[track_caller]
+fn good(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Status 2 and one line on stderr, which has these words.
+#[track_caller]
+fn wrong(output: &Output, start: &str, words: &str) {
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(line.starts_with(start) && line.contains(words) && line.lines().count() == 1, "{line}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+/// The (metric, parameter, unit) of each line; values must be numbers with four places.
+#[track_caller]
+fn figures(output: &Output) -> Vec<(String, usize, String)> {
+    let text = good(output);
+    let figure = |line: &str| {
+        let [metric, parameter, value, unit] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert!(value.parse::<f64>().unwrap() > 0.0, "{line}");
+        assert_eq!(value.split_once('.').unwrap().1.len(), 4, "{line}");
+        (metric.to_owned(), parameter.parse().unwrap(), unit.to_owned())
+    };
+    text.lines().map(figure).collect()
+}
+
+fn of(metric: &str, parameters: &[usize], unit: &str) -> Vec<(String, usize, String)> {
+    parameters.iter().map(|&parameter| (metric.to_owned(), parameter, unit.to_owned())).collect()
+}
+
+const P2P_SIZES: [usize; 12] = [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, 4 << 20];
+
+/// A file of this test's own.
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tickwire-commands-{}-{name}", std::process::id()))
+}
+
+#[test]
+fn p2p_prints_every_figure_as_it_comes() {
+    let expected = [
+        of("lat", &P2P_SIZES, "us"),
+        of("rate", &[0, 8, 64, 256, 1024, 8192], "Mmsg/s"),
+        of("bw", &[65536, 1 << 20, 4 << 20], "GB/s"),
+    ]
+    .concat();
+    assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick"])), expected);
+    // More ranks wait; engines of one process; a job that was started before.
+    assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--ranks", "4"])), expected);
+    assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--transport", "loopback"])), expected);
+    let program = binary("tickwire");
+    let launched = ["run", "-n", "3", "--", program.to_str().unwrap(), "perf", "p2p", "--plain", "--quick"];
+    assert_eq!(figures(&tickwire(&launched)), expected);
+}
+
+#[test]
+fn depth_prints_three_figures_a_depth() {
+    let found = figures(&tickwire(&["perf", "depth", "--plain", "--quick"]));
+    let metrics = ["posted", "posted_any", "unexpected"];
+    let expected: Vec<_> = [0, 8, 64, 512, 4096]
+        .iter()
+        .flat_map(|&depth| metrics.iter().flat_map(move |metric| of(metric, &[depth], "us")))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn messages_to_oneself_need_no_other_process() {
+    assert_eq!(figures(&tickwire(&["perf", "self", "1000", "--plain"])), of("self", &[1000], "ns"));
+}
+
+#[test]
+fn idle_ticks_are_measured_with_peers_inside_and_outside_the_process() {
+    let idle = |more: &[&str]| figures(&tickwire(&[&["perf", "idle", "--plain", "--quick"], more].concat()));
+    assert_eq!(idle(&["--peers", "5"]), of("idle", &[5], "ns"));
+    assert_eq!(idle(&["--peers", "5", "--in-process", "--ticks", "100"]), of("idle", &[5], "ns"));
+    assert_eq!(idle(&["--peers", "2", "--known", "1000"]), of("idle_known", &[1000], "ns"));
+    assert_eq!(idle(&["--peers", "2", "--known", "1000", "--in-process"]), of("idle_known", &[1000], "ns"));
+    assert_eq!(idle(&["--peers", "3", "--in-process", "--transport", "loopback"]), of("idle", &[3], "ns"));
+}
+
+#[test]
+fn a_blocked_rank_sleeps_and_wakes() {
+    let args = ["perf", "block", "--plain", "--block-ms", "50", "--wakeups", "3", "--sleep-ms", "20"];
+    let found = figures(&tickwire(&args));
+    let names: Vec<&str> = found.iter().map(|(metric, ..)| &**metric).collect();
+    assert_eq!(names, ["block_cpu", "wake_min", "wake_median", "wake_max", "wake_asleep"]);
+}
+
+#[test]
+fn figures_come_as_a_table_or_as_one_json_object() {
+    let table = good(&tickwire(&["perf", "self", "100"]));
+    assert!(table.contains("a message to oneself") && table.lines().count() == 3, "{table}");
+    let json = good(&tickwire(&["perf", "self", "100", "--json"]));
+    assert!(json.starts_with('{') && json.contains(r#""metric":"self""#) && json.lines().count() == 1, "{json}");
+}
+
+#[test]
+fn info_names_transports_limits_and_the_machine() {
+    let report = good(&tickwire(&["info"]));
+    for words in ["bevy_ecs 0.20", "loopback", "shm", "eager_max", "/dev/shm", "cores", "fences"] {
+        assert!(report.contains(words), "{words}: {report}");
+    }
+    let json = good(&tickwire(&["info", "--json"]));
+    assert!(json.contains(r#""cheap_poll""#) && json.lines().count() == 1, "{json}");
+}
+
+#[test]
+fn procs_stay_within_their_bytes() {
+    let report = good(&tickwire(&["info", "--procs", "1000"]));
+    assert!(report.contains(" ok ") && !report.contains("exceeded"), "{report}");
+    let json = good(&tickwire(&["info", "--procs", "1000", "--json"]));
+    assert_eq!(json.matches(r#""holds":true"#).count(), 4, "{json}");
+}
+
+#[test]
+fn heat_is_the_same_on_any_number_of_ranks() {
+    let mut pictures = Vec::new();
+    for ranks in ["1", "3", "6"] {
+        let path = scratch(&format!("{ranks}.png"));
+        let sizes = ["--width", "61", "--height", "47", "--iterations", "30"];
+        let output = heat(&[&["-n", ranks, "--output", path.to_str().unwrap()], &sizes[..]].concat());
+        assert!(good(&output).contains("largest difference to the serial answer: 0e0\n"), "{}", text(&output.stdout));
+        pictures.push(std::fs::read(&path).unwrap());
+        // The result is a picture to begin with, also under a launcher.
+        let (again, heat) = (scratch("again.png"), example("heat"));
+        let args = ["run", "-n", ranks, "--", heat.to_str().unwrap(), "--iterations", "5"];
+        let files = ["--input", path.to_str().unwrap(), "--output", again.to_str().unwrap()];
+        assert!(good(&tickwire(&[&args[..], &files].concat())).contains("61 x 47 cells"));
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_file(again).unwrap();
+    }
+    assert!(pictures[0].starts_with(b"\x89PNG") && pictures.iter().all(|picture| *picture == pictures[0]));
+}
+
+#[test]
+fn heat_says_in_one_line_what_it_cannot_use() {
+    let bad = scratch("bad.png");
+    std::fs::write(&bad, "not a picture").unwrap();
+    wrong(&heat(&["--input", bad.to_str().unwrap()]), "heat: ", "not a PNG");
+    std::fs::remove_file(bad).unwrap();
+    wrong(&heat(&["--input", "/no/such.png"]), "heat: /no/such.png", "No such file");
+    wrong(&heat(&["-n", "7", "--width", "3", "--height", "3"]), "heat: ", "7 ranks cannot share 3 x 3 cells");
+    wrong(&heat(&["-n", "0"]), "heat: ", "0");
+    wrong(&heat(&["--output", "/no/such/place.png"]), "heat: ", "cannot be written");
+}
+
+#[test]
+fn wrong_use_is_one_line_and_status_2() {
+    let cases: [(&[&str], &str, &str); 9] = [
+        (&[], "tickwire: ", "tickwire --help"),
+        (&["fly"], "tickwire: ", "'fly'"),
+        (&["perf"], "tickwire perf: ", "tickwire perf --help"),
+        (&["perf", "speed"], "tickwire perf: ", "'speed'"),
+        (&["perf", "p2p", "--ranks", "1"], "tickwire perf: ", "2..=4096"),
+        (&["perf", "p2p", "--plain", "--json"], "tickwire perf: ", "cannot be used with"),
+        (&["perf", "idle", "--transport", "pigeon"], "tickwire perf: ", "'pigeon'"),
+        (&["perf", "block", "--transport", "loopback"], "tickwire perf: ", "--transport shm"),
+        (&["info", "--procs", "0"], "tickwire info: ", "0"),
+    ];
+    for (args, start, words) in cases {
+        wrong(&tickwire(args), start, words);
+    }
+}
+
+#[test]
+fn every_command_has_help() {
+    let commands: [&[&str]; 9] = [
+        &[],
+        &["run"],
+        &["perf"],
+        &["perf", "p2p"],
+        &["perf", "depth"],
+        &["perf", "self"],
+        &["perf", "idle"],
+        &["perf", "block"],
+        &["info"],
+    ];
+    for command in commands {
+        let help = good(&tickwire(&[command, &["--help"]].concat()));
+        assert!(help.contains("Usage: tickwire") && help.lines().count() > 8, "{help}");
+        assert!(!help.contains("--quick"), "{help}");
+    }
+    assert!(good(&heat(&["--help"])).contains("--iterations"));
+}

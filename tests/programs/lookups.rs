@@ -1,0 +1,90 @@
+//! Does one thing so many times, so that its instructions can be counted by the difference of two runs:
+//! `tests-lookups array|slot|tick ROUNDS`.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+
+use bevy_ecs::prelude::*;
+use std::hint::black_box;
+use tickwire::components::slots::EndpointSlot;
+use tickwire::systems::views::Column;
+use tickwire::testing::Board;
+use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Tag};
+
+/// What a user keeps for each proc.
+#[derive(Component, Default)]
+struct Credits(u64);
+
+impl EndpointSlot for Credits {
+    const NAME: &'static str = "credits";
+}
+
+/// How many look-ups the system makes.
+#[derive(Resource)]
+struct Rounds(u64);
+
+/// Look-ups in a plain array, by a row that the compiler does not know.
+#[inline(never)]
+fn array(values: &mut [Credits], rounds: u64) {
+    for _ in 0..rounds {
+        let row = black_box(0usize);
+        values[row].0 += 1;
+    }
+}
+
+/// The same in a slot's column, inside a system; once, however often the system runs.
+fn slot(mut credits: Column<Credits>, mut rounds: ResMut<Rounds>) {
+    for _ in 0..std::mem::take(&mut rounds.0) {
+        let row = black_box(0usize);
+        credits[row].0 += 1;
+    }
+}
+
+fn engine_with_slot(rounds: u64) -> Engine {
+    let builder = Engine::builder().slot::<Credits>().world(move |world| world.insert_resource(Rounds(rounds)));
+    let add = |schedule: &mut Schedule| {
+        schedule.add_systems(slot.after(ProgressSystems::Complete));
+    };
+    builder.systems(add).build(Bootstrap::solo()).unwrap()
+}
+
+/// Two engines, connected over shared memory.
+fn pair() -> [Engine; 2] {
+    let board = Board::new(2);
+    let (first, second) = (board.bootstrap(0), board.bootstrap(1));
+    let thread = std::thread::spawn(move || Engine::builder().initial_rows(64).build(second).unwrap());
+    let mut a = Engine::builder().initial_rows(64).build(first).unwrap();
+    let mut b = thread.join().unwrap();
+    let world = a.comm_world();
+    let receive = b.irecv(vec![0; 8], Rank(0), Tag(0), world).unwrap();
+    let send = a.isend(vec![1; 8], Rank(1), Tag(0), world).unwrap();
+    while !(a.test(&send).unwrap().is_done() && b.test(&receive).unwrap().is_done()) {
+        a.tick();
+        b.tick();
+    }
+    [a, b]
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rounds: u64 = args[1].parse().unwrap();
+    match args[0].as_str() {
+        "array" => {
+            let mut values: Vec<Credits> = (0..8).map(|_| Credits(0)).collect();
+            array(black_box(&mut values), rounds);
+        }
+        "slot" => {
+            let mut engine = engine_with_slot(rounds);
+            let world = engine.comm_world();
+            engine.send(&[1; 8], Rank(0), Tag(0), world).unwrap();
+            engine.recv(&mut [0; 8], Rank(0), Tag(0), world).unwrap();
+            assert!(engine.slot::<Credits>(tickwire::ProcId(0)).unwrap().0 == rounds);
+        }
+        "tick" => {
+            let [mut a, _b] = pair();
+            for _ in 0..rounds {
+                black_box(a.tick());
+            }
+        }
+        other => panic!("no such measure: {other}"),
+    }
+}

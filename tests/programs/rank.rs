@@ -1,0 +1,173 @@
+//! A rank of the tests over shared memory: what it does is its first argument. Panics if something is wrong, so that
+//! its launcher sees it fail.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use rustix::process::{Signal, getpid, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
+use std::time::Duration;
+use tickwire::testing::SplitMix;
+use tickwire::{Bootstrap, Engine, OperationError, PostError, Rank, RequestError, Source, Tag, TagFilter};
+use tickwire_tests::cases::content;
+
+/// Above everything that a loaded machine may need.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long after a death its peers may still wait, ms: 1 s, and half a second for a loaded machine.
+const NOTICE_MS_MAX: u64 = 1500;
+/// Bytes of the message that a rank dies in.
+const LARGE: usize = 8 << 20;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
+    let place = Path::new(&args[1]);
+    if engine.rank().0 == 0 {
+        std::fs::write(place.join("job"), std::env::var("TICKWIRE_JOB").unwrap()).unwrap();
+    }
+    match args[0].as_str() {
+        "lengths" => lengths(&mut engine),
+        "storm" => storm(&mut engine, args[2].parse().unwrap(), args[3].parse().unwrap()),
+        "death" => death(&mut engine, place),
+        other => panic!("no such test: {other}"),
+    }
+    engine.finalize(PATIENCE).unwrap();
+}
+
+/// Messages of all orders of magnitude between two ranks, there and back.
+fn lengths(engine: &mut Engine) {
+    let world = engine.comm_world();
+    let (me, peer) = (engine.rank(), Rank(1 - engine.rank().0));
+    let around = |n: usize| [n - 1, n, n + 1];
+    let small = [0, 1, 7, 8, 9, 63, 64, 65, 1000].into_iter();
+    let large = [4096, 8192, 32 << 10, 64 << 10, 256 << 10, 1 << 20].into_iter().flat_map(around);
+    for (number, length) in small.chain(large).chain([4 << 20, 64 << 20]).enumerate() {
+        let message = content(number as u64, length);
+        let mut buffer = vec![0; length];
+        for turn in [Rank(0), Rank(1)] {
+            if me == turn {
+                engine.send(&message, peer, Tag(number as u32), world).unwrap();
+            } else {
+                buffer.fill(0);
+                let status = engine.recv(&mut buffer, peer, Tag(number as u32), world).unwrap();
+                assert_eq!((status.length, status.source), (length, peer));
+                assert!(buffer == message, "{length} bytes are intact");
+            }
+        }
+    }
+}
+
+/// Tag and length of each message of a pair.
+fn plan(seed: u64, from: u32, to: u32, messages: usize) -> Vec<(u32, usize)> {
+    let mut random = SplitMix::new(seed ^ (u64::from(from) << 32) ^ (u64::from(to) << 16));
+    let mut one = || {
+        let length = match random.below(10) {
+            0 => 20_000 + random.below(180_000),
+            1 => 8000 + random.below(500),
+            2 => 0,
+            _ => random.below(600),
+        };
+        (random.below(3) as u32, length as usize)
+    };
+    (0..messages).map(|_| one()).collect()
+}
+
+fn name(from: u32, to: u32, number: usize) -> u64 {
+    (u64::from(from) << 40) | (u64::from(to) << 20) | number as u64
+}
+
+/// All to all in random order; even ranks receive by tag, odd ones anything from a source.
+fn storm(engine: &mut Engine, seed: u64, messages: usize) {
+    let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
+    let mut random = SplitMix::new(seed ^ (u64::from(me) << 48));
+    let mut calls: Vec<(bool, u32)> = (0..size)
+        .flat_map(|rank| [(true, rank), (false, rank)])
+        .flat_map(|c| std::iter::repeat_n(c, messages))
+        .collect();
+    for at in (1..calls.len()).rev() {
+        calls.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let mut next = vec![[0; 2]; size as usize];
+    let (mut sends, mut receives) = (Vec::new(), Vec::new());
+    for (sending, rank) in calls {
+        let number = &mut next[rank as usize][usize::from(sending)];
+        if sending {
+            let (tag, length) = plan(seed, me, rank, messages)[*number];
+            let message = content(name(me, rank, *number), length);
+            sends.push(engine.isend(message, Rank(rank), Tag(tag), world).unwrap());
+        } else {
+            let tag = plan(seed, rank, me, messages)[*number].0;
+            let filter = if me.is_multiple_of(2) { TagFilter::Tag(tag) } else { TagFilter::Any };
+            receives.push((rank, filter, engine.irecv(vec![0; 200_000], Rank(rank), filter, world).unwrap()));
+        }
+        *number += 1;
+        if random.below(3) == 0 {
+            engine.tick();
+        }
+    }
+    let mut taken = vec![vec![false; messages]; size as usize];
+    for (rank, filter, request) in receives {
+        engine.wait_for(&request, PATIENCE).unwrap();
+        let (bytes, status) = engine.take(request).unwrap();
+        let plan = plan(seed, rank, me, messages);
+        let fits =
+            |n: &usize| !taken[rank as usize][*n] && (filter == TagFilter::Any || filter == TagFilter::Tag(plan[*n].0));
+        let number = (0..messages).find(fits).unwrap();
+        taken[rank as usize][number] = true;
+        assert_eq!((status.tag.0, status.length), plan[number], "{rank} to {me}: order");
+        assert!(bytes[..status.length] == content(name(rank, me, number), status.length), "{rank} to {me}: bytes");
+    }
+    engine.wait_all(&sends).unwrap();
+}
+
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// The last rank is killed while it sends and receives large messages; the others notice in time and go on.
+fn death(engine: &mut Engine, place: &Path) {
+    let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
+    let doomed = Rank(size - 1);
+    // Everyone is connected to everyone.
+    storm(engine, 1, 2);
+    if me == doomed.0 {
+        let open: Vec<_> =
+            (0..me).map(|rank| engine.isend(vec![1; LARGE], Rank(rank), Tag(1), world).unwrap()).collect();
+        while engine.counters().runs()[tickwire::ProgressSystems::Transfer as usize] < 40 {
+            engine.tick();
+        }
+        // The time first: a rename shows it whole.
+        std::fs::write(place.join("dying"), now_ms().to_string()).unwrap();
+        std::fs::rename(place.join("dying"), place.join("died")).unwrap();
+        let _ = kill_process(getpid(), Signal::KILL);
+        unreachable!("{open:?}");
+    }
+    let from_dead = engine.irecv(vec![0; LARGE], doomed, Tag(1), world).unwrap();
+    let never = engine.irecv(vec![0; 8], doomed, Tag(2), world).unwrap();
+    let to_dead = engine.isend(vec![2; LARGE], doomed, Tag(3), world).unwrap();
+    let any = engine.irecv(vec![0; 8], Source::Any, Tag(4), world).unwrap();
+    for id in [from_dead.id(), never.id(), to_dead.id()] {
+        let error = engine.wait_for(&id, PATIENCE).unwrap_err();
+        assert!(matches!(&error, RequestError::PeerFailed { proc, .. } if proc.0 == doomed.0), "{error}");
+    }
+    let died_ms: u64 = std::fs::read_to_string(place.join("died")).unwrap().parse().unwrap();
+    let took_ms = now_ms() - died_ms;
+    println!("rank {me} noticed after {took_ms} ms: {}", engine.test(&never).unwrap_err());
+    assert!(took_ms <= NOTICE_MS_MAX, "noticed after {took_ms} ms");
+    assert_eq!(engine.take(never).unwrap_err().buffer.unwrap().len(), 8, "buffers come back");
+    let refused = engine.send(&[1], doomed, Tag(5), world).unwrap_err();
+    assert!(matches!(refused, OperationError::Post(PostError::PeerFailed { .. })), "{refused}");
+    let told = engine.wait_for(&any, PATIENCE).unwrap_err();
+    assert!(matches!(told, RequestError::PeerFailedPending { .. }), "{told}");
+    engine.acknowledge_failures();
+    // The others go on.
+    let (left, right) = ((me + doomed.0 - 1) % doomed.0, (me + 1) % doomed.0);
+    let send = engine.isend(content(me.into(), 100_000), Rank(right), Tag(6), world).unwrap();
+    let mut buffer = vec![0; 100_000];
+    engine.recv(&mut buffer, Rank(left), Tag(6), world).unwrap();
+    assert!(buffer == content(left.into(), 100_000));
+    engine.wait_for(&send, PATIENCE).unwrap();
+    engine.send(&[me as u8; 8], Rank(right), Tag(4), world).unwrap();
+    assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
+}

@@ -1,0 +1,195 @@
+//! Other threads submit operations while one thread owns the engine.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use tickwire::components::limits::SUBMISSION_SLOTS;
+use tickwire::testing::rows;
+use tickwire::{Bootstrap, Comm, Engine, PostError, Rank, RequestError, Source, Submitter, Tag};
+use tickwire_tests::cases::content;
+
+const ME: Rank = Rank(0);
+/// Above everything that a loaded machine may need.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn solo() -> Engine {
+    Engine::builder().initial_rows(32).build(Bootstrap::solo()).unwrap()
+}
+
+/// Ticks an engine until a condition holds.
+fn tick_until(engine: &mut Engine, mut done: impl FnMut(&mut Engine) -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done(engine) {
+        engine.tick();
+        std::thread::yield_now();
+        assert!(Instant::now() < end, "{}", tickwire::testing::dump(engine));
+    }
+}
+
+/// The smallest executor there is.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// A thread's conversation with itself through the engine: by `wait` and by `await` in turn.
+fn converse(submitter: &Submitter, world: Comm, tag: u32) {
+    for number in 0..50u64 {
+        let length = if number % 10 == 9 { 50_000 } else { number as usize * 7 };
+        let message = content(number, length);
+        let receive = submitter.irecv(vec![0; length], Source::Any, Tag(tag), world).unwrap();
+        let send = submitter.isend(message.clone(), ME, Tag(tag), world).unwrap();
+        let (bytes, status) = match number % 2 {
+            0 => receive.wait().unwrap(),
+            _ => block_on(receive).unwrap(),
+        };
+        assert!(bytes == message && status.length == length && status.tag == Tag(tag));
+        assert!(block_on(send).unwrap().0 == message);
+    }
+}
+
+#[test]
+fn threads_submit_and_wait_or_await() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for tag in 0..3 {
+            let (submitter, done) = (submitter.clone(), &done);
+            scope.spawn(move || {
+                converse(&submitter, world, tag);
+                done.fetch_add(1, Ordering::Release);
+            });
+        }
+        tick_until(&mut engine, |_| done.load(Ordering::Acquire) == 3);
+    });
+    assert_eq!(rows(&mut engine).progress.active, 0);
+}
+
+#[test]
+fn an_engine_that_sleeps_is_woken_by_a_submission() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let receive = engine.irecv(vec![0; 3], ME, Tag(0), world).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || submitter.isend(vec![1, 2, 3], ME, Tag(0), world).unwrap().wait().unwrap());
+        // The engine spins, yields and at last sleeps.
+        assert_eq!(engine.wait_for(&receive, PATIENCE).unwrap().length, 3);
+        assert_eq!(engine.take(receive).unwrap().0, [1, 2, 3]);
+        tick_until(&mut engine, |engine| rows(engine).progress.active == 0);
+    });
+}
+
+#[test]
+fn abandoned_submissions_are_finished_and_their_slots_used_again() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let shared: Arc<[u8]> = vec![7; 100].into();
+    for _ in 0..3 {
+        for _ in 0..SUBMISSION_SLOTS / 2 {
+            drop(submitter.isend(shared.clone(), ME, Tag(0), world).unwrap());
+            drop(submitter.irecv(vec![0; 100], ME, Tag(0), world).unwrap());
+        }
+        tick_until(&mut engine, |engine| {
+            let all = rows(engine);
+            all.progress.active == 0 && all.inbound.shared.free.len() == SUBMISSION_SLOTS
+        });
+    }
+    assert_eq!(Arc::strong_count(&shared), 1);
+}
+
+#[test]
+fn submissions_beyond_the_slots_come_back() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let open: Vec<_> = (0..SUBMISSION_SLOTS).map(|_| submitter.irecv(vec![0; 4], ME, Tag(0), world).unwrap()).collect();
+    let full = submitter.irecv(vec![5; 4], ME, Tag(0), world).map(drop).unwrap_err();
+    assert!(matches!(full.error, PostError::Full { .. }) && full.buffer == [5; 4]);
+    let count = open.len();
+    let mut sent = 0;
+    tick_until(&mut engine, |engine| {
+        if sent < count {
+            engine.send(&[1; 4], ME, Tag(0), world).unwrap();
+            sent += 1;
+        }
+        rows(engine).progress.active == 0 && sent == count
+    });
+    for submitted in open {
+        assert_eq!(submitted.wait().unwrap().0, [1; 4], "the answer is there");
+    }
+}
+
+#[test]
+fn wrong_submissions_say_why_and_give_the_buffer_back() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let wrong = [
+        submitter.isend(vec![1], Rank(1), Tag(0), world).unwrap(),
+        submitter.isend(vec![1], ME, Tag(1 << 31), world).unwrap(),
+        submitter.irecv(vec![1], ME, Tag(0), Comm(9)).unwrap(),
+    ];
+    engine.tick();
+    let errors = [PostError::Rank { rank: 1, last: 0 }, PostError::Tag { tag: 1 << 31 }, PostError::Communicator(9)];
+    for (submitted, error) in wrong.into_iter().zip(errors) {
+        let failed = submitted.wait().unwrap_err();
+        assert_eq!((failed.error, failed.buffer), (RequestError::NotPosted(error), Some(vec![1])));
+    }
+}
+
+#[test]
+fn a_submission_of_more_runs_than_rows_are_kept_ahead_is_posted() {
+    let mut engine = Engine::builder().initial_rows(80).build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let runs: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 2]).collect();
+    let receive = engine.irecv(vec![0; 400], ME, Tag(0), world).unwrap();
+    let submitted = submitter.isend(runs.clone(), ME, Tag(0), world).unwrap();
+    tick_until(&mut engine, |engine| engine.test(&receive).unwrap().is_done());
+    assert_eq!(engine.take(receive).unwrap().0, runs.concat());
+    tick_until(&mut engine, |engine| rows(engine).progress.active == 0);
+    assert_eq!(submitted.wait().unwrap().0, runs);
+}
+
+#[test]
+fn after_finalize_nothing_is_taken_and_nobody_waits_for_ever() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let taken_in = submitter.irecv(vec![0; 4], ME, Tag(0), world).unwrap();
+    engine.tick();
+    let in_the_queue = submitter.irecv(vec![1; 4], ME, Tag(0), world).unwrap();
+    let waits = std::thread::spawn(move || taken_in.wait());
+    engine.finalize(Duration::from_secs(1)).unwrap();
+    let failed = waits.join().unwrap().unwrap_err();
+    assert_eq!(failed.error, RequestError::Finalized);
+    let failed = in_the_queue.wait().unwrap_err();
+    assert!(matches!(failed.error, RequestError::Finalized | RequestError::NotPosted(PostError::Finalized)));
+    assert_eq!(failed.buffer.map(|buffer| buffer.len()), Some(4));
+    let refused = submitter.isend(vec![3], ME, Tag(0), world).map(drop).unwrap_err();
+    assert_eq!((refused.error, refused.buffer), (PostError::Finalized, vec![3]));
+    drop(engine);
+    assert!(submitter.isend(vec![3], ME, Tag(0), world).is_err(), "the handle may outlive the engine");
+}
