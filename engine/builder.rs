@@ -162,11 +162,13 @@ impl Builder {
         let tables = Tables::find(&mut world);
         tables.all(&mut world).procs.known[plan.me as usize].row = me;
         let counters = Arc::new(Counters::default());
+        let application_systems = !self.systems.is_empty();
         let schedule = self.schedule(&mut world, &tables, counters.clone())?;
         let mut engine = Engine {
             world,
             schedule,
             tables,
+            frequent_passes: if application_systems { 0 } else { self.limits.passes_max.max(2) },
             spins: spins(&self.limits, exchange.size()),
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,

@@ -2,6 +2,7 @@
 
 use crate::bootstrap::{BootstrapEvent, Exchange};
 use crate::builder::TicksDue;
+use crate::executor::frequent_passes;
 use crate::request::Home;
 use bevy_ecs::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(crate) virtual_time: bool,
     pub(crate) started: Instant,
     pub(crate) events: Vec<LinkEvent>,
+    /// Passes that need no run of the schedule; 0 where the application has systems.
+    pub(crate) frequent_passes: u32,
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) waiter: crate::wait::Waiter,
@@ -242,7 +245,13 @@ impl Engine {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }
         let (schedule, world) = (&mut self.schedule, &mut self.world);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| schedule.run(world))) {
+        let (tables, counters, passes_max) = (&self.tables, &self.counters, self.frequent_passes);
+        let passes = || {
+            if passes_max == 0 || !frequent_passes(tables, counters, world, passes_max) {
+                schedule.run(world);
+            }
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(passes)) {
             self.poison(&*panic);
             return;
         }

@@ -154,53 +154,75 @@ impl SystemExecutor for TickExecutor {
 }
 
 impl TickExecutor {
-    /// The passes when there are only the engine's systems: they are called as the functions that they are, in the order
-    /// of the schedule, without a virtual call, a result and a parameter fetch for each (60 instructions).
-    #[inline]
+    /// The passes when there are only the engine's systems.
     fn run_own(&mut self, systems: &mut [SystemWithAccess], world: &mut World) {
-        let tables = &self.tables;
-        let only_drain = tables.progress(world).pending == Pending::DRAIN;
-        for pass in 0..self.passes_max {
-            let due = |world: &mut World, set: ProgressSystems| {
-                let pending = &mut tables.progress(world).pending;
-                let due = pending.has(set.pending());
-                if due {
-                    pending.clear(set.pending());
-                    self.counters.ran(set as usize);
-                }
-                due
-            };
-            if pass > 0 || !only_drain {
-                if due(world, ProgressSystems::Post) {
-                    run_system(&mut systems[self.place[ProgressSystems::Post as usize]], world);
-                }
-                if due(world, ProgressSystems::Match) {
-                    match_cars(tables.matching(world));
-                }
-                if due(world, ProgressSystems::SupplyBuffers) {
-                    run_system(&mut systems[self.place[ProgressSystems::SupplyBuffers as usize]], world);
-                }
-                if due(world, ProgressSystems::Transfer) {
-                    let (tables, row_states) = tables.transferring(world);
-                    transfer(tables, row_states);
+        for _ in 0..self.passes_max {
+            for set in [ProgressSystems::Post, ProgressSystems::Match, ProgressSystems::SupplyBuffers] {
+                if due(&self.tables, &self.counters, world, set) {
+                    run_system(&mut systems[self.place[set as usize]], world);
                 }
             }
-            if due(world, ProgressSystems::DrainCq) {
-                drain_cq(tables.drain(world));
+            if frequent_passes(&self.tables, &self.counters, world, 1) {
+                return;
             }
-            if due(world, ProgressSystems::Complete) {
-                complete(tables.complete(world));
+            if self.tables.progress(world).pending.has(Pending::WORLD) {
+                maintain(world, &self.tables);
             }
-            let mut pending = tables.progress(world).pending;
-            if pending.has(Pending::WORLD) {
-                maintain(world, tables);
-                pending = tables.progress(world).pending;
-            }
-            if pending == Pending::NONE {
+            if self.tables.progress(world).pending == Pending::NONE {
                 return;
             }
         }
     }
+}
+
+/// What only the schedule as a whole does.
+const RARE: Pending = Pending(Pending::POST.0 | Pending::SUPPLY.0 | Pending::WORLD.0);
+
+/// Passes over the systems that messages go through whose receives were posted before, as the functions that they are:
+/// in the order of the schedule, without its 120 instructions a run and the 60 of a virtual call, a result and the
+/// parameters of each system. For engines without systems of the application.
+///
+/// `true` if nothing is pending any more; `false` leaves the rest, in order, to a run of the schedule.
+#[inline]
+pub(crate) fn frequent_passes(tables: &Tables, counters: &Counters, world: &mut World, passes_max: u32) -> bool {
+    for _ in 0..passes_max {
+        if tables.progress(world).pending.has(RARE) && passes_max > 1 {
+            return false;
+        }
+        if due(tables, counters, world, ProgressSystems::Match) {
+            match_cars(tables.matching(world));
+            // What it has found for SupplyBuffers comes before Transfer.
+            if tables.progress(world).pending.has(RARE) {
+                return false;
+            }
+        }
+        if due(tables, counters, world, ProgressSystems::Transfer) {
+            let (tables, row_states) = tables.transferring(world);
+            transfer(tables, row_states);
+        }
+        if due(tables, counters, world, ProgressSystems::DrainCq) {
+            drain_cq(tables.drain(world));
+        }
+        if due(tables, counters, world, ProgressSystems::Complete) {
+            complete(tables.complete(world));
+        }
+        if tables.progress(world).pending == Pending::NONE {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a system has something to do; it is counted and its bit cleared then.
+#[inline(always)]
+fn due(tables: &Tables, counters: &Counters, world: &mut World, set: ProgressSystems) -> bool {
+    let pending = &mut tables.progress(world).pending;
+    let due = pending.has(set.pending());
+    if due {
+        pending.clear(set.pending());
+        counters.ran(set as usize);
+    }
+    due
 }
 
 /// Runs one of the engine's systems that is not frequent enough to be called directly.
