@@ -58,7 +58,7 @@ pub struct Submissions {
     pub armed: AtomicU32,
     /// Rings when the engine sleeps.
     pub doorbell: rustix::fd::OwnedFd,
-    /// 1 once the engine takes no more.
+    /// Not 0 once the engine takes no more: 1 if it was finalized, 2 if it is poisoned.
     pub closed: AtomicU32,
 }
 

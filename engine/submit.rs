@@ -17,6 +17,11 @@ use tickwire_components::{
 };
 use tickwire_systems::complete::free_request;
 
+/// Values of `Submissions::closed`.
+const CLOSED_FINALIZED: u32 = 1;
+/// See [`CLOSED_FINALIZED`].
+const CLOSED_POISONED: u32 = 2;
+
 /// A handle by which any thread submits operations to an engine. Clones are the same handle.
 ///
 /// The engine takes them in when its owner ticks or waits. Order is that of submission, per thread.
@@ -57,7 +62,8 @@ impl Engine {
     pub(crate) fn refuse_submissions(&mut self) {
         let error = self.closed.post_error();
         let inbound = self.tables.inbound(&mut self.world);
-        inbound.shared.closed.store(1, Ordering::SeqCst);
+        let why = if matches!(error, PostError::Poisoned(_)) { CLOSED_POISONED } else { CLOSED_FINALIZED };
+        inbound.shared.closed.store(why, Ordering::SeqCst);
         while let Some(submission) = inbound.waiting.pop_front().or_else(|| inbound.shared.queue.pop()) {
             inbound.shared.answer(submission.slot, Answer::Refused(error.clone()), submission.lease);
         }
@@ -116,6 +122,15 @@ impl Submitter {
         self.submit(buffer, true, rank, tag, comm)
     }
 
+    /// Why the engine takes nothing any more, if so.
+    fn refusal(&self) -> Option<PostError> {
+        match self.shared.closed.load(Ordering::SeqCst) {
+            0 => None,
+            CLOSED_POISONED => Some(PostError::Poisoned("a system has panicked".into())),
+            _ => Some(PostError::Finalized),
+        }
+    }
+
     fn submit<B: Pieces + Send + 'static>(
         &self,
         buffer: B,
@@ -124,8 +139,8 @@ impl Submitter {
         tag: u32,
         comm: Comm,
     ) -> Result<Submitted<B>, crate::Rejected<B>> {
-        if self.shared.closed.load(Ordering::SeqCst) != 0 {
-            return Err(crate::Rejected { error: PostError::Finalized, buffer });
+        if let Some(error) = self.refusal() {
+            return Err(crate::Rejected { error, buffer });
         }
         let Some(slot) = self.shared.free.pop() else {
             let rows = self.shared.slots.len();
@@ -139,10 +154,10 @@ impl Submitter {
         // As many places as slots: there is room for whoever holds a slot.
         let pushed = self.shared.queue.push(submission);
         debug_assert!(pushed.is_ok());
-        if self.shared.closed.load(Ordering::SeqCst) != 0 {
+        if let Some(error) = self.refusal() {
             // Closed meanwhile: whoever still finds it in the queue refuses it.
             while let Some(late) = self.shared.queue.pop() {
-                self.shared.answer(late.slot, Answer::Refused(PostError::Finalized), late.lease);
+                self.shared.answer(late.slot, Answer::Refused(error.clone()), late.lease);
             }
         }
         self.shared.ring();

@@ -130,9 +130,14 @@ impl Word {
 
     #[expect(unsafe_code, reason = "an address in shared memory")]
     #[inline(always)]
-    fn ready(self) -> bool {
+    fn load(self) -> u64 {
         // SAFETY: only words of watched rings are asked, and a ring stops being watched before its row goes.
-        unsafe { self.0.as_ref() }.load(Ordering::Relaxed) != 0
+        unsafe { self.0.as_ref() }.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn ready(self) -> bool {
+        self.load() != 0
     }
 }
 
@@ -263,10 +268,8 @@ impl Links {
     /// Whether [`Links::drain`] would find something.
     #[inline(always)]
     pub fn ready(&self) -> bool {
-        let mut any = false;
-        for word in &self.words[..self.watched_count] {
-            any |= word.ready();
-        }
+        // All places, watched or not: the others point to a word that stays 0.
+        let any = self.words.iter().fold(0, |any, word| any | word.load()) != 0;
         if any {
             self.expect_payloads();
         }
