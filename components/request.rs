@@ -54,23 +54,28 @@ pub struct Request {
 
 const _: () = assert!(size_of::<Request>() <= 48);
 
+impl Request {
+    /// A free row.
+    pub const FREE: Request = Request {
+        generation: 0,
+        counter: 0,
+        car: NIL,
+        next: NIL,
+        state: RequestState::Free,
+        flags: 0,
+        scoped: false,
+        disturbed: false,
+        source: 0,
+        tag: 0,
+        submission: NIL,
+        length: 0,
+        detail: 0,
+    };
+}
+
 impl Default for Request {
     fn default() -> Self {
-        Request {
-            generation: 0,
-            counter: 0,
-            car: NIL,
-            next: NIL,
-            state: RequestState::Free,
-            flags: 0,
-            scoped: false,
-            disturbed: false,
-            source: 0,
-            tag: 0,
-            submission: NIL,
-            length: 0,
-            detail: 0,
-        }
+        Request::FREE
     }
 }
 

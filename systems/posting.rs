@@ -112,28 +112,12 @@ pub fn take_rows<P: Pieces + ?Sized>(
     progress.free_cars.head = car.next;
     progress.free_cars.count -= 1;
     *car = Car { span: pieces.piece(0), request, ..Car::default() };
-    *entry = Request { generation: entry.generation, counter: 1, car: row, state: RequestState::Active, ..NEW };
+    *entry =
+        Request { generation: entry.generation, counter: 1, car: row, state: RequestState::Active, ..Request::FREE };
     progress.active += 1;
     progress.work.posted += 1;
     Some((request, row))
 }
-
-/// A request before it has anything.
-const NEW: Request = Request {
-    generation: 0,
-    counter: 0,
-    car: NIL,
-    next: NIL,
-    state: RequestState::Free,
-    flags: 0,
-    scoped: false,
-    disturbed: false,
-    source: 0,
-    tag: 0,
-    submission: NIL,
-    length: 0,
-    detail: 0,
-};
 
 #[cold]
 #[inline(never)]
