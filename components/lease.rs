@@ -91,6 +91,20 @@ unsafe impl<B: Pieces> Pieces for Vec<B> {
     }
 }
 
+// SAFETY: a span's address does not depend on where the span is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for [Span] {
+    #[inline]
+    fn pieces(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn piece(&self, index: usize) -> Span {
+        self[index]
+    }
+}
+
 // SAFETY: the list owns its elements, and they may be written.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl LeasedBytes for Vec<Vec<u8>> {}

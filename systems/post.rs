@@ -58,25 +58,11 @@ enum Taken {
     Refused(Box<Submission>, PostError),
 }
 
-/// The runs of a submission.
-struct Runs<'a>(&'a [Span]);
-
-// SAFETY: a span's address does not depend on where the span is.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Runs<'_> {
-    fn pieces(&self) -> usize {
-        self.0.len()
-    }
-    fn piece(&self, index: usize) -> Span {
-        self.0[index]
-    }
-}
-
 #[cold]
 fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken {
     let progress = &mut *tables.progress;
     let Submission { receive, comm, rank, tag, .. } = submission;
-    let runs = Runs(&submission.spans);
+    let runs = &submission.spans[..];
     let checked = if receive {
         check_receive(tables.communicators, comm, rank, tag)
     } else {
@@ -100,8 +86,8 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         let (proc, reason) = (tickwire_components::ProcId(envelope.proc), tables.procs.reason(vc_row).to_owned());
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
-    let runs = Runs(&submission.spans);
-    let Some((request, row)) = take_rows(progress, tables.cars, tables.requests, &runs) else {
+    let runs = &submission.spans[..];
+    let Some((request, row)) = take_rows(progress, tables.cars, tables.requests, runs) else {
         if progress.rows_exhausted {
             let (table, rows, limit) = ("CAR or request", tables.cars.len(), "cars_max, requests_max");
             return Taken::Refused(Box::new(submission), PostError::Full { table, rows, limit });

@@ -65,20 +65,6 @@ pub trait Outside: Send {
 
 struct Boxed<T>(T);
 
-/// Runs of bytes as they stand in a slice.
-struct Runs<'a>(&'a [Span]);
-
-// SAFETY: a span's address does not depend on where the span is.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Runs<'_> {
-    fn pieces(&self) -> usize {
-        self.0.len()
-    }
-    fn piece(&self, index: usize) -> Span {
-        self.0[index]
-    }
-}
-
 impl<T: Transport> Outside for Boxed<T> {
     fn name(&self) -> &str {
         self.0.name()
@@ -100,8 +86,8 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
-            Some(state) => self.0.send(link, header, &Runs(pieces), state),
-            None => self.0.send(link, header, &Runs(pieces), &mut T::RowState::default()),
+            Some(state) => self.0.send(link, header, pieces, state),
+            None => self.0.send(link, header, pieces, &mut T::RowState::default()),
         }
     }
     fn ready(&self) -> bool {
