@@ -2,6 +2,7 @@
 
 pub mod complete;
 pub mod connections;
+pub mod deliver;
 pub mod drain_cq;
 pub mod endpoint;
 pub mod match_cars;
