@@ -12,6 +12,7 @@ mod car;
 mod communicator;
 mod errors;
 mod handles;
+pub mod index;
 mod lease;
 pub mod limits;
 mod proc;

@@ -1,6 +1,7 @@
 //! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
 
 use crate::endpoint::Endpoint;
+use crate::matching::{enqueue, key};
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
@@ -197,8 +198,12 @@ pub fn queue_send(
 /// Posts a receive with a row of its own.
 #[inline(always)]
 pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    if progress.unexpected.count == 0 && progress.staged.is_empty() {
-        crate::match_cars::enqueue(progress, cars, vcs, row);
+    // Arrivals that Match has not seen came before this receive.
+    if progress.arrivals == 0
+        && progress.staged.is_empty()
+        && (progress.unexpected.count == 0 || progress.unexpected.find(&key(&cars[row as usize])).is_none())
+    {
+        enqueue(progress, cars, vcs, row);
     } else {
         cars[row as usize].state = CarState::Staged;
         progress.staged.push(cars, row);
