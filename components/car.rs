@@ -16,8 +16,8 @@ pub enum CarKind {
     Receive,
     /// One run of bytes under an envelope.
     Data,
-    /// A clear-to-send that waits for room on its way to the sender.
-    Reply,
+    /// A refusal of an offer in ready mode, on its way to the sender. Belongs to no request.
+    Refusal,
 }
 
 /// Where a CAR stands.
@@ -59,12 +59,20 @@ pub mod car_flags {
     pub const PEER_FAILED: u8 = 4;
     /// The engine was finalized first.
     pub const FINALIZED: u8 = 8;
-    /// The receive takes any source, so it waits in the wildcard queue.
+    /// Of a receive: it takes any source, so it waits in the wildcard queue.
     pub const ANY_SOURCE: u8 = 16;
+    /// Of a send: its sender says that the receive is posted.
+    pub const READY: u8 = 16;
     /// A transport has been given its first frame, so its row state is its own and not that of a CAR before it.
     pub const STARTED: u8 = 32;
+    /// Of a send: it is done only when a receive has been paired with it.
+    pub const SYNCHRONOUS: u8 = 64;
+    /// A send in ready mode met no posted receive.
+    pub const NOT_READY: u8 = 128;
     /// Those that say how an operation failed.
-    pub const ERRORS: u8 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED;
+    pub const ERRORS: u8 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY;
+    /// Those that make an envelope ask before its data is sent, however short it is.
+    pub const ASKING: u8 = READY | SYNCHRONOUS;
 }
 
 /// A row of CAR work; one cache line.

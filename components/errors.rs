@@ -56,6 +56,24 @@ pub enum PostError {
     /// A callback or system panicked.
     #[error("the engine is poisoned: {0}; finalize it and build a new one")]
     Poisoned(String),
+    /// A message in buffered mode found no room in the attached buffer.
+    #[error(
+        "{needed} bytes do not fit the attached buffer, of which {free} of {attached} bytes are free: attach a larger one, or wait"
+    )]
+    BufferFull {
+        /// What the message takes, bytes.
+        needed: usize,
+        /// What is free, bytes.
+        free: usize,
+        /// What was attached, bytes.
+        attached: usize,
+    },
+    /// A persistent request is active.
+    #[error("the request is active: wait for it before it is started or freed")]
+    Active,
+    /// The handle belongs to no live request.
+    #[error("the request is stale: it was freed or belongs to another engine")]
+    Stale,
     /// No transport reaches the peer.
     #[error("no transport reaches proc {proc}: {reason}")]
     Unreachable {
@@ -81,6 +99,9 @@ pub enum RequestError {
     /// An operation that another thread submitted could not be posted.
     #[error(transparent)]
     NotPosted(#[from] PostError),
+    /// A send in ready mode met no posted receive.
+    #[error("the send was in ready mode and no receive was posted for it: post receives first, or use another mode")]
+    NotReady,
     /// The operation was cancelled.
     #[error("the request was cancelled")]
     Cancelled,

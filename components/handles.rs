@@ -12,6 +12,11 @@ pub const NIL: Row = u32::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Rank(pub u32);
 
+impl Rank {
+    /// No proc (`MPI_PROC_NULL`): sends to it and receives from it are done at once and move nothing.
+    pub const NULL: Rank = Rank(u32::MAX - 1);
+}
+
 /// A message tag, from 0 to [`Tag::MAX`] for applications; the upper half is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Tag(pub u32);
@@ -19,6 +24,8 @@ pub struct Tag(pub u32);
 impl Tag {
     /// The largest tag an application may use: 2³¹ − 1.
     pub const MAX: Tag = Tag(crate::limits::TAG_MAX);
+    /// The tag in the status of a receive from [`Rank::NULL`] (`MPI_ANY_TAG`).
+    pub const ANY: Tag = Tag(crate::limits::ANY);
 }
 
 /// Whom a receive takes messages from.
@@ -77,6 +84,11 @@ pub struct RequestId {
     pub row: Row,
     /// The row's generation while the request lives.
     pub generation: u32,
+}
+
+impl Status {
+    /// What an operation with [`Rank::NULL`] tells.
+    pub const NULL: Status = Status { source: Rank::NULL, tag: Tag::ANY, length: 0 };
 }
 
 impl fmt::Display for Rank {

@@ -199,6 +199,40 @@ impl Lease {
         }
     }
 
+    /// The buffer, if there is one.
+    ///
+    /// # Safety
+    /// `B` is the type it was put with, but for lifetimes.
+    #[expect(unsafe_code, reason = "type-erased ownership")]
+    pub unsafe fn get<B>(&self) -> Option<&B> {
+        let (room, _) = self.room.as_ref()?;
+        let at: *const Room = room;
+        if const { fits::<B>() } {
+            // SAFETY: `put` wrote a `B` here.
+            Some(unsafe { &*at.cast::<B>() })
+        } else {
+            // SAFETY: `put` wrote a box of `B` here.
+            Some(unsafe { &*at.cast::<Box<B>>() })
+        }
+    }
+
+    /// The buffer for writing, if there is one.
+    ///
+    /// # Safety
+    /// As [`Lease::get`].
+    #[expect(unsafe_code, reason = "type-erased ownership")]
+    pub unsafe fn get_mut<B>(&mut self) -> Option<&mut B> {
+        let (room, _) = self.room.as_mut()?;
+        let at: *mut Room = room;
+        if const { fits::<B>() } {
+            // SAFETY: `put` wrote a `B` here.
+            Some(unsafe { &mut *at.cast::<B>() })
+        } else {
+            // SAFETY: `put` wrote a box of `B` here.
+            Some(unsafe { &mut *at.cast::<Box<B>>() })
+        }
+    }
+
     /// Drops the buffer, if there is one.
     #[inline]
     pub fn clear(&mut self) {
@@ -250,6 +284,13 @@ mod tests {
         assert_eq!(unsafe { lease.take::<Vec<u8>>() }, None);
         lease.put([shared.clone(), shared.clone(), shared.clone()]);
         assert_eq!(Arc::strong_count(&shared), 4);
+        // SAFETY: as above.
+        assert_eq!(unsafe { lease.get::<[Arc<[u8]>; 3]>() }.map(|list| list[2].len()), Some(3));
+        lease.put(vec![1u8]);
+        // SAFETY: as above.
+        unsafe { lease.get_mut::<Vec<u8>>() }.into_iter().for_each(|bytes| bytes.push(2));
+        // SAFETY: as above.
+        assert_eq!(unsafe { lease.get::<Vec<u8>>() }, Some(&vec![1, 2]));
         lease.put(shared.clone());
         assert_eq!(Arc::strong_count(&shared), 2, "replacing drops what was there");
         lease.clear();

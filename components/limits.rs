@@ -7,6 +7,8 @@ pub const TAG_MAX: u32 = (1 << 31) - 1;
 pub const ANY: u32 = u32::MAX;
 /// Most procs in one world. Proc numbers and ranks are u32; the top value is [`ANY`].
 pub const PROCS_MAX: usize = 1 << 24;
+/// What a message in buffered mode takes of the attached buffer besides its bytes: its rows.
+pub const BUFFERED_OVERHEAD: usize = 128;
 /// Ranks that one local launcher starts. One engine maps about 0.5 MiB a peer; 4096 peers fill a 2 GiB /dev/shm.
 pub const LOCAL_RANKS_MAX: usize = 4096;
 

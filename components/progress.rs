@@ -264,6 +264,8 @@ pub struct Progress {
     pub pool_bytes: u64,
     /// Communicator row by context id; [`NIL`] where there is none.
     pub contexts: Vec<Row>,
+    /// Callbacks of requests that were done before wait for Complete.
+    pub late: bool,
     /// Requests done that other threads await.
     pub answers: Vec<Row>,
     /// Procs that submissions want to talk to for the first time.
@@ -304,6 +306,7 @@ impl Default for Progress {
             free_buffer_rows: 0,
             pool_bytes: 0,
             contexts: Vec::new(),
+            late: false,
             answers: Vec::new(),
             wanted: Vec::new(),
             ended: Vec::new(),

@@ -16,6 +16,16 @@ pub enum RequestState {
     Done,
     /// Nobody will ask for it: freed when done.
     Detached,
+    /// Of a persistent request that has not been started since its last end was seen, or at all.
+    Inactive,
+}
+
+impl RequestState {
+    /// Whether there is nothing to wait for: done, or inactive.
+    #[inline]
+    pub fn is_over(self) -> bool {
+        matches!(self, RequestState::Done | RequestState::Inactive)
+    }
 }
 
 /// What a request waits for, on the row of its envelope CAR, which holds its status once it is done. 16 B.
@@ -36,6 +46,8 @@ pub struct Request {
     pub scoped: bool,
     /// Whether a peer's failure that may concern this any-source receive has not been acknowledged yet.
     pub disturbed: bool,
+    /// Whether Complete calls somebody when it is done.
+    pub notified: bool,
 }
 
 const _: () = assert!(size_of::<Request>() == 16);
@@ -49,6 +61,7 @@ impl Request {
         state: RequestState::Free,
         scoped: false,
         disturbed: false,
+        notified: false,
     };
 }
 

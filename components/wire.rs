@@ -4,14 +4,14 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
-//! | 1 | flags |
+//! | 1 | flags ([`READY`]) |
 //! | 2 | priority |
 //! | 3 | reserved, 0 |
 //! | 4–5, 6–7 | credits granted for eager bytes, for envelopes |
 //! | 8–11 | context id |
 //! | 12–15 | source: the sender's rank in the context |
 //! | 16–19 | tag |
-//! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`] and [`Kind::Piece`] |
+//! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`] and [`Kind::Nack`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] |
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field.
@@ -22,9 +22,12 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
+
+/// Flag of an [`Kind::Rts`]: its sender says that the receive is posted (`MPI_Rsend`).
+pub const READY: u8 = 1;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +43,10 @@ pub enum Kind {
     Piece = 4,
     /// The sender has finalized: nothing follows.
     Bye = 5,
+    /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted.
+    Nack = 6,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 6,
+    Wrap = 7,
 }
 
 impl Kind {
@@ -54,7 +59,8 @@ impl Kind {
             3 => Kind::Cts,
             4 => Kind::Piece,
             5 => Kind::Bye,
-            6 => Kind::Wrap,
+            6 => Kind::Nack,
+            7 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -86,6 +92,12 @@ impl Header {
             name: tag as u64 | (message as u64) << 32,
             length,
         }
+    }
+
+    /// The same header with flags.
+    #[inline]
+    pub const fn with_flags(self, flags: u8) -> Self {
+        Header { lead: self.lead | (flags as u64) << 8, ..self }
     }
 
     /// What the frame is, if its first byte says something known.
@@ -165,7 +177,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 6),
+                None => assert!(byte == 0 || byte > 7),
             }
         }
     }

@@ -175,6 +175,7 @@ impl Builder {
             virtual_time: false,
             limits: self.limits,
             home,
+            epoch: generation,
             closed: Closed::No,
             open: true,
             polls: 0,
@@ -183,6 +184,7 @@ impl Builder {
             exchange,
             counters,
             waiter,
+            attached: Default::default(),
             slots,
             #[cfg(feature = "dynamic-endpoints")]
             dynamic_slots: Vec::new(),

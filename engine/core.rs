@@ -33,6 +33,8 @@ pub struct Engine {
     pub(crate) tables: Tables,
     pub(crate) limits: Limits,
     pub(crate) home: &'static Home,
+    /// The first generation of its requests: no other engine with this home has it.
+    pub(crate) epoch: u32,
     pub(crate) closed: Closed,
     /// Whether `closed` says no: what calls look at.
     pub(crate) open: bool,
@@ -52,6 +54,7 @@ pub struct Engine {
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) waiter: crate::wait::Waiter,
+    pub(crate) attached: crate::send_modes::Attached,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
     #[cfg(feature = "dynamic-endpoints")]
     pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,

@@ -60,7 +60,8 @@ impl Engine {
             return 0;
         }
         let pending = |car: &&tickwire_components::Car| {
-            (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
+            car.kind == CarKind::Refusal
+                || (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
                 || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
         };
         all.cars.iter().filter(pending).count()

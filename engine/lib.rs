@@ -56,10 +56,14 @@ mod core;
 mod executor;
 mod finalize;
 pub mod launch;
+mod notify;
 mod p2p;
+mod persistent;
+mod probe;
 mod procs;
 mod request;
 mod scope;
+mod send_modes;
 mod slots;
 mod submit;
 #[cfg(feature = "testing")]
@@ -68,6 +72,9 @@ mod wait;
 
 pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
 pub use crate::core::Engine;
+pub use crate::notify::Completion;
+pub use crate::persistent::Persistent;
+pub use crate::probe::{Message, RejectedMessage};
 pub use crate::procs::{Only, Route, TrafficClass};
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};

@@ -1,13 +1,13 @@
 //! Point-to-point: posting, testing, taking, cancelling.
 
 use crate::core::{Closed, Engine};
-use crate::request::{Failed, OperationError, Rejected, Request, Test};
+use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
-    Car, CarKind, CarState, Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError,
-    RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+    CarKind, CarState, Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
+    RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
-use tickwire_systems::complete::{abort, free_request};
+use tickwire_systems::complete::{abort, free_request, outcome, status};
 use tickwire_systems::connections::contact;
 use tickwire_systems::matching::remove_posted;
 use tickwire_systems::posting::{
@@ -17,7 +17,7 @@ use tickwire_systems::posting::{
 
 /// The wire's word for a source.
 #[inline]
-fn source_rank(source: Source) -> u32 {
+pub(crate) fn source_rank(source: Source) -> u32 {
     match source {
         Source::Rank(rank) => rank,
         Source::Any => ANY,
@@ -26,7 +26,7 @@ fn source_rank(source: Source) -> u32 {
 
 /// The wire's word for a tag.
 #[inline]
-fn tag_number(tag: TagFilter) -> u32 {
+pub(crate) fn tag_number(tag: TagFilter) -> u32 {
     match tag {
         // A tag that reads as "any" is out of bounds, and refused as such.
         TagFilter::Tag(ANY) => ANY - 1,
@@ -138,7 +138,7 @@ impl Engine {
 
     /// Waits for a request whose buffer is borrowed, and in any case ends the loan.
     #[inline]
-    fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
+    pub(crate) fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
         if self.wait_id(request.id()).is_ok() {
             return match self.take(request) {
                 Ok((_, status)) => Ok(status),
@@ -172,24 +172,33 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        let tables = self.tables.send(&mut self.world);
-        if self.open
-            && let Some(envelope) = send_envelope(tables.communicators, comm.0, to.0, tag.0, length)
-        {
-            // The frequent case: connected, nothing before it, short enough.
-            let row = tables.procs.known[envelope.proc as usize].row;
-            if let Some(vc) = tables.vcs.get(row as usize)
-                && send_inline(tables.progress, vc, &mut tables.endpoints[vc.endpoint as usize], &envelope, &buffer)
-            {
-                return Ok(Request::ready(self.home, buffer, to.0, tag.0));
-            }
+        if self.send_at_once(&buffer, to, tag, comm) {
+            return Ok(Request::ready(self.home, buffer, to.0, tag.0));
         }
-        self.post_send_rows(buffer, length, to, tag, comm, scoped)
+        let length = buffer.total();
+        self.post_send_rows(buffer, length, to, tag, comm, scoped, 0)
     }
 
+    /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
+    #[inline(always)]
+    pub(crate) fn send_at_once<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
+        let tables = self.tables.send(&mut self.world);
+        if self.open
+            && let Some(envelope) = send_envelope(tables.communicators, comm.0, to.0, tag.0, buffer.total())
+        {
+            let row = tables.procs.known[envelope.proc as usize].row;
+            if let Some(vc) = tables.vcs.get(row as usize) {
+                let endpoint = &mut tables.endpoints[vc.endpoint as usize];
+                return send_inline(tables.progress, vc, endpoint, &envelope, buffer);
+            }
+        }
+        false
+    }
+
+    /// As [`Engine::post_send`], in a mode that `flags` say, and through the tables in any case.
     #[inline(never)]
-    fn post_send_rows<B: Pieces>(
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a send, its scope and its mode")]
+    pub(crate) fn post_send_rows<B: Pieces>(
         &mut self,
         buffer: B,
         length: usize,
@@ -197,8 +206,15 @@ impl Engine {
         tag: Tag,
         comm: Comm,
         scoped: bool,
+        flags: u8,
     ) -> Result<Request<B>, Rejected<B>> {
-        match self.queue_send_rows(&buffer, length, to, tag, comm) {
+        if to == Rank::NULL {
+            return match self.check_null(comm, tag.0) {
+                Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag.0)),
+                Err(error) => Err(Rejected { error, buffer }),
+            };
+        }
+        match self.queue_send_rows(&buffer, length, to, tag, comm, flags) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error, buffer }),
         }
@@ -211,6 +227,7 @@ impl Engine {
         to: Rank,
         tag: Tag,
         comm: Comm,
+        flags: u8,
     ) -> Result<Row, PostError> {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
@@ -223,7 +240,7 @@ impl Engine {
             let reason = all.procs.reason(vc_row).to_owned();
             return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
         }
-        let car = send_car(&envelope, vc_row);
+        let car = send_car(&envelope, vc_row, flags);
         let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
             return Err(full(&self.limits));
         };
@@ -262,10 +279,25 @@ impl Engine {
                 }
             }
         }
+        if rank == Rank::NULL.0 {
+            return match self.check_null(comm, tag) {
+                Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag)),
+                Err(error) => Err(Rejected { error, buffer }),
+            };
+        }
         match self.queue_receive_rows(&buffer, rank, tag, comm) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error, buffer }),
         }
+    }
+
+    /// Checks the arguments of an operation with no proc.
+    #[cold]
+    pub(crate) fn check_null(&mut self, comm: Comm, tag: u32) -> Result<(), PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        check_receive(self.tables.send(&mut self.world).communicators, comm.0, ANY, tag).map(drop)
     }
 
     #[cold]
@@ -307,7 +339,7 @@ impl Engine {
 
     /// Gives a posted request its buffer, and its poster the token.
     #[inline]
-    fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
+    pub(crate) fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let request = &mut tables.requests[row as usize];
@@ -320,7 +352,7 @@ impl Engine {
 
     /// The row of a proc, connecting at first use. That its VC fails at once is no error here.
     #[cold]
-    fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
+    pub(crate) fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
         let row = self.proc_row(proc);
         let known = self.tables.send(&mut self.world).procs.known[proc as usize].row;
         if known != NIL {
@@ -334,7 +366,7 @@ impl Engine {
 
     /// Sees to it that an operation with `pieces` data CARs finds its rows.
     #[cold]
-    fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
+    pub(crate) fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
         let needed = if pieces == 1 { 1 } else { pieces + 1 };
         self.free_dropped();
         loop {
@@ -353,14 +385,14 @@ impl Engine {
     /// # Errors
     /// How the request ended if not well, or that the handle is stale. The request can still be taken.
     #[inline]
-    pub fn test<B: Pieces>(&mut self, request: &Request<B>) -> Result<Test, RequestError> {
-        if let Some(status) = request.status_ready(Pieces::total) {
+    pub fn test<W: Waitable>(&mut self, request: &W) -> Result<Test, RequestError> {
+        if let Some(status) = request.ready_status() {
             return Ok(Test::Done(status));
         }
-        if !request.belongs_to(self.home) {
-            return Err(RequestError::Stale);
+        let id = request.request_id();
+        if id.row == NIL {
+            return Ok(Test::Done(Status::NULL));
         }
-        let id = request.id();
         match self.state(id)? {
             false => Ok(Test::Pending),
             true => self.outcome(id).map(Test::Done),
@@ -435,7 +467,7 @@ impl Engine {
         let tables = self.tables.request(&mut self.world);
         match tables.requests.get(id.row as usize) {
             None if id.row == NIL => Ok(true),
-            Some(request) if request.generation == id.generation && request.state == RequestState::Done => Ok(true),
+            Some(request) if request.generation == id.generation && request.state.is_over() => Ok(true),
             Some(request) if request.generation == id.generation && request.state == RequestState::Active => Ok(false),
             _ => Err(self.stale()),
         }
@@ -453,23 +485,7 @@ impl Engine {
     /// How a request that is done has ended.
     pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.tables.all(&mut self.world);
-        let car = &all.cars[id.row as usize];
-        let (status, flags) = (status(car), car.flags & car_flags::ERRORS);
-        if flags == 0 {
-            return Ok(status);
-        }
-        if flags & car_flags::PEER_FAILED != 0 {
-            let row = car.vc;
-            let proc = all.vcs.get(row as usize).map_or(NIL, |vc| vc.proc);
-            return Err(RequestError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(row).to_owned() });
-        }
-        Err(if flags & car_flags::CANCELLED != 0 {
-            RequestError::Cancelled
-        } else if flags & car_flags::FINALIZED != 0 {
-            RequestError::Finalized
-        } else {
-            RequestError::Truncated { status, capacity: all.large[id.row as usize].wanted as usize }
-        })
+        outcome(all.cars, all.large, all.vcs, all.procs, id.row)
     }
 
     /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
@@ -477,11 +493,8 @@ impl Engine {
     ///
     /// # Errors
     /// If the handle is stale or the engine closed.
-    pub fn cancel<B>(&mut self, request: &Request<B>) -> Result<bool, RequestError> {
-        if !request.belongs_to(self.home) {
-            return Err(RequestError::Stale);
-        }
-        self.cancel_id(request.id())
+    pub fn cancel<W: Waitable>(&mut self, request: &W) -> Result<bool, RequestError> {
+        self.cancel_id(request.request_id())
     }
 
     pub(crate) fn cancel_id(&mut self, id: RequestId) -> Result<bool, RequestError> {
@@ -512,6 +525,7 @@ impl Engine {
 
     /// Frees requests whose tokens were dropped, or leaves them to be freed when done.
     pub(crate) fn free_dropped(&mut self) {
+        self.free_messages();
         while let Some((row, generation)) = self.home.dropped.pop() {
             let tables = self.tables.request(&mut self.world);
             let Some(request) = tables.requests.get_mut(row as usize) else { continue };
@@ -520,7 +534,7 @@ impl Engine {
             }
             match request.state {
                 RequestState::Active => request.state = RequestState::Detached,
-                RequestState::Done => {
+                RequestState::Done | RequestState::Inactive => {
                     tables.held[row as usize].0.clear();
                     free_request(tables.progress, tables.cars, tables.requests, row);
                 }
@@ -572,13 +586,7 @@ impl Engine {
     }
 }
 
-/// The status of an operation that is done.
-#[inline(always)]
-fn status(car: &Car) -> Status {
-    Status { source: Rank(car.source), tag: Tag(car.tag), length: car.done as usize }
-}
-
 #[cold]
-fn full(limits: &tickwire_components::limits::Limits) -> PostError {
+pub(crate) fn full(limits: &tickwire_components::limits::Limits) -> PostError {
     PostError::Full { table: "CAR", rows: limits.cars_max, limit: "cars_max" }
 }

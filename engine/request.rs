@@ -13,6 +13,8 @@ use tickwire_components::{NIL, Pieces, PostError, Rank, RequestError, RequestId,
 pub(crate) struct Home {
     /// Requests whose tokens were dropped: (row, generation).
     pub(crate) dropped: SegQueue<(Row, u32)>,
+    /// Probed messages whose tokens were dropped: (row of the entry, epoch of the engine).
+    pub(crate) messages: SegQueue<(Row, u32)>,
     /// Generations below this have been used by earlier engines.
     generation: AtomicU32,
 }
@@ -24,7 +26,8 @@ impl Home {
     pub(crate) fn take() -> (&'static Home, u32) {
         let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let home = free.unwrap_or_else(|| {
-            Box::leak(Box::new(Home { dropped: SegQueue::new(), generation: AtomicU32::new(first_generation()) }))
+            let generation = AtomicU32::new(first_generation());
+            Box::leak(Box::new(Home { dropped: SegQueue::new(), messages: SegQueue::new(), generation }))
         });
         (home, home.generation.load(Ordering::Relaxed))
     }
@@ -32,6 +35,7 @@ impl Home {
     /// Leaves the home to the next engine, whose requests start at `generation`.
     pub(crate) fn leave(&'static self, generation: u32) {
         while self.dropped.pop().is_some() {}
+        while self.messages.pop().is_some() {}
         self.generation.store(generation, Ordering::Relaxed);
         FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }
@@ -75,14 +79,22 @@ impl<B> Request<B> {
     #[inline]
     pub(crate) fn take_ready(&mut self, length: impl FnOnce(&B) -> usize) -> Option<(B, Status)> {
         let buffer = self.ready.take()?;
-        let length = length(&buffer);
-        Some((buffer, Status { source: Rank(self.peer), tag: Tag(self.generation), length }))
+        let status = self.ready_status_of(&buffer, length);
+        Some((buffer, status))
     }
 
     #[inline]
     pub(crate) fn status_ready(&self, length: impl FnOnce(&B) -> usize) -> Option<Status> {
         let buffer = self.ready.as_ref()?;
-        Some(Status { source: Rank(self.peer), tag: Tag(self.generation), length: length(buffer) })
+        Some(self.ready_status_of(buffer, length))
+    }
+
+    #[inline]
+    fn ready_status_of(&self, buffer: &B, length: impl FnOnce(&B) -> usize) -> Status {
+        match Rank(self.peer) {
+            Rank::NULL => Status::NULL,
+            source => Status { source, tag: Tag(self.generation), length: length(buffer) },
+        }
     }
 
     #[inline]

@@ -1,12 +1,15 @@
 //! Scopes: lending plain slices to operations that outlive the call.
 
 use crate::core::{Closed, Engine};
+use crate::persistent::Persistent;
+use crate::probe::{Message, RejectedMessage};
 use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 use tickwire_components::{
-    Comm, LeasedBytes, Pieces, Rank, RequestError, RequestState, Row, Source, Status, Tag, TagFilter, Work,
+    Comm, LeasedBytes, Pieces, PostError, Rank, RequestError, RequestState, Row, Source, Status, Tag, TagFilter, Work,
+    car_flags,
 };
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
@@ -141,6 +144,47 @@ impl<'env> Scope<'_, 'env> {
         self.engine.post_send(buffer, to, tag, comm, true)
     }
 
+    /// As [`Engine::issend`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn issend<B: Pieces + 'env>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let length = buffer.total();
+        self.engine.post_send_rows(buffer, length, to, tag, comm, true, car_flags::SYNCHRONOUS)
+    }
+
+    /// As [`Engine::irsend`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn irsend<B: Pieces + 'env>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.engine.post_ready(buffer, to, tag, comm, true)
+    }
+
+    /// As [`Engine::imrecv`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::imrecv`].
+    pub fn imrecv<B: LeasedBytes + 'env>(
+        &mut self,
+        message: Message,
+        buffer: B,
+    ) -> Result<Request<B>, RejectedMessage<B>> {
+        self.engine.receive_message(message, buffer, true)
+    }
+
     /// As [`Engine::irecv`], with a borrowed buffer.
     ///
     /// # Errors
@@ -184,7 +228,7 @@ forward! {
     /// See [`Engine::tick_at`].
     fn tick_at(&mut self, now_ns: u64) -> Work;
     /// See [`Engine::test`].
-    fn test<B: Pieces>(&mut self, request: &Request<B>) -> Result<Test, RequestError>;
+    fn test<W: Waitable>(&mut self, request: &W) -> Result<Test, RequestError>;
     /// See [`Engine::take`].
     fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>>;
     /// See [`Engine::wait`].
@@ -199,10 +243,36 @@ forward! {
     fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError>;
     /// See [`Engine::send`].
     fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    /// See [`Engine::ssend`].
+    fn ssend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    /// See [`Engine::rsend`].
+    fn rsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    /// See [`Engine::bsend`].
+    fn bsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError>;
+    /// See [`Engine::iprobe`].
+    fn iprobe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Option<Status>, PostError>;
+    /// See [`Engine::probe`].
+    fn probe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
+    /// See [`Engine::improbe`].
+    fn improbe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Option<Message>, PostError>;
+    /// See [`Engine::mprobe`].
+    fn mprobe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Message, OperationError>;
+    /// See [`Engine::mrecv`].
+    fn mrecv(&mut self, message: Message, bytes: &mut [u8]) -> Result<Status, OperationError>;
+    /// See [`Engine::test_any`].
+    fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError>;
+    /// See [`Engine::test_some`].
+    fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError>;
+    /// See [`Engine::test_all`].
+    fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError>;
+    /// See [`Engine::start`].
+    fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError>;
+    /// See [`Engine::start_all`].
+    fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError>;
     /// See [`Engine::recv`].
     fn recv<S: IntoSource, T: IntoTag>(&mut self, bytes: &mut [u8], source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
     /// See [`Engine::cancel`].
-    fn cancel<B: Pieces>(&mut self, request: &Request<B>) -> Result<bool, RequestError>;
+    fn cancel<W: Waitable>(&mut self, request: &W) -> Result<bool, RequestError>;
 }
 
 /// Whatever names a source.

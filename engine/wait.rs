@@ -24,8 +24,7 @@ const LOOKS_A_TICK: u32 = 30;
 const EAGER_LOOKS: u32 = 2_000;
 
 /// What a request that is nothing (`MPI_REQUEST_NULL`) ends with.
-const NOTHING: Status =
-    Status { source: tickwire_components::Rank(NIL), tag: tickwire_components::Tag(NIL), length: 0 };
+const NOTHING: Status = Status::NULL;
 
 impl Waiter {
     /// Sleeps on these descriptors; `None` stands for a transport that has none.
@@ -95,13 +94,8 @@ impl Engine {
         }
         let mut found = None;
         self.wait_until(|engine| {
-            for (index, request) in requests.iter().enumerate() {
-                if engine.is_done(request.request_id())? {
-                    found = Some(index);
-                    return Ok(true);
-                }
-            }
-            Ok(false)
+            found = engine.test_any(requests)?;
+            Ok(found.is_some())
         })?;
         Ok(found)
     }
@@ -114,6 +108,27 @@ impl Engine {
         if self.wait_any(requests)?.is_none() {
             return Ok(Vec::new());
         }
+        self.test_some(requests)
+    }
+
+    /// The index of one of these that is done, without progressing anything (`MPI_Testany`).
+    ///
+    /// # Errors
+    /// As [`Engine::wait_all`].
+    pub fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError> {
+        for (index, request) in requests.iter().enumerate() {
+            if self.is_done(request.request_id())? {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The indices of all of these that are done, without progressing anything (`MPI_Testsome`).
+    ///
+    /// # Errors
+    /// As [`Engine::wait_all`].
+    pub fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError> {
         let mut done = Vec::new();
         for (index, request) in requests.iter().enumerate() {
             if self.is_done(request.request_id())? {
@@ -121,6 +136,19 @@ impl Engine {
             }
         }
         Ok(done)
+    }
+
+    /// Whether all of these are done, without progressing anything (`MPI_Testall`).
+    ///
+    /// # Errors
+    /// As [`Engine::wait_all`].
+    pub fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError> {
+        for request in requests {
+            if !self.is_done(request.request_id())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// As [`Engine::wait`], for a time at most.

@@ -1,20 +1,21 @@
 //! Complete: finished CARs complete their requests.
 //!
-//! *Reads* the finished list. *Writes* requests (counter, state), CAR rows (done, or freed), held buffers of detached
-//! requests (dropped), the list of answers for other threads.
+//! *Reads* the finished list, and for callbacks what an error tells. *Writes* requests (counter, state), CAR rows (done, or freed), held buffers of detached
+//! requests (dropped), the list of answers for other threads; runs callbacks.
 //! *Bound* the finished list, which the other systems' bounds limit.
 //! *Why* an application never sees a request half done: its counter reaches 0 here and nowhere else.
 
 use crate::supply_buffers::capacity;
 use crate::tables::CompleteTables;
 use tickwire_components::{
-    Car, CarKind, CarState, Held, Large, NIL, Pending, Progress, Queue, Request, RequestState, Row, car_flags,
+    Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Queue, Rank, Request,
+    RequestError, RequestState, Row, Status, Tag, Vc, car_flags,
 };
 
 /// The system.
 #[inline]
 pub fn complete(tables: CompleteTables) {
-    let CompleteTables { progress, cars, large, requests, held } = tables;
+    let CompleteTables { progress, procs, notices, vcs, cars, large, requests, held } = tables;
     let mut finished = std::mem::replace(&mut progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(cars) {
         let car = &mut cars[row as usize];
@@ -25,12 +26,50 @@ pub fn complete(tables: CompleteTables) {
         } else {
             car.state = CarState::Done;
         }
-        let request = &mut requests[owner as usize];
+        let Some(request) = requests.get_mut(owner as usize) else { continue };
         request.counter -= parts;
-        if request.counter == 0 {
-            finish(progress, cars, requests, held, owner);
+        if request.counter > 0 {
+            continue;
         }
+        if std::mem::take(&mut request.notified) {
+            let ended = outcome(cars, large, vcs, procs, owner);
+            notices.take(owner).into_iter().for_each(|notice| notice(ended.clone()));
+        }
+        finish(progress, cars, requests, held, owner);
     }
+    if progress.late {
+        progress.late = false;
+        notices.take_late().into_iter().for_each(|(notice, ended)| notice(ended));
+    }
+}
+
+/// How the request in a row has ended.
+///
+/// # Errors
+/// If it did not end well.
+pub fn outcome(cars: &[Car], large: &[Large], vcs: &[Vc], procs: &ProcTable, row: Row) -> Outcome {
+    let car = &cars[row as usize];
+    let (status, flags) = (status(car), car.flags & car_flags::ERRORS);
+    Err(if flags == 0 {
+        return Ok(status);
+    } else if flags & car_flags::PEER_FAILED != 0 {
+        let proc = ProcId(vcs.get(car.vc as usize).map_or(NIL, |vc| vc.proc));
+        RequestError::PeerFailed { proc, reason: procs.reason(car.vc).to_owned() }
+    } else if flags & car_flags::CANCELLED != 0 {
+        RequestError::Cancelled
+    } else if flags & car_flags::FINALIZED != 0 {
+        RequestError::Finalized
+    } else if flags & car_flags::NOT_READY != 0 {
+        RequestError::NotReady
+    } else {
+        RequestError::Truncated { status, capacity: large[row as usize].wanted as usize }
+    })
+}
+
+/// The status of an operation that is done.
+#[inline(always)]
+pub fn status(car: &Car) -> Status {
+    Status { source: Rank(car.source), tag: Tag(car.tag), length: car.done as usize }
 }
 
 /// A CAR that is a part of something, has parts, or has failed: what it leaves to its request's envelope. Returns for how
@@ -50,7 +89,9 @@ fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row
     cars[row as usize].chain = NIL;
     cars[row as usize].state = CarState::Done;
     if owner != row {
-        cars[owner as usize].flags |= flags & car_flags::ERRORS;
+        if let Some(owner) = cars.get_mut(owner as usize) {
+            owner.flags |= flags & car_flags::ERRORS;
+        }
         free_car(progress, cars, row);
     }
     count.max(1)
@@ -79,7 +120,7 @@ fn finish(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], h
 #[inline(always)]
 pub fn finish_awaited(progress: &mut Progress, requests: &mut [Request], row: Row) -> bool {
     let request = &mut requests[row as usize];
-    if request.state != RequestState::Active || request.submission != NIL {
+    if request.state != RequestState::Active || request.submission != NIL || request.notified {
         return false;
     }
     request.state = RequestState::Done;
@@ -100,7 +141,7 @@ pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [R
 
 /// Frees the row of a CAR.
 #[inline(always)]
-fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
+pub fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
     let car = &mut cars[row as usize];
     car.state = CarState::Free;
     car.kind = CarKind::None;

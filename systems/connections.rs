@@ -38,7 +38,12 @@ pub fn maintain(world: &mut World, tables: &Tables) {
         let mut all = tables.all(world);
         match why {
             // An orderly end: receives from any source go on waiting for the others.
-            Ended::Finalized => end(&mut all, row, "the peer has finalized".to_owned()),
+            Ended::Finalized => {
+                end(&mut all, row, "the peer has finalized".to_owned());
+                if let Some(vc) = all.vcs.get_mut(row as usize) {
+                    vc.acknowledged = true;
+                }
+            }
             Ended::Corrupt(words) => fail(&mut all, row, format!("protocol violation: {words}")),
             Ended::Link(words) => fail(&mut all, row, words),
         }

@@ -4,28 +4,9 @@ use bevy_ecs::component::{Component, ComponentId};
 use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
+use tickwire_components::Exclusive;
 use tickwire_components::limits::Limits;
 use tickwire_transports::{AnyTransport, Transport};
-
-/// A value that only its owner touches, so that it may stand in a column whatever it is.
-pub struct Exclusive<T>(T);
-
-// SAFETY: a shared `Exclusive` gives no access to its value.
-#[expect(unsafe_code, reason = "a cell without shared access")]
-unsafe impl<T: Send> Sync for Exclusive<T> {}
-
-impl<T> Exclusive<T> {
-    /// Wraps a value.
-    pub const fn new(value: T) -> Self {
-        Exclusive(value)
-    }
-
-    /// The value.
-    #[inline(always)]
-    pub const fn get(&mut self) -> &mut T {
-        &mut self.0
-    }
-}
 
 /// Looks without a find after which an expensive poll is made rarer again, at most.
 pub const POLL_INTERVAL_MAX: u32 = 64;

@@ -7,12 +7,14 @@
 //! agent notes, "findorallocate": a receive looks at the unexpected first and is then queued; a message looks at the
 //! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).
 
+use crate::complete::abort;
 use crate::matching::{enqueue, find_posted, key};
 use crate::tables::MatchTables;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::{self, Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Unexpected, Vc,
+    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Unexpected,
+    Vc, car_flags,
 };
 
 /// The system.
@@ -84,6 +86,9 @@ fn match_arrival(
             return refuse(progress, arrival, wrong);
         }
         let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
+            if header.flags() & wire::READY != 0 && refuse_ready(progress, arrival, cars, vcs) {
+                return;
+            }
             return find_place(progress, arrival, &header);
         };
         progress.work.matched += 1;
@@ -121,6 +126,14 @@ fn match_arrival(
                 clear_to_send(progress, &header, cars, large, vcs, arrival.vc);
             }
             _ => refuse(progress, arrival, "a clear-to-send for a message that was not offered"),
+        },
+        Some(Kind::Nack) => match cars.get(header.message() as usize) {
+            Some(car)
+                if car.state == CarState::Offered && car.vc == arrival.vc && car.flags & car_flags::READY != 0 =>
+            {
+                abort(progress, cars, header.message(), car_flags::NOT_READY);
+            }
+            _ => refuse(progress, arrival, "a refusal of a message that was not offered in ready mode"),
         },
         Some(Kind::Bye) => {
             progress.ended.push((arrival.vc, Ended::Finalized));
@@ -182,6 +195,21 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header) {
     }
 }
 
+/// An offer in ready mode that met no receive: its sender is told. `false` if there is no row for that; the offer is
+/// then kept as any other.
+#[cold]
+fn refuse_ready(progress: &mut Progress, arrival: &mut Arrival, cars: &mut [Car], vcs: &mut [Vc]) -> bool {
+    let Some(row) = progress.free_cars.pop(cars) else { return false };
+    let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
+    let (context, peer) = (arrival.header.context(), arrival.header.message());
+    cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
+    vcs[vc as usize].sends.push(cars, row);
+    crate::posting::list_sender(progress, vcs, vc);
+    arrival.state = ArrivalState::Handled;
+    progress.pending |= Pending::TRANSFER;
+    true
+}
+
 /// The receiver of a large message is ready.
 #[cold]
 fn clear_to_send(
@@ -228,7 +256,7 @@ mod tests {
     use super::*;
     use crate::testing::{Posted, TestWorld};
     use tickwire_components::limits::ANY;
-    use tickwire_components::{Queue, VcState, car_flags};
+    use tickwire_components::{Queue, VcState};
 
     fn eager(tag: u32, source: u32, length: u64) -> Header {
         Header::new(Kind::Eager, 0, source, tag, 0, length)

@@ -5,13 +5,14 @@
 //! *Bound* [`SUBMISSIONS_A_PASS`] submissions; each VC's queue up to the first frame that does not go.
 //! *Why* order: whatever could not leave when it was posted leaves here, VC by VC, first in first out.
 
+use crate::complete::free_car;
 use crate::endpoint::Endpoint;
 use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::{self, Header, Kind};
 use tickwire_components::{
     Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Vc, VcState, car_flags,
 };
@@ -87,7 +88,7 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
     let runs = &submission.spans[..];
-    let car = if receive { receive_car(progress, &envelope, vc_row) } else { send_car(&envelope, vc_row) };
+    let car = if receive { receive_car(progress, &envelope, vc_row) } else { send_car(&envelope, vc_row, 0) };
     let Some(row) = take_rows(progress, tables.cars, tables.requests, runs, car) else {
         if progress.rows_exhausted {
             let (table, rows, limit) = ("CAR", tables.cars.len(), "cars_max");
@@ -127,11 +128,16 @@ fn drive(
             }
             cars[row as usize].flags |= car_flags::STARTED;
         }
-        let eager = length <= endpoint.eager_max && length == capacity(cars, row);
+        let asks = car.flags & car_flags::ASKING != 0;
+        let eager = length <= endpoint.eager_max && !asks && length == capacity(cars, row);
         let header = match car.kind {
             CarKind::Receive => Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
+            CarKind::Refusal => Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
             _ if eager => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
-            _ => Header::new(Kind::Rts, car.context, car.source, car.tag, row, length),
+            _ => {
+                let flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
+                Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags)
+            }
         };
         let sent = transport.send(vc.link, &header, &Chain { cars, row }, state);
         match sent {
@@ -141,6 +147,10 @@ fn drive(
         }
         progress.work.sent += 1;
         vc.sends.pop(cars);
+        if car.kind == CarKind::Refusal {
+            free_car(progress, cars, row);
+            continue;
+        }
         let car = &mut cars[row as usize];
         let finished = match header.kind() {
             Some(Kind::Cts) => {

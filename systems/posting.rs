@@ -139,32 +139,51 @@ fn take_many_rows<P: Pieces + ?Sized>(
     pieces: &P,
     car: Car,
 ) -> Option<Row> {
-    let count = pieces.pieces() as u32;
-    if progress.free_cars.count < count + 1 {
+    if progress.free_cars.count < pieces.pieces() as u32 + 1 {
         return None;
     }
     let row = progress.free_cars.pop(cars)?;
-    let mut chain = NIL;
-    for index in (0..count).rev() {
-        let data = progress.free_cars.pop(cars)?;
-        let (kind, state, span) = (CarKind::Data, CarState::Chained, pieces.piece(index as usize));
-        cars[data as usize] = Car { kind, state, chain, request: row, span, ..Car::default() };
-        chain = data;
+    activate(progress, cars, requests, pieces, car, row).then_some(row)
+}
+
+/// Makes the row of a request that is not active an operation, as [`take_rows`] does with a free one. `false` if rows for
+/// its data CARs are short.
+pub fn activate<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    pieces: &P,
+    car: Car,
+    row: Row,
+) -> bool {
+    let count = pieces.pieces() as u32;
+    let (mut chain, mut span) = (NIL, Span::EMPTY);
+    if count == 1 {
+        span = pieces.piece(0);
+    } else if progress.free_cars.count < count {
+        return false;
+    } else {
+        for index in (0..count).rev() {
+            let Some(data) = progress.free_cars.pop(cars) else { return false };
+            let (kind, state, span) = (CarKind::Data, CarState::Chained, pieces.piece(index as usize));
+            cars[data as usize] = Car { kind, state, chain, request: row, span, ..Car::default() };
+            chain = data;
+        }
     }
-    cars[row as usize] = Car { chain, span: Span::EMPTY, request: row, ..car };
+    cars[row as usize] = Car { chain, span, request: row, ..car };
     let entry = &mut requests[row as usize];
     let (generation, counter) = (entry.generation, count.max(1));
     *entry = Request { generation, counter, state: RequestState::Active, ..Request::FREE };
     progress.active += 1;
     progress.work.posted += 1;
-    Some(row)
+    true
 }
 
-/// The envelope CAR of a send over a VC.
+/// The envelope CAR of a send over a VC; `flags` say its mode.
 #[inline(always)]
-pub fn send_car(envelope: &Envelope, vc_row: Row) -> Car {
+pub fn send_car(envelope: &Envelope, vc_row: Row, flags: u8) -> Car {
     let Envelope { context, source, tag, .. } = *envelope;
-    Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, ..Car::default() }
+    Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, flags, ..Car::default() }
 }
 
 /// The envelope CAR of a receive; `vc_row` is [`NIL`] for any source.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tickwire_components::limits::{self, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
-    Arrival, Buffer, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, ProcTable, Progress,
-    Request, Row, Vc,
+    Arrival, Buffer, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Notices, ProcTable,
+    Progress, Request, Row, Vc,
 };
 
 /// What the tables are spawned from.
@@ -92,6 +92,7 @@ columns! {
     procs: ProcTable,
     inbound: Inbound,
     limits: Settings,
+    notices: Notices,
     arrivals: Arrival,
     cars: Car,
     large: Large,
@@ -161,6 +162,7 @@ macro_rules! view {
     (@doc procs) => { "Known procs." };
     (@doc inbound) => { "Submissions of other threads." };
     (@doc limits) => { "Limits." };
+    (@doc notices) => { "Whom to call when requests are done." };
     (@doc arrivals) => { "Arrivals." };
     (@doc cars) => { "CARs." };
     (@doc large) => { "CARs, cold column." };
@@ -197,6 +199,7 @@ view! {
         procs: ProcTable, one;
         inbound: Inbound, one;
         limits: Settings, one_read;
+        notices: Notices, one;
         arrivals: Arrival, rows;
         cars: Car, rows;
         large: Large, with_cars;
@@ -330,6 +333,9 @@ view! {
     /// What Complete reads and writes.
     CompleteTables, complete {
         progress: Progress, one;
+        procs: ProcTable, one_read;
+        notices: Notices, one;
+        vcs: Vc, rows_read;
         cars: Car, rows;
         large: Large, with_cars;
         requests: Request, with_cars;
@@ -352,6 +358,7 @@ impl Tables {
             },
             Inbound { shared: submissions, waiting: Default::default() },
             Settings(plan.limits.clone()),
+            Notices::default(),
         ));
         spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());
         let world_comm = Communicator { context: 0, size: plan.procs, rank: plan.me, members: Members::World };
@@ -449,6 +456,7 @@ impl Tables {
             self.columns.procs = ColumnState::new::<ProcTable>(world);
             self.columns.inbound = ColumnState::new::<Inbound>(world);
             self.columns.limits = ColumnState::new::<Settings>(world);
+            self.columns.notices = ColumnState::new::<Notices>(world);
             self.refresh(world);
         }
     }

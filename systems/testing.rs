@@ -302,7 +302,7 @@ impl TestWorld {
         let checked = check_send(all.communicators, 0, to, tag, spans.total());
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = all.procs.known[envelope.proc as usize].row;
-        let car = send_car(&envelope, vc_row);
+        let car = send_car(&envelope, vc_row, 0);
         let Some(car) = take_rows(all.progress, all.cars, all.requests, &spans, car) else { panic!("no rows") };
         queue_send(all.progress, all.cars, all.large, all.vcs, car, envelope.length);
         self.keep(car, pieces)

@@ -1,6 +1,6 @@
 //! The one place where bytes of messages are moved.
 
-use tickwire_components::Span;
+use tickwire_components::{Pieces, Span};
 
 /// Copies as much of `from` as `to` takes; returns how much that was, bytes.
 ///
@@ -13,6 +13,18 @@ pub fn copy(to: Span, from: Span) -> usize {
     // transport's or the pool's memory, the other one a buffer of the application.
     unsafe { copy_bytes(to.start(), from.start(), length) };
     length
+}
+
+/// A copy of all runs of a buffer, one after another.
+#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
+pub fn gather<P: Pieces + ?Sized>(pieces: &P) -> Box<[u8]> {
+    let mut bytes = vec![0; pieces.total()].into_boxed_slice();
+    // SAFETY: the new bytes, used in this function only.
+    let mut rest = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+    for index in 0..pieces.pieces() {
+        rest = rest.part(copy(rest, pieces.piece(index)), usize::MAX);
+    }
+    bytes
 }
 
 /// Copies `length` bytes between places that do not overlap.
@@ -67,6 +79,11 @@ unsafe fn word<T>(to: *mut u8, from: *const u8, offset: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_are_gathered_in_order() {
+        assert_eq!(gather(&vec![vec![1u8, 2], vec![], vec![3]])[..], [1, 2, 3]);
+    }
 
     #[test]
     #[expect(unsafe_code, reason = "spans over local buffers")]

@@ -3,7 +3,8 @@
 use crate::Engine;
 use std::fmt::Write;
 use tickwire_components::{
-    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Queue, Request, RequestState, Row,
+    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Queue, Request, RequestState, Row, Unexpected,
+    UnexpectedQueue,
 };
 use tickwire_systems::tables::AllTables;
 
@@ -125,8 +126,10 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     }
     if let Some(row) = (0..all.cars.len()).find(|&row| {
         let (car, request) = (&all.cars[row], &all.requests[row]);
-        (car.state == CarState::Done) != (request.state == RequestState::Done)
-            || (request.state == RequestState::Free && !matches!(car.state, CarState::Free | CarState::Chained))
+        (car.state == CarState::Done) != matches!(request.state, RequestState::Done | RequestState::Inactive)
+            || (request.state == RequestState::Free
+                && !matches!(car.state, CarState::Free | CarState::Chained)
+                && car.kind != CarKind::Refusal)
     }) {
         let (car, request) = (all.cars[row].state, all.requests[row].state);
         return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
@@ -156,11 +159,7 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
     for class in 0..progress.free_buffers.len() {
         held += free(all.buffers, progress.free_buffers[class], "free buffers")?.len();
     }
-    let mut entry = progress.unexpected.head;
-    while let Some(unexpected) = progress.unexpected.entries.get(entry as usize) {
-        held += usize::from(unexpected.buffer != NIL);
-        entry = unexpected.next;
-    }
+    held += waiting_messages(&progress.unexpected)?.iter().filter(|unexpected| unexpected.buffer != NIL).count();
     for row in walk(all.cars, progress.copies.head, "copies")? {
         held += usize::from(all.cars[row as usize].peer != NIL);
     }
@@ -169,6 +168,31 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
         return Err(format!("{held} buffers are free or hold a message, of {}", all.buffers.len()));
     }
     Ok(())
+}
+
+/// The entries in the unexpected queue, and those that a matched probe has taken.
+fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected>, String> {
+    let (mut entries, mut free) = (queue.entries.clone(), queue.free);
+    let mut used = vec![true; entries.len()];
+    while free != NIL {
+        if !std::mem::replace(&mut used[free as usize], false) {
+            return Err("the free list of unexpected entries goes in a circle".into());
+        }
+        free = entries[free as usize].next;
+    }
+    let (mut queued, mut previous, mut row) = (0, NIL, queue.head);
+    while let Some(entry) = entries.get(row as usize) {
+        if entry.previous != previous || !used[row as usize] || queued == queue.count {
+            return Err(format!("the unexpected queue is broken at entry {row}"));
+        }
+        (previous, row, queued) = (row, entry.next, queued + 1);
+    }
+    if (queued, previous) != (queue.count, queue.tail) {
+        return Err(format!("{queued} unexpected messages are queued, {} are counted", queue.count));
+    }
+    let mut used = used.into_iter();
+    entries.retain(|_| used.next().unwrap_or(false));
+    Ok(entries)
 }
 
 /// Whether every row is free again.

@@ -1,0 +1,22 @@
+//! Values that only their owner touches.
+
+/// A value that only its owner touches, so that it may stand in a column whatever it is.
+#[derive(Default)]
+pub struct Exclusive<T>(T);
+
+// SAFETY: a shared `Exclusive` gives no access to its value.
+#[expect(unsafe_code, reason = "a cell without shared access")]
+unsafe impl<T: Send> Sync for Exclusive<T> {}
+
+impl<T> Exclusive<T> {
+    /// Wraps a value.
+    pub const fn new(value: T) -> Self {
+        Exclusive(value)
+    }
+
+    /// The value.
+    #[inline(always)]
+    pub const fn get(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

@@ -1,0 +1,303 @@
+//! Persistent requests (MPI 4.1 §3.9): an operation whose arguments and buffer stay, to be started again and again.
+
+use crate::core::{Closed, Engine};
+use crate::p2p::{full, source_rank, tag_number};
+use crate::request::{Failed, Rejected, Request, Waitable};
+use tickwire_components::{
+    Car, CarState, Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestId, RequestState, Row,
+    Source, Span, Spans, Status, Tag, TagFilter, VcState, car_flags,
+};
+use tickwire_systems::complete::free_request;
+use tickwire_systems::posting::{
+    activate, check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows,
+};
+
+/// An operation that can be started again and again with one buffer, which the engine holds in between.
+///
+/// Wait for it and test it as any request; [`Engine::buffer`] gives access to the bytes while it is not active. Dropping it
+/// frees it, once it is done.
+#[must_use = "dropping a persistent request frees it"]
+pub struct Persistent<B> {
+    token: Request<B>,
+    what: What,
+    comm: Comm,
+    /// Destination, or source as on the wire.
+    rank: u32,
+    tag: u32,
+}
+
+/// What a persistent request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Receive,
+    Send,
+    SendSynchronous,
+    SendBuffered,
+    SendReady,
+}
+
+impl<B> Persistent<B> {
+    /// The untyped name of the request.
+    pub fn id(&self) -> RequestId {
+        self.token.id()
+    }
+}
+
+impl<B: Pieces> Waitable for Persistent<B> {
+    fn request_id(&self) -> RequestId {
+        self.id()
+    }
+}
+
+macro_rules! send_init {
+    ($($(#[$doc:meta])* $name:ident $what:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// A wrong argument or no free row; the buffer comes back.
+        pub fn $name<B: Pieces + Send + 'static>(
+            &mut self,
+            buffer: B,
+            to: Rank,
+            tag: Tag,
+            comm: Comm,
+        ) -> Result<Persistent<B>, Rejected<B>> {
+            self.init(buffer, What::$what, to.0, tag.0, comm)
+        }
+    )*};
+}
+
+impl Engine {
+    send_init! {
+        /// A persistent send in standard mode (`MPI_Send_init`).
+        send_init Send;
+        /// A persistent send in synchronous mode (`MPI_Ssend_init`). See [`Engine::issend`].
+        ssend_init SendSynchronous;
+        /// A persistent send in buffered mode (`MPI_Bsend_init`). See [`Engine::ibsend`].
+        bsend_init SendBuffered;
+        /// A persistent send in ready mode (`MPI_Rsend_init`). See [`Engine::irsend`].
+        rsend_init SendReady;
+    }
+
+    /// A persistent receive (`MPI_Recv_init`).
+    ///
+    /// # Errors
+    /// A wrong argument or no free row; the buffer comes back.
+    pub fn recv_init<B: LeasedBytes + Send + 'static>(
+        &mut self,
+        buffer: B,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        self.init(buffer, What::Receive, source_rank(source.into()), tag_number(tag.into()), comm)
+    }
+
+    fn init<B: Pieces>(
+        &mut self,
+        buffer: B,
+        what: What,
+        rank: u32,
+        tag: u32,
+        comm: Comm,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        let row = match self.check_persistent(what, rank, tag, comm, buffer.total()).and_then(|()| self.inactive_row())
+        {
+            Ok(row) => row,
+            Err(error) => return Err(Rejected { error, buffer }),
+        };
+        let tables = self.tables.request(&mut self.world);
+        tables.held[row as usize].0.put(buffer);
+        let token = Request::new(self.home, row, tables.requests[row as usize].generation);
+        Ok(Persistent { token, what, comm, rank, tag })
+    }
+
+    fn check_persistent(
+        &mut self,
+        what: What,
+        rank: u32,
+        tag: u32,
+        comm: Comm,
+        length: usize,
+    ) -> Result<(), PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        if rank == Rank::NULL.0 {
+            return self.check_null(comm, tag);
+        }
+        let communicators = self.tables.send(&mut self.world).communicators;
+        match what {
+            What::Receive => check_receive(communicators, comm.0, rank, tag).map(drop),
+            _ => check_send(communicators, comm.0, rank, tag, length).map(drop),
+        }
+    }
+
+    /// A row with a request that is not active.
+    fn inactive_row(&mut self) -> Result<Row, PostError> {
+        self.need_rows(1)?;
+        let all = self.tables.all(&mut self.world);
+        let Status { source, tag, .. } = Status::NULL;
+        let car = Car { state: CarState::Done, source: source.0, tag: tag.0, ..Car::default() };
+        let Some(row) = take_rows(all.progress, all.cars, all.requests, &[Span::EMPTY][..], car) else {
+            return Err(full(&self.limits));
+        };
+        all.progress.active -= 1;
+        all.progress.work.posted -= 1;
+        let request = &mut all.requests[row as usize];
+        (request.counter, request.state) = (0, RequestState::Inactive);
+        Ok(row)
+    }
+
+    /// Starts a persistent request (`MPI_Start`), for the first time or after it was done.
+    ///
+    /// # Errors
+    /// That it is active or stale, or why it cannot be posted; it stays inactive then.
+    pub fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
+        let spans = self.spans(persistent)?;
+        let Persistent { what, comm, rank, tag, .. } = *persistent;
+        let length = spans[..].total();
+        self.check_persistent(what, rank, tag, comm, length)?;
+        let row = persistent.id().row;
+        let (to, number) = (Rank(rank), Tag(tag));
+        if rank == Rank::NULL.0 {
+            self.end_at_once(row, rank, Tag::ANY.0, 0);
+            return Ok(());
+        }
+        let flags = match what {
+            What::SendBuffered => {
+                self.send_buffered(&spans[..], to, number, comm)?;
+                self.end_at_once(row, rank, tag, length);
+                return Ok(());
+            }
+            What::SendSynchronous => car_flags::SYNCHRONOUS,
+            What::SendReady if self.asks_when_ready(to, comm, length) => car_flags::READY,
+            What::Send | What::SendReady if self.send_at_once(&spans[..], to, number, comm) => {
+                self.end_at_once(row, rank, tag, length);
+                return Ok(());
+            }
+            _ => 0,
+        };
+        self.start_rows(row, &spans, what, rank, tag, comm, flags)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a row and the arguments of its operation")]
+    fn start_rows(
+        &mut self,
+        row: Row,
+        spans: &Spans,
+        what: What,
+        rank: u32,
+        tag: u32,
+        comm: Comm,
+        flags: u8,
+    ) -> Result<(), PostError> {
+        let communicators = self.tables.send(&mut self.world).communicators;
+        let envelope = match what {
+            What::Receive => check_receive(communicators, comm.0, rank, tag)?,
+            _ => check_send(communicators, comm.0, rank, tag, spans[..].total())?,
+        };
+        let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
+        if spans.len() != 1 {
+            self.need_rows(spans.len())?;
+        }
+        let all = self.tables.all(&mut self.world);
+        let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
+        if failed && what != What::Receive {
+            let reason = all.procs.reason(vc_row).to_owned();
+            return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
+        }
+        let car = match what {
+            What::Receive => receive_car(all.progress, &envelope, vc_row),
+            _ => send_car(&envelope, vc_row, flags),
+        };
+        if !activate(all.progress, all.cars, all.requests, &spans[..], car, row) {
+            return Err(full(&self.limits));
+        }
+        match what {
+            What::Receive => queue_receive(all.progress, all.cars, all.vcs, row),
+            _ => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),
+        }
+        Ok(())
+    }
+
+    /// Starts all of these, in order (`MPI_Startall`).
+    ///
+    /// # Errors
+    /// As [`Engine::start`], of the first that cannot be started; those before it are active, it and the rest are not.
+    pub fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError> {
+        persistents.iter().try_for_each(|persistent| self.start(persistent))
+    }
+
+    /// The operation of a row is done before it was queued.
+    fn end_at_once(&mut self, row: Row, source: u32, tag: u32, length: usize) {
+        let tables = self.tables.request(&mut self.world);
+        let (state, done) = (CarState::Done, length as u64);
+        tables.cars[row as usize] = Car { state, source, tag, done, request: row, ..Car::default() };
+        tables.requests[row as usize].state = RequestState::Done;
+        tables.progress.work.completed += 1;
+    }
+
+    /// The runs of a persistent request's buffer, if it may be started.
+    fn spans<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<Spans, PostError> {
+        let row = self.idle_row(persistent)?;
+        let tables = self.tables.request(&mut self.world);
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.get::<B>() };
+        let buffer = buffer.ok_or(PostError::Stale)?;
+        Ok((0..buffer.pieces()).map(|index| buffer.piece(index)).collect())
+    }
+
+    /// The row of a persistent request that is not active.
+    fn idle_row<B>(&mut self, persistent: &Persistent<B>) -> Result<Row, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        let id = persistent.id();
+        let request = self.tables.request(&mut self.world).requests.get(id.row as usize);
+        match request {
+            Some(request) if request.generation == id.generation && persistent.token.belongs_to(self.home) => {
+                match request.state {
+                    RequestState::Inactive | RequestState::Done => Ok(id.row),
+                    RequestState::Active => Err(PostError::Active),
+                    _ => Err(PostError::Stale),
+                }
+            }
+            _ => Err(PostError::Stale),
+        }
+    }
+
+    /// The buffer of a persistent request that is not active, for reading and writing.
+    ///
+    /// # Errors
+    /// That it is active or stale, or that the engine is closed.
+    pub fn buffer<'a, B>(&'a mut self, persistent: &'a mut Persistent<B>) -> Result<&'a mut B, PostError> {
+        let row = self.idle_row(persistent)?;
+        let tables = self.tables.request(&mut self.world);
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.get_mut::<B>() };
+        buffer.ok_or(PostError::Stale)
+    }
+
+    /// Frees a persistent request and gives its buffer back (`MPI_Request_free`).
+    ///
+    /// # Errors
+    /// [`RequestError::Pending`] if it is active: it is freed once it is done then, with its buffer.
+    pub fn free<B>(&mut self, mut persistent: Persistent<B>) -> Result<B, Failed<B>> {
+        let row = match self.idle_row(&persistent) {
+            Ok(row) => row,
+            Err(PostError::Active) => return Err(Failed { error: RequestError::Pending, buffer: None }),
+            Err(PostError::Stale) => return Err(Failed { error: RequestError::Stale, buffer: None }),
+            Err(_) => return Err(Failed { error: self.closed.request_error(), buffer: None }),
+        };
+        persistent.token.disarm();
+        let tables = self.tables.request(&mut self.world);
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.take::<B>() };
+        free_request(tables.progress, tables.cars, tables.requests, row);
+        buffer.ok_or(Failed { error: RequestError::Stale, buffer: None })
+    }
+}

@@ -1,0 +1,303 @@
+//! Probes: looking at messages before they are received, and taking one for a receive of its own (MPI 4.1 §3.8).
+
+use crate::core::{Closed, Engine};
+use crate::p2p::{full, source_rank, tag_number};
+use crate::request::{Home, OperationError, Request};
+use std::fmt;
+use thiserror::Error;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::limits::ANY;
+use tickwire_components::{
+    Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source, Span, Status,
+    Tag, TagFilter, Unexpected, VcState,
+};
+use tickwire_systems::match_cars::pair;
+use tickwire_systems::posting::{check_receive, receive_car, take_rows};
+
+/// A message that a matched probe has found: no other receive or probe finds it any more.
+///
+/// Receive it with [`Engine::mrecv`] or [`Engine::imrecv`]. Dropping it throws the message away.
+#[must_use = "dropping a message throws it away: receive it"]
+pub struct Message {
+    home: &'static Home,
+    /// Its row among the unexpected entries; [`NIL`] if it is from no proc or was received.
+    row: Row,
+    epoch: u32,
+    comm: Comm,
+    status: Status,
+}
+
+impl Message {
+    /// Its sender, tag and length.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if self.row != NIL {
+            self.home.messages.push((self.row, self.epoch));
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// A receive of a probed message that could not be posted; message and buffer come back.
+#[derive(Error)]
+#[error("{error}")]
+pub struct RejectedMessage<B> {
+    /// Why.
+    pub error: PostError,
+    /// The message.
+    pub message: Message,
+    /// The buffer.
+    pub buffer: B,
+}
+
+impl<B> fmt::Debug for RejectedMessage<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RejectedMessage({:?})", self.error)
+    }
+}
+
+impl Engine {
+    /// Looks for a message that a receive with these arguments would take, after a tick (`MPI_Iprobe`). It stays where it is.
+    ///
+    /// # Errors
+    /// A wrong argument.
+    pub fn iprobe(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Option<Status>, PostError> {
+        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(Some(Status::NULL)) };
+        Ok(self.look_for(&wanted).map(|row| self.status_of(row)))
+    }
+
+    /// Waits for a message that a receive with these arguments would take (`MPI_Probe`). It stays where it is.
+    ///
+    /// # Errors
+    /// A wrong argument, that the source has failed, or that waiting is impossible.
+    pub fn probe(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Status, OperationError> {
+        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        match self.probed(source, tag, comm)? {
+            None => Ok(Status::NULL),
+            Some(wanted) => self.await_message(&wanted, comm).map(|row| self.status_of(row)),
+        }
+    }
+
+    /// As [`Engine::iprobe`], and takes the message out of the reach of other receives (`MPI_Improbe`).
+    ///
+    /// # Errors
+    /// As [`Engine::iprobe`].
+    pub fn improbe(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Option<Message>, PostError> {
+        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(Some(self.claim(NIL, comm))) };
+        Ok(self.look_for(&wanted).map(|row| self.claim(row, comm)))
+    }
+
+    /// As [`Engine::probe`], and takes the message out of the reach of other receives (`MPI_Mprobe`).
+    ///
+    /// # Errors
+    /// As [`Engine::probe`].
+    pub fn mprobe(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Message, OperationError> {
+        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        match self.probed(source, tag, comm)? {
+            None => Ok(self.claim(NIL, comm)),
+            Some(wanted) => self.await_message(&wanted, comm).map(|row| self.claim(row, comm)),
+        }
+    }
+
+    /// Starts to receive a message that a matched probe has found (`MPI_Imrecv`).
+    ///
+    /// # Errors
+    /// If the message is of another engine, the engine is closed, or there is no free row; both come back.
+    pub fn imrecv<B: LeasedBytes + Send + 'static>(
+        &mut self,
+        message: Message,
+        buffer: B,
+    ) -> Result<Request<B>, RejectedMessage<B>> {
+        self.receive_message(message, buffer, false)
+    }
+
+    /// Receives a message that a matched probe has found (`MPI_Mrecv`).
+    ///
+    /// # Errors
+    /// As [`Engine::imrecv`] (the message is thrown away), or how the operation ended.
+    pub fn mrecv(&mut self, message: Message, bytes: &mut [u8]) -> Result<Status, OperationError> {
+        let request = self.receive_message(message, bytes, true).map_err(|rejected| rejected.error)?;
+        self.settle(request)
+    }
+
+    pub(crate) fn receive_message<B: LeasedBytes>(
+        &mut self,
+        mut message: Message,
+        buffer: B,
+        scoped: bool,
+    ) -> Result<Request<B>, RejectedMessage<B>> {
+        if message.row == NIL {
+            return Ok(Request::ready(self.home, buffer, Rank::NULL.0, ANY));
+        }
+        match self.queue_message(&message, &buffer) {
+            Ok(row) => {
+                message.row = NIL;
+                Ok(self.hold(row, buffer, scoped))
+            }
+            Err(error) => Err(RejectedMessage { error, message, buffer }),
+        }
+    }
+
+    fn queue_message(&mut self, message: &Message, buffer: &impl Pieces) -> Result<Row, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        if !std::ptr::eq(message.home, self.home) || message.epoch != self.epoch {
+            return Err(PostError::Stale);
+        }
+        let Status { source, tag, .. } = message.status;
+        let communicators = self.tables.send(&mut self.world).communicators;
+        let envelope = check_receive(communicators, message.comm.0, source.0, tag.0)?;
+        self.need_rows(buffer.pieces())?;
+        let all = self.tables.all(&mut self.world);
+        let found = all.progress.unexpected.entries[message.row as usize];
+        let car = receive_car(all.progress, &envelope, found.vc);
+        let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
+            return Err(full(&self.limits));
+        };
+        all.progress.unexpected.release(message.row);
+        pair(all.progress, all.cars, all.large, row, &found);
+        Ok(row)
+    }
+
+    /// Throws messages away whose tokens were dropped: they are received into nothing.
+    pub(crate) fn free_messages(&mut self) {
+        while let Some((entry, epoch)) = self.home.messages.pop() {
+            if epoch != self.epoch || self.closed != Closed::No {
+                continue;
+            }
+            let all = self.tables.all(&mut self.world);
+            let found = all.progress.unexpected.entries[entry as usize];
+            let Unexpected { context, source, tag, vc, .. } = found;
+            let envelope = tickwire_systems::posting::Envelope { context, source, tag, proc: NIL, length: 0 };
+            let car = receive_car(all.progress, &envelope, vc);
+            let Some(row) = take_rows(all.progress, all.cars, all.requests, &[Span::EMPTY][..], car) else {
+                // With the next look around, when rows are free.
+                self.home.messages.push((entry, epoch));
+                all.progress.pending |= tickwire_components::Pending::WORLD;
+                return;
+            };
+            all.requests[row as usize].state = RequestState::Detached;
+            all.progress.unexpected.release(entry);
+            pair(all.progress, all.cars, all.large, row, &found);
+        }
+    }
+
+    /// Checks a probe's arguments and says what it looks for; `None` for no proc.
+    fn probed(&mut self, source: u32, tag: u32, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
+        if source == Rank::NULL.0 {
+            return self.check_null(comm, tag).map(|()| None);
+        }
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        let communicators = self.tables.send(&mut self.world).communicators;
+        let envelope = check_receive(communicators, comm.0, source, tag)?;
+        if envelope.proc != NIL {
+            // Connecting is what notices the peer's death.
+            self.reach(envelope.proc)?;
+        }
+        Ok(Some(EnvelopeKey { context: envelope.context, source, tag }))
+    }
+
+    fn look_for(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        if let Some(row) = self.find_message(wanted) {
+            return Some(row);
+        }
+        self.tick();
+        self.find_message(wanted)
+    }
+
+    /// The oldest message that a probe would see, and no receive that is posted takes.
+    fn find_message(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        let progress = self.tables.progress(&mut self.world);
+        // Receives and arrivals that Match has yet to pair come first.
+        if progress.arrivals > 0 || !progress.staged.is_empty() {
+            self.run();
+        }
+        self.tables.progress(&mut self.world).unexpected.find(wanted)
+    }
+
+    fn await_message(&mut self, wanted: &EnvelopeKey, comm: Comm) -> Result<Row, OperationError> {
+        let mut found = self.find_message(wanted);
+        if found.is_none() {
+            self.wait_until(|engine| {
+                found = engine.find_message(wanted);
+                match found {
+                    Some(_) => Ok(true),
+                    None => engine.check_sources(wanted.source, comm).map(|()| false),
+                }
+            })?;
+        }
+        found.ok_or_else(|| RequestError::Stale.into())
+    }
+
+    /// Whether those whom a probe waits for are alive.
+    fn check_sources(&mut self, source: u32, comm: Comm) -> Result<(), RequestError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        let all = self.tables.all(&mut self.world);
+        let Some(members) = all.communicators.get(comm.0 as usize) else { return Ok(()) };
+        let failed = |vc: &&tickwire_components::Vc| {
+            vc.state == VcState::Failed
+                && match source {
+                    ANY => !vc.acknowledged && members.rank_of(vc.proc).is_some(),
+                    source => members.proc(source) == Some(vc.proc),
+                }
+        };
+        let Some(vc) = all.vcs.iter().find(failed) else { return Ok(()) };
+        let row = all.procs.known[vc.proc as usize].row;
+        let (proc, reason) = (ProcId(vc.proc), all.procs.reason(row).to_owned());
+        Err(match source {
+            ANY => RequestError::PeerFailedPending { proc, reason },
+            _ => RequestError::PeerFailed { proc, reason },
+        })
+    }
+
+    fn status_of(&mut self, row: Row) -> Status {
+        let entry = &self.tables.progress(&mut self.world).unexpected.entries[row as usize];
+        Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize }
+    }
+
+    fn claim(&mut self, row: Row, comm: Comm) -> Message {
+        let mut status = Status::NULL;
+        if row != NIL {
+            status = self.status_of(row);
+            self.tables.progress(&mut self.world).unexpected.claim(row);
+        }
+        Message { home: self.home, row, epoch: self.epoch, comm, status }
+    }
+}
