@@ -82,6 +82,11 @@ impl Group {
         }
     }
 
+    /// The members of a communicator, which are distinct.
+    pub(crate) fn of_distinct(procs: &[u32]) -> Self {
+        Group::distinct(procs.to_vec())
+    }
+
     /// A list that has each proc once.
     fn distinct(procs: Vec<u32>) -> Self {
         let (first, stride) = match procs[..] {

@@ -27,7 +27,7 @@ pub mod wire;
 pub use arrival::{Arrival, ArrivalState};
 pub use buffer::Buffer;
 pub use car::{Car, CarKind, CarState, Large, car_flags};
-pub use communicator::{Communicator, Members};
+pub use communicator::{CommState, Communicator, ErrorHandler, Members, context};
 pub use errors::*;
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;

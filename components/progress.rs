@@ -254,8 +254,6 @@ pub struct Progress {
     pub free_buffer_rows: u32,
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
-    /// Communicator row by context id; [`NIL`] where there is none.
-    pub contexts: Vec<Row>,
     /// Requests done that other threads await.
     pub answers: Vec<Row>,
     /// Procs that submissions want to talk to for the first time.
@@ -292,7 +290,6 @@ impl Default for Progress {
             free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
             free_buffer_rows: 0,
             pool_bytes: 0,
-            contexts: Vec::new(),
             answers: Vec::new(),
             wanted: Vec::new(),
             ended: Vec::new(),

@@ -28,7 +28,8 @@ pub struct Request {
     pub generation: u32,
     /// CARs that are not done yet; the request is done at 0.
     pub counter: u32,
-    /// Its envelope CAR while active.
+    /// Its envelope CAR while active. Of a request that failed, where it did: the [`context`](crate::context) word, with
+    /// the plane [`SENT`](crate::context::SENT) for a send.
     pub car: Row,
     /// Next row of the free list.
     pub next: Row,

@@ -30,6 +30,7 @@ pub fn complete(tables: CompleteTables) {
             request.car = NIL;
             if car.flags & car_flags::ERRORS != 0 {
                 request.detail = detail(cars, row);
+                request.car = crate::communicators::origin(&cars[row as usize]);
             }
             if request.counter == 0 {
                 finish(progress, requests, held, car.request);

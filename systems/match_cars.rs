@@ -7,6 +7,7 @@
 //! agent notes, "findorallocate": a receive looks at the unexpected first and is then queued; a message looks at the
 //! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).
 
+use crate::communicators::{Unclaimed, known, unclaimed};
 use crate::complete::abort;
 use crate::tables::MatchTables;
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
@@ -103,11 +104,11 @@ fn match_arrival(
     let header = arrival.header;
     let eager = header.lead as u8 == Kind::Eager as u8;
     if eager || header.lead as u8 == Kind::Rts as u8 {
-        if let Err(wrong) = check_envelope(progress, &header, vcs.get(arrival.vc as usize), communicators) {
+        if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
             return refuse(progress, arrival, wrong);
         }
         let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
-            return find_place(progress, arrival, &header);
+            return find_place(progress, arrival, &header, communicators);
         };
         progress.work.matched += 1;
         let car = &mut cars[row as usize];
@@ -158,12 +159,7 @@ fn match_arrival(
 
 /// What a peer says of an envelope is checked against what is known of the peer.
 #[inline]
-fn check_envelope(
-    progress: &Progress,
-    header: &Header,
-    vc: Option<&Vc>,
-    communicators: &[Communicator],
-) -> Result<(), &'static str> {
+fn check_envelope(header: &Header, vc: Option<&Vc>, communicators: &[Communicator]) -> Result<(), &'static str> {
     let Some(vc) = vc else { return Err("a frame on a link that belongs to no proc") };
     if header.tag() > TAG_MAX || header.length > MESSAGE_MAX {
         return Err("an envelope with an impossible tag or length");
@@ -171,12 +167,13 @@ fn check_envelope(
     if header.message() == NIL && header.lead as u8 == Kind::Rts as u8 {
         return Err("an offer without a message id");
     }
-    let comm = progress.contexts.get(header.context() as usize).and_then(|&row| communicators.get(row as usize));
-    let Some(comm) = comm else { return Err("an envelope of an unknown context") };
-    if comm.proc(header.source()) != Some(vc.proc) {
-        return Err("an envelope whose source is not the sender's rank");
+    match known(communicators, header.context()) {
+        Some(comm) if comm.proc(header.source()) != Some(vc.proc) => {
+            Err("an envelope whose source is not the sender's rank")
+        }
+        // Of a communicator that is not known here, no receive is posted: `unclaimed` decides.
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The oldest posted receive that takes an envelope: from the VC's queue or the wildcard queue, whichever is older.
@@ -225,7 +222,16 @@ fn first_match(queue: &Queue, cars: &[Car], context: u32, source: u32, tag: u32)
 
 /// An envelope that nobody has posted a receive for.
 #[cold]
-fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header) {
+fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, communicators: &[Communicator]) {
+    match unclaimed(communicators, header.context()) {
+        Unclaimed::Keep => {}
+        Unclaimed::Drop => {
+            arrival.state = ArrivalState::Handled;
+            progress.pending |= Pending::TRANSFER;
+            return;
+        }
+        Unclaimed::Impossible => return refuse(progress, arrival, "an envelope of an unknown context"),
+    }
     let rts = header.kind() == Some(Kind::Rts);
     let entry = progress.unexpected.push(Unexpected {
         context: header.context(),

@@ -1,5 +1,6 @@
 //! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
 
+use crate::communicators::live;
 use crate::endpoint::Endpoint;
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
@@ -36,7 +37,7 @@ pub fn check_send(
     tag: u32,
     length: usize,
 ) -> Result<Envelope, PostError> {
-    let Some(communicator) = comms.get(comm as usize) else { return Err(PostError::Communicator(comm)) };
+    let communicator = live(comms, comm)?;
     let Some(proc) = communicator.proc(rank) else {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     };
@@ -56,16 +57,17 @@ pub fn check_send(
 /// Names the argument that is wrong and what it may be.
 #[inline]
 pub fn check_receive(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Result<Envelope, PostError> {
-    let Some(communicator) = comms.get(comm as usize) else { return Err(PostError::Communicator(comm)) };
+    let communicator = live(comms, comm)?;
     let proc = match rank {
+        ANY if communicator.no_wildcard => return Err(PostError::Wildcard(comm)),
         ANY => NIL,
         _ => match communicator.proc(rank) {
             Some(proc) => proc,
             None => return Err(PostError::Rank { rank, last: communicator.size - 1 }),
         },
     };
-    if tag > TAG_MAX && tag != ANY {
-        return Err(PostError::Tag { tag });
+    if tag > TAG_MAX && (tag != ANY || communicator.no_wildcard) {
+        return Err(if tag == ANY { PostError::Wildcard(comm) } else { PostError::Tag { tag } });
     }
     Ok(Envelope { context: communicator.context, source: rank, tag, proc, length: 0 })
 }
