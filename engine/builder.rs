@@ -184,6 +184,7 @@ impl Builder {
             counters,
             waiter,
             slots,
+            comms: Default::default(),
             #[cfg(feature = "dynamic-endpoints")]
             dynamic_slots: Vec::new(),
             not_sync: std::marker::PhantomData,

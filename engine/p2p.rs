@@ -196,7 +196,7 @@ impl Engine {
     ) -> Result<Request<B>, Rejected<B>> {
         match self.queue_send_rows(&buffer, length, to, tag, comm) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
-            Err(error) => Err(Rejected { error, buffer }),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
         }
     }
 
@@ -260,7 +260,7 @@ impl Engine {
         }
         match self.queue_receive_rows(&buffer, rank, tag, comm) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
-            Err(error) => Err(Rejected { error, buffer }),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, "receive", error), buffer }),
         }
     }
 
@@ -302,7 +302,7 @@ impl Engine {
 
     /// Gives a posted request its buffer, and its poster the token.
     #[inline]
-    fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
+    pub(crate) fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let request = &mut tables.requests[row as usize];
@@ -315,7 +315,7 @@ impl Engine {
 
     /// The row of a proc, connecting at first use. That its VC fails at once is no error here.
     #[cold]
-    fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
+    pub(crate) fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
         let row = self.proc_row(proc);
         let known = self.tables.send(&mut self.world).procs.known[proc as usize].row;
         if known != NIL {
@@ -329,7 +329,7 @@ impl Engine {
 
     /// Sees to it that an operation with `pieces` data CARs finds its rows.
     #[cold]
-    fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
+    pub(crate) fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
         let needed = if pieces > 1 { pieces + 1 } else { 1 };
         self.free_dropped();
         loop {
@@ -442,7 +442,7 @@ impl Engine {
     }
 
     /// How a request that is done has ended.
-    pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
+    pub(crate) fn ended(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.tables.all(&mut self.world);
         let request = all.requests[id.row as usize];
         let status = Status { source: Rank(request.source), tag: Tag(request.tag), length: request.length as usize };
@@ -570,7 +570,7 @@ impl Engine {
 }
 
 #[cold]
-fn full(limits: &tickwire_components::limits::Limits) -> PostError {
+pub(crate) fn full(limits: &tickwire_components::limits::Limits) -> PostError {
     PostError::Full {
         table: "CAR or request",
         rows: limits.cars_max.min(limits.requests_max),

@@ -13,7 +13,7 @@ use tickwire_transports::Sent;
 /// The checked envelope of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
-    /// Context id.
+    /// Context word.
     pub context: u32,
     /// Send: own rank. Receive: rank of the source or [`ANY`].
     pub source: u32,
