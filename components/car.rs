@@ -45,6 +45,8 @@ pub enum CarState {
     Finished,
     /// A data CAR under an envelope, which holds the state of both.
     Chained,
+    /// An envelope whose request is done and has not been taken: `source`, `tag` and `done` are its status.
+    Done,
 }
 
 /// Bits of [`Car::flags`].
@@ -89,7 +91,7 @@ pub struct Car {
     pub span: Span,
     /// Bytes moved. Once complete, the length of the message.
     pub done: u64,
-    /// The request whose counter it decrements.
+    /// The row of the request whose counter it decrements: an envelope's own, unless it is part of a larger graph.
     pub request: Row,
     /// The VC: row of the proc; [`NIL`] for a receive from any source until the match.
     pub vc: Row,
@@ -129,13 +131,14 @@ impl Default for Car {
     }
 }
 
-/// The cold column of a CAR row: what only large messages need.
+/// The cold column of a CAR row: what only large messages and errors need.
 #[derive(Component, Clone, Copy, Debug, Default)]
 #[component(on_remove = crate::car::refuse_removal)]
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives.
+    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
+    /// truncated receive that is done, what it could take.
     pub wanted: u64,
 }
 

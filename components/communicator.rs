@@ -27,8 +27,6 @@ pub mod context {
     pub const AGREEMENT: u32 = 1 << 29;
     /// What some of its members do together.
     pub const GROUP: u32 = 2 << 29;
-    /// In the row of a failed request only: the operation was a send of the application. Never on the wire.
-    pub const SENT: u32 = 7 << 29;
 
     /// The word of an id in an incarnation, for the application's messages.
     pub const fn word(id: u32, incarnation: u32) -> u32 {
@@ -219,7 +217,7 @@ mod tests {
         let word = context::word(8190, 65_537);
         assert_eq!((context::id(word), context::base(word), context::plane(word)), (8190, word, context::USER));
         assert_eq!(word >> context::ID_BITS, 1, "an incarnation counts modulo its width");
-        for plane in [context::AGREEMENT, context::GROUP, context::SENT] {
+        for plane in [context::AGREEMENT, context::GROUP] {
             assert_eq!((context::id(word | plane), context::base(word | plane)), (8190, word));
             assert_eq!(context::plane(word | plane), plane);
         }

@@ -36,9 +36,9 @@ pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Queue slots and request slots for other threads.
 pub const SUBMISSION_SLOTS: usize = 1024;
 
-/// CAR and request rows spawned at start: 4096 rows of 64 B + 16 B of ticks stay within an L2.
+/// CAR rows spawned at start: 4096 rows of 128 B and their ticks stay within an L2.
 pub const ROWS_INITIAL: usize = 4096;
-/// CAR and request rows at most: a million posted receives and as many again in flight.
+/// CAR rows at most: a million posted receives and as many again in flight.
 pub const ROWS_MAX: usize = 1 << 21;
 /// Buffer rows at start and at most; each holds one unexpected payload.
 pub const BUFFERS_INITIAL: usize = 1024;
@@ -61,10 +61,8 @@ pub const WATCHED: usize = 4;
 /// What an application may configure. Build one with [`Limits::default`] and change fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// CAR rows at most; posting reports `Full` above.
+    /// CAR rows at most, those of requests that are done and not yet taken included; posting reports `Full` above.
     pub cars_max: usize,
-    /// Request rows at most; posting reports `Full` above.
-    pub requests_max: usize,
     /// Buffer rows at most; the transport is left undrained above.
     pub buffers_max: usize,
     /// Largest payload that is sent without asking, bytes.
@@ -95,7 +93,6 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             cars_max: ROWS_MAX,
-            requests_max: ROWS_MAX,
             buffers_max: BUFFERS_MAX,
             eager_max: EAGER_MAX,
             piece_bytes: PIECE_BYTES,
@@ -132,9 +129,9 @@ impl Limits {
         if self.tick_budget == 0 || self.passes_max == 0 || self.sleep_ms_max == 0 {
             return Err("tick_budget, passes_max and sleep_ms_max must be at least 1".into());
         }
-        let rows = [self.cars_max, self.requests_max, self.buffers_max];
+        let rows = [self.cars_max, self.buffers_max];
         if rows.iter().any(|&n| n == 0 || n > 1 << 30) {
-            return Err("cars_max, requests_max and buffers_max must be from 1 to 2^30".into());
+            return Err("cars_max and buffers_max must be from 1 to 2^30".into());
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ pub enum VcState {
     Failed,
 }
 
-/// A virtual connection: the state that point-to-point, RMA and collectives share about a contacted proc. 56 B.
+/// A virtual connection: the state that point-to-point, RMA and collectives share about a contacted proc. 48 B.
 ///
 /// Written by posting and Post (queues, state), Match (posted), DrainCq (state, link).
 #[derive(Component, Clone, Copy, Debug)]
@@ -36,8 +36,6 @@ pub struct Vc {
     pub link: u32,
     /// Next VC in the list of those with something to send.
     pub next: Row,
-    /// Operations that need the peer to live.
-    pub outstanding: u32,
     /// When the connection attempt ends, ms of the engine's clock; u32::MAX if there is none.
     pub deadline_ms: u32,
     /// See [`VcState`].
@@ -51,7 +49,7 @@ pub struct Vc {
 }
 
 // With its 8 B of change ticks and two slots of 8 B + 8 B, a contacted proc stays within 96 B.
-const _: () = assert!(size_of::<Vc>() <= 56);
+const _: () = assert!(size_of::<Vc>() <= 48);
 
 impl Vc {
     /// A VC of a proc over an endpoint, unconnected.
@@ -63,7 +61,6 @@ impl Vc {
             proc,
             link: NIL,
             next: NIL,
-            outstanding: 0,
             deadline_ms: u32::MAX,
             state: VcState::Unconnected,
             endpoint,

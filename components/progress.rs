@@ -93,7 +93,7 @@ macro_rules! linked {
         }
     )*};
 }
-linked!(crate::Car, crate::Request, crate::Vc, Buffer);
+linked!(crate::Car, crate::Vc, Buffer);
 
 /// Free rows, last in first out: the most recently used is the most likely in cache.
 #[derive(Clone, Copy, Debug)]
@@ -222,10 +222,8 @@ pub struct Progress {
     pub arrivals: u32,
     /// Finished CARs for Complete.
     pub finished: Queue,
-    /// Free CAR rows.
+    /// Free rows of CARs and their requests.
     pub free_cars: FreeList,
-    /// Free request rows.
-    pub free_requests: FreeList,
     /// Receives from any source, oldest first.
     pub wildcard: Queue,
     /// Incremented on each enqueue into the wildcard queue.
@@ -275,7 +273,6 @@ impl Default for Progress {
             arrivals: 0,
             finished: Queue::EMPTY,
             free_cars: FreeList::EMPTY,
-            free_requests: FreeList::EMPTY,
             wildcard: Queue::EMPTY,
             counter: 0,
             staged: Queue::EMPTY,

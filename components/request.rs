@@ -1,6 +1,6 @@
 //! The request: what an application waits for.
 
-use crate::{NIL, Row};
+use crate::NIL;
 use bevy_ecs::component::Component;
 
 /// Where a request stands.
@@ -18,9 +18,9 @@ pub enum RequestState {
     Detached,
 }
 
-/// A row of request state, 48 B.
+/// What a request waits for, on the row of its envelope CAR, which holds its status once it is done. 16 B.
 ///
-/// Written by posting, by Complete (`counter`, `state`, the status) and by taking.
+/// Written by posting, by Complete (`counter`, `state`) and by taking.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(on_remove = crate::car::refuse_removal)]
 pub struct Request {
@@ -28,49 +28,27 @@ pub struct Request {
     pub generation: u32,
     /// CARs that are not done yet; the request is done at 0.
     pub counter: u32,
-    /// Its envelope CAR while active. Of a request that failed, where it did: the [`context`](crate::context) word, with
-    /// the plane [`SENT`](crate::context::SENT) for a send.
-    pub car: Row,
-    /// Next row of the free list.
-    pub next: Row,
+    /// Slot of another thread that awaits it, or [`NIL`].
+    pub submission: u32,
     /// See [`RequestState`].
     pub state: RequestState,
-    /// [`crate::car_flags`] of the CARs that failed.
-    pub flags: u8,
     /// Whether its buffer is borrowed by an open scope.
     pub scoped: bool,
     /// Whether a peer's failure that may concern this any-source receive has not been acknowledged yet.
     pub disturbed: bool,
-    /// Status: rank of the sender.
-    pub source: u32,
-    /// Status: tag.
-    pub tag: u32,
-    /// Slot of another thread that awaits it, or [`NIL`].
-    pub submission: u32,
-    /// Status: bytes of the message; of a truncated receive, all that were sent.
-    pub length: u64,
-    /// Of a request that failed: the row of the VC, or for a truncated receive the bytes it could take.
-    pub detail: u64,
 }
 
-const _: () = assert!(size_of::<Request>() <= 48);
+const _: () = assert!(size_of::<Request>() == 16);
 
 impl Request {
     /// A free row.
     pub const FREE: Request = Request {
         generation: 0,
         counter: 0,
-        car: NIL,
-        next: NIL,
+        submission: NIL,
         state: RequestState::Free,
-        flags: 0,
         scoped: false,
         disturbed: false,
-        source: 0,
-        tag: 0,
-        submission: NIL,
-        length: 0,
-        detail: 0,
     };
 }
 

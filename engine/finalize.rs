@@ -60,7 +60,7 @@ impl Engine {
             return 0;
         }
         let pending = |car: &&tickwire_components::Car| {
-            (car.kind == CarKind::Send && car.state != CarState::Free)
+            (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
                 || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
         };
         all.cars.iter().filter(pending).count()
@@ -85,7 +85,7 @@ impl Engine {
                     break;
                 }
                 self.look();
-                self.run_once();
+                self.run();
                 rustix::thread::sched_yield();
             }
         }
@@ -96,7 +96,7 @@ impl Engine {
         let all = self.tables.all(&mut self.world);
         for row in 0..all.cars.len() {
             let car = &all.cars[row];
-            let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained);
+            let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained | CarState::Done);
             if !idle && car.kind != CarKind::Data {
                 abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
             }
@@ -115,7 +115,8 @@ impl Engine {
         progress.copies = tickwire_components::Queue::EMPTY;
         progress.senders = tickwire_components::Queue::EMPTY;
         progress.pending = Pending::COMPLETE;
-        self.run_once();
+        self.run();
+        self.take_work();
         debug_assert!(
             self.tables.all(&mut self.world).requests.iter().all(|r| r.state != RequestState::Active),
             "every request has ended"

@@ -4,12 +4,15 @@ use crate::core::{Closed, Engine};
 use crate::request::{Failed, OperationError, Rejected, Request, Test};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
-    CarKind, CarState, Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
-    RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+    Car, CarKind, CarState, Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError,
+    RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::complete::{abort, free_request};
 use tickwire_systems::connections::contact;
-use tickwire_systems::posting::{check_receive, check_send, queue_receive, queue_send, send_inline, take_rows};
+use tickwire_systems::posting::{
+    check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, send_car, send_envelope,
+    send_inline, take_rows,
+};
 
 /// The wire's word for a source.
 #[inline]
@@ -171,7 +174,7 @@ impl Engine {
         let length = buffer.total();
         let tables = self.tables.send(&mut self.world);
         if self.open
-            && let Ok(envelope) = check_send(tables.communicators, comm.0, to.0, tag.0, length)
+            && let Some(envelope) = send_envelope(tables.communicators, comm.0, to.0, tag.0, length)
         {
             // The frequent case: connected, nothing before it, short enough.
             let row = tables.procs.known[envelope.proc as usize].row;
@@ -219,11 +222,12 @@ impl Engine {
             let reason = all.procs.reason(vc_row).to_owned();
             return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
         }
-        let Some((request, row)) = take_rows(all.progress, all.cars, all.requests, buffer) else {
+        let car = send_car(&envelope, vc_row);
+        let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
             return Err(full(&self.limits));
         };
-        queue_send(all.progress, all.cars, all.large, all.vcs, row, vc_row, &envelope);
-        Ok(request)
+        queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
+        Ok(row)
     }
 
     #[inline]
@@ -239,22 +243,21 @@ impl Engine {
         // The frequent case: one run of bytes, rows free, and a VC that exists or none that is needed.
         if self.open {
             let tables = self.tables.receive(&mut self.world);
-            if let Ok(envelope) = check_receive(tables.communicators, comm.0, rank, tag) {
+            if let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) {
                 let vc_row = match envelope.proc {
                     NIL => NIL,
                     proc => tables.procs.known[proc as usize].row,
                 };
                 let reached = envelope.proc == NIL
                     || tables.vcs.get(vc_row as usize).is_some_and(|vc| vc.state != VcState::Unconnected);
-                if reached
-                    && let Some((request, row)) = take_rows(tables.progress, tables.cars, tables.requests, &buffer)
-                {
-                    queue_receive(tables.progress, tables.cars, tables.vcs, row, vc_row, &envelope);
-                    tables.held[request as usize].0.put(buffer);
-                    let entry = &mut tables.requests[request as usize];
+                let car = receive_car(tables.progress, &envelope, vc_row);
+                if reached && let Some(row) = take_rows(tables.progress, tables.cars, tables.requests, &buffer, car) {
+                    queue_receive(tables.progress, tables.cars, tables.vcs, row);
+                    tables.held[row as usize].0.put(buffer);
+                    let entry = &mut tables.requests[row as usize];
                     entry.scoped = scoped;
                     tables.progress.scoped += u32::from(scoped);
-                    return Ok(Request::new(self.home, request, entry.generation));
+                    return Ok(Request::new(self.home, row, entry.generation));
                 }
             }
         }
@@ -287,17 +290,18 @@ impl Engine {
                 tables = self.tables.receive(&mut self.world);
             }
         }
-        let rows = match take_rows(tables.progress, tables.cars, tables.requests, buffer) {
-            Some(rows) => Some(rows),
+        let car = receive_car(tables.progress, &envelope, vc_row);
+        let row = match take_rows(tables.progress, tables.cars, tables.requests, buffer, car) {
+            Some(row) => Some(row),
             None => {
                 self.need_rows(buffer.pieces())?;
                 tables = self.tables.receive(&mut self.world);
-                take_rows(tables.progress, tables.cars, tables.requests, buffer)
+                take_rows(tables.progress, tables.cars, tables.requests, buffer, car)
             }
         };
-        let Some((request, row)) = rows else { return Err(full(&self.limits)) };
-        queue_receive(tables.progress, tables.cars, tables.vcs, row, vc_row, &envelope);
-        Ok(request)
+        let Some(row) = row else { return Err(full(&self.limits)) };
+        queue_receive(tables.progress, tables.cars, tables.vcs, row);
+        Ok(row)
     }
 
     /// Gives a posted request its buffer, and its poster the token.
@@ -330,11 +334,11 @@ impl Engine {
     /// Sees to it that an operation with `pieces` data CARs finds its rows.
     #[cold]
     pub(crate) fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
-        let needed = if pieces > 1 { pieces + 1 } else { 1 };
+        let needed = if pieces == 1 { 1 } else { pieces + 1 };
         self.free_dropped();
         loop {
             let progress = self.tables.progress(&mut self.world);
-            if progress.free_cars.count as usize >= needed && progress.free_requests.count > 0 {
+            if progress.free_cars.count as usize >= needed {
                 return Ok(());
             }
             if !self.tables.grow(&mut self.world) {
@@ -378,16 +382,17 @@ impl Engine {
         if let Some(entry) = tables.requests.get(id.row as usize)
             && entry.generation == id.generation
             && entry.state == RequestState::Done
-            && entry.flags == 0
+            && let Some(car) = tables.cars.get(id.row as usize)
+            && car.flags & car_flags::ERRORS == 0
             && request.belongs_to(self.home)
         {
-            let status = Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
+            let status = status(car);
             // SAFETY: the token's type is the one its buffer was put with.
             #[expect(unsafe_code, reason = "type-erased ownership")]
             let buffer = unsafe { tables.held[id.row as usize].0.take::<B>() };
             if let Some(buffer) = buffer {
                 request.disarm();
-                free_request(tables.progress, tables.requests, id.row);
+                free_request(tables.progress, tables.cars, tables.requests, id.row);
                 return Ok((buffer, status));
             }
         }
@@ -409,12 +414,11 @@ impl Engine {
         request.disarm();
         let error = self.outcome(id).err();
         let tables = self.tables.request(&mut self.world);
-        let entry = tables.requests[id.row as usize];
-        let status = Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize };
+        let status = status(&tables.cars[id.row as usize]);
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[id.row as usize].0.take::<B>() };
-        free_request(tables.progress, tables.requests, id.row);
+        free_request(tables.progress, tables.cars, tables.requests, id.row);
         match (error, buffer) {
             (None, Some(buffer)) => Ok((buffer, status)),
             (error, buffer) => Err(Failed { error: error.unwrap_or(RequestError::Stale), buffer }),
@@ -428,30 +432,33 @@ impl Engine {
     #[inline]
     pub(crate) fn state(&mut self, id: RequestId) -> Result<bool, RequestError> {
         let tables = self.tables.request(&mut self.world);
-        let Some(request) = tables.requests.get(id.row as usize) else {
-            return if id.row == NIL { Ok(true) } else { Err(RequestError::Stale) };
-        };
-        if request.generation != id.generation {
-            return Err(RequestError::Stale);
+        match tables.requests.get(id.row as usize) {
+            None if id.row == NIL => Ok(true),
+            Some(request) if request.generation == id.generation && request.state == RequestState::Done => Ok(true),
+            Some(request) if request.generation == id.generation && request.state == RequestState::Active => Ok(false),
+            _ => Err(self.stale()),
         }
-        match request.state {
-            RequestState::Done => Ok(true),
-            RequestState::Active => Ok(false),
-            _ => Err(RequestError::Stale),
+    }
+
+    /// What is wrong with a handle that names no request: after a panic the rows themselves may have moved.
+    #[cold]
+    fn stale(&self) -> RequestError {
+        match self.closed {
+            Closed::Poisoned(_) => self.closed.request_error(),
+            _ => RequestError::Stale,
         }
     }
 
     /// How a request that is done has ended.
     pub(crate) fn ended(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.tables.all(&mut self.world);
-        let request = all.requests[id.row as usize];
-        let status = Status { source: Rank(request.source), tag: Tag(request.tag), length: request.length as usize };
-        let flags = request.flags;
+        let car = &all.cars[id.row as usize];
+        let (status, flags) = (status(car), car.flags & car_flags::ERRORS);
         if flags == 0 {
             return Ok(status);
         }
         if flags & car_flags::PEER_FAILED != 0 {
-            let row = request.detail as Row;
+            let row = car.vc;
             let proc = all.vcs.get(row as usize).map_or(NIL, |vc| vc.proc);
             return Err(RequestError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(row).to_owned() });
         }
@@ -460,7 +467,7 @@ impl Engine {
         } else if flags & car_flags::FINALIZED != 0 {
             RequestError::Finalized
         } else {
-            RequestError::Truncated { status, capacity: request.detail as usize }
+            RequestError::Truncated { status, capacity: all.large[id.row as usize].wanted as usize }
         })
     }
 
@@ -489,8 +496,8 @@ impl Engine {
     /// Takes a request's receive out of its queue, whether or not somebody still has its token.
     pub(crate) fn cancel_row(&mut self, request: Row) -> bool {
         let all = self.tables.all(&mut self.world);
-        let row = all.requests[request as usize].car;
-        let Some(car) = all.cars.get(row as usize) else { return false };
+        let row = request;
+        let car = &all.cars[row as usize];
         let removed = match car.state {
             _ if car.kind != CarKind::Receive => false,
             CarState::Staged => all.progress.staged.remove(all.cars, row),
@@ -519,7 +526,7 @@ impl Engine {
                 RequestState::Active => request.state = RequestState::Detached,
                 RequestState::Done => {
                     tables.held[row as usize].0.clear();
-                    free_request(tables.progress, tables.requests, row);
+                    free_request(tables.progress, tables.cars, tables.requests, row);
                 }
                 _ => {}
             }
@@ -569,11 +576,13 @@ impl Engine {
     }
 }
 
+/// The status of an operation that is done.
+#[inline(always)]
+fn status(car: &Car) -> Status {
+    Status { source: Rank(car.source), tag: Tag(car.tag), length: car.done as usize }
+}
+
 #[cold]
 pub(crate) fn full(limits: &tickwire_components::limits::Limits) -> PostError {
-    PostError::Full {
-        table: "CAR or request",
-        rows: limits.cars_max.min(limits.requests_max),
-        limit: "cars_max, requests_max",
-    }
+    PostError::Full { table: "CAR", rows: limits.cars_max, limit: "cars_max" }
 }

@@ -108,7 +108,10 @@ impl Engine {
                 all.vcs.get(row as usize).map_or((NIL - 1, NIL), |vc| (vc.endpoint.into(), vc.link))
             }
         };
+        // Only the systems know of it.
+        let passes = std::mem::take(&mut self.frequent_passes);
         let work = self.tick();
+        self.frequent_passes = passes;
         self.tables.progress(&mut self.world).only = (NIL, NIL);
         work
     }

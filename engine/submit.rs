@@ -53,7 +53,7 @@ impl Engine {
             let outcome = self.outcome(RequestId { row, generation: request.generation });
             let tables = self.tables.request(&mut self.world);
             let lease = std::mem::take(&mut tables.held[row as usize].0);
-            free_request(tables.progress, tables.requests, row);
+            free_request(tables.progress, tables.cars, tables.requests, row);
             self.tables.inbound(&mut self.world).shared.answer(request.submission, Answer::Done(outcome), lease);
         }
     }

@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wait_id(&mut self, id: RequestId) -> Result<(), RequestError> {
         let requests = self.tables.request(&mut self.world).requests;
         match requests.get(id.row as usize) {
@@ -148,6 +148,11 @@ impl Engine {
             None if id.row == NIL => return Ok(()),
             _ => {}
         }
+        self.wait_pending(id)
+    }
+
+    #[inline(never)]
+    fn wait_pending(&mut self, id: RequestId) -> Result<(), RequestError> {
         self.wait_until(|engine| engine.is_done(id))
     }
 
@@ -205,13 +210,17 @@ impl Engine {
         let mut idle = 0u32;
         loop {
             if self.look() {
-                match self.run_once().is_idle() {
+                self.run();
+                let ended = done(self);
+                let work = self.take_work();
+                match ended {
+                    Ok(false) => {}
+                    ended => return ended.map(drop),
+                }
+                match work.is_idle() {
                     false => idle = 0,
                     // A send that is still blocked: a look in vain that has cost a tick.
                     true => idle = idle.saturating_add(LOOKS_A_TICK),
-                }
-                if done(self)? {
-                    return Ok(());
                 }
             }
             idle = idle.saturating_add(1);

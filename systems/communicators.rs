@@ -20,15 +20,17 @@ use tickwire_components::{
 };
 
 /// The communicator that a handle names.
+#[inline(always)]
+pub fn alive(comms: &[Communicator], handle: u32) -> Option<&Communicator> {
+    comms.get(Communicator::row(handle)).filter(|comm| comm.handle == handle)
+}
+
+/// As [`alive`].
 ///
 /// # Errors
 /// If there is none, or it was freed.
-#[inline(always)]
 pub fn live(comms: &[Communicator], handle: u32) -> Result<&Communicator, PostError> {
-    match comms.get(Communicator::row(handle)) {
-        Some(comm) if comm.handle == handle => Ok(comm),
-        _ => Err(absent(comms, handle)),
-    }
+    alive(comms, handle).ok_or_else(|| absent(comms, handle))
 }
 
 #[cold]
@@ -183,7 +185,7 @@ pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
     let word = comm.context;
     let uses = |car: &Car| {
         context::base(car.context) == word
-            && car.state != CarState::Free
+            && !matches!(car.state, CarState::Free | CarState::Done)
             && !matches!(car.kind, CarKind::None | CarKind::Data)
     };
     let left = all.cars.get(comm.cursor as usize..).unwrap_or_default();
@@ -221,13 +223,6 @@ fn disown(all: &mut AllTables<'_>, whose: impl Fn(u32) -> bool) {
             give_buffer(all.progress, all.buffers, entry.buffer);
         }
     }
-}
-
-/// What the row of a failed request keeps of its CAR: where the error happened, and in what.
-#[cold]
-pub fn origin(car: &Car) -> u32 {
-    let sent = car.kind == CarKind::Send && context::plane(car.context) == context::USER;
-    car.context | if sent { context::SENT } else { 0 }
 }
 
 #[cfg(test)]

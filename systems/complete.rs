@@ -1,6 +1,6 @@
 //! Complete: finished CARs complete their requests.
 //!
-//! *Reads* the finished list. *Writes* requests (counter, state, status), CAR rows (freed), held buffers of detached
+//! *Reads* the finished list. *Writes* requests (counter, state), CAR rows (done, or freed), held buffers of detached
 //! requests (dropped), the list of answers for other threads.
 //! *Bound* the finished list, which the other systems' bounds limit.
 //! *Why* an application never sees a request half done: its counter reaches 0 here and nowhere else.
@@ -8,98 +8,103 @@
 use crate::supply_buffers::capacity;
 use crate::tables::CompleteTables;
 use tickwire_components::{
-    Car, CarKind, CarState, Held, NIL, Pending, Progress, Request, RequestState, Row, car_flags,
+    Car, CarKind, CarState, Held, Large, NIL, Pending, Progress, Queue, Request, RequestState, Row, car_flags,
 };
 
 /// The system.
 #[inline]
 pub fn complete(tables: CompleteTables) {
-    let CompleteTables { progress, cars, requests, held, vcs } = tables;
-    let mut finished = std::mem::replace(&mut progress.finished, tickwire_components::Queue::EMPTY);
+    let CompleteTables { progress, cars, large, requests, held } = tables;
+    let mut finished = std::mem::replace(&mut progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(cars) {
-        let car = &cars[row as usize];
-        if let Some(vc) = vcs.get_mut(car.vc as usize) {
-            vc.outstanding = vc.outstanding.saturating_sub(1);
+        let car = &mut cars[row as usize];
+        let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
+        let mut parts = 1;
+        if flags != 0 || car.chain != NIL || owner != row {
+            parts = part(progress, cars, large, row);
+        } else {
+            car.state = CarState::Done;
         }
-        if let Some(request) = requests.get_mut(car.request as usize) {
-            request.counter -= if car.chain == NIL { 1 } else { chained(cars, car.chain) };
-            request.flags |= car.flags & car_flags::ERRORS;
-            request.source = car.source;
-            request.tag = car.tag;
-            request.length = car.done;
-            request.car = NIL;
-            if car.flags & car_flags::ERRORS != 0 {
-                request.detail = detail(cars, row);
-                request.car = crate::communicators::origin(&cars[row as usize]);
-            }
-            if request.counter == 0 {
-                finish(progress, requests, held, car.request);
-            }
+        let request = &mut requests[owner as usize];
+        request.counter -= parts;
+        if request.counter == 0 {
+            finish(progress, cars, requests, held, owner);
         }
-        free(progress, cars, row);
     }
 }
 
-/// Data CARs under an envelope that count for its request. An envelope with data CARs does not count itself.
+/// A CAR that is a part of something, has parts, or has failed: what it leaves to its request's envelope. Returns for how
+/// many parts it counts: an envelope with data CARs counts for these, not for itself.
 #[cold]
-fn chained(cars: &[Car], mut row: Row) -> u32 {
-    let mut count = 0;
-    while row != NIL {
-        count += 1;
-        row = cars[row as usize].chain;
+fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row) -> u32 {
+    let Car { request: owner, flags, chain, .. } = cars[row as usize];
+    if flags & car_flags::TRUNCATED != 0 {
+        large[row as usize].wanted = capacity(cars, row);
     }
-    count
-}
-
-/// What a failed request tells besides its flags.
-#[cold]
-fn detail(cars: &[Car], row: Row) -> u64 {
-    let car = &cars[row as usize];
-    if car.flags & car_flags::PEER_FAILED != 0 { car.vc.into() } else { capacity(cars, row) }
+    let (mut data, mut count) = (chain, 0);
+    while data != NIL {
+        let next = cars[data as usize].chain;
+        free_car(progress, cars, data);
+        (data, count) = (next, count + 1);
+    }
+    cars[row as usize].chain = NIL;
+    cars[row as usize].state = CarState::Done;
+    if owner != row {
+        cars[owner as usize].flags |= flags & car_flags::ERRORS;
+        free_car(progress, cars, row);
+    }
+    count.max(1)
 }
 
 /// A request whose last CAR is done.
 #[inline]
-fn finish(progress: &mut Progress, requests: &mut [Request], held: &mut [Held], row: Row) {
-    let request = &mut requests[row as usize];
+fn finish(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], held: &mut [Held], row: Row) {
+    if finish_awaited(progress, requests, row) {
+        return;
+    }
     progress.active -= 1;
     progress.work.completed += 1;
-    if request.scoped {
-        progress.scoped -= 1;
-    }
+    let request = &mut requests[row as usize];
+    progress.scoped -= u32::from(request.scoped);
     if request.submission != NIL {
         request.state = RequestState::Done;
         progress.answers.push(row);
-        return;
-    }
-    if request.state == RequestState::Detached {
+    } else {
         held[row as usize].0.clear();
-        free_request(progress, requests, row);
-        return;
+        free_request(progress, cars, requests, row);
     }
-    request.state = RequestState::Done;
 }
 
-/// Frees a request row: handles to it are stale from now on.
+/// Ends a request that is done if its token's owner is all who will ask for it: the frequent case. `false` leaves it as it is.
+#[inline(always)]
+pub fn finish_awaited(progress: &mut Progress, requests: &mut [Request], row: Row) -> bool {
+    let request = &mut requests[row as usize];
+    if request.state != RequestState::Active || request.submission != NIL {
+        return false;
+    }
+    request.state = RequestState::Done;
+    progress.active -= 1;
+    progress.work.completed += 1;
+    progress.scoped -= u32::from(request.scoped);
+    true
+}
+
+/// Frees a request and its row: handles to it are stale from now on.
 #[inline]
-pub fn free_request(progress: &mut Progress, requests: &mut [Request], row: Row) {
+pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], row: Row) {
     let request = &mut requests[row as usize];
     request.state = RequestState::Free;
     request.generation = request.generation.wrapping_add(1);
-    progress.free_requests.push(requests, row);
+    free_car(progress, cars, row);
 }
 
-/// Frees a CAR and what is chained under it.
-#[inline]
-pub fn free(progress: &mut Progress, cars: &mut [Car], mut row: Row) {
-    while row != NIL {
-        let car = &mut cars[row as usize];
-        let chain = car.chain;
-        car.state = CarState::Free;
-        car.kind = CarKind::None;
-        progress.free_cars.push(cars, row);
-        row = chain;
-    }
+/// Frees the row of a CAR.
+#[inline(always)]
+fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
+    let car = &mut cars[row as usize];
+    car.state = CarState::Free;
+    car.kind = CarKind::None;
+    progress.free_cars.push(cars, row);
 }
 
 /// Ends a CAR for a reason other than success: it goes to Complete with `flags`.
@@ -118,7 +123,7 @@ mod tests {
     use super::*;
     use crate::testing::{Posted, TestWorld};
     use std::sync::Arc;
-    use tickwire_components::{Queue, VcState};
+    use tickwire_components::VcState;
 
     /// Ends a posted receive as Transfer does.
     fn finish_receive(world: &mut TestWorld, posted: Posted, source: u32, length: u64, flags: u8) {
@@ -133,21 +138,21 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_car_completes_its_request_and_is_freed() {
+    fn a_finished_car_completes_its_request_and_is_freed_with_it() {
         let mut world = TestWorld::new(2);
-        let vc = world.contact(1, VcState::Connected);
+        world.contact(1, VcState::Connected);
         let posted = world.receive(Some(1), None, &[16]);
         let free = world.all().progress.free_cars.count;
-        assert_eq!(world.vc(vc).outstanding, 1);
         finish_receive(&mut world, posted, 1, 9, 0);
         world.run(complete);
-        let request = world.request(posted);
-        assert_eq!((request.state, request.counter, request.flags), (RequestState::Done, 0, 0));
-        assert_eq!((request.source, request.tag, request.length), (1, 7, 9));
+        let (request, car) = (world.request(posted), world.car(posted));
+        assert_eq!((request.state, request.counter), (RequestState::Done, 0));
+        assert_eq!((car.state, car.flags, car.source, car.tag, car.done), (CarState::Done, 0, 1, 7, 9));
+        let all = world.all();
+        assert_eq!((all.progress.free_cars.count, all.progress.active, all.progress.work.completed), (free, 0, 1));
+        free_request(all.progress, all.cars, all.requests, posted.car);
         assert_eq!((world.car(posted).state, world.car(posted).kind), (CarState::Free, CarKind::None));
-        assert_eq!(world.vc(vc).outstanding, 0);
-        let progress = world.all().progress;
-        assert_eq!((progress.free_cars.count, progress.active, progress.work.completed), (free + 1, 0, 1));
+        assert_eq!(world.all().progress.free_cars.count, free + 1);
     }
 
     #[test]
@@ -161,7 +166,7 @@ mod tests {
         finish_receive(&mut world, posted, 1, 6, 0);
         world.run(complete);
         assert_eq!((world.request(posted).state, world.request(posted).counter), (RequestState::Done, 0));
-        assert_eq!(world.all().progress.free_cars.count, free);
+        assert_eq!(world.all().progress.free_cars.count, free - 1);
     }
 
     #[test]
@@ -173,10 +178,11 @@ mod tests {
         finish_receive(&mut world, truncated, 1, 100, car_flags::TRUNCATED);
         finish_receive(&mut world, failed, 1, 0, car_flags::PEER_FAILED);
         world.run(complete);
-        let request = world.request(truncated);
-        assert_eq!((request.flags, request.length, request.detail), (car_flags::TRUNCATED, 100, 8));
-        let request = world.request(failed);
-        assert_eq!((request.flags, request.detail), (car_flags::PEER_FAILED, u64::from(vc)));
+        let car = world.car(truncated);
+        assert_eq!((car.flags, car.done), (car_flags::TRUNCATED, 100));
+        assert_eq!(world.all().large[truncated.car as usize].wanted, 8);
+        let car = world.car(failed);
+        assert_eq!((car.flags, car.vc), (car_flags::PEER_FAILED, vc));
     }
 
     #[test]
@@ -186,16 +192,16 @@ mod tests {
         let posted = world.receive(Some(1), None, &[16]);
         let shared: Arc<[u8]> = vec![1].into();
         let all = world.all();
-        all.held[posted.request as usize].0.put(shared.clone());
-        all.requests[posted.request as usize].state = RequestState::Detached;
-        let free = all.progress.free_requests.count;
-        let generation = all.requests[posted.request as usize].generation;
+        all.held[posted.car as usize].0.put(shared.clone());
+        all.requests[posted.car as usize].state = RequestState::Detached;
+        let free = all.progress.free_cars.count;
+        let generation = all.requests[posted.car as usize].generation;
         finish_receive(&mut world, posted, 1, 16, 0);
         world.run(complete);
         assert_eq!(Arc::strong_count(&shared), 1, "the buffer was dropped");
         let request = world.request(posted);
         assert_eq!((request.state, request.generation), (RequestState::Free, generation + 1));
-        assert_eq!(world.all().progress.free_requests.count, free + 1);
+        assert_eq!(world.all().progress.free_cars.count, free + 1);
     }
 
     #[test]
@@ -204,14 +210,14 @@ mod tests {
         world.contact(1, VcState::Connected);
         let [submitted, scoped] = [0; 2].map(|_| world.receive(Some(1), None, &[16]));
         let all = world.all();
-        all.requests[submitted.request as usize].submission = 3;
-        all.requests[scoped.request as usize].scoped = true;
+        all.requests[submitted.car as usize].submission = 3;
+        all.requests[scoped.car as usize].scoped = true;
         all.progress.scoped = 1;
         finish_receive(&mut world, submitted, 1, 16, 0);
         finish_receive(&mut world, scoped, 1, 16, 0);
         world.run(complete);
         let progress = world.all().progress;
-        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.request][..], 0));
+        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.car][..], 0));
         assert_eq!(progress.finished, Queue::EMPTY);
         assert_eq!(world.request(scoped).state, RequestState::Done);
     }

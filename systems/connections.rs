@@ -26,7 +26,7 @@ pub fn maintain(world: &mut World, tables: &Tables) {
     progress.pending.clear(Pending::WORLD);
     let wanted = std::mem::take(&mut progress.wanted);
     let ended = std::mem::take(&mut progress.ended);
-    let (cars, buffers) = (progress.free_cars.count.min(progress.free_requests.count), progress.free_buffer_rows);
+    let (cars, buffers) = (progress.free_cars.count, progress.free_buffer_rows);
     // A submission that waits for no contact waits for rows, however many it needs.
     let short = wanted.is_empty() && !tables.inbound(world).waiting.is_empty();
     for proc in wanted {
@@ -384,7 +384,7 @@ mod tests {
             std::iter::from_fn(|| world.all().progress.unexpected.take(|_| true)).map(|u| u.message).collect();
         assert_eq!(left, [NIL, 8], "what has arrived can still be received");
         world.run(crate::complete::complete);
-        assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.request(p).flags != 0));
+        assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.car(p).flags != 0));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! *Why* order: whatever could not leave when it was posted leaves here, VC by VC, first in first out.
 
 use crate::endpoint::Endpoint;
-use crate::posting::{check_receive, check_send, queue_receive, queue_send, take_rows};
+use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
@@ -87,19 +87,20 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
     let runs = &submission.spans[..];
-    let Some((request, row)) = take_rows(progress, tables.cars, tables.requests, runs) else {
+    let car = if receive { receive_car(progress, &envelope, vc_row) } else { send_car(&envelope, vc_row) };
+    let Some(row) = take_rows(progress, tables.cars, tables.requests, runs, car) else {
         if progress.rows_exhausted {
-            let (table, rows, limit) = ("CAR or request", tables.cars.len(), "cars_max, requests_max");
+            let (table, rows, limit) = ("CAR", tables.cars.len(), "cars_max");
             return Taken::Refused(Box::new(submission), PostError::Full { table, rows, limit });
         }
         return Taken::Later(Box::new(submission));
     };
-    tables.requests[request as usize].submission = submission.slot;
-    tables.held[request as usize].0 = submission.lease;
+    tables.requests[row as usize].submission = submission.slot;
+    tables.held[row as usize].0 = submission.lease;
     if receive {
-        queue_receive(progress, tables.cars, tables.vcs, row, vc_row, &envelope);
+        queue_receive(progress, tables.cars, tables.vcs, row);
     } else {
-        queue_send(progress, tables.cars, tables.large, tables.vcs, row, vc_row, &envelope);
+        queue_send(progress, tables.cars, tables.large, tables.vcs, row, envelope.length);
     }
     Taken::Posted
 }
@@ -311,7 +312,7 @@ mod tests {
         let submitted: Vec<u32> =
             all.requests.iter().filter(|r| r.state == RequestState::Active).map(|r| r.submission).collect();
         assert_eq!((submitted, all.progress.active), (vec![2, 3], 2));
-        assert!(!all.progress.wildcard.is_empty() && all.vcs[vc as usize].outstanding == 1);
+        assert!(!all.progress.wildcard.is_empty() && all.vcs[vc as usize].posted.is_empty());
     }
 
     #[test]
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn without_rows_a_submission_waits_and_at_the_bound_it_is_refused() {
-        let mut world = TestWorld::with(2, Limits { cars_max: 2, requests_max: 2, ..Limits::default() }, 2);
+        let mut world = TestWorld::with(2, Limits { cars_max: 2, ..Limits::default() }, 2);
         world.contact(1, VcState::Connecting);
         for _ in 0..2 {
             world.send(1, 1, &[b"x"]);

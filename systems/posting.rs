@@ -1,6 +1,6 @@
 //! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
 
-use crate::communicators::live;
+use crate::communicators::{alive, live};
 use crate::endpoint::Endpoint;
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
@@ -29,7 +29,6 @@ pub struct Envelope {
 ///
 /// # Errors
 /// Names the argument that is wrong and what it may be.
-#[inline]
 pub fn check_send(
     comms: &[Communicator],
     comm: u32,
@@ -37,39 +36,55 @@ pub fn check_send(
     tag: u32,
     length: usize,
 ) -> Result<Envelope, PostError> {
+    if let Some(envelope) = send_envelope(comms, comm, rank, tag, length) {
+        return Ok(envelope);
+    }
     let communicator = live(comms, comm)?;
-    let Some(proc) = communicator.proc(rank) else {
+    if communicator.proc(rank).is_none() {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
-    };
+    }
     if tag > TAG_MAX {
         return Err(PostError::Tag { tag });
     }
+    Err(PostError::Length { length: length as u64, most: MESSAGE_MAX })
+}
+
+/// As [`check_send`], without saying what is wrong.
+#[inline(always)]
+pub fn send_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32, length: usize) -> Option<Envelope> {
+    let communicator = alive(comms, comm)?;
+    let proc = communicator.proc(rank)?;
     let length = length as u64;
-    if length > MESSAGE_MAX {
-        return Err(PostError::Length { length, most: MESSAGE_MAX });
-    }
-    Ok(Envelope { context: communicator.context, source: communicator.rank, tag, proc, length })
+    let envelope = Envelope { context: communicator.context, source: communicator.rank, tag, proc, length };
+    (tag <= TAG_MAX && length <= MESSAGE_MAX).then_some(envelope)
 }
 
 /// Checks the arguments of a receive; [`ANY`] stands for any rank and any tag.
 ///
 /// # Errors
 /// Names the argument that is wrong and what it may be.
-#[inline]
 pub fn check_receive(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Result<Envelope, PostError> {
-    let communicator = live(comms, comm)?;
-    let proc = match rank {
-        ANY if communicator.no_wildcard => return Err(PostError::Wildcard(comm)),
-        ANY => NIL,
-        _ => match communicator.proc(rank) {
-            Some(proc) => proc,
-            None => return Err(PostError::Rank { rank, last: communicator.size - 1 }),
-        },
-    };
-    if tag > TAG_MAX && (tag != ANY || communicator.no_wildcard) {
-        return Err(if tag == ANY { PostError::Wildcard(comm) } else { PostError::Tag { tag } });
+    if let Some(envelope) = receive_envelope(comms, comm, rank, tag) {
+        return Ok(envelope);
     }
-    Ok(Envelope { context: communicator.context, source: rank, tag, proc, length: 0 })
+    let communicator = live(comms, comm)?;
+    if rank != ANY && communicator.proc(rank).is_none() {
+        return Err(PostError::Rank { rank, last: communicator.size - 1 });
+    }
+    Err(if tag > TAG_MAX && tag != ANY { PostError::Tag { tag } } else { PostError::Wildcard(comm) })
+}
+
+/// As [`check_receive`], without saying what is wrong.
+#[inline(always)]
+pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Option<Envelope> {
+    let communicator = alive(comms, comm)?;
+    let proc = match rank {
+        ANY if communicator.no_wildcard => return None,
+        ANY => NIL,
+        rank => communicator.proc(rank)?,
+    };
+    let envelope = Envelope { context: communicator.context, source: rank, tag, proc, length: 0 };
+    (tag <= TAG_MAX || (tag == ANY && !communicator.no_wildcard)).then_some(envelope)
 }
 
 /// Sends an eager message at once if nothing is before it: no CAR, no request. `true` if it has gone.
@@ -93,32 +108,30 @@ pub fn send_inline<P: Pieces + ?Sized>(
     true
 }
 
-/// Takes the rows of an operation: a request, its envelope CAR, and one data CAR a piece where there are several.
+/// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several.
 ///
-/// Returns (request, CAR), or `None` if rows are short; nothing is taken then.
-#[inline]
+/// `car` is what the envelope CAR becomes, but for its span and links. `None` if rows are short; nothing is taken then.
+#[inline(always)]
 pub fn take_rows<P: Pieces + ?Sized>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
     pieces: &P,
-) -> Option<(Row, Row)> {
+    car: Car,
+) -> Option<Row> {
     if pieces.pieces() != 1 {
-        return take_many_rows(progress, cars, requests, pieces);
+        return take_many_rows(progress, cars, requests, pieces, car);
     }
-    let (request, row) = (progress.free_requests.head, progress.free_cars.head);
-    let entry = requests.get_mut(request as usize)?;
-    let car = cars.get_mut(row as usize)?;
-    progress.free_requests.head = entry.next;
-    progress.free_requests.count -= 1;
-    progress.free_cars.head = car.next;
+    let row = progress.free_cars.head;
+    let entry = requests.get_mut(row as usize)?;
+    let place = cars.get_mut(row as usize)?;
+    progress.free_cars.head = place.next;
     progress.free_cars.count -= 1;
-    *car = Car { span: pieces.piece(0), request, ..Car::default() };
-    *entry =
-        Request { generation: entry.generation, counter: 1, car: row, state: RequestState::Active, ..Request::FREE };
+    *place = Car { span: pieces.piece(0), request: row, ..car };
+    *entry = Request { generation: entry.generation, counter: 1, state: RequestState::Active, ..Request::FREE };
     progress.active += 1;
     progress.work.posted += 1;
-    Some((request, row))
+    Some(row)
 }
 
 #[cold]
@@ -128,49 +141,46 @@ fn take_many_rows<P: Pieces + ?Sized>(
     cars: &mut [Car],
     requests: &mut [Request],
     pieces: &P,
-) -> Option<(Row, Row)> {
-    let count = pieces.pieces();
-    let needed = if count > 1 { count as u32 + 1 } else { 1 };
-    if progress.free_cars.count < needed || progress.free_requests.count == 0 {
+    car: Car,
+) -> Option<Row> {
+    let count = pieces.pieces() as u32;
+    if progress.free_cars.count < count + 1 {
         return None;
     }
-    let request = progress.free_requests.pop(requests)?;
     let row = progress.free_cars.pop(cars)?;
-    let (mut chain, mut span) = (NIL, Span::EMPTY);
-    match count {
-        0 => {}
-        1 => span = pieces.piece(0),
-        _ => {
-            for index in (0..count).rev() {
-                let data = progress.free_cars.pop(cars)?;
-                let (kind, state) = (CarKind::Data, CarState::Chained);
-                cars[data as usize] = Car { kind, state, chain, request, span: pieces.piece(index), ..Car::default() };
-                chain = data;
-            }
-        }
+    let mut chain = NIL;
+    for index in (0..count).rev() {
+        let data = progress.free_cars.pop(cars)?;
+        let (kind, state, span) = (CarKind::Data, CarState::Chained, pieces.piece(index as usize));
+        cars[data as usize] = Car { kind, state, chain, request: row, span, ..Car::default() };
+        chain = data;
     }
-    let car = &mut cars[row as usize];
-    car.chain = chain;
-    car.span = span;
-    car.request = request;
-    car.done = 0;
-    car.flags = 0;
-    car.next = NIL;
-    car.peer = NIL;
-    let entry = &mut requests[request as usize];
-    entry.counter = if count > 1 { count as u32 } else { 1 };
-    entry.car = row;
-    entry.state = RequestState::Active;
-    entry.flags = 0;
-    entry.scoped = false;
-    entry.disturbed = false;
-    entry.submission = NIL;
+    cars[row as usize] = Car { chain, span: Span::EMPTY, request: row, ..car };
+    let entry = &mut requests[row as usize];
+    let (generation, counter) = (entry.generation, count.max(1));
+    *entry = Request { generation, counter, state: RequestState::Active, ..Request::FREE };
     progress.active += 1;
     progress.work.posted += 1;
-    Some((request, row))
+    Some(row)
 }
 
-/// Puts a send with rows of its own into its VC's queue.
+/// The envelope CAR of a send over a VC.
+#[inline(always)]
+pub fn send_car(envelope: &Envelope, vc_row: Row) -> Car {
+    let Envelope { context, source, tag, .. } = *envelope;
+    Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, ..Car::default() }
+}
+
+/// The envelope CAR of a receive; `vc_row` is [`NIL`] for any source.
+#[inline(always)]
+pub fn receive_car(progress: &Progress, envelope: &Envelope, vc_row: Row) -> Car {
+    let Envelope { context, source, tag, .. } = *envelope;
+    let flags = if vc_row == NIL { car_flags::ANY_SOURCE } else { 0 };
+    let (kind, state, counter) = (CarKind::Receive, CarState::Posted, progress.counter);
+    Car { kind, state, context, source, tag, vc: vc_row, flags, counter, ..Car::default() }
+}
+
+/// Puts a send with a row of its own into its VC's queue.
 #[inline]
 pub fn queue_send(
     progress: &mut Progress,
@@ -178,50 +188,24 @@ pub fn queue_send(
     large: &mut [Large],
     vcs: &mut [Vc],
     row: Row,
-    vc_row: Row,
-    envelope: &Envelope,
+    length: u64,
 ) {
-    let car = &mut cars[row as usize];
-    car.kind = CarKind::Send;
-    car.state = CarState::Queued;
-    car.context = envelope.context;
-    car.source = envelope.source;
-    car.tag = envelope.tag;
-    car.vc = vc_row;
-    large[row as usize] = Large { length: envelope.length, wanted: envelope.length };
+    large[row as usize] = Large { length, wanted: length };
+    let vc_row = cars[row as usize].vc;
     let vc = &mut vcs[vc_row as usize];
-    vc.outstanding += 1;
     vc.sends.push(cars, row);
     if vc.state == VcState::Connected {
         list_sender(progress, vcs, vc_row);
     }
 }
 
-/// Posts a receive with rows of its own; `vc_row` is [`NIL`] for any source.
-#[inline]
-pub fn queue_receive(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    vcs: &mut [Vc],
-    row: Row,
-    vc_row: Row,
-    envelope: &Envelope,
-) {
-    let car = &mut cars[row as usize];
-    car.kind = CarKind::Receive;
-    car.context = envelope.context;
-    car.source = envelope.source;
-    car.tag = envelope.tag;
-    car.vc = vc_row;
-    if vc_row == NIL {
-        car.flags = car_flags::ANY_SOURCE;
-    } else {
-        vcs[vc_row as usize].outstanding += 1;
-    }
+/// Posts a receive with a row of its own.
+#[inline(always)]
+pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
     if progress.unexpected.count == 0 && progress.staged.is_empty() {
         crate::match_cars::enqueue(progress, cars, vcs, row);
     } else {
-        car.state = CarState::Staged;
+        cars[row as usize].state = CarState::Staged;
         progress.staged.push(cars, row);
         progress.pending |= Pending::MATCH;
     }

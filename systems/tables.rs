@@ -32,7 +32,7 @@ pub struct Plan {
     pub cards: Vec<u8>,
     /// Bytes of a card.
     pub card_bytes: usize,
-    /// CAR and request rows to begin with.
+    /// CAR rows to begin with.
     pub rows: usize,
     /// First generation of requests.
     pub generation: u32,
@@ -127,7 +127,7 @@ macro_rules! view {
             pub fn $method<'w>(&self, _world: &'w mut World) -> $name<'w> {
                 // SAFETY: the world is borrowed as a whole, the addresses are its own, and each column is borrowed once.
                 #[expect(unsafe_code, reason = "disjoint columns of one borrowed world")]
-                unsafe { $name { $($field: view!(@borrow $how self.addresses.$field.get())),* } }
+                unsafe { $name { $($field: view!(@borrow $how self.addresses, $field)),* } }
             }
         }
 
@@ -153,7 +153,7 @@ macro_rules! view {
                 _: Tick,
             ) -> Result<$name<'w>, SystemParamValidationError> {
                 // SAFETY: the executor grants the declared access, and has refreshed the addresses if rows have moved.
-                Ok(unsafe { $name { $($field: view!(@borrow $how tables.addresses.$field.get())),* } })
+                Ok(unsafe { $name { $($field: view!(@borrow $how tables.addresses, $field)),* } })
             }
         }
     };
@@ -172,14 +172,20 @@ macro_rules! view {
     (@doc vcs) => { "Contacted procs." };
     (@type one $life:lifetime $type:ty) => { &$life mut $type };
     (@type one_read $life:lifetime $type:ty) => { &$life $type };
+    (@type with_cars $life:lifetime $type:ty) => { &$life mut [$type] };
     (@type rows $life:lifetime $type:ty) => { &$life mut [$type] };
     (@type rows_read $life:lifetime $type:ty) => { &$life [$type] };
-    (@borrow one $slice:expr) => { &mut *$slice.cast() };
-    (@borrow one_read $slice:expr) => { &*$slice.cast() };
-    (@borrow rows $slice:expr) => { &mut *$slice };
-    (@borrow rows_read $slice:expr) => { &*$slice };
+    (@borrow one $addresses:expr, $field:ident) => { &mut *$addresses.$field.get().cast() };
+    (@borrow one_read $addresses:expr, $field:ident) => { &*$addresses.$field.get().cast() };
+    (@borrow rows $addresses:expr, $field:ident) => { &mut *$addresses.$field.get() };
+    (@borrow rows_read $addresses:expr, $field:ident) => { &*$addresses.$field.get() };
+    // As many as there are CARs, and said so: one look at a row number serves all columns of its table.
+    (@borrow with_cars $addresses:expr, $field:ident) => {
+        &mut *std::ptr::slice_from_raw_parts_mut($addresses.$field.get().cast(), $addresses.cars.get().len())
+    };
     (@write one) => { true };
     (@write one_read) => { false };
+    (@write with_cars) => { true };
     (@write rows) => { true };
     (@write rows_read) => { false };
 }
@@ -193,9 +199,9 @@ view! {
         limits: Settings, one_read;
         arrivals: Arrival, rows;
         cars: Car, rows;
-        large: Large, rows;
-        requests: Request, rows;
-        held: Held, rows;
+        large: Large, with_cars;
+        requests: Request, with_cars;
+        held: Held, with_cars;
         buffers: Buffer, rows;
         communicators: Communicator, rows;
         endpoints: Endpoint, rows;
@@ -221,8 +227,8 @@ view! {
         procs: ProcTable, one_read;
         communicators: Communicator, rows_read;
         cars: Car, rows;
-        requests: Request, rows;
-        held: Held, rows;
+        requests: Request, with_cars;
+        held: Held, with_cars;
         vcs: Vc, rows;
     }
 }
@@ -231,8 +237,21 @@ view! {
     /// What asking after a request touches.
     RequestTables, request {
         progress: Progress, one;
-        requests: Request, rows;
-        held: Held, rows;
+        cars: Car, rows;
+        requests: Request, with_cars;
+        held: Held, with_cars;
+    }
+}
+
+view! {
+    /// What [`crate::deliver`] reads and writes.
+    DeliverTables, delivering {
+        progress: Progress, one;
+        endpoints: Endpoint, rows;
+        cars: Car, rows;
+        requests: Request, with_cars;
+        vcs: Vc, rows;
+        communicators: Communicator, rows_read;
     }
 }
 
@@ -253,9 +272,9 @@ view! {
         procs: ProcTable, one_read;
         communicators: Communicator, rows_read;
         cars: Car, rows;
-        large: Large, rows;
-        requests: Request, rows;
-        held: Held, rows;
+        large: Large, with_cars;
+        requests: Request, with_cars;
+        held: Held, with_cars;
         vcs: Vc, rows;
         endpoints: Endpoint, rows;
     }
@@ -267,7 +286,7 @@ view! {
         progress: Progress, one;
         arrivals: Arrival, rows;
         cars: Car, rows;
-        large: Large, rows;
+        large: Large, with_cars;
         vcs: Vc, rows;
         communicators: Communicator, rows_read;
     }
@@ -280,7 +299,7 @@ view! {
         arrivals: Arrival, rows;
         buffers: Buffer, rows;
         cars: Car, rows;
-        large: Large, rows;
+        large: Large, with_cars;
         vcs: Vc, rows;
     }
 }
@@ -291,7 +310,7 @@ view! {
         progress: Progress, one;
         arrivals: Arrival, rows;
         cars: Car, rows;
-        large: Large, rows;
+        large: Large, with_cars;
         buffers: Buffer, rows;
         vcs: Vc, rows;
         endpoints: Endpoint, rows;
@@ -312,16 +331,16 @@ view! {
     CompleteTables, complete {
         progress: Progress, one;
         cars: Car, rows;
-        requests: Request, rows;
-        held: Held, rows;
-        vcs: Vc, rows;
+        large: Large, with_cars;
+        requests: Request, with_cars;
+        held: Held, with_cars;
     }
 }
 
 impl Tables {
     /// Spawns all tables but the procs' and endpoints', which [`Tables::find`] needs too.
     pub fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) {
-        let rows = plan.rows.clamp(1, plan.limits.cars_max.min(plan.limits.requests_max));
+        let rows = plan.rows.clamp(1, plan.limits.cars_max);
         world.spawn((
             Progress::default(),
             ProcTable {
@@ -339,9 +358,7 @@ impl Tables {
             0 => Communicator::founding(0, plan.procs, plan.me, Members::World),
             _ => Communicator::founding(1, 1, 0, Members::List([plan.me].into())),
         });
-        spawn_rows(world, rows, |_| (Car::default(), Large::default()));
-        let generation = plan.generation;
-        spawn_rows(world, rows, |_| (Request { generation, ..Request::default() }, Held::default()));
+        spawn_cars(world, rows, plan.generation);
         spawn_rows(world, limits::BUFFERS_INITIAL.min(plan.limits.buffers_max), |_| Buffer::default());
     }
 
@@ -352,7 +369,6 @@ impl Tables {
         world.insert_resource(Shared(tables.clone()));
         let all = tables.all(world);
         link_free(&mut all.progress.free_cars, all.cars, 0);
-        link_free(&mut all.progress.free_requests, all.requests, 0);
         link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
         all.progress.count_free_buffers();
         tables
@@ -408,12 +424,11 @@ impl Tables {
     }
 
     /// Rows of the tables that only the engine may spawn or move: its own one row, and those of all other tables.
-    pub fn row_counts(&self, _world: &mut World) -> [usize; 8] {
+    pub fn row_counts(&self, _world: &mut World) -> [usize; 7] {
         let at = &self.addresses;
         [
             at.progress.get().len(),
             at.cars.get().len(),
-            at.requests.get().len(),
             at.buffers.get().len(),
             at.arrivals.get().len(),
             at.communicators.get().len(),
@@ -436,22 +451,18 @@ impl Tables {
         }
     }
 
-    /// Spawns CAR and request rows, as many again as there are, up to their bounds. `false` if they are at them.
+    /// Spawns CAR rows, as many again as there are, up to their bound. `false` if they are at it.
     pub fn grow(&self, world: &mut World) -> bool {
         let all = self.all(world);
-        let (cars, requests) = (all.cars.len(), all.requests.len());
-        let more_cars = cars.min(all.limits.0.cars_max.saturating_sub(cars));
-        let more_requests = requests.min(all.limits.0.requests_max.saturating_sub(requests));
+        let cars = all.cars.len();
+        let more = cars.min(all.limits.0.cars_max.saturating_sub(cars));
         let generation = all.requests[0].generation;
-        spawn_rows(world, more_cars, |_| (Car::default(), Large::default()));
-        spawn_rows(world, more_requests, |_| (Request { generation, ..Request::default() }, Held::default()));
+        spawn_cars(world, more, generation);
         self.refresh(world);
         let all = self.all(world);
         link_free(&mut all.progress.free_cars, all.cars, cars);
-        link_free(&mut all.progress.free_requests, all.requests, requests);
-        all.progress.rows_exhausted =
-            all.cars.len() == all.limits.0.cars_max || all.requests.len() == all.limits.0.requests_max;
-        more_cars > 0 && more_requests > 0
+        all.progress.rows_exhausted = all.cars.len() == all.limits.0.cars_max;
+        more > 0
     }
 
     /// Spawns communicator rows until there are at least `rows`, up to their bound.
@@ -475,6 +486,12 @@ impl Tables {
         link_free(&mut all.progress.free_buffers[0], all.buffers, buffers);
         all.progress.count_free_buffers();
     }
+}
+
+/// Spawns CAR rows, each with a request that is free.
+fn spawn_cars(world: &mut World, count: usize, generation: u32) {
+    let request = Request { generation, ..Request::FREE };
+    spawn_rows(world, count, |_| (Car::default(), Large::default(), request, Held::default()));
 }
 
 fn spawn_rows<B: Bundle<Effect: NoBundleEffect>>(world: &mut World, count: usize, mut make: impl FnMut(usize) -> B) {

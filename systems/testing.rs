@@ -5,7 +5,7 @@
 
 use crate::connections::spawn_proc;
 use crate::endpoint::{Endpoint, RowStates};
-use crate::posting::{check_receive, check_send, queue_receive, queue_send, take_rows};
+use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::tables::{AllTables, Plan, Tables};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::RunSystemOnce;
@@ -188,12 +188,10 @@ fn span(bytes: &mut [u8]) -> Span {
     unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
-/// The rows of an operation that was posted by hand.
+/// An operation that was posted by hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Posted {
-    /// Its request.
-    pub request: Row,
-    /// Its envelope CAR.
+    /// The row of its request and envelope CAR.
     pub car: Row,
     /// Where its buffer is kept.
     buffer: usize,
@@ -217,7 +215,7 @@ impl TestWorld {
         Self::with(procs, Limits::default(), 64)
     }
 
-    /// The same with other limits, and with so many CAR and request rows.
+    /// The same with other limits, and with so many CAR rows.
     ///
     /// # Panics
     /// If there are no more descriptors.
@@ -287,9 +285,10 @@ impl TestWorld {
         let checked = check_receive(all.communicators, 0, source.unwrap_or(ANY), tag.unwrap_or(ANY));
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = if envelope.proc == NIL { NIL } else { all.procs.known[envelope.proc as usize].row };
-        let Some((request, car)) = take_rows(all.progress, all.cars, all.requests, &spans) else { panic!("no rows") };
-        queue_receive(all.progress, all.cars, all.vcs, car, vc_row, &envelope);
-        self.keep(request, car, pieces)
+        let car = receive_car(all.progress, &envelope, vc_row);
+        let Some(car) = take_rows(all.progress, all.cars, all.requests, &spans, car) else { panic!("no rows") };
+        queue_receive(all.progress, all.cars, all.vcs, car);
+        self.keep(car, pieces)
     }
 
     /// Posts a send of a message from these runs to a contacted proc.
@@ -303,14 +302,15 @@ impl TestWorld {
         let checked = check_send(all.communicators, 0, to, tag, spans.total());
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = all.procs.known[envelope.proc as usize].row;
-        let Some((request, car)) = take_rows(all.progress, all.cars, all.requests, &spans) else { panic!("no rows") };
-        queue_send(all.progress, all.cars, all.large, all.vcs, car, vc_row, &envelope);
-        self.keep(request, car, pieces)
+        let car = send_car(&envelope, vc_row);
+        let Some(car) = take_rows(all.progress, all.cars, all.requests, &spans, car) else { panic!("no rows") };
+        queue_send(all.progress, all.cars, all.large, all.vcs, car, envelope.length);
+        self.keep(car, pieces)
     }
 
-    fn keep(&mut self, request: Row, car: Row, pieces: Vec<Vec<u8>>) -> Posted {
+    fn keep(&mut self, car: Row, pieces: Vec<Vec<u8>>) -> Posted {
         self.buffers.push(pieces);
-        Posted { request, car, buffer: self.buffers.len() - 1 }
+        Posted { car, buffer: self.buffers.len() - 1 }
     }
 
     /// Submits an operation as another thread does; its answer comes to `slot`.
@@ -351,7 +351,7 @@ impl TestWorld {
 
     /// An operation's request.
     pub fn request(&mut self, posted: Posted) -> Request {
-        self.all().requests[posted.request as usize]
+        self.all().requests[posted.car as usize]
     }
 
     /// An arrival.

@@ -113,7 +113,8 @@ fn finish(progress: &mut Progress, cars: &mut [Car], row: Row, length: u64, trun
 }
 
 /// Fills the data CARs under an envelope in their order; returns the bytes that found a place.
-fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
+#[cold]
+pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
     let mut moved = 0;
     let mut row = cars[envelope as usize].chain;
     while moved < payload.len() && row != NIL {

@@ -312,7 +312,7 @@ fn a_request_that_is_taken_too_early_is_detached() {
 
 #[test]
 fn at_the_limit_posting_says_full_and_loses_nothing() {
-    let limits = Limits { cars_max: 8, requests_max: 8, ..Limits::default() };
+    let limits = Limits { cars_max: 8, ..Limits::default() };
     let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));
     let world = cluster.engines[0].comm_world();
     let posted: Vec<_> =
@@ -576,11 +576,11 @@ fn a_panic_in_a_system_poisons_the_engine() {
 
 #[test]
 fn systems_that_touch_the_engines_rows_poison_it() {
-    use tickwire::components::{Buffer, Car, Large};
+    use tickwire::components::{Buffer, Car, Held, Large, Request};
     #[derive(Component)]
     struct Mark;
     let spawn = |world: &mut World| {
-        world.spawn((Car::default(), Large::default()));
+        world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
     };
     assert_poisoned(with_system(spawn), "spawned, despawned or moved rows");
     let despawn = |mut commands: Commands, rows: Query<Entity, With<Car>>| {
@@ -606,7 +606,7 @@ fn systems_that_touch_the_engines_rows_poison_it() {
     // Many rows before the panic, so that the tables have moved in memory.
     fn many(world: &mut World) {
         for _ in 0..10_000 {
-            world.spawn((Car::default(), Large::default()));
+            world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
         }
         panic!("after a mess");
     }

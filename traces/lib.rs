@@ -2,14 +2,18 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Index of the runs of Deliver, behind those of the six sets of a tick.
+pub const DELIVER: usize = 6;
+const RUNS: usize = DELIVER + 1;
+
 /// How often each system of an engine has run. Written by the thread that owns the engine, readable from any.
 #[derive(Debug, Default)]
 pub struct Counters {
-    runs: [AtomicU64; 6],
+    runs: [AtomicU64; RUNS],
 }
 
 impl Counters {
-    /// Counts one run of system `index`, in the order of the sets of a tick.
+    /// Counts one run of system `index`, in the order of the sets of a tick; [`DELIVER`] is last.
     #[inline(always)]
     pub fn ran(&self, index: usize) {
         if let Some(runs) = self.runs.get(index) {
@@ -19,7 +23,7 @@ impl Counters {
     }
 
     /// Runs of each system so far.
-    pub fn runs(&self) -> [u64; 6] {
+    pub fn runs(&self) -> [u64; RUNS] {
         std::array::from_fn(|index| self.runs[index].load(Ordering::Relaxed))
     }
 }
@@ -33,7 +37,8 @@ mod tests {
         let counters = Counters::default();
         counters.ran(1);
         counters.ran(1);
-        counters.ran(6);
-        assert_eq!(counters.runs(), [0, 2, 0, 0, 0, 0]);
+        counters.ran(DELIVER);
+        counters.ran(9);
+        assert_eq!(counters.runs(), [0, 2, 0, 0, 0, 0, 1]);
     }
 }

@@ -225,6 +225,16 @@ impl AnyTransport {
         each!(self, t => t.ready())
     }
 
+    /// See [`Transport::deliver`]. A boxed transport delivers nothing.
+    #[inline(always)]
+    pub fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+        match self {
+            AnyTransport::Loopback(t) => t.deliver(most, take),
+            AnyTransport::Shm(t) => t.deliver(most, take),
+            AnyTransport::Outside(t) => (0, t.ready()),
+        }
+    }
+
     /// See [`Transport::drain`].
     #[inline]
     pub fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {

@@ -168,6 +168,17 @@ pub trait Transport: Send {
     /// Reads frames into arrival rows: header, payload, vc, state. Payloads stay until [`Transport::release`].
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
 
+    /// Hands messages that came as a whole ([`tickwire_components::wire::Kind::Eager`], without flags, priority or credits)
+    /// to `take` one by one, each with its VC, without an arrival row, until there is another kind of frame, one is not
+    /// taken, or there have been `most`; a payload is used within the call. Called only while nothing that was drained is unreleased.
+    ///
+    /// Returns how many were taken, and whether there is (or may be) something that only [`Transport::drain`] reads.
+    #[inline]
+    fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+        let _ = (most, take);
+        (0, true)
+    }
+
     /// As [`Transport::drain`], from one link only.
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         let _ = link;

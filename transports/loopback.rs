@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, NIL, Pieces, Row};
+use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 
 /// Where the engines of one process find each other. Clones are the same hub.
 #[derive(Clone)]
@@ -243,6 +243,11 @@ impl Transport for Loopback {
     #[inline]
     fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         self.links.drain(arrivals)
+    }
+
+    #[inline]
+    fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+        self.links.deliver(most, take)
     }
 
     fn drain_link(&mut self, link: u32, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {

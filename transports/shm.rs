@@ -44,7 +44,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 use tickwire_components::wire::{HEADER_BYTES, Header};
-use tickwire_components::{Arrival, Pieces, Row};
+use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Connections at most: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
@@ -332,6 +332,11 @@ impl Transport for Shm {
     #[inline]
     fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         self.links.drain(arrivals)
+    }
+
+    #[inline]
+    fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+        self.links.deliver(most, take)
     }
 
     #[inline]

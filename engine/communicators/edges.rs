@@ -5,7 +5,7 @@ use crate::core::Engine;
 use crate::p2p::full;
 use crate::request::Request;
 use tickwire_components::{CommError, Ended, Pending, PostError, ProcId, RequestError, context};
-use tickwire_systems::posting::{Envelope, queue_receive, queue_send, take_rows};
+use tickwire_systems::posting::{Envelope, queue_receive, queue_send, receive_car, send_car, take_rows};
 
 /// What orders agreements: the parent's context word, the plane and the tag of its messages. The same on all members.
 pub(super) type Key = (u32, u32, u32);
@@ -93,12 +93,13 @@ pub(super) fn send(
     if all.vcs[vc_row as usize].state == tickwire_components::VcState::Failed {
         return Err(PostError::PeerFailed { proc: ProcId(edge.proc), reason: all.procs.reason(vc_row).to_owned() });
     }
-    let Some((request, row)) = take_rows(all.progress, all.cars, all.requests, &bytes) else {
+    let envelope = envelope(key, rank, edge.proc, bytes.len());
+    let car = send_car(&envelope, vc_row);
+    let Some(row) = take_rows(all.progress, all.cars, all.requests, &bytes, car) else {
         return Err(full(&engine.limits));
     };
-    let envelope = envelope(key, rank, edge.proc, bytes.len());
-    queue_send(all.progress, all.cars, all.large, all.vcs, row, vc_row, &envelope);
-    Ok(engine.hold(request, bytes, false))
+    queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
+    Ok(engine.hold(row, bytes, false))
 }
 
 /// Posts a receive from a member, likewise.
@@ -110,11 +111,12 @@ pub(super) fn receive(engine: &mut Engine, key: Key, edge: &Edge, bytes: usize) 
     let vc_row = engine.reach(edge.proc)?;
     engine.need_rows(1)?;
     let all = engine.tables.all(&mut engine.world);
-    let Some((request, row)) = take_rows(all.progress, all.cars, all.requests, &buffer) else {
+    let car = receive_car(all.progress, &envelope(key, edge.rank, edge.proc, 0), vc_row);
+    let Some(row) = take_rows(all.progress, all.cars, all.requests, &buffer, car) else {
         return Err(full(&engine.limits));
     };
-    queue_receive(all.progress, all.cars, all.vcs, row, vc_row, &envelope(key, edge.rank, edge.proc, 0));
-    Ok(engine.hold(request, buffer, false))
+    queue_receive(all.progress, all.cars, all.vcs, row);
+    Ok(engine.hold(row, buffer, false))
 }
 
 #[cfg(test)]

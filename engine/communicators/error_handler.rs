@@ -4,7 +4,7 @@ use crate::core::Engine;
 use std::fmt::Display;
 use std::io::Write;
 use tickwire_components::{
-    Comm, CommError, Communicator, ErrorHandler, PostError, RequestError, RequestId, RequestState, Row, Status, context,
+    CarKind, Comm, CommError, Communicator, ErrorHandler, PostError, RequestError, RequestId, Row, Status, context,
 };
 use tickwire_systems::communicators::live;
 
@@ -63,17 +63,13 @@ impl Engine {
             return;
         }
         let all = self.tables.all(&mut self.world);
-        let Some(request) = all.requests.get(id.row as usize) else { return };
-        let word = match request.state {
-            RequestState::Done => request.car,
-            _ => all.cars.get(request.car as usize).map_or(tickwire_components::NIL, |car| car.context),
-        };
-        let what = match context::plane(word) {
-            context::USER => "receive",
-            context::SENT => "send",
-            // The engine's own: who has posted it raises what comes of it.
-            _ => return,
-        };
+        let Some(car) = all.cars.get(id.row as usize) else { return };
+        // Of the engine's own messages, who has posted them raises what comes of it.
+        if context::plane(car.context) != context::USER {
+            return;
+        }
+        let what = if car.kind == CarKind::Send { "send" } else { "receive" };
+        let word = car.context;
         // The handler outlives the communicator for as long as its row is none other's.
         let row = context::id(word);
         let is_its = |comm: &&Communicator| context::word(row, comm.incarnation) == context::base(word);

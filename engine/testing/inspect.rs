@@ -33,14 +33,8 @@ pub fn dump(engine: &mut Engine) -> String {
         let reason = if vc.state == tickwire_components::VcState::Failed { reason } else { "" };
         let _ = writeln!(
             out,
-            "  vc {row}: proc {} {:?} {reason} link {} sends {:?} data {:?} posted {:?} outstanding {}",
-            vc.proc,
-            vc.state,
-            vc.link as i32,
-            vc.sends.head as i32,
-            vc.data.head as i32,
-            vc.posted.head as i32,
-            vc.outstanding
+            "  vc {row}: proc {} {:?} {reason} link {} sends {:?} data {:?} posted {:?}",
+            vc.proc, vc.state, vc.link as i32, vc.sends.head as i32, vc.data.head as i32, vc.posted.head as i32
         );
     }
     let used = |(_, car): &(usize, &Car)| !matches!(car.kind, CarKind::None | CarKind::Data);
@@ -54,11 +48,7 @@ pub fn dump(engine: &mut Engine) -> String {
     }
     let used = |(_, request): &(usize, &Request)| request.state != RequestState::Free;
     for (row, request) in all.requests.iter().enumerate().filter(used).take(SHOWN) {
-        let _ = writeln!(
-            out,
-            "  request {row}: {:?} counter {} flags {:#b}",
-            request.state, request.counter, request.flags
-        );
+        let _ = writeln!(out, "  request {row}: {:?} counter {}", request.state, request.counter);
     }
     out
 }
@@ -121,12 +111,22 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     if let Some(row) = free_cars.iter().find(|&&row| all.cars[row as usize].state != CarState::Free) {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
-    let in_list =
-        |state| !matches!(state, CarState::Offered | CarState::Receiving | CarState::Chained | CarState::Matched);
+    let in_list = |state| {
+        use CarState::{Chained, Done, Matched, Offered, Receiving};
+        !matches!(state, Offered | Receiving | Chained | Matched | Done)
+    };
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
         if place[row].is_none() && in_list(car.state) {
             return Err(format!("CAR {row} is {:?} and in no list", car.state));
         }
+    }
+    if let Some(row) = (0..all.cars.len()).find(|&row| {
+        let (car, request) = (&all.cars[row], &all.requests[row]);
+        (car.state == CarState::Done) != (request.state == RequestState::Done)
+            || (request.state == RequestState::Free && !matches!(car.state, CarState::Free | CarState::Chained))
+    }) {
+        let (car, request) = (all.cars[row].state, all.requests[row].state);
+        return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
     }
     let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
     if busy + free_cars.len() != all.cars.len() {
@@ -145,16 +145,6 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
     }
     if let Some(row) = all.requests.iter().position(|r| open(&r) && r.counter == 0) {
         return Err(format!("request {row} is active with counter 0"));
-    }
-    free(all.requests, progress.free_requests, "free requests")?;
-    for (row, vc) in all.vcs.iter().enumerate() {
-        let needs = |car: &&Car| {
-            car.vc == row as Row && matches!(car.kind, CarKind::Send | CarKind::Receive) && car.state != CarState::Free
-        };
-        let outstanding = all.cars.iter().filter(needs).count();
-        if outstanding != vc.outstanding as usize {
-            return Err(format!("VC {row} is needed by {outstanding} CARs, {} are counted", vc.outstanding));
-        }
     }
     let mut held = 0;
     for class in 0..progress.free_buffers.len() {

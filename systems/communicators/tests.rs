@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::match_cars::match_cars;
-use crate::posting::{check_receive, check_send, queue_receive, take_rows};
+use crate::posting::{check_receive, check_send, queue_receive, receive_car, take_rows};
 use crate::supply_buffers::supply_buffers;
 use crate::testing::TestWorld;
 use crate::transfer::transfer;
@@ -47,8 +47,9 @@ fn receive(world: &mut TestWorld, handle: u32) -> Row {
     let all = world.all();
     let envelope = check_receive(all.communicators, handle, ANY, ANY).unwrap();
     let spans = [Span::EMPTY];
-    let (_, car) = take_rows(all.progress, all.cars, all.requests, &spans[..]).unwrap();
-    queue_receive(all.progress, all.cars, all.vcs, car, NIL, &envelope);
+    let car = receive_car(all.progress, &envelope, NIL);
+    let car = take_rows(all.progress, all.cars, all.requests, &spans[..], car).unwrap();
+    queue_receive(all.progress, all.cars, all.vcs, car);
     car
 }
 
@@ -221,14 +222,4 @@ fn freeing_waits_for_what_is_pending_and_drops_what_nobody_can_receive() {
     assert!(reap(&mut world.all(), 2));
     assert_eq!(used(world.all().communicators), [0b11]);
     assert_eq!(world.all().progress.unexpected.count, 0);
-}
-
-#[test]
-fn a_failed_request_knows_where_it_failed() {
-    let mut car = Car { context: context::word(9, 4), kind: CarKind::Send, ..Car::default() };
-    assert_eq!((context::base(origin(&car)), context::plane(origin(&car))), (car.context, context::SENT));
-    car.kind = CarKind::Receive;
-    assert_eq!(origin(&car), car.context);
-    car = Car { context: car.context | context::AGREEMENT, kind: CarKind::Send, ..car };
-    assert_eq!(origin(&car), car.context, "the engine's own stays its own");
 }

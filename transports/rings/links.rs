@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tickwire_components::limits::WATCHED;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row};
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
 
 /// A peer's inbox, or the own one: a view of memory that `keep` keeps alive.
 #[derive(Clone)]
@@ -117,15 +117,6 @@ unsafe impl Send for Word {}
 static NOTHING: AtomicU64 = AtomicU64::new(0);
 
 impl Word {
-    /// A frame is there: has its payload on its way. A hint, whatever the header says.
-    #[expect(unsafe_code, reason = "an address in shared memory")]
-    #[inline(always)]
-    fn expect_payload(self) {
-        // SAFETY: a frame's header is in the cache line that its first word starts.
-        let length = unsafe { self.0.add(3).as_ref() }.load(Ordering::Relaxed);
-        super::memory::expect_read(self.0.as_ptr().cast::<u8>().wrapping_add(64), length.saturating_sub(32));
-    }
-
     const NONE: Word = Word(NonNull::from_ref(&NOTHING));
 
     #[expect(unsafe_code, reason = "an address in shared memory")]
@@ -270,21 +261,8 @@ impl Links {
     pub fn ready(&self) -> bool {
         // All places, watched or not: the others point to a word that stays 0.
         let any = self.words.iter().fold(0, |any, word| any | word.load()) != 0;
-        if any {
-            self.expect_payloads();
-        }
         self.quiet.set(self.quiet.get() | !any);
         any | self.inbox.ready() | !self.backlog.is_empty()
-    }
-
-    /// Frames are there: has their payloads on their way while the tick begins.
-    #[inline(always)]
-    fn expect_payloads(&self) {
-        for word in &self.words[..self.watched_count] {
-            if word.ready() {
-                word.expect_payload();
-            }
-        }
     }
 
     /// Reads frames into `out`; returns how many. Their payloads stay until [`Links::release`].
@@ -311,6 +289,51 @@ impl Links {
             count += self.drain_announced(&mut out[count..]);
         }
         count
+    }
+
+    /// Hands the whole messages of the watched rings to `take` one by one, each with its VC, and gives their space back,
+    /// until there is another kind of frame, one is not taken, or there have been `most`. Nothing that [`Links::drain`] has read may be unreleased.
+    ///
+    /// Returns how many were taken, and whether there is something that only a drain reads.
+    #[inline(always)]
+    pub fn deliver(&mut self, most: u32, mut take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+        let alone = self.quiet.get();
+        let mut count = 0;
+        let mut refused = false;
+        for place in 0..self.watched_count.min(WATCHED) {
+            if !self.words[place].ready() {
+                self.idle[place] = self.idle[place].saturating_add(1);
+                continue;
+            }
+            let link = self.watched[place];
+            let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
+            let first = count;
+            while count < most {
+                let Some((header, payload)) = row.reader.peek_whole() else {
+                    refused |= row.reader.ready();
+                    break;
+                };
+                if !take(&header, payload, row.vc) {
+                    refused = true;
+                    break;
+                }
+                row.reader.skip(payload.len());
+                count += 1;
+                // As in `drain`: nobody looks behind a frame that came alone.
+                if alone {
+                    break;
+                }
+            }
+            if count > first {
+                self.idle[place] = 0;
+                self.words[place] = Word(row.reader.memory().address(row.reader.position()));
+                if row.reader.release() {
+                    row.announce();
+                }
+            }
+        }
+        self.quiet.set(alone & (count == 0));
+        (count, refused | self.inbox.ready() | !self.backlog.is_empty())
     }
 
     /// As [`Links::drain`], from one connection only.

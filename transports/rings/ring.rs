@@ -150,7 +150,10 @@ impl<M: RingMemory> Writer<M> {
         memory.store(offset, header.lead, Ordering::Release);
         // The next frame is likely as long as this one, and clears a word in the line behind itself: own these lines by
         // then. The first one is owned already.
-        memory.expect_write(behind + 64, need);
+        match need {
+            64 => memory.expect_write(behind + 64, 64),
+            _ => memory.expect_write(behind + 64, need),
+        }
         self.position += need;
     }
 
@@ -268,6 +271,35 @@ impl<M: RingMemory> Reader<M> {
         let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
         self.position += frame_bytes(payload);
         Ok(Some((header, span)))
+    }
+
+    /// The next frame if it is a message as a whole without flags, priority or credits; stays before it. For anything
+    /// else, frames that cannot be included, there is [`Reader::read`].
+    #[inline(always)]
+    pub fn peek_whole(&self) -> Option<(Header, Span)> {
+        let memory = &self.memory;
+        let offset = self.position & (memory.capacity() - 1);
+        let lead = memory.load(offset, Ordering::Acquire);
+        if lead != Kind::Eager as u64 {
+            return None;
+        }
+        let length = memory.load(offset + 24, Ordering::Relaxed);
+        if length > self.payload_max || offset + frame_bytes(length) > memory.capacity() {
+            return None;
+        }
+        if length > 32 {
+            // On their way while the message is matched.
+            memory.expect_read(offset + 64, length - 32);
+        }
+        let origin = memory.load(offset + 8, Ordering::Relaxed);
+        let name = memory.load(offset + 16, Ordering::Relaxed);
+        Some((Header { lead, origin, name, length }, memory.bytes(offset + HEADER_BYTES as u64, length as usize)))
+    }
+
+    /// Goes past the frame that [`Reader::peek_whole`] has shown, whose payload has so many bytes.
+    #[inline(always)]
+    pub fn skip(&mut self, payload: usize) {
+        self.position += frame_bytes(payload as u64);
     }
 
     /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring. `true` if the writer
