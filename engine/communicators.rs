@@ -34,7 +34,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_rank(&mut self, comm: Comm) -> Result<Rank, CommError> {
-        Ok(Rank(self.communicator(comm)?.rank))
+        Ok(Rank(self.communicator(comm, "comm_rank")?.rank))
     }
 
     /// How many procs a communicator has (`MPI_Comm_size`).
@@ -42,7 +42,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_size(&mut self, comm: Comm) -> Result<u32, CommError> {
-        Ok(self.communicator(comm)?.size)
+        Ok(self.communicator(comm, "comm_size")?.size)
     }
 
     /// The members of a communicator, by rank (`MPI_Comm_group`).
@@ -50,7 +50,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_group(&mut self, comm: Comm) -> Result<Group, CommError> {
-        Ok(self.communicator(comm)?.group())
+        Ok(self.communicator(comm, "comm_group")?.group())
     }
 
     /// The context id of a communicator: the same on all members, the smallest that was free on all of them.
@@ -58,7 +58,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_context_id(&mut self, comm: Comm) -> Result<u32, CommError> {
-        self.communicator(comm)?;
+        self.communicator(comm, "comm_context_id")?;
         Ok(Communicator::row(comm.0) as u32)
     }
 
@@ -67,7 +67,8 @@ impl Engine {
     /// # Errors
     /// If one of them does not exist.
     pub fn comm_compare(&mut self, one: Comm, other: Comm) -> Result<Comparison, CommError> {
-        let (first, second) = (self.comm_group(one)?, self.comm_group(other)?);
+        let first = self.communicator(one, "comm_compare")?.group();
+        let second = self.communicator(other, "comm_compare")?.group();
         Ok(match first.compare(&second) {
             Comparison::Identical if one != other => Comparison::Congruent,
             found => found,
@@ -80,7 +81,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_set_no_wildcard(&mut self, comm: Comm, no_wildcard: bool) -> Result<(), CommError> {
-        self.communicator(comm)?.no_wildcard = no_wildcard;
+        self.communicator(comm, "comm_set_no_wildcard")?.no_wildcard = no_wildcard;
         Ok(())
     }
 
@@ -93,7 +94,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_set_error_handler(&mut self, comm: Comm, handler: ErrorHandler) -> Result<(), CommError> {
-        self.communicator(comm)?.error_handler = handler;
+        self.communicator(comm, "comm_set_error_handler")?.error_handler = handler;
         Ok(())
     }
 
@@ -102,7 +103,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_error_handler(&mut self, comm: Comm) -> Result<ErrorHandler, CommError> {
-        Ok(self.communicator(comm)?.error_handler)
+        Ok(self.communicator(comm, "comm_error_handler")?.error_handler)
     }
 
     /// Frees a communicator (`MPI_Comm_free`): its handle is stale at once; operations that are pending on it end as they
@@ -114,7 +115,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator, or it is the world's or the proc's own.
     pub fn comm_free(&mut self, comm: Comm) -> Result<(), CommError> {
-        self.communicator(comm)?;
+        self.communicator(comm, "comm_free")?;
         if comm == self.comm_world() || comm == self.comm_self() {
             return Err(self.raise_comm(comm, "comm_free", CommError::Permanent));
         }
@@ -125,14 +126,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The row of a communicator.
-    fn communicator(&mut self, comm: Comm) -> Result<&mut Communicator, CommError> {
+    /// The row of a communicator, for the call of this name.
+    fn communicator(&mut self, comm: Comm, what: &str) -> Result<&mut Communicator, CommError> {
         let error = match self.closed {
             Closed::No => live(self.tables.all(&mut self.world).communicators, comm.0).err(),
             _ => Some(self.closed.post_error()),
         };
         match error {
-            Some(error) => Err(self.raise_post(comm, "a call", error).into()),
+            Some(error) => Err(self.raise_post(comm, what, error).into()),
             None => Ok(&mut self.tables.all(&mut self.world).communicators[Communicator::row(comm.0)]),
         }
     }

@@ -179,8 +179,11 @@ impl Negotiation {
         if !self.heard_from_children(engine)? {
             return Ok(false);
         }
-        let mut union =
-            if self.takes_part(engine) { used(engine.tables.all(&mut engine.world).communicators) } else { Vec::new() };
+        let mut union = if self.operation.takes_part(engine.rank().0) {
+            used(engine.tables.all(&mut engine.world).communicators)
+        } else {
+            Vec::new()
+        };
         // The first round alone brings entries; in later ones all members know them.
         let brings = matches!(self.operation, Operation::Split { .. }) && !self.complete;
         for index in 0..self.down.len() {
@@ -252,7 +255,7 @@ impl Negotiation {
 
     /// The own vote; `None` while it has to wait for the id's holder.
     fn try_vote(&mut self, engine: &mut Engine) -> Option<Option<u32>> {
-        if !self.takes_part(engine) {
+        if !self.operation.takes_part(engine.rank().0) {
             return Some(Some(0));
         }
         let holder = engine.comms.reserved.iter().find(|(id, _)| *id == self.id);
@@ -278,7 +281,8 @@ impl Negotiation {
         }
         let mut made = None;
         if self.reserved {
-            let group = self.members(engine);
+            let parent = &engine.tables.all(&mut engine.world).communicators[self.parent as usize];
+            let group = self.operation.members(&parent.group(), &self.entries);
             let id = self.id;
             engine.comms.reserved.retain(|&(reserved, _)| reserved != id);
             self.reserved = false;
@@ -292,31 +296,6 @@ impl Negotiation {
         self.phase = Phase::Ended;
         self.result = Some(Ok(made));
         Ok(())
-    }
-
-    /// Whether the own proc will be in the communicator.
-    fn takes_part(&self, engine: &mut Engine) -> bool {
-        match &self.operation {
-            Operation::Dup | Operation::CreateGroup(_) => true,
-            Operation::Split { color, .. } => color.is_some(),
-            Operation::Create(group) => group.rank_of(engine.rank().0).is_some(),
-        }
-    }
-
-    /// The members of the communicator, by rank in it.
-    fn members(&self, engine: &mut Engine) -> Group {
-        let parent = &engine.tables.all(&mut engine.world).communicators[self.parent as usize];
-        match &self.operation {
-            Operation::Dup => parent.group(),
-            Operation::Create(group) | Operation::CreateGroup(group) => group.clone(),
-            Operation::Split { color, .. } => {
-                let asked = (0u32..).zip(&self.entries).filter(|(_, entry)| entry.0 == *color);
-                let mut ranks: Vec<(i32, u32)> = asked.map(|(rank, entry)| (entry.1, rank)).collect();
-                ranks.sort_unstable();
-                let ranks: Vec<u32> = ranks.into_iter().map(|(_, rank)| rank).collect();
-                parent.group().include(&ranks).unwrap_or(Group::EMPTY)
-            }
-        }
     }
 
     /// Posts the receives of a pair of passes and begins it.
