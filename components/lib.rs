@@ -13,6 +13,7 @@ mod communicator;
 mod errors;
 mod group;
 mod handles;
+pub mod index;
 mod lease;
 pub mod limits;
 mod proc;

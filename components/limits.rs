@@ -36,6 +36,10 @@ pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Queue slots and request slots for other threads.
 pub const SUBMISSION_SLOTS: usize = 1024;
 
+/// Entries of a matching queue that a look-up walks past before an index is made: 32 of 64 B are as many instructions as
+/// two look-ups in the index, and 2 KiB of a near cache.
+pub const WALK_MAX: u32 = 32;
+
 /// CAR rows spawned at start: 4096 rows of 128 B and their ticks stay within an L2.
 pub const ROWS_INITIAL: usize = 4096;
 /// CAR rows at most: a million posted receives and as many again in flight.
@@ -58,6 +62,31 @@ pub const SPINS_SHARED: u32 = 200;
 /// Rings that the owner polls directly; all others announce themselves by a bit.
 pub const WATCHED: usize = 4;
 
+/// How posted receives and unexpected messages are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Matching {
+    /// Lists while they are short, an index once a look-up has walked past [`WALK_MAX`] entries, until it is empty.
+    #[default]
+    Auto,
+    /// Ordered lists and the wildcard counter, however long they are.
+    Lists,
+    /// Always an index.
+    Index,
+}
+
+impl std::str::FromStr for Matching {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "auto" => Ok(Matching::Auto),
+            "lists" => Ok(Matching::Lists),
+            "index" => Ok(Matching::Index),
+            _ => Err(format!("{word} is no way of matching: give auto, lists or index")),
+        }
+    }
+}
+
 /// What an application may configure. Build one with [`Limits::default`] and change fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -71,6 +100,12 @@ pub struct Limits {
     pub piece_bytes: usize,
     /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
     pub ring_bytes: usize,
+    /// How posted receives and unexpected messages are found.
+    pub matching: Matching,
+    /// Seed of the indices of matching. Whoever can choose many envelopes should not know it.
+    pub hash_seed: u64,
+    /// Bits of the counter that orders receives from one source against those from any: less than 32 in tests only.
+    pub wildcard_bits: u32,
     /// Frames that a tick reads at most.
     pub tick_budget: usize,
     /// Passes of a tick at most.
@@ -97,6 +132,9 @@ impl Default for Limits {
             eager_max: EAGER_MAX,
             piece_bytes: PIECE_BYTES,
             ring_bytes: RING_BYTES,
+            matching: Matching::Auto,
+            hash_seed: 0x7469_636B_7769_7265,
+            wildcard_bits: 32,
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,
             control_us: CONTROL_US,
@@ -125,6 +163,9 @@ impl Limits {
         }
         if self.piece_bytes < 64 {
             return Err(format!("piece_bytes is {}: give at least 64", self.piece_bytes));
+        }
+        if !(1..=32).contains(&self.wildcard_bits) {
+            return Err(format!("wildcard_bits is {}: give 1 to 32", self.wildcard_bits));
         }
         if self.tick_budget == 0 || self.passes_max == 0 || self.sleep_ms_max == 0 {
             return Err("tick_budget, passes_max and sleep_ms_max must be at least 1".into());

@@ -1,5 +1,7 @@
 //! The engine's own row: what is pending, the free lists, the queues that belong to no VC.
 
+use crate::index::PostedIndex;
+use crate::limits::{Limits, Matching, WALK_MAX};
 use crate::{Buffer, NIL, Row, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
@@ -224,10 +226,18 @@ pub struct Progress {
     pub finished: Queue,
     /// Free rows of CARs and their requests.
     pub free_cars: FreeList,
-    /// Receives from any source, oldest first.
+    /// Receives from any source, oldest first. Unused while posted receives are indexed.
     pub wildcard: Queue,
     /// Incremented on each enqueue into the wildcard queue.
     pub counter: u32,
+    /// Where the counter ends: receives are numbered anew then.
+    pub counter_max: u32,
+    /// How posted receives are found.
+    pub matching: Matching,
+    /// Whether posted receives are in the index, and not in the lists.
+    pub indexed: bool,
+    /// Posted receives by envelope, once they have been deep.
+    pub posted: Box<PostedIndex>,
     /// Receives that have yet to look at the unexpected messages.
     pub staged: Queue,
     /// Receives that were paired with an RTS and wait for SupplyBuffers.
@@ -275,6 +285,10 @@ impl Default for Progress {
             free_cars: FreeList::EMPTY,
             wildcard: Queue::EMPTY,
             counter: 0,
+            counter_max: u32::MAX,
+            matching: Matching::Auto,
+            indexed: false,
+            posted: Box::new(PostedIndex::new(0)),
             staged: Queue::EMPTY,
             offers: Queue::EMPTY,
             copies: Queue::EMPTY,
@@ -298,6 +312,26 @@ impl Default for Progress {
 }
 
 impl Progress {
+    /// The row of an engine with these limits.
+    pub fn new(limits: &Limits) -> Self {
+        let matching = limits.matching;
+        let mut unexpected = UnexpectedQueue::default();
+        unexpected.seed = limits.hash_seed;
+        unexpected.walk_max = match matching {
+            Matching::Auto => WALK_MAX,
+            Matching::Lists => u32::MAX,
+            Matching::Index => 0,
+        };
+        Progress {
+            counter_max: u32::MAX >> (32 - limits.wildcard_bits),
+            matching,
+            indexed: matching == Matching::Index,
+            posted: Box::new(PostedIndex::new(limits.hash_seed)),
+            unexpected,
+            ..Progress::default()
+        }
+    }
+
     /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`].
     pub fn count_free_buffers(&mut self) {
         self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();

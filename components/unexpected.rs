@@ -1,11 +1,12 @@
 //! Messages that arrived before their receive: one queue, in order of arrival, of compact entries.
 
+use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
 use crate::{NIL, Row};
 
 /// An unexpected envelope, 40 B. Not an entity: there can be millions.
 #[derive(Clone, Copy, Debug)]
 pub struct Unexpected {
-    /// Context word; [`NIL`] for an entry that nothing takes any more.
+    /// Context word.
     pub context: u32,
     /// Rank of the sender in it.
     pub source: u32,
@@ -21,14 +22,26 @@ pub struct Unexpected {
     pub message: Row,
     /// Next in the queue or in the free list.
     pub next: Row,
+    /// The one before it in the queue.
+    pub previous: Row,
 }
 
 const _: () = assert!(size_of::<Unexpected>() <= 48);
 
-/// The queue. Written by Match and SupplyBuffers (in), Match (out).
+impl Unexpected {
+    /// What it is found by.
+    #[inline(always)]
+    pub fn key(&self) -> EnvelopeKey {
+        EnvelopeKey { context: self.context, source: self.source, tag: self.tag }
+    }
+}
+
+/// The queue: a slab of entries in order of arrival and, once it has been deep, an index.
+///
+/// Written by Match and SupplyBuffers (in), Match and probes (out).
 #[derive(Debug)]
 pub struct UnexpectedQueue {
-    /// The slab; rows in neither list do not exist.
+    /// The slab; rows in neither list do not exist, or belong to a message that a probe has taken.
     pub entries: Vec<Unexpected>,
     /// Oldest entry.
     pub head: Row,
@@ -40,18 +53,37 @@ pub struct UnexpectedQueue {
     pub count: u32,
     /// Payload bytes in temporaries.
     pub bytes: u64,
+    /// Entries that a look-up walks past before an index is made: [`u32::MAX`] for never, 0 for always.
+    pub walk_max: u32,
+    /// Seed of the index.
+    pub seed: u64,
+    /// By each form of key that a receive has asked for while the queue was deep.
+    forms: [Option<Box<EnvelopeIndex>>; FORMS],
+    /// Which of these are kept up to date: all that exist, while the queue is deep.
+    live: [bool; FORMS],
 }
 
 impl Default for UnexpectedQueue {
     fn default() -> Self {
-        UnexpectedQueue { entries: Vec::new(), head: NIL, tail: NIL, free: NIL, count: 0, bytes: 0 }
+        UnexpectedQueue {
+            entries: Vec::new(),
+            head: NIL,
+            tail: NIL,
+            free: NIL,
+            count: 0,
+            bytes: 0,
+            walk_max: u32::MAX,
+            seed: 0,
+            forms: [const { None }; FORMS],
+            live: [false; FORMS],
+        }
     }
 }
 
 impl UnexpectedQueue {
     /// Appends an entry.
     pub fn push(&mut self, entry: Unexpected) -> Row {
-        let entry = Unexpected { next: NIL, ..entry };
+        let entry = Unexpected { next: NIL, previous: self.tail, ..entry };
         let row = if self.free == NIL {
             self.entries.push(entry);
             self.entries.len() as Row - 1
@@ -71,57 +103,167 @@ impl UnexpectedQueue {
         if entry.message == NIL {
             self.bytes += entry.length;
         }
+        for form in 0..FORMS {
+            if self.live[form]
+                && let Some(index) = &mut self.forms[form]
+            {
+                index.push(entry.key().as_form(form), row);
+            }
+        }
         row
     }
 
-    /// Removes and returns the oldest entry that `wanted` accepts.
-    pub fn take(&mut self, mut wanted: impl FnMut(&Unexpected) -> bool) -> Option<Unexpected> {
-        let (mut previous, mut row) = (NIL, self.head);
+    /// The oldest entry that a receive with this key takes. It stays.
+    pub fn find(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        if self.count == 0 {
+            return None;
+        }
+        let form = wanted.form();
+        if !self.live[form] {
+            let (mut row, mut walked) = (self.head, 0);
+            while row != NIL {
+                let entry = &self.entries[row as usize];
+                if wanted.takes(&entry.key()) {
+                    return Some(row);
+                }
+                row = entry.next;
+                walked += 1;
+                if walked > self.walk_max {
+                    self.build(form);
+                    break;
+                }
+            }
+            if row == NIL {
+                return None;
+            }
+        }
+        self.forms[form].as_ref()?.first(wanted)
+    }
+
+    /// Makes the index of a form.
+    #[cold]
+    fn build(&mut self, form: usize) {
+        let seed = self.seed;
+        let mut index = self.forms[form].take().unwrap_or_else(|| Box::new(EnvelopeIndex::new(seed)));
+        index.clear();
+        let mut row = self.head;
+        while row != NIL {
+            let entry = &self.entries[row as usize];
+            index.push(entry.key().as_form(form), row);
+            row = entry.next;
+        }
+        self.forms[form] = Some(index);
+        self.live[form] = true;
+    }
+
+    /// Takes an entry out of the queue; its row stays taken until [`UnexpectedQueue::release`].
+    pub fn claim(&mut self, row: Row) -> Unexpected {
+        let entry = self.entries[row as usize];
+        match entry.previous {
+            NIL => self.head = entry.next,
+            previous => self.entries[previous as usize].next = entry.next,
+        }
+        match entry.next {
+            NIL => self.tail = entry.previous,
+            next => self.entries[next as usize].previous = entry.previous,
+        }
+        self.count -= 1;
+        if entry.message == NIL {
+            self.bytes -= entry.length;
+        }
+        for form in 0..FORMS {
+            if self.live[form]
+                && let Some(index) = &mut self.forms[form]
+            {
+                index.remove(&entry.key().as_form(form), row);
+            }
+        }
+        if self.count == 0 {
+            // Short queues are walked; the storage stays for the next deep one.
+            self.live = [false; FORMS];
+        }
+        entry
+    }
+
+    /// Gives the row of an entry back that is not in the queue any more.
+    pub fn release(&mut self, row: Row) {
+        self.entries[row as usize].next = self.free;
+        self.free = row;
+    }
+
+    /// Removes and returns an entry.
+    pub fn remove(&mut self, row: Row) -> Unexpected {
+        let entry = self.claim(row);
+        self.release(row);
+        entry
+    }
+
+    /// Removes and returns all entries that `wanted` accepts, oldest first.
+    pub fn drain(&mut self, mut wanted: impl FnMut(&Unexpected) -> bool) -> Vec<Unexpected> {
+        let mut found = Vec::new();
+        let mut row = self.head;
         while row != NIL {
             let entry = self.entries[row as usize];
             if wanted(&entry) {
-                if previous == NIL {
-                    self.head = entry.next;
-                } else {
-                    self.entries[previous as usize].next = entry.next;
-                }
-                if self.tail == row {
-                    self.tail = previous;
-                }
-                self.entries[row as usize].next = self.free;
-                self.free = row;
-                self.count -= 1;
-                if entry.message == NIL {
-                    self.bytes -= entry.length;
-                }
-                return Some(entry);
+                found.push(self.remove(row));
             }
-            (previous, row) = (row, entry.next);
+            row = entry.next;
         }
-        None
+        found
+    }
+
+    /// Bytes of storage: the slab, and the indices.
+    pub fn storage(&self) -> (usize, usize) {
+        let indices = self.forms.iter().flatten().map(|index| index.bytes()).sum();
+        (self.entries.capacity() * size_of::<Unexpected>(), indices)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::ANY;
 
-    fn entry(tag: u32) -> Unexpected {
-        Unexpected { context: 0, source: 0, tag, vc: 0, length: 8, buffer: 1, message: NIL, next: 7 }
+    fn entry(source: u32, tag: u32) -> Unexpected {
+        let (next, previous) = (7, 7);
+        Unexpected { context: 0, source, tag, vc: 0, length: 8, buffer: 1, message: NIL, next, previous }
+    }
+
+    fn take(queue: &mut UnexpectedQueue, source: u32, tag: u32) -> Option<u32> {
+        let row = queue.find(&EnvelopeKey { context: 0, source, tag })?;
+        Some(queue.remove(row).length as u32)
     }
 
     #[test]
     fn taken_from_anywhere_the_order_of_the_rest_stays() {
-        let mut queue = UnexpectedQueue::default();
-        for tag in 0..5 {
-            queue.push(entry(tag));
+        for walk_max in [u32::MAX, 2, 0] {
+            let mut queue = UnexpectedQueue { walk_max, ..UnexpectedQueue::default() };
+            for tag in 0..5 {
+                queue.push(Unexpected { length: tag.into(), ..entry(tag % 2, tag) });
+            }
+            assert_eq!(take(&mut queue, ANY, 2), Some(2));
+            assert_eq!(take(&mut queue, 0, 4), Some(4));
+            assert_eq!(take(&mut queue, 1, 4), None);
+            queue.push(Unexpected { length: 9, ..entry(1, 9) });
+            assert_eq!(take(&mut queue, 1, ANY), Some(1));
+            let order: Vec<u32> = std::iter::from_fn(|| take(&mut queue, ANY, ANY)).collect();
+            assert_eq!(order, [0, 3, 9]);
+            assert_eq!((queue.count, queue.bytes, queue.head, queue.tail), (0, 0, NIL, NIL));
+            assert_eq!(queue.entries.len(), 5, "freed entries are used again");
         }
-        assert_eq!(queue.take(|e| e.tag == 2).map(|e| e.tag), Some(2));
-        assert_eq!(queue.take(|e| e.tag == 4).map(|e| e.tag), Some(4));
-        queue.push(entry(9));
-        let order: Vec<u32> = std::iter::from_fn(|| queue.take(|_| true)).map(|e| e.tag).collect();
-        assert_eq!(order, [0, 1, 3, 9]);
-        assert_eq!((queue.count, queue.bytes, queue.head, queue.tail), (0, 0, NIL, NIL));
-        assert_eq!(queue.entries.len(), 5, "freed entries are used again");
+    }
+
+    #[test]
+    fn a_claimed_entry_is_nobody_elses() {
+        let mut queue = UnexpectedQueue::default();
+        let first = queue.push(entry(0, 1));
+        queue.push(entry(0, 1));
+        queue.claim(first);
+        assert_eq!(queue.find(&EnvelopeKey { context: 0, source: 0, tag: 1 }), Some(1));
+        assert_eq!(queue.push(entry(0, 2)), 2, "its row is still taken");
+        queue.release(first);
+        assert_eq!(queue.push(entry(0, 3)), first);
+        assert_eq!(queue.drain(|entry| entry.tag != 2).len(), 2);
+        assert_eq!(queue.count, 1);
     }
 }

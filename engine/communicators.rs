@@ -141,6 +141,10 @@ impl Engine {
     /// Frees the ids of closing communicators that nothing needs any more.
     fn reap_communicators(&mut self) {
         let mut all = self.tables.all(&mut self.world);
+        // A message whose bytes have no place yet cannot be dropped: the next look around does it.
+        if all.progress.arrivals > 0 {
+            return;
+        }
         self.comms.closing.retain(|&row| !reap(&mut all, row));
     }
 

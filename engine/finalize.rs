@@ -110,6 +110,7 @@ impl Engine {
         }
         let progress = all.progress;
         progress.wildcard = tickwire_components::Queue::EMPTY;
+        progress.posted.clear();
         progress.staged = tickwire_components::Queue::EMPTY;
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;

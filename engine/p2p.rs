@@ -9,6 +9,7 @@ use tickwire_components::{
 };
 use tickwire_systems::complete::{abort, free_request};
 use tickwire_systems::connections::contact;
+use tickwire_systems::matching::remove_posted;
 use tickwire_systems::posting::{
     check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, send_car, send_envelope,
     send_inline, take_rows,
@@ -501,12 +502,7 @@ impl Engine {
         let removed = match car.state {
             _ if car.kind != CarKind::Receive => false,
             CarState::Staged => all.progress.staged.remove(all.cars, row),
-            CarState::Posted if car.flags & car_flags::ANY_SOURCE != 0 => all.progress.wildcard.remove(all.cars, row),
-            CarState::Posted => {
-                let vc = car.vc as usize;
-                all.vcs[vc].posted.remove(all.cars, row)
-            }
-            _ => false,
+            _ => remove_posted(all.progress, all.cars, all.vcs, row),
         };
         if removed {
             abort(all.progress, all.cars, row, car_flags::CANCELLED);

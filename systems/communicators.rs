@@ -1,5 +1,5 @@
 //! Communicators: finding one by its handle, giving out ids, making and freeing rows. Runs between passes, on the world
-//! as a whole; only the look-ups run within systems.
+//! as a whole, when all arrivals have their place; only the look-ups run within systems.
 //!
 //! *Reads* CARs (who still needs a communicator). *Writes* communicator rows, the unexpected queue (entries that no
 //! communicator will ever take), `Progress::ended`.
@@ -16,7 +16,8 @@ use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{
-    Car, CarKind, CarState, CommState, Communicator, Ended, Group, Members, NIL, Pending, PostError, Row, context,
+    Car, CarKind, CarState, CommState, Communicator, Ended, Group, Members, NIL, Pending, PostError, Row, Unexpected,
+    context,
 };
 
 /// The communicator that a handle names.
@@ -148,22 +149,22 @@ pub fn make(all: &mut AllTables<'_>, id: u32, incarnation: u32, group: &Group, p
 
 /// The sources of messages that came before their communicator.
 fn check_early(all: &mut AllTables<'_>, id: u32) {
-    let comm = &all.communicators[id as usize];
-    let mut row = all.progress.unexpected.head;
-    let mut wrong = false;
-    while let Some(entry) = all.progress.unexpected.entries.get_mut(row as usize) {
-        let sender = all.vcs.get(entry.vc as usize).map(|vc| vc.proc);
-        if context::base(entry.context) == comm.context && comm.proc(entry.source) != sender {
-            entry.context = NIL;
-            let words = "an envelope whose source is not the sender's rank".to_owned();
-            all.progress.ended.push((entry.vc, Ended::Corrupt(words)));
-            all.progress.pending |= Pending::WORLD;
-            wrong = true;
+    let (comm, vcs) = (&all.communicators[id as usize], &*all.vcs);
+    let mut liars = Vec::new();
+    let wrong = |entry: &Unexpected| {
+        let sender = vcs.get(entry.vc as usize).map(|vc| vc.proc);
+        let wrong = context::base(entry.context) == comm.context && comm.proc(entry.source) != sender;
+        if wrong {
+            liars.push(entry.vc);
         }
-        row = entry.next;
-    }
-    if wrong {
-        disown(all, |_| false);
+        wrong
+    };
+    let lies = all.progress.unexpected.drain(wrong);
+    give_back(all, &lies);
+    for vc in liars {
+        let words = "an envelope whose source is not the sender's rank".to_owned();
+        all.progress.ended.push((vc, Ended::Corrupt(words)));
+        all.progress.pending |= Pending::WORLD;
     }
 }
 
@@ -202,25 +203,17 @@ pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
 }
 
 /// Takes unexpected messages, whose context words `whose` accepts, out of the world.
-///
-/// One whose bytes are still on their way to a temporary keeps its entry, under a context that nothing takes, until the
-/// next call.
 fn disown(all: &mut AllTables<'_>, whose: impl Fn(u32) -> bool) {
-    let queue = &mut all.progress.unexpected;
-    let mut row = queue.head;
-    while let Some(entry) = queue.entries.get_mut(row as usize) {
-        if whose(entry.context) {
-            entry.context = NIL;
-        }
-        row = entry.next;
-    }
-    while let Some(entry) = all
-        .progress
-        .unexpected
-        .take(|entry| entry.context == NIL && (entry.buffer != NIL || entry.message != NIL || entry.length == 0))
-    {
-        if entry.buffer != NIL {
-            give_buffer(all.progress, all.buffers, entry.buffer);
+    let found = all.progress.unexpected.drain(|entry| whose(entry.context));
+    give_back(all, &found);
+}
+
+/// Gives back the temporaries of messages that nobody will receive. All arrivals have their place by now.
+fn give_back(all: &mut AllTables<'_>, messages: &[Unexpected]) {
+    for message in messages {
+        debug_assert!(message.buffer != NIL || message.message != NIL || message.length == 0);
+        if message.buffer != NIL {
+            give_buffer(all.progress, all.buffers, message.buffer);
         }
     }
 }

@@ -8,6 +8,7 @@
 use crate::communicators::known;
 use crate::complete::abort;
 use crate::endpoint::Endpoint;
+use crate::matching::{posted_to_any, remove_posted};
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
 use tickwire_components::limits::ARRIVALS;
@@ -253,22 +254,24 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     for car in 0..all.cars.len() {
         let state = all.cars[car].state;
         if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
+            if state == CarState::Posted && all.progress.indexed {
+                remove_posted(all.progress, all.cars, all.vcs, car as Row);
+            }
             abort(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
         }
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
-    while all.progress.unexpected.take(|u| u.vc == row && u.message != NIL).is_some() {}
+    all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);
 }
 
 /// Receives from any source that the proc might have matched are told; they stay posted.
 fn disturb(all: &mut AllTables<'_>, proc: u32) {
-    let mut car = all.progress.wildcard.head;
-    while let Some(row) = all.cars.get(car as usize) {
+    for row in posted_to_any(all.cars) {
+        let row = &all.cars[row as usize];
         if known(all.communicators, row.context).is_some_and(|comm| comm.rank_of(proc).is_some()) {
             let request = &mut all.requests[row.request as usize];
             request.disturbed |= request.state == RequestState::Active;
         }
-        car = row.next;
     }
 }
 
@@ -368,7 +371,9 @@ mod tests {
         let others = [world.send(2, 1, &[b"x"]), world.receive(Some(2), None, &[1]), world.receive(None, None, &[1])];
         let before = states(&mut world, &others);
         for (vc, message) in [(one, NIL), (one, 7), (two, 8)] {
-            let entry = Unexpected { context: 0, source: 1, tag: 0, vc, length: 0, buffer: NIL, message, next: NIL };
+            let (next, previous) = (NIL, NIL);
+            let entry =
+                Unexpected { context: 0, source: 1, tag: 0, vc, length: 0, buffer: NIL, message, next, previous };
             world.all().progress.unexpected.push(entry);
         }
         tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
@@ -380,8 +385,7 @@ mod tests {
         assert!(world.vc(one).sends.is_empty() && world.vc(one).posted.is_empty());
         assert_eq!(world.all().procs.reason(one), "gone");
         assert_eq!(world.wire().closed_links, [1]);
-        let left: Vec<Row> =
-            std::iter::from_fn(|| world.all().progress.unexpected.take(|_| true)).map(|u| u.message).collect();
+        let left: Vec<Row> = world.all().progress.unexpected.drain(|_| true).iter().map(|u| u.message).collect();
         assert_eq!(left, [NIL, 8], "what has arrived can still be received");
         world.run(crate::complete::complete);
         assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.car(p).flags != 0));

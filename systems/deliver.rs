@@ -10,7 +10,8 @@
 //! only without systems of the application, which may look at the rows in between.
 
 use crate::complete::finish_awaited;
-use crate::match_cars::{check_envelope, find_posted};
+use crate::match_cars::check_envelope;
+use crate::matching::find_posted;
 use crate::tables::DeliverTables;
 use crate::transfer::fill;
 use tickwire_components::wire::Header;

@@ -7,6 +7,7 @@ pub mod deliver;
 pub mod drain_cq;
 pub mod endpoint;
 pub mod match_cars;
+pub mod matching;
 pub mod post;
 pub mod posting;
 pub mod row_system;

@@ -8,13 +8,12 @@
 //! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).
 
 use crate::communicators::{Unclaimed, known, unclaimed};
-use crate::complete::abort;
+use crate::matching::{enqueue, find_posted, key};
 use crate::tables::MatchTables;
-use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
+use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Queue, Row, Unexpected,
-    Vc, VcState, car_flags,
+    Arrival, ArrivalState, Car, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Unexpected, Vc,
 };
 
 /// The system.
@@ -22,7 +21,9 @@ use tickwire_components::{
 pub fn match_cars(tables: MatchTables) {
     let MatchTables { progress, arrivals, cars, large, vcs, communicators } = tables;
     while let Some(row) = progress.staged.pop(cars) {
-        match_unexpected(progress, cars, large, vcs, row);
+        if !take_unexpected(progress, cars, large, row) {
+            enqueue(progress, cars, vcs, row);
+        }
     }
     for arrival in &mut arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::New {
@@ -31,19 +32,17 @@ pub fn match_cars(tables: MatchTables) {
     }
 }
 
-/// Whether a receive takes an envelope.
-#[inline(always)]
-fn takes(car: &Car, context: u32, source: u32, tag: u32) -> bool {
-    car.context == context && (car.tag == tag || car.tag == ANY) && (car.source == source || car.source == ANY)
+/// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
+pub fn take_unexpected(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row) -> bool {
+    let Some(entry) = progress.unexpected.find(&key(&cars[row as usize])) else { return false };
+    let found = progress.unexpected.remove(entry);
+    pair(progress, cars, large, row, &found);
+    true
 }
 
-/// A new receive: the oldest unexpected message that it takes, or its place in a queue.
-#[cold]
-fn match_unexpected(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], vcs: &mut [Vc], row: Row) {
+/// Pairs a receive with a message that has left the unexpected queue.
+pub fn pair(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row, found: &Unexpected) {
     let car = &mut cars[row as usize];
-    let Some(found) = progress.unexpected.take(|u| takes(car, u.context, u.source, u.tag)) else {
-        return enqueue(progress, cars, vcs, row);
-    };
     car.source = found.source;
     car.tag = found.tag;
     car.done = found.length;
@@ -57,25 +56,6 @@ fn match_unexpected(progress: &mut Progress, cars: &mut [Car], large: &mut [Larg
     } else {
         offer(progress, cars, large, row, found.message, found.length);
     }
-}
-
-/// Puts a receive into its VC's queue or the wildcard queue.
-#[inline(always)]
-pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    let car = &mut cars[row as usize];
-    car.state = CarState::Posted;
-    if car.flags & car_flags::ANY_SOURCE != 0 {
-        progress.counter = progress.counter.wrapping_add(1);
-        car.counter = progress.counter;
-        progress.wildcard.push(cars, row);
-        return;
-    }
-    car.counter = progress.counter;
-    let vc = &mut vcs[car.vc as usize];
-    if vc.state == VcState::Failed {
-        return abort(progress, cars, row, car_flags::PEER_FAILED);
-    }
-    vc.posted.push(cars, row);
 }
 
 /// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
@@ -178,56 +158,6 @@ pub(crate) fn check_envelope(
     }
 }
 
-/// The oldest posted receive that takes an envelope: from the VC's queue or the wildcard queue, whichever is older.
-#[inline(always)]
-pub(crate) fn find_posted(
-    progress: &mut Progress,
-    vc_row: Row,
-    header: &Header,
-    cars: &mut [Car],
-    vcs: &mut [Vc],
-) -> Option<Row> {
-    let vc = &mut vcs[vc_row as usize];
-    let (context, source, tag) = (header.context(), header.source(), header.tag());
-    let known = first_match(&vc.posted, cars, context, source, tag);
-    if progress.wildcard.is_empty() {
-        let (previous, row) = known?;
-        vc.posted.unlink(cars, previous, row);
-        return Some(row);
-    }
-    let wild = first_match(&progress.wildcard, cars, context, source, tag);
-    // Receives posted before the wildcard have a smaller counter, those after it an equal one: ties are the wildcard's.
-    let wild_first = match (known, wild) {
-        (None, None) => return None,
-        (Some((_, k)), Some((_, w))) => (cars[k as usize].counter.wrapping_sub(cars[w as usize].counter) as i32) >= 0,
-        (None, Some(_)) => true,
-        (Some(_), None) => false,
-    };
-    if wild_first {
-        let (previous, row) = wild?;
-        progress.wildcard.unlink(cars, previous, row);
-        Some(row)
-    } else {
-        let (previous, row) = known?;
-        vc.posted.unlink(cars, previous, row);
-        Some(row)
-    }
-}
-
-/// The first receive of a queue that takes an envelope, and the row before it.
-#[inline]
-fn first_match(queue: &Queue, cars: &[Car], context: u32, source: u32, tag: u32) -> Option<(Row, Row)> {
-    let (mut previous, mut row) = (NIL, queue.head);
-    while row != NIL {
-        let car = &cars[row as usize];
-        if takes(car, context, source, tag) {
-            return Some((previous, row));
-        }
-        (previous, row) = (row, car.next);
-    }
-    None
-}
-
 /// An envelope that nobody has posted a receive for.
 #[cold]
 fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, communicators: &[Communicator]) {
@@ -250,6 +180,7 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, c
         buffer: NIL,
         message: if rts { header.message() } else { NIL },
         next: NIL,
+        previous: NIL,
     });
     progress.pending |= Pending::TRANSFER;
     if rts || header.length == 0 {
@@ -306,6 +237,8 @@ fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'static str) {
 mod tests {
     use super::*;
     use crate::testing::{Posted, TestWorld};
+    use tickwire_components::limits::ANY;
+    use tickwire_components::{Queue, VcState, car_flags};
 
     fn eager(tag: u32, source: u32, length: u64) -> Header {
         Header::new(Kind::Eager, 0, source, tag, 0, length)

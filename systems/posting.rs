@@ -2,6 +2,7 @@
 
 use crate::communicators::{alive, live};
 use crate::endpoint::Endpoint;
+use crate::matching::{enqueue, key};
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
@@ -202,8 +203,12 @@ pub fn queue_send(
 /// Posts a receive with a row of its own.
 #[inline(always)]
 pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    if progress.unexpected.count == 0 && progress.staged.is_empty() {
-        crate::match_cars::enqueue(progress, cars, vcs, row);
+    // Arrivals that Match has not seen came before this receive.
+    if progress.arrivals == 0
+        && progress.staged.is_empty()
+        && (progress.unexpected.count == 0 || progress.unexpected.find(&key(&cars[row as usize])).is_none())
+    {
+        enqueue(progress, cars, vcs, row);
     } else {
         cars[row as usize].state = CarState::Staged;
         progress.staged.push(cars, row);

@@ -108,7 +108,8 @@ mod tests {
         let row = world.arrive(0, Header::new(Kind::Eager, 0, 0, 1, 0, length as u64), &vec![1; length]);
         let all = world.all();
         let length = length as u64;
-        let entry = Unexpected { context: 0, source: 0, tag: 1, vc: 0, length, buffer: NIL, message: NIL, next: NIL };
+        let (next, previous, message, buffer) = (NIL, NIL, NIL, NIL);
+        let entry = Unexpected { context: 0, source: 0, tag: 1, vc: 0, length, buffer, message, next, previous };
         let entry = all.progress.unexpected.push(entry);
         all.arrivals[row as usize].state = ArrivalState::Unexpected;
         all.arrivals[row as usize].car = entry;

@@ -342,7 +342,7 @@ impl Tables {
     pub fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) {
         let rows = plan.rows.clamp(1, plan.limits.cars_max);
         world.spawn((
-            Progress::default(),
+            Progress::new(&plan.limits),
             ProcTable {
                 known: vec![KnownProc { row: NIL }; plan.procs as usize],
                 cards: plan.cards.clone(),

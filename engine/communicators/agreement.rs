@@ -282,10 +282,11 @@ impl Engine {
 
     /// Goes on with all agreements as far as they can go. One that ends may let another go on.
     pub(super) fn drive_negotiations(&mut self) {
-        let mut list = std::mem::take(&mut self.comms.negotiations);
-        if list.is_empty() {
+        // Ids change hands when all that has arrived has its place: what came early or late is looked at then.
+        if self.comms.negotiations.is_empty() || self.tables.progress(&mut self.world).arrivals > 0 {
             return;
         }
+        let mut list = std::mem::take(&mut self.comms.negotiations);
         while list.iter_mut().any(|negotiation| negotiation.drive(self)) {}
         list.append(&mut self.comms.negotiations);
         self.comms.negotiations = list;

@@ -115,8 +115,11 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         use CarState::{Chained, Done, Matched, Offered, Receiving};
         !matches!(state, Offered | Receiving | Chained | Matched | Done)
     };
+    let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
-        if place[row].is_none() && in_list(car.state) {
+        let in_index = progress.indexed && car.state == CarState::Posted;
+        indexed += u32::from(in_index);
+        if place[row].is_none() != in_index && in_list(car.state) {
             return Err(format!("CAR {row} is {:?} and in no list", car.state));
         }
     }
@@ -127,6 +130,9 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     }) {
         let (car, request) = (all.cars[row].state, all.requests[row].state);
         return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
+    }
+    if indexed != progress.posted.count {
+        return Err(format!("{indexed} CARs are posted, the index has {}", progress.posted.count));
     }
     let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
     if busy + free_cars.len() != all.cars.len() {

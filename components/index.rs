@@ -1,0 +1,260 @@
+//! Rows by envelope: what deep queues of matching are looked up in.
+
+use crate::limits::ANY;
+use crate::{NIL, Queue, Row};
+use ahash::RandomState;
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+/// What a receive asks for, or what a message is found by: [`ANY`] stands for any source and any tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EnvelopeKey {
+    /// Context id.
+    pub context: u32,
+    /// Rank of the sender, or [`ANY`].
+    pub source: u32,
+    /// Tag, or [`ANY`].
+    pub tag: u32,
+}
+
+/// Forms of a key: with or without a source, with or without a tag.
+pub const FORMS: usize = 4;
+
+impl EnvelopeKey {
+    /// Which form it has: bit 0 for any source, bit 1 for any tag.
+    #[inline]
+    pub fn form(&self) -> usize {
+        usize::from(self.source == ANY) | usize::from(self.tag == ANY) << 1
+    }
+
+    /// The key of a form under which an envelope is found.
+    #[inline]
+    pub fn as_form(&self, form: usize) -> EnvelopeKey {
+        EnvelopeKey {
+            context: self.context,
+            source: if form & 1 == 0 { self.source } else { ANY },
+            tag: if form & 2 == 0 { self.tag } else { ANY },
+        }
+    }
+
+    /// Whether a receive with this key takes a message with that one.
+    #[inline(always)]
+    pub fn takes(&self, message: &EnvelopeKey) -> bool {
+        self.context == message.context
+            && (self.tag == message.tag || self.tag == ANY)
+            && (self.source == message.source || self.source == ANY)
+    }
+}
+
+impl Hash for EnvelopeKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.context) << 32 | u64::from(self.source));
+        state.write_u32(self.tag);
+    }
+}
+
+/// Rows by key, those of one key in the order in which they came. The map is never iterated.
+///
+/// Insertion, removal and look-up take the same time at any depth, but for the growth of the storage, which doubles.
+#[derive(Debug)]
+pub struct EnvelopeIndex {
+    lists: HashMap<EnvelopeKey, Queue, RandomState>,
+    /// Neighbours of each row in its list: (next, previous).
+    links: Vec<(Row, Row)>,
+}
+
+impl EnvelopeIndex {
+    /// No rows. The seed decides how keys are spread.
+    pub fn new(seed: u64) -> Self {
+        let spread = RandomState::with_seeds(seed, !seed, seed.rotate_left(32), seed ^ 0x9E37_79B9_7F4A_7C15);
+        EnvelopeIndex { lists: HashMap::with_hasher(spread), links: Vec::new() }
+    }
+
+    /// The oldest row of a key.
+    #[inline]
+    pub fn first(&self, key: &EnvelopeKey) -> Option<Row> {
+        self.lists.get(key).map(|list| list.head)
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, key: EnvelopeKey, row: Row) {
+        if self.links.len() <= row as usize {
+            self.links.resize(row as usize + 1, (NIL, NIL));
+        }
+        let list = self.lists.entry(key).or_insert(Queue::EMPTY);
+        self.links[row as usize] = (NIL, list.tail);
+        match list.tail {
+            NIL => list.head = row,
+            tail => self.links[tail as usize].0 = row,
+        }
+        list.tail = row;
+    }
+
+    /// Removes a row that was appended under this key.
+    pub fn remove(&mut self, key: &EnvelopeKey, row: Row) {
+        let (next, previous) = self.links[row as usize];
+        if next == NIL && previous == NIL {
+            self.lists.remove(key);
+            return;
+        }
+        match previous {
+            NIL => self.lists.entry(*key).and_modify(|list| list.head = next),
+            row => {
+                self.links[row as usize].0 = next;
+                self.lists.entry(*key)
+            }
+        }
+        .and_modify(|list| {
+            if next == NIL {
+                list.tail = previous;
+            }
+        });
+        if next != NIL {
+            self.links[next as usize].1 = previous;
+        }
+    }
+
+    /// Forgets all rows; the storage stays.
+    pub fn clear(&mut self) {
+        self.lists.clear();
+    }
+
+    /// Bytes of storage.
+    pub fn bytes(&self) -> usize {
+        let entry = size_of::<(EnvelopeKey, Queue)>() + 1;
+        // A map of capacity c has room for 8 c / 7 entries.
+        self.lists.capacity() * 8 / 7 * entry + self.links.capacity() * size_of::<(Row, Row)>()
+    }
+}
+
+/// Posted receives by what they ask for, ordered by a 64-bit sequence: the counter of the lists cannot order a receive of
+/// one tag against one of any tag.
+#[derive(Debug)]
+pub struct PostedIndex {
+    index: EnvelopeIndex,
+    /// When each row was posted.
+    sequences: Vec<u64>,
+    /// Receives of each form: forms that nobody uses are not looked up.
+    forms: [u32; FORMS],
+    next: u64,
+    /// Receives in it.
+    pub count: u32,
+}
+
+impl PostedIndex {
+    /// No receives.
+    pub fn new(seed: u64) -> Self {
+        PostedIndex { index: EnvelopeIndex::new(seed), sequences: Vec::new(), forms: [0; FORMS], next: 0, count: 0 }
+    }
+
+    /// Appends a receive.
+    pub fn push(&mut self, key: EnvelopeKey, row: Row) {
+        self.push_at(key, row, self.next);
+    }
+
+    /// Appends a receive that was posted at a given place of the order, behind those of its key.
+    pub fn push_at(&mut self, key: EnvelopeKey, row: Row, sequence: u64) {
+        if self.sequences.len() <= row as usize {
+            self.sequences.resize(row as usize + 1, 0);
+        }
+        self.sequences[row as usize] = sequence;
+        self.next = self.next.max(sequence + 1);
+        self.index.push(key, row);
+        self.forms[key.form()] += 1;
+        self.count += 1;
+    }
+
+    /// The oldest receive that takes a message.
+    #[inline]
+    pub fn find(&self, message: &EnvelopeKey) -> Option<Row> {
+        let mut oldest = None;
+        for form in 0..FORMS {
+            if self.forms[form] == 0 {
+                continue;
+            }
+            if let Some(row) = self.index.first(&message.as_form(form)) {
+                let sequence = self.sequences[row as usize];
+                if oldest.is_none_or(|(older, _)| sequence < older) {
+                    oldest = Some((sequence, row));
+                }
+            }
+        }
+        oldest.map(|(_, row)| row)
+    }
+
+    /// Removes a receive.
+    pub fn remove(&mut self, key: &EnvelopeKey, row: Row) {
+        self.index.remove(key, row);
+        self.forms[key.form()] -= 1;
+        self.count -= 1;
+    }
+
+    /// Forgets all receives; the storage stays.
+    pub fn clear(&mut self) {
+        self.index.clear();
+        self.forms = [0; FORMS];
+        (self.count, self.next) = (0, 0);
+    }
+
+    /// Bytes of storage.
+    pub fn bytes(&self) -> usize {
+        self.index.bytes() + self.sequences.capacity() * size_of::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(source: u32, tag: u32) -> EnvelopeKey {
+        EnvelopeKey { context: 0, source, tag }
+    }
+
+    #[test]
+    fn rows_of_a_key_keep_their_order_whatever_is_removed() {
+        let mut index = EnvelopeIndex::new(7);
+        for row in 0..6 {
+            index.push(key(1, 1), row);
+            index.push(key(1, 2), 10 + row);
+        }
+        for row in [0, 5, 3] {
+            index.remove(&key(1, 1), row);
+        }
+        index.push(key(1, 1), 5);
+        let mut order = Vec::new();
+        while let Some(row) = index.first(&key(1, 1)) {
+            order.push(row);
+            index.remove(&key(1, 1), row);
+        }
+        assert_eq!(order, [1, 2, 4, 5]);
+        assert_eq!(index.first(&key(1, 2)), Some(10));
+        index.clear();
+        assert_eq!(index.first(&key(1, 2)), None);
+    }
+
+    #[test]
+    fn the_oldest_receive_of_any_form_wins() {
+        let mut posted = PostedIndex::new(1);
+        let keys = [key(3, 9), key(ANY, ANY), key(1, 5), key(1, ANY), key(ANY, 5), key(1, 5)];
+        for (row, key) in (0u32..).zip(keys) {
+            posted.push(key, row);
+        }
+        let order: Vec<Row> = std::iter::from_fn(|| {
+            let row = posted.find(&key(1, 5))?;
+            posted.remove(&keys[row as usize], row);
+            Some(row)
+        })
+        .collect();
+        assert_eq!(order, [1, 2, 3, 4, 5]);
+        assert_eq!((posted.count, posted.find(&key(3, 9)), posted.find(&key(3, 8))), (1, Some(0), None));
+    }
+
+    #[test]
+    fn keys_have_four_forms() {
+        let envelope = key(1, 5);
+        let forms: Vec<usize> = (0..FORMS).map(|form| envelope.as_form(form).form()).collect();
+        assert_eq!(forms, [0, 1, 2, 3]);
+        assert!((0..FORMS).all(|form| envelope.as_form(form).takes(&envelope)));
+        assert!(!key(1, 6).takes(&envelope) && !key(2, ANY).takes(&envelope));
+    }
+}
