@@ -83,7 +83,7 @@ pub mod car_flags {
 #[component(on_remove = crate::car::refuse_removal)]
 #[repr(C, align(64))]
 pub struct Car {
-    /// Context id of the communicator.
+    /// Context word of the communicator.
     pub context: u32,
     /// Receive: the rank it takes from or [`crate::limits::ANY`], after the match the sender. Send: own rank.
     pub source: u32,

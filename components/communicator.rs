@@ -1,6 +1,57 @@
 //! Communicators: who may talk to whom under which context.
+//!
+//! A communicator's row number is its context id: the smallest number that was free on all its members, so the tables
+//! stay short and the ids small. The table has a row for every id that this proc has had to do with; rows are
+//! recycled, one life after another.
 
+use crate::limits::CONTEXTS_MAX;
+use crate::{Group, NIL, Row};
 use bevy_ecs::component::Component;
+
+/// The word that keeps messages of one kind of traffic in one communicator apart from all others: what stands in an
+/// envelope, in a CAR and in an unexpected entry.
+///
+/// | bits | field |
+/// |---|---|
+/// | 0–12 | context id: the communicator's row |
+/// | 13–28 | incarnation of the id, so that a message of a freed communicator is none of the next one's |
+/// | 29–31 | plane: whose traffic it is |
+pub mod context {
+    /// Bits of the context id.
+    pub const ID_BITS: u32 = 13;
+    /// Bits of the incarnation.
+    pub const INCARNATION_BITS: u32 = 16;
+    /// The application's messages.
+    pub const USER: u32 = 0;
+    /// What all members of a communicator do together: the engine's own messages.
+    pub const AGREEMENT: u32 = 1 << 29;
+    /// What some of its members do together.
+    pub const GROUP: u32 = 2 << 29;
+
+    /// The word of an id in an incarnation, for the application's messages.
+    pub const fn word(id: u32, incarnation: u32) -> u32 {
+        id | (incarnation & ((1 << INCARNATION_BITS) - 1)) << ID_BITS
+    }
+
+    /// The context id in a word: the row of the communicator.
+    #[inline(always)]
+    pub const fn id(word: u32) -> u32 {
+        word & ((1 << ID_BITS) - 1)
+    }
+
+    /// A word without its plane: what [`super::Communicator::context`] holds.
+    #[inline(always)]
+    pub const fn base(word: u32) -> u32 {
+        word & ((1 << (ID_BITS + INCARNATION_BITS)) - 1)
+    }
+
+    /// The plane of a word.
+    pub const fn plane(word: u32) -> u32 {
+        word & !((1 << (ID_BITS + INCARNATION_BITS)) - 1)
+    }
+}
+
+const _: () = assert!(CONTEXTS_MAX < 1 << context::ID_BITS);
 
 /// The procs of a communicator, by rank.
 #[derive(Clone, Debug)]
@@ -11,21 +62,115 @@ pub enum Members {
     List(Box<[u32]>),
 }
 
+/// Where a communicator row stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum CommState {
+    /// Its id is free.
+    #[default]
+    Free,
+    /// Its id has been proposed to the members of a communicator to be; nobody else may have it.
+    Reserved,
+    /// In use.
+    Live,
+    /// Freed by the application, while operations on it are pending.
+    Closing,
+}
+
+/// What an error of an operation on a communicator does (MPI 4.1 §9.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum ErrorHandler {
+    /// It is returned (`MPI_ERRORS_RETURN`).
+    #[default]
+    Return,
+    /// One line on stderr, and the process ends with status 1, so that its launcher ends the others
+    /// (`MPI_ERRORS_ARE_FATAL`).
+    Abort,
+}
+
 /// A row of the communicator table.
+///
+/// Written outside of systems only: when an id is reserved, a communicator made, changed or freed.
 #[derive(Component, Clone, Debug)]
 #[component(on_remove = crate::car::refuse_removal)]
 pub struct Communicator {
-    /// The context id that keeps its messages apart.
+    /// The handle that is valid: row and life. [`NIL`] while there is none. Hot.
+    pub handle: u32,
+    /// The context word of the application's messages; [`NIL`] unless the row is live or closing. Hot.
     pub context: u32,
-    /// How many procs it has.
+    /// How many procs it has. Hot.
     pub size: u32,
-    /// The own rank in it.
+    /// The own rank in it. Hot.
     pub rank: u32,
-    /// Who they are.
+    /// Who they are. Hot.
     pub members: Members,
+    /// Communicators that this row has been: part of the handle.
+    pub lives: u32,
+    /// The highest incarnation of its id that this proc knows of.
+    pub incarnation: u32,
+    /// Operations of all members on it so far: what keeps their messages apart.
+    pub calls: u32,
+    /// While closing: CAR rows below this one need it no more.
+    pub cursor: Row,
+    /// Operations of its members that are in progress on it here.
+    pub agreements: u32,
+    /// See [`CommState`].
+    pub state: CommState,
+    /// Whether receives from any source or of any tag are refused.
+    pub no_wildcard: bool,
+    /// See [`ErrorHandler`].
+    pub error_handler: ErrorHandler,
+}
+
+const _: () = assert!(size_of::<Communicator>() <= 64);
+
+impl Default for Communicator {
+    fn default() -> Self {
+        Communicator::FREE
+    }
 }
 
 impl Communicator {
+    /// A row whose id was never used.
+    pub const FREE: Communicator = Communicator {
+        handle: NIL,
+        context: NIL,
+        size: 0,
+        rank: 0,
+        members: Members::World,
+        lives: 0,
+        incarnation: 0,
+        calls: 0,
+        cursor: 0,
+        agreements: 0,
+        state: CommState::Free,
+        no_wildcard: false,
+        error_handler: ErrorHandler::Return,
+    };
+
+    /// The first life of a row that is there from the start.
+    pub fn founding(id: u32, size: u32, rank: u32, members: Members) -> Self {
+        let (handle, context, state) = (id, context::word(id, 0), CommState::Live);
+        Communicator { handle, context, size, rank, members, lives: 1, state, ..Communicator::FREE }
+    }
+
+    /// The row that a handle names.
+    #[inline(always)]
+    pub const fn row(handle: u32) -> usize {
+        context::id(handle) as usize
+    }
+
+    /// The handle of the row's next life.
+    pub const fn next_handle(&self, row: Row) -> u32 {
+        row | self.lives << context::ID_BITS
+    }
+
+    /// Whether a handle was valid once: for the words of an error.
+    pub const fn was(&self, handle: u32) -> bool {
+        handle >> context::ID_BITS < self.lives
+    }
+
     /// The proc of a rank; `None` if there is no such rank.
     #[inline]
     pub fn proc(&self, rank: u32) -> Option<u32> {
@@ -45,5 +190,56 @@ impl Communicator {
             Members::World => (proc < self.size).then_some(proc),
             Members::List(list) => list.iter().position(|&p| p == proc).map(|r| r as u32),
         }
+    }
+
+    /// Its members as a group.
+    pub fn group(&self) -> Group {
+        match &self.members {
+            Members::World => Group::all(self.size),
+            Members::List(list) => Group::of_distinct(list),
+        }
+    }
+}
+
+impl Members {
+    /// The members that a group stands for, in a world of so many procs.
+    pub fn of(group: &Group, procs: u32) -> Self {
+        if *group == Group::all(procs) { Members::World } else { Members::List(group.procs().collect()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_word_gives_back_what_it_was_made_of() {
+        let word = context::word(8190, 65_537);
+        assert_eq!((context::id(word), context::base(word), context::plane(word)), (8190, word, context::USER));
+        assert_eq!(word >> context::ID_BITS, 1, "an incarnation counts modulo its width");
+        for plane in [context::AGREEMENT, context::GROUP] {
+            assert_eq!((context::id(word | plane), context::base(word | plane)), (8190, word));
+            assert_eq!(context::plane(word | plane), plane);
+        }
+        assert_ne!(context::word(CONTEXTS_MAX as u32 - 1, u32::MAX), context::base(NIL), "no word reads as none");
+    }
+
+    #[test]
+    fn a_handle_names_one_life_of_a_row() {
+        let mut row = Communicator::founding(5, 3, 1, Members::List([4, 2, 9].into()));
+        assert_eq!((Communicator::row(row.handle), row.handle), (5, 5));
+        let next = row.next_handle(5);
+        assert_eq!(Communicator::row(next), 5);
+        assert!(row.was(5) && !row.was(next));
+        row.lives += 1;
+        assert!(row.was(next));
+    }
+
+    #[test]
+    fn members_and_groups_are_the_same_procs() {
+        let list = Communicator::founding(2, 3, 0, Members::List([4, 2, 9].into()));
+        assert_eq!(list.group().procs().collect::<Vec<_>>(), [4, 2, 9]);
+        assert!(matches!(Members::of(&Group::all(7), 7), Members::World));
+        assert!(matches!(Members::of(&Group::all(6), 7), Members::List(list) if *list == [0, 1, 2, 3, 4, 5]));
     }
 }

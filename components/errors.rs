@@ -24,6 +24,12 @@ pub enum PostError {
     /// No such communicator.
     #[error("communicator {0} does not exist in this engine: use one that this engine gave out")]
     Communicator(u32),
+    /// The communicator was freed.
+    #[error("communicator {0} has been freed: use one that is alive")]
+    Freed(u32),
+    /// A wildcard where the application has promised none.
+    #[error("communicator {0} takes no wildcards: name the source and the tag, or take back comm_set_no_wildcard")]
+    Wildcard(u32),
     /// The message is too long.
     #[error("{length} bytes are more than a message may have ({most}): send it in parts")]
     Length {
@@ -181,4 +187,56 @@ pub enum FinalizeError {
     /// It was poisoned before.
     #[error("the engine was poisoned: {0}")]
     Poisoned(String),
+}
+
+/// Why an operation on a communicator failed.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum CommError {
+    /// No such communicator, a wrong tag, an engine that is closed, or no room.
+    #[error(transparent)]
+    Post(#[from] PostError),
+    /// The communicators of the world and of the proc itself are there for good.
+    #[error("the communicators of the world and of the proc itself cannot be freed")]
+    Permanent,
+    /// A group that is not within the communicator.
+    #[error("proc {proc} of the group is not in the communicator: give a part of its group")]
+    NotSubset {
+        /// Which proc.
+        proc: ProcId,
+    },
+    /// Only members of the group take part.
+    #[error("the own proc is not in the group: only its members call comm_create_group")]
+    NotMember,
+    /// An operation with the same tag is in progress.
+    #[error("comm_create_group with tag {0} is in progress on this communicator: give another tag")]
+    InProgress(crate::Tag),
+    /// A member failed before all had agreed.
+    #[error("proc {proc} has failed before all members had agreed: {reason}")]
+    MemberFailed {
+        /// Which proc.
+        proc: ProcId,
+        /// What is known.
+        reason: String,
+    },
+    /// Members called different operations.
+    #[error("members have called different operations on the communicator: all must call the same, in the same order")]
+    Mismatch,
+    /// No context id is free on all members.
+    #[error("all context ids are in use by some member: free communicators that are not needed")]
+    Exhausted,
+    /// A member had no room, or its engine was closed; in its words.
+    #[error("proc {proc} could not take part: {reason}")]
+    Refused {
+        /// Which proc.
+        proc: ProcId,
+        /// What it says.
+        reason: String,
+    },
+    /// The handle belongs to no agreement in progress.
+    #[error("the agreement is stale: its result was taken, or it belongs to another engine")]
+    Stale,
+    /// Waiting failed.
+    #[error(transparent)]
+    Wait(RequestError),
 }

@@ -12,6 +12,10 @@ pub const BUFFERED_OVERHEAD: usize = 128;
 /// Ranks that one local launcher starts. One engine maps about 0.5 MiB a peer; 4096 peers fill a 2 GiB /dev/shm.
 pub const LOCAL_RANKS_MAX: usize = 4096;
 
+/// Context ids, and so communicators of one proc: 13 bits of a context word, less the highest number, which would read
+/// as none. A row costs about 110 B with what bevy keeps of it; a bitmap of all ids is 1 KiB, an eager message.
+pub const CONTEXTS_MAX: usize = (1 << 13) - 1;
+
 /// Bytes of one direction of a pair's ring over shared memory: eight pieces, and half of a common 512 KiB L2 slice.
 pub const RING_BYTES: usize = 256 << 10;
 /// Bytes of a ring between two engines of one process: a cluster of 64 has 4032 of them, 63 MiB at most.

@@ -262,8 +262,6 @@ pub struct Progress {
     pub free_buffer_rows: u32,
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
-    /// Communicator row by context id; [`NIL`] where there is none.
-    pub contexts: Vec<Row>,
     /// Callbacks of requests that were done before wait for Complete.
     pub late: bool,
     /// Requests done that other threads await.
@@ -305,7 +303,6 @@ impl Default for Progress {
             free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
             free_buffer_rows: 0,
             pool_bytes: 0,
-            contexts: Vec::new(),
             late: false,
             answers: Vec::new(),
             wanted: Vec::new(),

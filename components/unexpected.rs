@@ -6,7 +6,7 @@ use crate::{NIL, Row};
 /// An unexpected envelope, 40 B. Not an entity: there can be millions.
 #[derive(Clone, Copy, Debug)]
 pub struct Unexpected {
-    /// Context id.
+    /// Context word.
     pub context: u32,
     /// Rank of the sender in it.
     pub source: u32,

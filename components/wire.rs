@@ -8,8 +8,8 @@
 //! | 2 | priority |
 //! | 3 | reserved, 0 |
 //! | 4–5, 6–7 | credits granted for eager bytes, for envelopes |
-//! | 8–11 | context id |
-//! | 12–15 | source: the sender's rank in the context |
+//! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
+//! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
 //! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`] and [`Kind::Nack`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] |

@@ -186,6 +186,7 @@ impl Builder {
             waiter,
             attached: Default::default(),
             slots,
+            comms: Default::default(),
             #[cfg(feature = "dynamic-endpoints")]
             dynamic_slots: Vec::new(),
             not_sync: std::marker::PhantomData,

@@ -56,6 +56,7 @@ pub struct Engine {
     pub(crate) waiter: crate::wait::Waiter,
     pub(crate) attached: crate::send_modes::Attached,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
+    pub(crate) comms: crate::communicators::Comms,
     #[cfg(feature = "dynamic-endpoints")]
     pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,
     pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
@@ -208,6 +209,7 @@ impl Engine {
             }
         }
         self.free_dropped();
+        self.look_after_communicators();
         if let Some(check) = self.world.resource_mut::<TicksDue>().0.take() {
             self.schedule.check_change_ticks(check);
         }

@@ -33,6 +33,13 @@
 //! a look at a few words of memory. Work that does not fit a tick's budget is done by the next one. An application adds
 //! [systems of its own](Builder::systems) before or after any set.
 //!
+//! # Communicators
+//!
+//! All messages travel in a communicator. From that of the world others are made by all members together:
+//! [`Engine::comm_dup`], [`Engine::comm_split`], [`Engine::comm_create`], or by those of a [`Group`] alone:
+//! [`Engine::comm_create_group`]. Each has a form that does not wait ([`Engine::start_dup`]). Members agree on the smallest
+//! context id that is free on all of them; freed ones are used again, and no late message meets the next communicator.
+//!
 //! # Time, threads, failure
 //!
 //! [`Engine::wait`] looks, ticks, spins, yields and at last sleeps on file descriptors, over all transports at once. The
@@ -52,6 +59,7 @@
 
 pub mod bootstrap;
 mod builder;
+mod communicators;
 mod core;
 mod executor;
 mod finalize;
@@ -71,6 +79,7 @@ pub mod testing;
 mod wait;
 
 pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
+pub use crate::communicators::{Agreed, Agreement};
 pub use crate::core::Engine;
 pub use crate::notify::Completion;
 pub use crate::persistent::Persistent;
@@ -83,8 +92,8 @@ pub use crate::submit::{Submitted, Submitter};
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
-    BuildError, Comm, FinalizeError, PostError, ProcId, Rank, RequestError, RequestId, Source, Status, Tag, TagFilter,
-    Work, limits::Limits,
+    BuildError, Comm, CommError, Comparison, ErrorHandler, FinalizeError, Group, GroupError, PostError, ProcId, Rank,
+    RequestError, RequestId, Source, Status, Tag, TagFilter, Work, limits::Limits,
 };
 pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;

@@ -7,6 +7,7 @@ use tickwire_components::{
     CarKind, CarState, Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
     RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
+use tickwire_systems::communicators::live;
 use tickwire_systems::complete::{abort, free_request, outcome, status};
 use tickwire_systems::connections::contact;
 use tickwire_systems::matching::remove_posted;
@@ -216,7 +217,7 @@ impl Engine {
         }
         match self.queue_send_rows(&buffer, length, to, tag, comm, flags) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
-            Err(error) => Err(Rejected { error, buffer }),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
         }
     }
 
@@ -287,7 +288,7 @@ impl Engine {
         }
         match self.queue_receive_rows(&buffer, rank, tag, comm) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
-            Err(error) => Err(Rejected { error, buffer }),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, "receive", error), buffer }),
         }
     }
 
@@ -297,7 +298,9 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        check_receive(self.tables.send(&mut self.world).communicators, comm.0, ANY, tag).map(drop)
+        let communicators = self.tables.send(&mut self.world).communicators;
+        let rank = live(communicators, comm.0)?.rank;
+        check_receive(communicators, comm.0, rank, tag).map(drop)
     }
 
     #[cold]
@@ -483,7 +486,7 @@ impl Engine {
     }
 
     /// How a request that is done has ended.
-    pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
+    pub(crate) fn ended(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.tables.all(&mut self.world);
         outcome(all.cars, all.large, all.vcs, all.procs, id.row)
     }

@@ -104,7 +104,7 @@ impl Engine {
         let row = match self.check_persistent(what, rank, tag, comm, buffer.total()).and_then(|()| self.inactive_row())
         {
             Ok(row) => row,
-            Err(error) => return Err(Rejected { error, buffer }),
+            Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
         };
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
@@ -154,6 +154,10 @@ impl Engine {
     /// # Errors
     /// That it is active or stale, or why it cannot be posted; it stays inactive then.
     pub fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
+        self.try_start(persistent).map_err(|error| self.raise_post(persistent.comm, "start", error))
+    }
+
+    fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
         let spans = self.spans(persistent)?;
         let Persistent { what, comm, rank, tag, .. } = *persistent;
         let length = spans[..].total();

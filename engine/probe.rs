@@ -11,6 +11,7 @@ use tickwire_components::{
     Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source, Span, Status,
     Tag, TagFilter, Unexpected, VcState,
 };
+use tickwire_systems::communicators::alive;
 use tickwire_systems::match_cars::pair;
 use tickwire_systems::posting::{check_receive, receive_car, take_rows};
 
@@ -217,6 +218,10 @@ impl Engine {
 
     /// Checks a probe's arguments and says what it looks for; `None` for no proc.
     fn probed(&mut self, source: u32, tag: u32, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
+        self.check_probe(source, tag, comm).map_err(|error| self.raise_post(comm, "probe", error))
+    }
+
+    fn check_probe(&mut self, source: u32, tag: u32, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
         if source == Rank::NULL.0 {
             return self.check_null(comm, tag).map(|()| None);
         }
@@ -270,7 +275,7 @@ impl Engine {
             return Err(self.closed.request_error());
         }
         let all = self.tables.all(&mut self.world);
-        let Some(members) = all.communicators.get(comm.0 as usize) else { return Ok(()) };
+        let Some(members) = alive(all.communicators, comm.0) else { return Ok(()) };
         let failed = |vc: &&tickwire_components::Vc| {
             vc.state == VcState::Failed
                 && match source {

@@ -8,6 +8,7 @@ use tickwire_components::limits::BUFFERED_OVERHEAD;
 use tickwire_components::{
     Comm, Pieces, PostError, Rank, RequestError, Source, Span, Status, Tag, TagFilter, car_flags,
 };
+use tickwire_systems::communicators::alive;
 use tickwire_transports::copy;
 
 /// What was attached for sends in buffered mode.
@@ -84,7 +85,7 @@ impl Engine {
     ) -> Result<Request<B>, Rejected<B>> {
         match self.send_buffered(&buffer, to, tag, comm) {
             Ok(()) => Ok(Request::ready(self.home, buffer, to.0, tag.0)),
-            Err(error) => Err(Rejected { error, buffer }),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
         }
     }
 
@@ -111,7 +112,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::ibsend`].
     pub fn bsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError> {
-        self.send_buffered(&bytes, to, tag, comm)
+        self.send_buffered(&bytes, to, tag, comm).map_err(|error| self.raise_post(comm, "send", error))
     }
 
     pub(crate) fn post_ready<B: Pieces>(
@@ -132,7 +133,7 @@ impl Engine {
     /// Whether the receiver of a message in ready mode can tell that it is not ready.
     pub(crate) fn asks_when_ready(&mut self, to: Rank, comm: Comm, length: usize) -> bool {
         let all = self.tables.all(&mut self.world);
-        let proc = all.communicators.get(comm.0 as usize).and_then(|comm| comm.proc(to.0));
+        let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(to.0));
         let Some(known) = proc.and_then(|proc| all.procs.known.get(proc as usize)) else { return false };
         let endpoint = all.vcs.get(known.row as usize).and_then(|vc| all.endpoints.get(vc.endpoint as usize));
         proc == Some(all.procs.me) || endpoint.is_some_and(|endpoint| length as u64 > endpoint.eager_max)
@@ -215,7 +216,6 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::sendrecv`].
-    #[expect(clippy::too_many_arguments, reason = "a send and a receive")]
     pub fn sendrecv_replace(
         &mut self,
         bytes: &mut [u8],

@@ -192,7 +192,7 @@ impl Engine {
         }
         let request = &self.tables.request(&mut self.world).requests[id.row as usize];
         if request.disturbed && request.state == RequestState::Active {
-            return Err(self.disturbance());
+            return Err(self.disturbed(id));
         }
         if self.closed != Closed::No {
             return Err(self.closed.request_error());
@@ -201,7 +201,7 @@ impl Engine {
     }
 
     #[cold]
-    fn disturbance(&mut self) -> RequestError {
+    pub(crate) fn disturbance(&mut self) -> RequestError {
         let all = self.tables.all(&mut self.world);
         let failed =
             |vc: &tickwire_components::Vc| vc.state == tickwire_components::VcState::Failed && !vc.acknowledged;

@@ -5,6 +5,7 @@
 //! *Bound* the events there are; a VC that ends costs a look at each CAR row, once.
 //! *Why* tables grow and procs appear only here, so that no system ever sees a row move.
 
+use crate::communicators::known;
 use crate::complete::abort;
 use crate::endpoint::Endpoint;
 use crate::matching::{posted_to_any, remove_posted};
@@ -272,8 +273,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
 fn disturb(all: &mut AllTables<'_>, proc: u32) {
     for row in posted_to_any(all.cars) {
         let row = &all.cars[row as usize];
-        let comm = all.progress.contexts.get(row.context as usize).and_then(|&c| all.communicators.get(c as usize));
-        if comm.is_some_and(|comm| comm.rank_of(proc).is_some()) {
+        if known(all.communicators, row.context).is_some_and(|comm| comm.rank_of(proc).is_some()) {
             let request = &mut all.requests[row.request as usize];
             request.disturbed |= request.state == RequestState::Active;
         }

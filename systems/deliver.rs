@@ -42,7 +42,7 @@ pub fn deliver(mut tables: DeliverTables) {
 #[inline(always)]
 fn take_frame(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
     let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
-    if check_envelope(progress, header, vcs.get(vc_row as usize), communicators).is_err() {
+    if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
     }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };

@@ -1,5 +1,6 @@
 //! The transforms of tickwire: one file is one system, and this file alone says in which order they run.
 
+pub mod communicators;
 pub mod complete;
 pub mod connections;
 pub mod deliver;

@@ -7,6 +7,7 @@
 //! agent notes, "findorallocate": a receive looks at the unexpected first and is then queued; a message looks at the
 //! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).
 
+use crate::communicators::{Unclaimed, known, unclaimed};
 use crate::complete::abort;
 use crate::matching::{enqueue, find_posted, key};
 use crate::tables::MatchTables;
@@ -82,14 +83,14 @@ fn match_arrival(
     let header = arrival.header;
     let eager = header.lead as u8 == Kind::Eager as u8;
     if eager || header.lead as u8 == Kind::Rts as u8 {
-        if let Err(wrong) = check_envelope(progress, &header, vcs.get(arrival.vc as usize), communicators) {
+        if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
             return refuse(progress, arrival, wrong);
         }
         let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
             if header.flags() & wire::READY != 0 && refuse_ready(progress, arrival, cars, vcs) {
                 return;
             }
-            return find_place(progress, arrival, &header);
+            return find_place(progress, arrival, &header, communicators);
         };
         progress.work.matched += 1;
         let car = &mut cars[row as usize];
@@ -146,7 +147,6 @@ fn match_arrival(
 /// What a peer says of an envelope is checked against what is known of the peer.
 #[inline(always)]
 pub(crate) fn check_envelope(
-    progress: &Progress,
     header: &Header,
     vc: Option<&Vc>,
     communicators: &[Communicator],
@@ -158,21 +158,31 @@ pub(crate) fn check_envelope(
     if header.message() == NIL && header.lead as u8 == Kind::Rts as u8 {
         return Err("an offer without a message id");
     }
-    // The world's context is 0, and a rank in it is the proc.
+    // The world's context word is 0, and a rank in it is the proc.
     if header.origin == u64::from(vc.proc) << 32 {
         return Ok(());
     }
-    let comm = progress.contexts.get(header.context() as usize).and_then(|&row| communicators.get(row as usize));
-    let Some(comm) = comm else { return Err("an envelope of an unknown context") };
-    if comm.proc(header.source()) != Some(vc.proc) {
-        return Err("an envelope whose source is not the sender's rank");
+    match known(communicators, header.context()) {
+        Some(comm) if comm.proc(header.source()) != Some(vc.proc) => {
+            Err("an envelope whose source is not the sender's rank")
+        }
+        // Of a communicator that is not known here, no receive is posted: `unclaimed` decides.
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// An envelope that nobody has posted a receive for.
 #[cold]
-fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header) {
+fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, communicators: &[Communicator]) {
+    match unclaimed(communicators, header.context()) {
+        Unclaimed::Keep => {}
+        Unclaimed::Drop => {
+            arrival.state = ArrivalState::Handled;
+            progress.pending |= Pending::TRANSFER;
+            return;
+        }
+        Unclaimed::Impossible => return refuse(progress, arrival, "an envelope of an unknown context"),
+    }
     let rts = header.kind() == Some(Kind::Rts);
     let entry = progress.unexpected.push(Unexpected {
         context: header.context(),

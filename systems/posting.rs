@@ -1,5 +1,6 @@
 //! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
 
+use crate::communicators::{alive, live};
 use crate::endpoint::Endpoint;
 use crate::matching::{enqueue, key};
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
@@ -13,7 +14,7 @@ use tickwire_transports::Sent;
 /// The checked envelope of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
-    /// Context id.
+    /// Context word.
     pub context: u32,
     /// Send: own rank. Receive: rank of the source or [`ANY`].
     pub source: u32,
@@ -39,7 +40,7 @@ pub fn check_send(
     if let Some(envelope) = send_envelope(comms, comm, rank, tag, length) {
         return Ok(envelope);
     }
-    let Some(communicator) = comms.get(comm as usize) else { return Err(PostError::Communicator(comm)) };
+    let communicator = live(comms, comm)?;
     if communicator.proc(rank).is_none() {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     }
@@ -52,7 +53,7 @@ pub fn check_send(
 /// As [`check_send`], without saying what is wrong.
 #[inline(always)]
 pub fn send_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32, length: usize) -> Option<Envelope> {
-    let communicator = comms.get(comm as usize)?;
+    let communicator = alive(comms, comm)?;
     let proc = communicator.proc(rank)?;
     let length = length as u64;
     let envelope = Envelope { context: communicator.context, source: communicator.rank, tag, proc, length };
@@ -67,20 +68,24 @@ pub fn check_receive(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> 
     if let Some(envelope) = receive_envelope(comms, comm, rank, tag) {
         return Ok(envelope);
     }
-    let Some(communicator) = comms.get(comm as usize) else { return Err(PostError::Communicator(comm)) };
+    let communicator = live(comms, comm)?;
     if rank != ANY && communicator.proc(rank).is_none() {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     }
-    Err(PostError::Tag { tag })
+    Err(if tag > TAG_MAX && tag != ANY { PostError::Tag { tag } } else { PostError::Wildcard(comm) })
 }
 
 /// As [`check_receive`], without saying what is wrong.
 #[inline(always)]
 pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Option<Envelope> {
-    let communicator = comms.get(comm as usize)?;
-    let proc = if rank == ANY { NIL } else { communicator.proc(rank)? };
+    let communicator = alive(comms, comm)?;
+    let proc = match rank {
+        ANY if communicator.no_wildcard => return None,
+        ANY => NIL,
+        rank => communicator.proc(rank)?,
+    };
     let envelope = Envelope { context: communicator.context, source: rank, tag, proc, length: 0 };
-    (tag <= TAG_MAX || tag == ANY).then_some(envelope)
+    (tag <= TAG_MAX || (tag == ANY && !communicator.no_wildcard)).then_some(envelope)
 }
 
 /// Sends an eager message at once if nothing is before it: no CAR, no request. `true` if it has gone.

@@ -348,7 +348,7 @@ impl Tables {
     pub fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) {
         let rows = plan.rows.clamp(1, plan.limits.cars_max);
         world.spawn((
-            Progress { contexts: vec![0, 1], ..Progress::new(&plan.limits) },
+            Progress::new(&plan.limits),
             ProcTable {
                 known: vec![KnownProc { row: NIL }; plan.procs as usize],
                 cards: plan.cards.clone(),
@@ -361,11 +361,9 @@ impl Tables {
             Notices::default(),
         ));
         spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());
-        let world_comm = Communicator { context: 0, size: plan.procs, rank: plan.me, members: Members::World };
-        let members = Members::List([plan.me].into());
         spawn_rows(world, 2, |row| match row {
-            0 => world_comm.clone(),
-            _ => Communicator { context: 1, size: 1, rank: 0, members: members.clone() },
+            0 => Communicator::founding(0, plan.procs, plan.me, Members::World),
+            _ => Communicator::founding(1, 1, 0, Members::List([plan.me].into())),
         });
         spawn_cars(world, rows, plan.generation);
         spawn_rows(world, limits::BUFFERS_INITIAL.min(plan.limits.buffers_max), |_| Buffer::default());
@@ -473,6 +471,16 @@ impl Tables {
         link_free(&mut all.progress.free_cars, all.cars, cars);
         all.progress.rows_exhausted = all.cars.len() == all.limits.0.cars_max;
         more > 0
+    }
+
+    /// Spawns communicator rows until there are at least `rows`, up to their bound.
+    pub fn grow_communicators(&self, world: &mut World, rows: usize) {
+        let there = self.all(world).communicators.len();
+        if rows > there {
+            let target = rows.max(2 * there).min(limits::CONTEXTS_MAX);
+            spawn_rows(world, target - there, |_| Communicator::FREE);
+            self.refresh(world);
+        }
     }
 
     /// Spawns buffer rows, as many again as there are, up to their bound.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tickwire::components::limits::{BUFFERED_OVERHEAD, Limits, Matching};
-use tickwire::components::{PostError, TagFilter};
+use tickwire::components::{Outcome, PostError, TagFilter};
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{Bootstrap, Engine, Rank, Request, RequestError, Source, Status, Tag, Test};
 use tickwire_tests::cases::{BOUND, content};
@@ -28,7 +28,7 @@ fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
 }
 
 fn solo() -> Engine {
-    Engine::builder().build(Bootstrap::solo()).unwrap()
+    Engine::builder().build(Bootstrap::solo()).expect("an engine alone needs nothing")
 }
 
 /// All that has been sent so far has arrived.
@@ -416,7 +416,7 @@ fn cancelled_receives_in_any_order_eat_no_message() {
 fn callbacks_run_once_in_complete_with_how_it_ended() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
-        let calls: Arc<Mutex<Vec<(u32, Result<Status, RequestError>)>>> = Arc::default();
+        let calls: Arc<Mutex<Vec<(u32, Outcome)>>> = Arc::default();
         let note = |name| {
             let calls = calls.clone();
             move |outcome| calls.lock().unwrap().push((name, outcome))

@@ -1,0 +1,431 @@
+//! Groups: ordered lists of distinct procs, and the set operations on them (MPI 4.1 §7.3).
+
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a group cannot be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// No such rank.
+    #[error("rank {rank} is not in a group of {size}: give ranks below {size}")]
+    Rank {
+        /// What was given.
+        rank: u32,
+        /// Procs in the group.
+        size: u32,
+    },
+    /// A rank stands twice in a list, or in two ranges.
+    #[error("rank {0} is given twice: a group has each proc once")]
+    Twice(u32),
+    /// A proc stands twice in a list.
+    #[error("proc {0} is given twice: a group has each proc once")]
+    ProcTwice(u32),
+    /// A range that does not lead from its first to its last rank.
+    #[error("a range from {first} to {last} with stride {stride} leads nowhere: give a stride towards the last rank")]
+    Range {
+        /// First rank.
+        first: u32,
+        /// Last rank.
+        last: u32,
+        /// Step.
+        stride: i32,
+    },
+}
+
+/// How two groups, or two communicators, are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparison {
+    /// The same: the same procs in the same order, and for communicators the same communicator.
+    Identical,
+    /// Only of communicators: the same procs in the same order, under another context.
+    Congruent,
+    /// The same procs in another order.
+    Similar,
+    /// Other procs.
+    Unequal,
+}
+
+/// An ordered list of distinct procs, named by their ranks in the world. A rank in the group is a place in the list.
+///
+/// Procs at equal distances, as all procs of the world or a row of a grid, take no memory; clones share theirs.
+#[derive(Clone, Debug)]
+pub struct Group {
+    procs: Procs,
+}
+
+#[derive(Clone, Debug)]
+enum Procs {
+    /// Rank r is proc `first + r * stride`; the stride is not 0.
+    Range { first: u32, count: u32, stride: i64 },
+    /// Rank r is proc `0[r]`.
+    List(Arc<[u32]>),
+}
+
+impl Group {
+    /// No procs (`MPI_GROUP_EMPTY`).
+    pub const EMPTY: Group = Group::all(0);
+
+    /// The procs below `procs`, in order: of a world, all.
+    pub const fn all(procs: u32) -> Self {
+        Group { procs: Procs::Range { first: 0, count: procs, stride: 1 } }
+    }
+
+    /// A list of procs.
+    ///
+    /// # Errors
+    /// If one stands in it twice.
+    pub fn from_procs(procs: &[u32]) -> Result<Self, GroupError> {
+        match twice(procs) {
+            Some(proc) => Err(GroupError::ProcTwice(proc)),
+            None => Ok(Group::distinct(procs.to_vec())),
+        }
+    }
+
+    /// The members of a communicator, which are distinct.
+    pub(crate) fn of_distinct(procs: &[u32]) -> Self {
+        Group::distinct(procs.to_vec())
+    }
+
+    /// A list that has each proc once.
+    fn distinct(procs: Vec<u32>) -> Self {
+        let (first, stride) = match procs[..] {
+            [] => return Group::EMPTY,
+            [only] => (only, 1),
+            [first, second, ..] => (first, i64::from(second) - i64::from(first)),
+        };
+        if procs.windows(2).all(|pair| i64::from(pair[1]) - i64::from(pair[0]) == stride) {
+            return Group { procs: Procs::Range { first, count: procs.len() as u32, stride } };
+        }
+        Group { procs: Procs::List(procs.into()) }
+    }
+
+    /// How many procs it has.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        match &self.procs {
+            Procs::Range { count, .. } => *count,
+            Procs::List(list) => list.len() as u32,
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.size() == 0
+    }
+
+    /// The proc of a rank; `None` if there is no such rank.
+    #[inline]
+    pub fn proc(&self, rank: u32) -> Option<u32> {
+        match &self.procs {
+            Procs::Range { first, count, stride } => {
+                (rank < *count).then(|| (i64::from(*first) + i64::from(rank) * stride) as u32)
+            }
+            Procs::List(list) => list.get(rank as usize).copied(),
+        }
+    }
+
+    /// The rank of a proc; `None` if it is not in the group.
+    pub fn rank_of(&self, proc: u32) -> Option<u32> {
+        match &self.procs {
+            Procs::Range { first, count, stride } => {
+                let distance = i64::from(proc) - i64::from(*first);
+                let rank = distance / stride;
+                (distance % stride == 0 && (0..i64::from(*count)).contains(&rank)).then_some(rank as u32)
+            }
+            Procs::List(list) => list.iter().position(|&p| p == proc).map(|rank| rank as u32),
+        }
+    }
+
+    /// The procs, by rank.
+    pub fn procs(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.size()).filter_map(|rank| self.proc(rank))
+    }
+
+    /// The procs of this group, then those of the other that are not in it (`MPI_Group_union`).
+    #[must_use]
+    pub fn union(&self, other: &Group) -> Group {
+        let here = Lookup::of(self);
+        Group::distinct(self.procs().chain(other.procs().filter(|&proc| here.rank_of(proc).is_none())).collect())
+    }
+
+    /// The procs that are in both, in this group's order (`MPI_Group_intersection`).
+    #[must_use]
+    pub fn intersection(&self, other: &Group) -> Group {
+        let there = Lookup::of(other);
+        Group::distinct(self.procs().filter(|&proc| there.rank_of(proc).is_some()).collect())
+    }
+
+    /// The procs that are not in the other, in this group's order (`MPI_Group_difference`).
+    #[must_use]
+    pub fn difference(&self, other: &Group) -> Group {
+        let there = Lookup::of(other);
+        Group::distinct(self.procs().filter(|&proc| there.rank_of(proc).is_none()).collect())
+    }
+
+    /// The procs of these ranks, in the order of the list (`MPI_Group_incl`).
+    ///
+    /// # Errors
+    /// A rank that does not exist or stands in the list twice.
+    pub fn include(&self, ranks: &[u32]) -> Result<Group, GroupError> {
+        self.check(ranks)?;
+        Ok(Group::distinct(ranks.iter().filter_map(|&rank| self.proc(rank)).collect()))
+    }
+
+    /// The procs of all other ranks, in this group's order (`MPI_Group_excl`).
+    ///
+    /// # Errors
+    /// A rank that does not exist or stands in the list twice.
+    pub fn exclude(&self, ranks: &[u32]) -> Result<Group, GroupError> {
+        self.check(ranks)?;
+        let mut stays = vec![true; self.size() as usize];
+        ranks.iter().for_each(|&rank| stays[rank as usize] = false);
+        Ok(Group::distinct(self.procs().zip(stays).filter(|(_, stays)| *stays).map(|(proc, _)| proc).collect()))
+    }
+
+    /// [`Group::include`] of the ranks of these ranges, each (first, last, stride) (`MPI_Group_range_incl`).
+    ///
+    /// # Errors
+    /// As [`Group::include`], or a range whose stride does not lead from first to last.
+    pub fn range_include(&self, ranges: &[(u32, u32, i32)]) -> Result<Group, GroupError> {
+        self.include(&self.expand(ranges)?)
+    }
+
+    /// [`Group::exclude`] of the ranks of these ranges, each (first, last, stride) (`MPI_Group_range_excl`).
+    ///
+    /// # Errors
+    /// As [`Group::exclude`], or a range whose stride does not lead from first to last.
+    pub fn range_exclude(&self, ranges: &[(u32, u32, i32)]) -> Result<Group, GroupError> {
+        self.exclude(&self.expand(ranges)?)
+    }
+
+    /// The ranks in another group of the procs that have these ranks here; `None` for those that are not in it
+    /// (`MPI_Group_translate_ranks`).
+    ///
+    /// # Errors
+    /// A rank that does not exist.
+    pub fn translate(&self, ranks: &[u32], other: &Group) -> Result<Vec<Option<u32>>, GroupError> {
+        let there = Lookup::of(other);
+        let size = self.size();
+        let one = |&rank: &u32| match self.proc(rank) {
+            Some(proc) => Ok(there.rank_of(proc)),
+            None => Err(GroupError::Rank { rank, size }),
+        };
+        ranks.iter().map(one).collect()
+    }
+
+    /// How this group and another are alike (`MPI_Group_compare`); never [`Comparison::Congruent`].
+    pub fn compare(&self, other: &Group) -> Comparison {
+        if self == other {
+            return Comparison::Identical;
+        }
+        let there = Lookup::of(other);
+        match self.size() == other.size() && self.procs().all(|proc| there.rank_of(proc).is_some()) {
+            true => Comparison::Similar,
+            false => Comparison::Unequal,
+        }
+    }
+
+    /// Each rank exists, and stands in the list once.
+    fn check(&self, ranks: &[u32]) -> Result<(), GroupError> {
+        let size = self.size();
+        if let Some(&rank) = ranks.iter().find(|&&rank| rank >= size) {
+            return Err(GroupError::Rank { rank, size });
+        }
+        twice(ranks).map_or(Ok(()), |rank| Err(GroupError::Twice(rank)))
+    }
+
+    /// The ranks of ranges. Each range is bounded by the group before it is expanded.
+    fn expand(&self, ranges: &[(u32, u32, i32)]) -> Result<Vec<u32>, GroupError> {
+        let mut ranks = Vec::new();
+        for &(first, last, stride) in ranges {
+            self.check(&[first])?;
+            self.check(&[last])?;
+            let distance = i64::from(last) - i64::from(first);
+            let stride_wide = i64::from(stride);
+            if stride == 0 || distance.signum() * stride_wide.signum() < 0 {
+                return Err(GroupError::Range { first, last, stride });
+            }
+            ranks.extend((0..=distance / stride_wide).map(|step| (i64::from(first) + step * stride_wide) as u32));
+        }
+        Ok(ranks)
+    }
+}
+
+impl PartialEq for Group {
+    /// The same procs in the same order.
+    fn eq(&self, other: &Self) -> bool {
+        self.size() == other.size() && self.procs().eq(other.procs())
+    }
+}
+
+impl Eq for Group {}
+
+/// Ranks by proc, for many look-ups in one group.
+enum Lookup<'a> {
+    /// Computed.
+    Range(&'a Group),
+    /// Found by bisection: (proc, rank), by proc.
+    Sorted(Vec<(u32, u32)>),
+}
+
+impl<'a> Lookup<'a> {
+    fn of(group: &'a Group) -> Self {
+        match &group.procs {
+            Procs::Range { .. } => Lookup::Range(group),
+            Procs::List(list) => {
+                let mut sorted: Vec<(u32, u32)> = list.iter().copied().zip(0..).collect();
+                sorted.sort_unstable();
+                Lookup::Sorted(sorted)
+            }
+        }
+    }
+
+    fn rank_of(&self, proc: u32) -> Option<u32> {
+        match self {
+            Lookup::Range(group) => group.rank_of(proc),
+            Lookup::Sorted(sorted) => {
+                let place = sorted.binary_search_by_key(&proc, |&(proc, _)| proc).ok()?;
+                Some(sorted[place].1)
+            }
+        }
+    }
+}
+
+/// A number that stands in a list twice.
+fn twice(numbers: &[u32]) -> Option<u32> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn group(procs: &[u32]) -> Group {
+        Group::from_procs(procs).unwrap()
+    }
+
+    fn list(group: &Group) -> Vec<u32> {
+        group.procs().collect()
+    }
+
+    #[test]
+    fn a_range_and_a_list_of_the_same_procs_are_one_group() {
+        assert_eq!(group(&[0, 1, 2, 3]), Group::all(4));
+        assert!(matches!(group(&[9, 7, 5]).procs, Procs::Range { first: 9, count: 3, stride: -2 }));
+        assert!(matches!(group(&[9, 7, 4]).procs, Procs::List(_)));
+        let ends = group(&[0, u32::MAX]);
+        assert_eq!((list(&ends), ends.rank_of(u32::MAX), ends.rank_of(7)), (vec![0, u32::MAX], Some(1), None));
+        assert!(Group::EMPTY.is_empty() && group(&[]) == Group::EMPTY);
+        assert_eq!((Group::EMPTY.proc(0), Group::EMPTY.rank_of(0)), (None, None));
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_by_name() {
+        let four = group(&[8, 6, 7, 1]);
+        assert_eq!(Group::from_procs(&[3, 1, 3]), Err(GroupError::ProcTwice(3)));
+        assert_eq!(four.include(&[4]), Err(GroupError::Rank { rank: 4, size: 4 }));
+        assert_eq!(four.include(&[1, 2, 1]), Err(GroupError::Twice(1)));
+        assert_eq!(four.exclude(&[0, 9]), Err(GroupError::Rank { rank: 9, size: 4 }));
+        assert_eq!(four.exclude(&[3, 3]), Err(GroupError::Twice(3)));
+        assert_eq!(four.translate(&[0, 5], &four), Err(GroupError::Rank { rank: 5, size: 4 }));
+        let range = |first, last, stride| four.range_include(&[(first, last, stride)]);
+        assert_eq!(range(0, 3, 0), Err(GroupError::Range { first: 0, last: 3, stride: 0 }));
+        assert_eq!(range(3, 0, 1), Err(GroupError::Range { first: 3, last: 0, stride: 1 }));
+        assert_eq!(range(0, u32::MAX, 1), Err(GroupError::Rank { rank: u32::MAX, size: 4 }));
+        assert_eq!(four.range_exclude(&[(0, 2, 1), (3, 2, -1)]), Err(GroupError::Twice(2)));
+    }
+
+    #[test]
+    fn ranges_are_what_the_standard_says() {
+        let ten = Group::all(10);
+        assert_eq!(list(&ten.range_include(&[(1, 8, 3), (9, 5, -4)]).unwrap()), [1, 4, 7, 9, 5]);
+        assert_eq!(list(&ten.range_exclude(&[(0, 8, 2), (9, 9, 1)]).unwrap()), [1, 3, 5, 7]);
+        assert_eq!(list(&ten.range_include(&[(4, 4, -7)]).unwrap()), [4]);
+    }
+
+    #[test]
+    fn comparison_tells_order_from_members() {
+        let (one, two) = (group(&[1, 2, 3]), group(&[3, 1, 2]));
+        assert_eq!(one.compare(&one.clone()), Comparison::Identical);
+        assert_eq!(one.compare(&two), Comparison::Similar);
+        assert_eq!(one.compare(&group(&[1, 2, 4])), Comparison::Unequal);
+        assert_eq!(one.compare(&group(&[1, 2])), Comparison::Unequal);
+        assert_eq!(Group::EMPTY.compare(&group(&[])), Comparison::Identical);
+    }
+
+    /// Distinct numbers in any order; often at equal distances.
+    fn procs() -> impl Strategy<Value = Vec<u32>> {
+        let scattered =
+            prop::collection::btree_set(0u32..24, 0..16).prop_map(|set| set.into_iter().collect::<Vec<_>>());
+        let even = (0u32..8, 0u32..8, 1u32..4)
+            .prop_map(|(first, count, stride)| (0..count).map(|step| first + step * stride).collect::<Vec<_>>());
+        prop_oneof![scattered.prop_shuffle(), even.clone(), even.prop_map(|list| list.into_iter().rev().collect())]
+    }
+
+    fn kept(list: &[u32], keep: impl Fn(&u32) -> bool) -> Vec<u32> {
+        list.iter().copied().filter(keep).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn operations_are_those_of_plain_lists(a in procs(), b in procs()) {
+            let (x, y) = (group(&a), group(&b));
+            prop_assert_eq!(list(&x), &a[..]);
+            let union: Vec<u32> = a.iter().copied().chain(kept(&b, |p| !a.contains(p))).collect();
+            prop_assert_eq!(list(&x.union(&y)), union);
+            prop_assert_eq!(list(&x.intersection(&y)), kept(&a, |p| b.contains(p)));
+            prop_assert_eq!(list(&x.difference(&y)), kept(&a, |p| !b.contains(p)));
+            let ranks: Vec<u32> = (0..x.size()).collect();
+            let place = |p: &u32| b.iter().position(|q| q == p).map(|rank| rank as u32);
+            prop_assert_eq!(x.translate(&ranks, &y).unwrap(), a.iter().map(place).collect::<Vec<_>>());
+            for proc in 0..40 {
+                prop_assert_eq!(x.rank_of(proc), a.iter().position(|&p| p == proc).map(|rank| rank as u32));
+            }
+            let (mut c, mut d) = (a.clone(), b.clone());
+            c.sort_unstable();
+            d.sort_unstable();
+            let alike = match (a == b, c == d) {
+                (true, _) => Comparison::Identical,
+                (_, true) => Comparison::Similar,
+                _ => Comparison::Unequal,
+            };
+            prop_assert_eq!(x.compare(&y), alike);
+        }
+
+        #[test]
+        fn choosing_by_rank_is_choosing_from_a_plain_list(a in procs(), chosen in procs()) {
+            let x = group(&a);
+            let wrong = chosen.iter().any(|&rank| rank as usize >= a.len());
+            let (included, excluded) = (x.include(&chosen), x.exclude(&chosen));
+            prop_assert_eq!((included.is_err(), excluded.is_err()), (wrong, wrong));
+            if let (Ok(included), Ok(excluded)) = (included, excluded) {
+                prop_assert_eq!(list(&included), chosen.iter().map(|&rank| a[rank as usize]).collect::<Vec<_>>());
+                let rest: Vec<u32> = (0u32..).zip(&a).filter(|(rank, _)| !chosen.contains(rank)).map(|(_, &p)| p).collect();
+                prop_assert_eq!(list(&excluded), rest);
+            }
+        }
+
+        #[test]
+        fn ranges_are_the_lists_they_stand_for(a in procs(), first in 0u32..20, last in 0u32..20, stride in -5i32..6) {
+            let x = group(&a);
+            let (mut ranks, mut at) = (Vec::new(), i64::from(first));
+            let (end, step) = (i64::from(last), i64::from(stride));
+            while stride != 0 && (if step > 0 { at <= end } else { at >= end }) {
+                ranks.push(at as u32);
+                at += step;
+            }
+            let exist = (first as usize) < a.len() && (last as usize) < a.len();
+            let (included, excluded) = (x.range_include(&[(first, last, stride)]), x.range_exclude(&[(first, last, stride)]));
+            if exist && !ranks.is_empty() {
+                prop_assert_eq!(included, x.include(&ranks));
+                prop_assert_eq!(excluded, x.exclude(&ranks));
+            } else {
+                prop_assert!(included.is_err() && excluded.is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A rank of the tests of communicators: what it does is its first argument. Panics if something is wrong, so that its
+//! launcher sees it fail.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use rustix::process::{Signal, getpid, kill_process};
+use std::time::{Duration, Instant};
+use tickwire::{
+    Bootstrap, Comm, CommError, Comparison, Engine, ErrorHandler, PostError, ProcId, Rank, RequestError, Source, Tag,
+    TagFilter,
+};
+use tickwire_tests::cases::content;
+
+fn main() {
+    let what = std::env::args().nth(1).unwrap();
+    match what.as_str() {
+        "four" => four(),
+        "together" => together(),
+        "killed" => killed(),
+        other => abort(other),
+    }
+}
+
+/// Rows and columns of a grid of 2 × 2, made and used over and over by real processes.
+fn four() {
+    let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
+    let (me, world) = (engine.rank().0, engine.comm_world());
+    assert_eq!(engine.size(), 4);
+    for round in 0..50u32 {
+        let dup = engine.comm_dup(world).unwrap();
+        let row = engine.comm_split(dup, Some(me / 2), -(me as i32)).unwrap().unwrap();
+        let column = engine.comm_split(world, Some(me % 2), me as i32).unwrap().unwrap();
+        assert_eq!(engine.comm_compare(dup, world).unwrap(), Comparison::Congruent);
+        let ids = [dup, row, column].map(|comm| engine.comm_context_id(comm).unwrap());
+        assert_eq!(ids, [2, 3, 4], "round {round}: ids are used again");
+        // The higher rank comes first in a row, the lower one in a column.
+        assert_eq!(engine.comm_rank(row).unwrap(), Rank(1 - me % 2));
+        assert_eq!(engine.comm_rank(column).unwrap(), Rank(me / 2));
+        for (comm, peer) in [(row, me ^ 1), (column, me ^ 2)] {
+            exchange(&mut engine, comm, me, peer, round);
+        }
+        for comm in [dup, row, column] {
+            engine.comm_free(comm).unwrap();
+        }
+    }
+    let some = engine.comm_group(world).unwrap().include(&[3, 1]).unwrap();
+    if me % 2 == 1 {
+        let odd = engine.comm_create_group(world, &some, Tag(9)).unwrap();
+        exchange(&mut engine, odd, me, 4 - me, 0);
+    }
+    engine.finalize(Duration::from_secs(20)).unwrap();
+}
+
+/// A message there and one back, in a communicator of two; short and long, received as anything from anyone.
+fn exchange(engine: &mut Engine, comm: Comm, me: u32, peer: u32, round: u32) {
+    let other = Rank(1 - engine.comm_rank(comm).unwrap().0);
+    let length = |from: u32| [100, 50_000][(from as usize / 2 + round as usize) % 2];
+    let send = engine.isend(content(me.into(), length(me)), other, Tag(round), comm).unwrap();
+    let mut buffer = vec![0; length(peer)];
+    let status = engine.recv(&mut buffer, Source::Any, TagFilter::Any, comm).unwrap();
+    assert_eq!((status.source, status.tag, status.length), (other, Tag(round), length(peer)));
+    assert!(buffer == content(peer.into(), length(peer)));
+    engine.wait(&send).unwrap();
+}
+
+/// Rank 3 is killed while the others wait for it in a collective call.
+fn killed() {
+    let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
+    let world = engine.comm_world();
+    let dup = engine.comm_dup(world).unwrap();
+    if engine.rank().0 == 3 {
+        // Its neighbour in the tree is waiting by now, or will meet one that is dead.
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+    let start = Instant::now();
+    let failed = engine.comm_dup(dup).unwrap_err();
+    assert!(matches!(&failed, CommError::MemberFailed { proc: ProcId(3), .. }), "{failed}");
+    assert!(start.elapsed() < Duration::from_millis(1500), "noticed after {:?}", start.elapsed());
+    // The others go on without it.
+    let others = engine.comm_group(dup).unwrap().exclude(&[3]).unwrap();
+    let rest = engine.comm_create_group(dup, &others, Tag(0)).unwrap();
+    let me = engine.comm_rank(rest).unwrap().0;
+    let send = engine.isend(vec![me as u8; 100], Rank((me + 1) % 3), Tag(1), rest).unwrap();
+    let mut buffer = [0; 100];
+    engine.recv(&mut buffer, Source::Any, TagFilter::Any, rest).unwrap();
+    assert_eq!(buffer, [((me + 2) % 3) as u8; 100]);
+    engine.wait(&send).unwrap();
+    engine.finalize(Duration::from_secs(20)).unwrap();
+}
+
+/// Rank 1 makes an error on a communicator whose handler is `Abort`; the others wait for it for good.
+fn together() {
+    let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
+    let world = engine.comm_world();
+    let dup = engine.comm_dup(world).unwrap();
+    if engine.rank().0 == 1 {
+        engine.comm_set_error_handler(dup, ErrorHandler::Abort).unwrap();
+        let _ = engine.send(&[1], Rank(3), Tag(0), dup);
+        panic!("still here");
+    }
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// Errors on a communicator whose handler is `Abort`: the last line must not be reached.
+fn abort(what: &str) {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let (me, world) = (Rank(0), engine.comm_world());
+    let own = engine.comm_self();
+    // Other communicators, requests that were cancelled, and what ends well, end nothing.
+    let quiet = engine.comm_dup(world).unwrap();
+    engine.comm_set_error_handler(world, ErrorHandler::Abort).unwrap();
+    assert!(matches!(engine.isend(vec![1], Rank(7), Tag(0), quiet).unwrap_err().error, PostError::Rank { .. }));
+    let truncated = |engine: &mut Engine, comm| {
+        let request = engine.irecv(vec![0; 2], me, Tag(1), comm).unwrap();
+        engine.send(&[1; 5], me, Tag(1), comm).unwrap();
+        engine.tick();
+        request
+    };
+    let request = truncated(&mut engine, quiet);
+    assert!(matches!(engine.take(request).unwrap_err().error, RequestError::Truncated { .. }));
+    let request = engine.irecv(vec![0; 2], me, Tag(1), world).unwrap();
+    assert!(engine.cancel(&request).unwrap());
+    engine.tick();
+    assert_eq!(engine.take(request).unwrap_err().error, RequestError::Cancelled);
+    let child = engine.comm_dup(world).unwrap();
+    match what {
+        "send" => drop(engine.isend(vec![1], Rank(7), Tag(0), world)),
+        "receive" => drop(engine.irecv(vec![1], Rank(7), Tag(0), world)),
+        "blocking" => drop(engine.send(&[1], Rank(7), Tag(0), world)),
+        "test" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.test(&request);
+        }
+        "take" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.take(request);
+        }
+        "wait" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.wait(&request);
+        }
+        "inherited" => drop(engine.isend(vec![1], me, Tag(u32::MAX), child)),
+        "free" => drop(engine.comm_free(world)),
+        "stale" => {
+            engine.comm_set_error_handler(own, ErrorHandler::Abort).unwrap();
+            engine.comm_free(quiet).unwrap();
+            drop(engine.isend(vec![1], me, Tag(0), quiet));
+        }
+        "freed" => {
+            // The handler of a communicator that was freed meanwhile.
+            let request = truncated(&mut engine, child);
+            engine.comm_free(child).unwrap();
+            let _ = engine.take(request);
+        }
+        other => panic!("no such test: {other}"),
+    }
+    println!("still here");
+}
