@@ -53,21 +53,28 @@ impl Hash for EnvelopeKey {
     }
 }
 
-/// Rows by key, those of one key in the order in which they came. The map is never iterated.
+/// Rows by key, those of one key in the order in which they came, each with a value. The map is never iterated.
 ///
 /// Insertion, removal and look-up take the same time at any depth, but for the growth of the storage, which doubles.
 #[derive(Debug)]
-pub struct EnvelopeIndex {
+pub struct EnvelopeIndex<T = ()> {
     lists: HashMap<EnvelopeKey, Queue, RandomState>,
-    /// Neighbours of each row in its list: (next, previous).
-    links: Vec<(Row, Row)>,
+    places: Vec<Place<T>>,
 }
 
-impl EnvelopeIndex {
+/// Where a row is in its list.
+#[derive(Clone, Copy, Debug)]
+struct Place<T> {
+    next: Row,
+    previous: Row,
+    value: T,
+}
+
+impl<T: Copy + Default> EnvelopeIndex<T> {
     /// No rows. The seed decides how keys are spread.
     pub fn new(seed: u64) -> Self {
         let spread = RandomState::with_seeds(seed, !seed, seed.rotate_left(32), seed ^ 0x9E37_79B9_7F4A_7C15);
-        EnvelopeIndex { lists: HashMap::with_hasher(spread), links: Vec::new() }
+        EnvelopeIndex { lists: HashMap::with_hasher(spread), places: Vec::new() }
     }
 
     /// The oldest row of a key.
@@ -76,41 +83,48 @@ impl EnvelopeIndex {
         self.lists.get(key).map(|list| list.head)
     }
 
+    /// The value that a row was appended with.
+    #[inline]
+    pub fn value(&self, row: Row) -> T {
+        self.places[row as usize].value
+    }
+
     /// Appends a row.
-    pub fn push(&mut self, key: EnvelopeKey, row: Row) {
-        if self.links.len() <= row as usize {
-            self.links.resize(row as usize + 1, (NIL, NIL));
+    pub fn push(&mut self, key: EnvelopeKey, row: Row, value: T) {
+        if self.places.len() <= row as usize {
+            let nothing = Place { next: NIL, previous: NIL, value: T::default() };
+            self.places.resize(row as usize + 1, nothing);
         }
         let list = self.lists.entry(key).or_insert(Queue::EMPTY);
-        self.links[row as usize] = (NIL, list.tail);
+        self.places[row as usize] = Place { next: NIL, previous: list.tail, value };
         match list.tail {
             NIL => list.head = row,
-            tail => self.links[tail as usize].0 = row,
+            tail => self.places[tail as usize].next = row,
         }
         list.tail = row;
     }
 
     /// Removes a row that was appended under this key.
     pub fn remove(&mut self, key: &EnvelopeKey, row: Row) {
-        let (next, previous) = self.links[row as usize];
+        let Place { next, previous, .. } = self.places[row as usize];
         if next == NIL && previous == NIL {
             self.lists.remove(key);
             return;
         }
-        match previous {
-            NIL => self.lists.entry(*key).and_modify(|list| list.head = next),
-            row => {
-                self.links[row as usize].0 = next;
-                self.lists.entry(*key)
-            }
+        if previous != NIL {
+            self.places[previous as usize].next = next;
         }
-        .and_modify(|list| {
-            if next == NIL {
+        if next != NIL {
+            self.places[next as usize].previous = previous;
+        }
+        if (next == NIL || previous == NIL)
+            && let Some(list) = self.lists.get_mut(key)
+        {
+            if previous == NIL {
+                list.head = next;
+            } else {
                 list.tail = previous;
             }
-        });
-        if next != NIL {
-            self.links[next as usize].1 = previous;
         }
     }
 
@@ -123,7 +137,7 @@ impl EnvelopeIndex {
     pub fn bytes(&self) -> usize {
         let entry = size_of::<(EnvelopeKey, Queue)>() + 1;
         // A map of capacity c has room for 8 c / 7 entries.
-        self.lists.capacity() * 8 / 7 * entry + self.links.capacity() * size_of::<(Row, Row)>()
+        self.lists.capacity() * 8 / 7 * entry + self.places.capacity() * size_of::<Place<T>>()
     }
 }
 
@@ -131,9 +145,8 @@ impl EnvelopeIndex {
 /// one tag against one of any tag.
 #[derive(Debug)]
 pub struct PostedIndex {
-    index: EnvelopeIndex,
-    /// When each row was posted.
-    sequences: Vec<u64>,
+    /// With the sequence of each.
+    index: EnvelopeIndex<u64>,
     /// Receives of each form: forms that nobody uses are not looked up.
     forms: [u32; FORMS],
     next: u64,
@@ -144,7 +157,7 @@ pub struct PostedIndex {
 impl PostedIndex {
     /// No receives.
     pub fn new(seed: u64) -> Self {
-        PostedIndex { index: EnvelopeIndex::new(seed), sequences: Vec::new(), forms: [0; FORMS], next: 0, count: 0 }
+        PostedIndex { index: EnvelopeIndex::new(seed), forms: [0; FORMS], next: 0, count: 0 }
     }
 
     /// Appends a receive.
@@ -154,12 +167,8 @@ impl PostedIndex {
 
     /// Appends a receive that was posted at a given place of the order, behind those of its key.
     pub fn push_at(&mut self, key: EnvelopeKey, row: Row, sequence: u64) {
-        if self.sequences.len() <= row as usize {
-            self.sequences.resize(row as usize + 1, 0);
-        }
-        self.sequences[row as usize] = sequence;
         self.next = self.next.max(sequence + 1);
-        self.index.push(key, row);
+        self.index.push(key, row, sequence);
         self.forms[key.form()] += 1;
         self.count += 1;
     }
@@ -173,7 +182,7 @@ impl PostedIndex {
                 continue;
             }
             if let Some(row) = self.index.first(&message.as_form(form)) {
-                let sequence = self.sequences[row as usize];
+                let sequence = self.index.value(row);
                 if oldest.is_none_or(|(older, _)| sequence < older) {
                     oldest = Some((sequence, row));
                 }
@@ -198,7 +207,7 @@ impl PostedIndex {
 
     /// Bytes of storage.
     pub fn bytes(&self) -> usize {
-        self.index.bytes() + self.sequences.capacity() * size_of::<u64>()
+        self.index.bytes()
     }
 }
 
@@ -214,13 +223,13 @@ mod tests {
     fn rows_of_a_key_keep_their_order_whatever_is_removed() {
         let mut index = EnvelopeIndex::new(7);
         for row in 0..6 {
-            index.push(key(1, 1), row);
-            index.push(key(1, 2), 10 + row);
+            index.push(key(1, 1), row, ());
+            index.push(key(1, 2), 10 + row, ());
         }
         for row in [0, 5, 3] {
             index.remove(&key(1, 1), row);
         }
-        index.push(key(1, 1), 5);
+        index.push(key(1, 1), 5, ());
         let mut order = Vec::new();
         while let Some(row) = index.first(&key(1, 1)) {
             order.push(row);

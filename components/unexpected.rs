@@ -107,7 +107,7 @@ impl UnexpectedQueue {
             if self.live[form]
                 && let Some(index) = &mut self.forms[form]
             {
-                index.push(entry.key().as_form(form), row);
+                index.push(entry.key().as_form(form), row, ());
             }
         }
         row
@@ -149,7 +149,7 @@ impl UnexpectedQueue {
         let mut row = self.head;
         while row != NIL {
             let entry = &self.entries[row as usize];
-            index.push(entry.key().as_form(form), row);
+            index.push(entry.key().as_form(form), row, ());
             row = entry.next;
         }
         self.forms[form] = Some(index);
