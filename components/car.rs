@@ -41,6 +41,8 @@ pub enum CarState {
     Matched,
     /// Paired; pieces are arriving.
     Receiving,
+    /// Paired; the message is being read out of the sender's memory.
+    Reading,
     /// In the list that Complete empties.
     Finished,
     /// A data CAR under an envelope, which holds the state of both.
@@ -148,6 +150,8 @@ pub struct Large {
     /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
     /// truncated receive that is done, what it could take.
     pub wanted: u64,
+    /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read.
+    pub address: u64,
 }
 
 /// Rows are recycled, never removed: removing one would renumber another.

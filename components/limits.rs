@@ -24,6 +24,10 @@ pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
 pub const EAGER_MAX: usize = 8 << 10;
 /// Payload of one piece of a large message: long enough to hide a frame's cost, short enough for eight in a ring.
 pub const PIECE_BYTES: usize = 32 << 10;
+/// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
+pub const READ_MIN: usize = EAGER_MAX + 1;
+/// Bytes that one pass reads out of the memory of senders at most: 100 µs at 10 GB/s.
+pub const READ_BYTES_A_PASS: usize = 1 << 20;
 /// Largest message: the length field has 64 bits, addresses have 47.
 pub const MESSAGE_MAX: u64 = 1 << 46;
 
@@ -100,6 +104,8 @@ pub struct Limits {
     pub eager_max: usize,
     /// Payload of a piece of a large message, bytes.
     pub piece_bytes: usize,
+    /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
+    pub read_min: usize,
     /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
     pub ring_bytes: usize,
     /// How posted receives and unexpected messages are found.
@@ -133,6 +139,7 @@ impl Default for Limits {
             buffers_max: BUFFERS_MAX,
             eager_max: EAGER_MAX,
             piece_bytes: PIECE_BYTES,
+            read_min: READ_MIN,
             ring_bytes: RING_BYTES,
             matching: Matching::Auto,
             hash_seed: 0x7469_636B_7769_7265,

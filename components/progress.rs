@@ -242,6 +242,8 @@ pub struct Progress {
     pub staged: Queue,
     /// Receives that were paired with an RTS and wait for SupplyBuffers.
     pub offers: Queue,
+    /// Receives that read their message out of the sender's memory.
+    pub reads: Queue,
     /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
     pub copies: Queue,
     /// VCs with something to send, linked through the VC rows.
@@ -293,6 +295,7 @@ impl Default for Progress {
             posted: Box::new(PostedIndex::new(0)),
             staged: Queue::EMPTY,
             offers: Queue::EMPTY,
+            reads: Queue::EMPTY,
             copies: Queue::EMPTY,
             senders: Queue::EMPTY,
             work: Work::default(),

@@ -3,7 +3,7 @@
 use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
 use crate::{NIL, Row};
 
-/// An unexpected envelope, 40 B. Not an entity: there can be millions.
+/// An unexpected envelope, 48 B. Not an entity: there can be millions.
 #[derive(Clone, Copy, Debug)]
 pub struct Unexpected {
     /// Context word.
@@ -20,6 +20,8 @@ pub struct Unexpected {
     pub buffer: Row,
     /// The sender's CAR, of an RTS, whose data is still there; [`NIL`] for an eager message.
     pub message: Row,
+    /// Of an offer: where the message is in the sender's memory, 0 if it cannot be read.
+    pub address: u64,
     /// Next in the queue or in the free list.
     pub next: Row,
     /// The one before it in the queue.
@@ -226,7 +228,7 @@ mod tests {
 
     fn entry(source: u32, tag: u32) -> Unexpected {
         let (next, previous) = (7, 7);
-        Unexpected { context: 0, source, tag, vc: 0, length: 8, buffer: 1, message: NIL, next, previous }
+        Unexpected { context: 0, source, tag, vc: 0, length: 8, buffer: 1, message: NIL, address: 0, next, previous }
     }
 
     fn take(queue: &mut UnexpectedQueue, source: u32, tag: u32) -> Option<u32> {

@@ -4,14 +4,14 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
-//! | 1 | flags ([`READY`]) |
+//! | 1 | flags ([`READY`], [`READABLE`]) |
 //! | 2 | priority |
 //! | 3 | reserved, 0 |
 //! | 4–5, 6–7 | credits granted for eager bytes, for envelopes |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
-//! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`] and [`Kind::Nack`] |
+//! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] |
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field.
@@ -29,6 +29,11 @@ pub const BYTE_ORDER: u32 = 0x0102_0304;
 /// Flag of an [`Kind::Rts`]: its sender says that the receive is posted (`MPI_Rsend`).
 pub const READY: u8 = 1;
 
+/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself.
+pub const READABLE: u8 = 2;
+/// Bytes of payload of an [`Kind::Rts`] with [`READABLE`].
+pub const ADDRESS_BYTES: u64 = 8;
+
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -45,8 +50,10 @@ pub enum Kind {
     Bye = 5,
     /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted.
     Nack = 6,
+    /// The receiver of an [`Kind::Rts`] with [`READABLE`] has read the message.
+    Done = 7,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 7,
+    Wrap = 8,
 }
 
 impl Kind {
@@ -60,7 +67,8 @@ impl Kind {
             4 => Kind::Piece,
             5 => Kind::Bye,
             6 => Kind::Nack,
-            7 => Kind::Wrap,
+            7 => Kind::Done,
+            8 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -141,6 +149,7 @@ impl Header {
     pub fn payload(&self) -> u64 {
         match self.lead as u8 {
             1 | 4 => self.length,
+            2 if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,
         }
     }
@@ -158,18 +167,18 @@ mod tests {
 
     #[test]
     fn fields_stand_where_the_table_says() {
-        let header = Header { lead: Kind::Rts as u64 | 0xAB << 8, ..Header::new(Kind::Rts, 2, 3, 4, 5, 6) };
+        let header = Header { lead: Kind::Rts as u64 | 0xA8 << 8, ..Header::new(Kind::Rts, 2, 3, 4, 5, 6) };
         let words = [header.lead, header.origin, header.name, header.length];
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(bytes[0], 2);
-        assert_eq!(bytes[1], 0xAB);
+        assert_eq!(bytes[1], 0xA8);
         assert_eq!(bytes[8..12], 2u32.to_le_bytes());
         assert_eq!(bytes[12..16], 3u32.to_le_bytes());
         assert_eq!(bytes[16..20], 4u32.to_le_bytes());
         assert_eq!(bytes[20..24], 5u32.to_le_bytes());
         assert_eq!(bytes[24..32], 6u64.to_le_bytes());
         assert_eq!((header.context(), header.source(), header.tag(), header.message()), (2, 3, 4, 5));
-        assert_eq!((header.kind(), header.flags(), header.payload()), (Some(Kind::Rts), 0xAB, 0));
+        assert_eq!((header.kind(), header.flags(), header.payload()), (Some(Kind::Rts), 0xA8, 0));
     }
 
     #[test]
@@ -177,7 +186,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 7),
+                None => assert!(byte == 0 || byte > 8),
             }
         }
     }

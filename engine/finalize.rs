@@ -115,6 +115,7 @@ impl Engine {
         progress.staged = tickwire_components::Queue::EMPTY;
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;
+        progress.reads = tickwire_components::Queue::EMPTY;
         progress.senders = tickwire_components::Queue::EMPTY;
         progress.pending = Pending::COMPLETE;
         self.run();

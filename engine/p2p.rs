@@ -569,7 +569,7 @@ impl Engine {
             if ids.iter().any(|id| id.row == car.request) {
                 // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
                 let half = car.kind == CarKind::Send && car.state != CarState::Finished;
-                if (half || car.state == CarState::Receiving) && !broken.contains(&car.vc) {
+                if (half || matches!(car.state, CarState::Receiving | CarState::Reading)) && !broken.contains(&car.vc) {
                     broken.push(car.vc);
                 }
                 car.span = Span::EMPTY;

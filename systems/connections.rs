@@ -255,10 +255,14 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     if link != NIL {
         all.endpoints[endpoint as usize].transport.get().close_link(link);
     }
-    let needs = [CarState::Queued, CarState::Offered, CarState::Sending, CarState::Posted, CarState::Receiving];
+    use CarState::{Offered, Posted, Queued, Reading, Receiving, Sending};
+    let needs = [Queued, Offered, Sending, Posted, Receiving, Reading];
     for car in 0..all.cars.len() {
         let state = all.cars[car].state;
         if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
+            if state == CarState::Reading {
+                all.progress.reads.remove(all.cars, car as Row);
+            }
             if state == CarState::Posted && all.progress.indexed {
                 remove_posted(all.progress, all.cars, all.vcs, car as Row);
             }
@@ -377,8 +381,18 @@ mod tests {
         let before = states(&mut world, &others);
         for (vc, message) in [(one, NIL), (one, 7), (two, 8)] {
             let (next, previous) = (NIL, NIL);
-            let entry =
-                Unexpected { context: 0, source: 1, tag: 0, vc, length: 0, buffer: NIL, message, next, previous };
+            let entry = Unexpected {
+                context: 0,
+                source: 1,
+                tag: 0,
+                vc,
+                length: 0,
+                buffer: NIL,
+                message,
+                address: 0,
+                next,
+                previous,
+            };
             world.all().progress.unexpected.push(entry);
         }
         tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);

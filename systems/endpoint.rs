@@ -23,6 +23,8 @@ pub struct Endpoint {
     pub inline_end: u64,
     /// Payload of a piece, bytes. Fixed when it is opened.
     pub piece_bytes: u64,
+    /// Messages from this length on are offered to be read. Fixed when it is opened.
+    pub read_min: u64,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
     /// Operations that wait for something from it; while there are some, it is looked at in every tick.
@@ -82,6 +84,7 @@ impl Endpoint {
             eager_max,
             inline_end: if capabilities.whole_frames { eager_max + 1 } else { 0 },
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
+            read_min: if capabilities.remote_read { limits.read_min as u64 } else { u64::MAX },
             cheap_poll: capabilities.cheap_poll,
             outstanding: 0,
             interval: 1,

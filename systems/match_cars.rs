@@ -17,6 +17,7 @@ use tickwire_components::{
     Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Unexpected,
     Vc, car_flags,
 };
+use tickwire_transports::copy;
 
 /// The system.
 #[inline]
@@ -56,17 +57,25 @@ pub fn pair(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row:
         progress.copies.push(cars, row);
         progress.pending |= Pending::TRANSFER;
     } else {
-        offer(progress, cars, large, row, found.message, found.length);
+        offer(progress, cars, large, row, found.message, found.length, found.address);
     }
 }
 
 /// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
-fn offer(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row, message: Row, length: u64) {
+fn offer(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    row: Row,
+    message: Row,
+    length: u64,
+    address: u64,
+) {
     let car = &mut cars[row as usize];
     car.state = CarState::Matched;
     car.peer = message;
     car.done = 0;
-    large[row as usize] = Large { length, wanted: length };
+    large[row as usize] = Large { length, wanted: length, address };
     progress.offers.push(cars, row);
     progress.pending |= Pending::SUPPLY;
 }
@@ -105,7 +114,7 @@ fn match_arrival(
         } else {
             arrival.state = ArrivalState::Handled;
             progress.pending |= Pending::TRANSFER;
-            offer(progress, cars, large, row, header.message(), header.length);
+            offer(progress, cars, large, row, header.message(), header.length, address_in(arrival));
         }
         return;
     }
@@ -128,6 +137,15 @@ fn match_arrival(
             }
             _ => refuse(progress, arrival, "a clear-to-send for a message that was not offered"),
         },
+        Some(Kind::Done) => match cars.get_mut(header.message() as usize) {
+            Some(car) if car.state == CarState::Offered && car.vc == arrival.vc => {
+                car.state = CarState::Finished;
+                car.done = large[header.message() as usize].length;
+                progress.finished.push(cars, header.message());
+                progress.pending |= Pending::COMPLETE;
+            }
+            _ => refuse(progress, arrival, "the end of a message that was not offered"),
+        },
         Some(Kind::Nack) => match cars.get(header.message() as usize) {
             Some(car)
                 if car.state == CarState::Offered && car.vc == arrival.vc && car.flags & car_flags::READY != 0 =>
@@ -141,6 +159,15 @@ fn match_arrival(
             progress.pending |= Pending::WORLD;
         }
         _ => refuse(progress, arrival, "a frame of unknown kind"),
+    }
+}
+
+/// Where an offered message is in its sender's memory; 0 if it cannot be read. Whatever it says, only that process is asked.
+#[inline]
+fn address_in(arrival: &Arrival) -> u64 {
+    match arrival.header.flags() & wire::READABLE {
+        0 => 0,
+        _ => copy::word(arrival.payload).unwrap_or(0),
     }
 }
 
@@ -192,6 +219,7 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, c
         length: header.length,
         buffer: NIL,
         message: if rts { header.message() } else { NIL },
+        address: address_in(arrival),
         next: NIL,
         previous: NIL,
     });
@@ -402,7 +430,7 @@ mod tests {
         (vc.sends, vc.posted) = (Queue::EMPTY, Queue::EMPTY);
         all.cars[send.car as usize].state = CarState::Offered;
         all.cars[receive.car as usize].state = CarState::Receiving;
-        all.large[receive.car as usize] = Large { length: 100, wanted: 60 };
+        all.large[receive.car as usize] = Large { length: 100, wanted: 60, address: 0 };
         (send, receive)
     }
 
@@ -503,5 +531,32 @@ mod tests {
         let copies = world.all().progress.copies;
         assert_eq!(world.cars_in(copies), [has.car]);
         assert_eq!((world.finished(), world.car(lacks).flags), (vec![lacks.car], car_flags::PEER_FAILED));
+    }
+
+    #[test]
+    fn an_offer_that_can_be_read_says_where_and_its_end_completes_it() {
+        let (mut world, one, _) = world();
+        let rts = Header::new(Kind::Rts, 0, 1, 5, 77, 500).with_flags(wire::READABLE);
+        let posted = world.receive(Some(1), Some(5), &[500]);
+        world.arrive(one, rts, &4096u64.to_ne_bytes());
+        world.arrive(one, rts, &8192u64.to_ne_bytes());
+        world.run(match_cars);
+        assert_eq!(world.all().large[posted.car as usize].address, 4096);
+        let late = world.receive(Some(1), Some(5), &[500]);
+        world.run(match_cars);
+        assert_eq!(world.all().large[late.car as usize].address, 8192, "an unexpected one too");
+
+        let send = world.send(1, 5, &[&[1; 500]]);
+        let all = world.all();
+        all.vcs[one as usize].sends.remove(all.cars, send.car);
+        all.cars[send.car as usize].state = CarState::Offered;
+        world.arrive(one, Header::new(Kind::Done, 0, 0, 0, send.car, 0), &[]);
+        world.run(match_cars);
+        assert_eq!((world.finished(), world.car(send).done), (vec![send.car], 500));
+        assert!(world.take_ended().is_empty());
+        world.all().progress.arrivals = 0;
+        world.arrive(one, Header::new(Kind::Done, 0, 0, 0, send.car, 0), &[]);
+        world.run(match_cars);
+        assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == one));
     }
 }

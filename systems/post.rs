@@ -12,7 +12,7 @@ use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
-use tickwire_components::wire::{self, Header, Kind};
+use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
     Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Vc, VcState, car_flags,
 };
@@ -118,7 +118,7 @@ fn drive(
     while !vc.sends.is_empty() {
         let row = vc.sends.head;
         let car = cars[row as usize];
-        let Large { length, wanted } = large[row as usize];
+        let Large { length, wanted, address } = large[row as usize];
         let transport = endpoint.transport.get();
         let mut state = None;
         if let Some(rows) = endpoint.rows {
@@ -131,15 +131,22 @@ fn drive(
         let asks = car.flags & car_flags::ASKING != 0;
         let eager = length <= endpoint.eager_max && !asks && length == capacity(cars, row);
         let header = match car.kind {
+            CarKind::Receive if address != 0 => Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
             CarKind::Receive => Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
             CarKind::Refusal => Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
             _ if eager => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
             _ => {
-                let flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
+                let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
+                if length >= endpoint.read_min && car.chain == NIL && length == car.span.len() as u64 {
+                    flags |= wire::READABLE;
+                }
                 Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags)
             }
         };
-        let sent = transport.send(vc.link, &header, &Chain { cars, row }, state);
+        let sent = match header.flags() & wire::READABLE {
+            0 => transport.send(vc.link, &header, &Chain { cars, row }, state),
+            _ => transport.send(vc.link, &header, &&address_of(car.span)[..], state),
+        };
         match sent {
             Sent::Done => {}
             Sent::Blocked => return true,
@@ -153,6 +160,7 @@ fn drive(
         }
         let car = &mut cars[row as usize];
         let finished = match header.kind() {
+            Some(Kind::Done) => true,
             Some(Kind::Cts) => {
                 car.state = CarState::Receiving;
                 wanted == 0
@@ -171,6 +179,11 @@ fn drive(
         }
     }
     true
+}
+
+/// What tells a peer where a message is: as it is in this process, which the peer asks the kernel for.
+fn address_of(span: Span) -> [u8; ADDRESS_BYTES as usize] {
+    (span.start().expose_provenance() as u64).to_ne_bytes()
 }
 
 /// The runs of an envelope CAR: its own span, or those of its data CARs.
@@ -253,7 +266,7 @@ mod tests {
         all.vcs[vc as usize].posted.remove(all.cars, posted.car);
         let car = &mut all.cars[posted.car as usize];
         (car.state, car.peer) = (CarState::Queued, 77);
-        all.large[posted.car as usize] = Large { length: 9000, wanted };
+        all.large[posted.car as usize] = Large { length: 9000, wanted, address: 0 };
         all.vcs[vc as usize].sends.push(all.cars, posted.car);
         crate::posting::list_sender(all.progress, all.vcs, vc);
         posted.car
@@ -370,5 +383,23 @@ mod tests {
         let shared = world.all().inbound.shared.clone();
         let answer = shared.slots[0].lock().unwrap().answer.take();
         assert!(matches!(answer, Some((Answer::Refused(PostError::Full { .. }), _))));
+    }
+
+    #[test]
+    fn a_large_message_in_one_run_is_offered_to_be_read() {
+        let (mut world, _) = world();
+        world.all().endpoints[0].read_min = 10_000;
+        let bytes = vec![1; 20_000];
+        let posted = world.send(1, 5, &[&bytes]);
+        world.send(1, 5, &[&bytes[..9000]]);
+        world.send(1, 5, &[&bytes[..9000], &bytes[9000..]]);
+        world.all().endpoints[0].eager_max = 8192;
+        world.run(post);
+        let sent = world.wire().sent.clone();
+        let flags: Vec<u8> = sent.iter().map(|frame| frame.header.flags()).collect();
+        assert_eq!(flags, [wire::READABLE, 0, 0], "not the short one, nor the one in two runs");
+        let address = world.car(posted).span.start().addr();
+        assert_eq!(sent[0].payload, (address as u64).to_ne_bytes());
+        assert!(sent[1].payload.is_empty());
     }
 }

@@ -210,7 +210,7 @@ pub fn queue_send(
     row: Row,
     length: u64,
 ) {
-    large[row as usize] = Large { length, wanted: length };
+    large[row as usize] = Large { length, wanted: length, address: 0 };
     let vc_row = cars[row as usize].vc;
     let vc = &mut vcs[vc_row as usize];
     vc.sends.push(cars, row);

@@ -4,8 +4,10 @@
 //! the reply of a matched offer (into its VC's send queue), pending.
 //! *Bound* the arrival rows and the receives matched in this pass.
 //! *Why* who supplies the memory between a sender and a receiver is one decision, apart from matching and from moving.
-//! The receiver supplies, so far: its own segment where a receive is there, a temporary where none is.
+//! The receiver supplies, so far: its own segment where a receive is there, a temporary where none is. Into a segment a
+//! large message is read out of the sender's memory where the transport can, else the sender is asked for its pieces.
 
+use crate::endpoint::Endpoint;
 use crate::posting::list_sender;
 use crate::tables::SupplyTables;
 use tickwire_components::{
@@ -15,9 +17,9 @@ use tickwire_components::{
 /// The system.
 #[inline]
 pub fn supply_buffers(tables: SupplyTables) {
-    let SupplyTables { progress, arrivals, buffers, cars, large, vcs } = tables;
+    let SupplyTables { progress, arrivals, buffers, cars, large, vcs, endpoints } = tables;
     while let Some(row) = progress.offers.pop(cars) {
-        reply(progress, cars, large, vcs, row);
+        reply(progress, cars, large, vcs, endpoints, row);
     }
     for arrival in &mut arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::Unexpected {
@@ -32,7 +34,14 @@ pub fn supply_buffers(tables: SupplyTables) {
 }
 
 /// The segment of a matched receive is where its data goes: tell the sender.
-fn reply(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], vcs: &mut [Vc], row: Row) {
+fn reply(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    endpoints: &mut [Endpoint],
+    row: Row,
+) {
     let capacity = capacity(cars, row);
     let car = &mut cars[row as usize];
     let large = &mut large[row as usize];
@@ -43,6 +52,21 @@ fn reply(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], vcs: &m
     if vcs[car.vc as usize].state == VcState::Failed {
         return crate::complete::abort(progress, cars, row, car_flags::PEER_FAILED);
     }
+    let vc_row = car.vc;
+    let vc = &mut vcs[vc_row as usize];
+    if large.address != 0 && large.wanted > 0 && endpoints[vc.endpoint as usize].transport.get().reads(vc.link) {
+        car.state = CarState::Reading;
+        progress.reads.push(cars, row);
+        progress.pending |= Pending::TRANSFER;
+        return;
+    }
+    large.address = 0;
+    answer(progress, cars, vcs, row);
+}
+
+/// Puts a receive's answer to its sender into the queue of its VC: what it says follows from the tables when it leaves.
+pub fn answer(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
+    let car = &mut cars[row as usize];
     car.state = CarState::Queued;
     let vc_row = car.vc;
     vcs[vc_row as usize].sends.push(cars, row);
@@ -108,8 +132,18 @@ mod tests {
         let row = world.arrive(0, Header::new(Kind::Eager, 0, 0, 1, 0, length as u64), &vec![1; length]);
         let all = world.all();
         let length = length as u64;
-        let (next, previous, message, buffer) = (NIL, NIL, NIL, NIL);
-        let entry = Unexpected { context: 0, source: 0, tag: 1, vc: 0, length, buffer, message, next, previous };
+        let entry = Unexpected {
+            context: 0,
+            source: 0,
+            tag: 1,
+            vc: 0,
+            length,
+            buffer: NIL,
+            message: NIL,
+            address: 0,
+            next: NIL,
+            previous: NIL,
+        };
         let entry = all.progress.unexpected.push(entry);
         all.arrivals[row as usize].state = ArrivalState::Unexpected;
         all.arrivals[row as usize].car = entry;
@@ -123,7 +157,7 @@ mod tests {
         let vc = all.vcs.iter_mut().find(|vc| vc.proc == 1).unwrap();
         vc.posted.remove(all.cars, car);
         all.cars[car as usize].state = CarState::Matched;
-        all.large[car as usize] = Large { length, wanted: length };
+        all.large[car as usize] = Large { length, wanted: length, address: 0 };
         all.progress.offers.push(all.cars, car);
         car
     }

@@ -304,6 +304,7 @@ view! {
         cars: Car, rows;
         large: Large, with_cars;
         vcs: Vc, rows;
+        endpoints: Endpoint, rows;
     }
 }
 

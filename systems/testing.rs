@@ -18,7 +18,7 @@ use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Ended, Lease, Link, NIL, Pieces, Queue, Request, RequestState, Row, Span, Vc,
     VcState,
 };
-use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport};
+use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport, copy};
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
 pub const FRAME_MAX: usize = 1 << 20;
@@ -55,6 +55,8 @@ pub struct WireState {
     pub closed_links: Vec<u32>,
     /// Procs that it cannot reach.
     pub unreachable: Vec<u32>,
+    /// Memory of peers that can be read: where it starts, and the bytes. Empty if none can.
+    pub memory: Vec<(u64, Vec<u8>)>,
     /// Which VC each link was attached to.
     pub attached: Vec<(u32, Row)>,
 }
@@ -121,6 +123,20 @@ impl Transport for FakeWire {
 
     fn attach(&mut self, link: u32, vc: Row) {
         lock(&self.state).attached.push((link, vc));
+    }
+
+    fn reads(&self, _: u32) -> bool {
+        !lock(&self.state).memory.is_empty()
+    }
+
+    fn read(&mut self, _: u32, address: u64, into: Span) -> Result<(), String> {
+        let state = lock(&self.state);
+        let found = state.memory.iter().find_map(|(start, bytes)| {
+            bytes.get(address.checked_sub(*start)? as usize..)?.get(..into.len()).map(<[u8]>::to_vec)
+        });
+        let mut bytes = found.ok_or("no such memory")?;
+        copy::copy(into, span(&mut bytes));
+        Ok(())
     }
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, refusals: &mut u32) -> Sent {

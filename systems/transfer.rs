@@ -3,13 +3,15 @@
 //! *Reads* arrivals that have a place, receives that were matched with a temporary, sends that were asked for their
 //! pieces. *Writes* the application's segments and the temporaries, CARs (done, state), the finished list, the
 //! transports (pieces out, space released).
-//! *Bound* the arrival rows, the receives matched in this pass, and [`PIECES_A_PASS`] pieces for each VC.
+//! *Bound* the arrival rows, the receives matched in this pass, [`READ_BYTES_A_PASS`] bytes out of senders' memory, and
+//! [`PIECES_A_PASS`] pieces for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
 use crate::endpoint::Endpoint;
-use crate::supply_buffers::give_buffer;
+use crate::supply_buffers::{answer, give_buffer};
 use crate::tables::{RowStateColumns, TransferTables};
 use smallvec::SmallVec;
+use tickwire_components::limits::READ_BYTES_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Progress, Queue, Row, Span, Vc, VcState,
@@ -26,6 +28,9 @@ pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
     let TransferTables { progress, arrivals, cars, large, buffers, vcs, endpoints } = tables;
     if !progress.copies.is_empty() {
         receive_copies(progress, cars, buffers);
+    }
+    if !progress.reads.is_empty() {
+        read_messages(progress, cars, large, vcs, endpoints);
     }
     let count = std::mem::take(&mut progress.arrivals) as usize;
     for arrival in &mut arrivals[..count] {
@@ -151,6 +156,72 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
             give_buffer(progress, buffers, buffer);
         }
         finish(progress, cars, row, length, moved < length);
+    }
+}
+
+/// Reads messages out of their senders' memory, the oldest first; what cannot be read is asked for in pieces instead.
+#[cold]
+fn read_messages(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    endpoints: &mut [Endpoint],
+) {
+    let mut left = READ_BYTES_A_PASS as u64;
+    while left > 0 && !progress.reads.is_empty() {
+        let row = progress.reads.head;
+        let Large { wanted, address, .. } = large[row as usize];
+        let Car { done, vc, .. } = cars[row as usize];
+        let vc = vcs[vc as usize];
+        let (data, into) = place_at(cars, row, left.min(wanted - done));
+        let transport = endpoints[vc.endpoint as usize].transport.get();
+        match transport.read(vc.link, address.wrapping_add(done), into) {
+            Ok(()) if !into.is_empty() => {
+                let read = into.len() as u64;
+                left -= read;
+                cars[row as usize].done += read;
+                if data != row {
+                    cars[data as usize].done += read;
+                }
+                progress.work.received += u32::from(done == 0);
+                if done + read < wanted {
+                    continue;
+                }
+            }
+            _ => restart(cars, large, row),
+        }
+        progress.reads.pop(cars);
+        answer(progress, cars, vcs, row);
+    }
+    if !progress.reads.is_empty() {
+        progress.pending |= Pending::TRANSFER;
+    }
+}
+
+/// Where the next bytes of a message go, at most so many, and the CAR whose place that is.
+fn place_at(cars: &[Car], row: Row, most: u64) -> (Row, Span) {
+    let car = &cars[row as usize];
+    if car.chain == NIL {
+        return (row, car.span.part(car.done as usize, most as usize));
+    }
+    let mut data = car.chain;
+    while cars[data as usize].done as usize == cars[data as usize].span.len() && cars[data as usize].chain != NIL {
+        data = cars[data as usize].chain;
+    }
+    let car = &cars[data as usize];
+    (data, car.span.part(car.done as usize, most as usize))
+}
+
+/// A message that cannot be read is received from its first byte on in pieces.
+#[cold]
+fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
+    large[row as usize].address = 0;
+    cars[row as usize].done = 0;
+    let mut data = cars[row as usize].chain;
+    while data != NIL {
+        cars[data as usize].done = 0;
+        data = cars[data as usize].chain;
     }
 }
 
@@ -286,7 +357,7 @@ mod tests {
         all.vcs[vc as usize].posted.remove(all.cars, posted.car);
         all.cars[posted.car as usize].state = CarState::Receiving;
         let wanted = length.min(lengths.iter().sum::<usize>() as u64);
-        all.large[posted.car as usize] = Large { length, wanted };
+        all.large[posted.car as usize] = Large { length, wanted, address: 0 };
         posted
     }
 
@@ -444,5 +515,60 @@ mod tests {
         world.run(transfer);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == vc));
         assert!(world.finished().is_empty() && world.all().progress.senders.is_empty());
+    }
+
+    /// A receive of a message of 100 bytes that proc 1 has at address 4096, as SupplyBuffers leaves it.
+    fn reading(world: &mut TestWorld, vc: Row, lengths: &[usize]) -> Posted {
+        let posted = receiving(world, vc, lengths, 100);
+        let all = world.all();
+        let car = &mut all.cars[posted.car as usize];
+        (car.state, car.peer) = (CarState::Reading, 33);
+        all.large[posted.car as usize].address = 4096;
+        all.progress.reads.push(all.cars, posted.car);
+        posted
+    }
+
+    #[test]
+    fn a_message_is_read_out_of_its_senders_memory_and_the_sender_is_told() {
+        let (mut world, vc) = world();
+        world.wire().memory.push((4000, [vec![0; 96], numbers(100)].concat()));
+        let posted = [&[100][..], &[30, 0, 90], &[60]].map(|lengths| reading(&mut world, vc, lengths));
+        world.run(transfer);
+        world.run(crate::post::post);
+        let kinds: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!(kinds, [(Some(Kind::Done), 33); 3]);
+        assert_eq!(posted.map(|p| world.bytes(p).len()), [100, 120, 60]);
+        assert!(posted.iter().all(|&p| world.bytes(p).starts_with(&numbers(60))));
+        assert_eq!(world.finished(), posted.map(|p| p.car));
+        assert_eq!(posted.map(|p| world.car(p).done), [100; 3], "the length of the message, also of one cut short");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_asked_for_in_pieces() {
+        let (mut world, vc) = world();
+        world.wire().memory.push((4000, vec![1; 120]));
+        let posted = reading(&mut world, vc, &[30, 70]);
+        world.run(transfer);
+        world.run(crate::post::post);
+        let answer = world.wire().sent[0].header;
+        assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 100));
+        assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
+        piece(&mut world, vc, posted, &numbers(100));
+        world.run(transfer);
+        assert_eq!(world.bytes(posted), numbers(100), "from its first byte on");
+    }
+
+    #[test]
+    fn one_pass_reads_a_bounded_number_of_bytes() {
+        let (mut world, vc) = world();
+        let length = READ_BYTES_A_PASS + 1000;
+        world.wire().memory.push((4096, vec![7; length]));
+        let posted = reading(&mut world, vc, &[length]);
+        world.all().large[posted.car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
+        world.run(transfer);
+        assert_eq!(world.car(posted).done as usize, READ_BYTES_A_PASS);
+        assert!(world.all().progress.pending.has(Pending::TRANSFER));
+        world.run(transfer);
+        assert_eq!((world.bytes(posted), world.car(posted).state), (vec![7; length], CarState::Queued));
     }
 }

@@ -37,6 +37,13 @@ pub trait Outside: Send {
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
+    /// See [`Transport::reads`].
+    fn reads(&self, link: u32) -> bool;
+    /// See [`Transport::read`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String>;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::ready`].
@@ -83,6 +90,12 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn attach(&mut self, link: u32, vc: Row) {
         self.0.attach(link, vc);
+    }
+    fn reads(&self, link: u32) -> bool {
+        self.0.reads(link)
+    }
+    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
+        self.0.read(link, address, into)
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
@@ -162,6 +175,19 @@ impl AnyTransport {
     /// Why not, in words.
     pub fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         each!(self, t => t.reaches(proc, card))
+    }
+
+    /// See [`Transport::reads`].
+    pub fn reads(&self, link: u32) -> bool {
+        each!(self, t => t.reads(link))
+    }
+
+    /// See [`Transport::read`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
+        each!(self, t => t.read(link, address, into))
     }
 
     /// See [`Transport::connect`].

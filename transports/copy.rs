@@ -15,6 +15,15 @@ pub fn copy(to: Span, from: Span) -> usize {
     length
 }
 
+/// The first word of a run, as its bytes are now; `None` if it is shorter.
+#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
+pub fn word(from: Span) -> Option<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: local bytes, used in this function only.
+    let to = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+    (copy(to, from) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
+}
+
 /// A copy of all runs of a buffer, one after another.
 #[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
 pub fn gather<P: Pieces + ?Sized>(pieces: &P) -> Box<[u8]> {
@@ -38,29 +47,29 @@ pub(crate) unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) {
     unsafe {
         match length {
             0 => {}
-            8 => word::<u64>(to, from, 0),
+            8 => move_word::<u64>(to, from, 0),
             1..=3 => {
-                word::<u8>(to, from, 0);
-                word::<u8>(to, from, length / 2);
-                word::<u8>(to, from, length - 1);
+                move_word::<u8>(to, from, 0);
+                move_word::<u8>(to, from, length / 2);
+                move_word::<u8>(to, from, length - 1);
             }
             4..=7 => {
-                word::<u32>(to, from, 0);
-                word::<u32>(to, from, length - 4);
+                move_word::<u32>(to, from, 0);
+                move_word::<u32>(to, from, length - 4);
             }
             9..=16 => {
-                word::<u64>(to, from, 0);
-                word::<u64>(to, from, length - 8);
+                move_word::<u64>(to, from, 0);
+                move_word::<u64>(to, from, length - 8);
             }
             17..=32 => {
-                word::<u128>(to, from, 0);
-                word::<u128>(to, from, length - 16);
+                move_word::<u128>(to, from, 0);
+                move_word::<u128>(to, from, length - 16);
             }
             33..=64 => {
-                word::<u128>(to, from, 0);
-                word::<u128>(to, from, 16);
-                word::<u128>(to, from, length - 32);
-                word::<u128>(to, from, length - 16);
+                move_word::<u128>(to, from, 0);
+                move_word::<u128>(to, from, 16);
+                move_word::<u128>(to, from, length - 32);
+                move_word::<u128>(to, from, length - 16);
             }
             _ => to.copy_from_nonoverlapping(from, length),
         }
@@ -71,7 +80,7 @@ pub(crate) unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) {
 /// `offset + size_of::<T>()` bytes are valid at both pointers.
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
-unsafe fn word<T>(to: *mut u8, from: *const u8, offset: usize) {
+unsafe fn move_word<T>(to: *mut u8, from: *const u8, offset: usize) {
     // SAFETY: by this function's contract.
     unsafe { to.add(offset).cast::<T>().write_unaligned(from.add(offset).cast::<T>().read_unaligned()) }
 }

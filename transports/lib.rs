@@ -139,6 +139,22 @@ pub trait Transport: Send {
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
 
+    /// Whether [`Transport::read`] works on a link.
+    fn reads(&self, link: u32) -> bool {
+        let _ = link;
+        false
+    }
+
+    /// Fills a run of this process with bytes of the peer's memory, from `address` on. Whatever the peer says of its memory,
+    /// nothing but this run is written.
+    ///
+    /// # Errors
+    /// Why not, in words; the run may have been filled in part. Another way to get the message may still work.
+    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
+        let _ = (link, address, into);
+        Err("this transport reads no memory".into())
+    }
+
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.
     ///
     /// # Errors

@@ -77,6 +77,8 @@ pub struct Loopback {
     doorbell: Arc<OwnedFd>,
     capabilities: Capabilities,
     connected: Vec<u32>,
+    /// Links whose peers have left, and whose last frames are still to be read.
+    endings: Vec<u32>,
     closed: bool,
 }
 
@@ -121,7 +123,8 @@ impl Loopback {
         };
         let links = Links::new(inbox);
         let (hub, connected) = (hub.clone(), Vec::new());
-        Ok(Loopback { hub, me, links, procs: Vec::new(), doorbell, capabilities, connected, closed: false })
+        let (procs, endings) = (Vec::new(), Vec::new());
+        Ok(Loopback { hub, me, links, procs, doorbell, capabilities, connected, endings, closed: false })
     }
 
     fn note(&mut self, link: u32, proc: u32) {
@@ -130,6 +133,30 @@ impl Loopback {
             self.links.reserve();
         }
         self.procs[link as usize] = proc;
+    }
+
+    /// What other engines of the process have done.
+    fn hear(&mut self, events: &mut Vec<LinkEvent>) {
+        let news = match self.hub.lock().members[self.hub.place(self.me)].as_mut() {
+            Some(member) => std::mem::take(&mut member.news),
+            None => return,
+        };
+        for item in news {
+            match item {
+                News::Opened { link, proc, ends } => {
+                    self.note(link, proc);
+                    self.links.open(link, NIL, *ends);
+                    events.push(LinkEvent::Accepted { link, proc });
+                }
+                News::Left { proc } => {
+                    for (link, _) in self.procs.iter().enumerate().filter(|&(_, &p)| p == proc) {
+                        // Its last frames may lack their announcement.
+                        self.links.look(link as u32);
+                        self.endings.push(link as u32);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -261,7 +288,10 @@ impl Transport for Loopback {
 
     #[inline]
     fn wants_control(&self) -> bool {
-        !self.connected.is_empty() || self.links.has_fault() || self.links.inbox().wants_control()
+        !self.connected.is_empty()
+            || !self.endings.is_empty()
+            || self.links.has_fault()
+            || self.links.inbox().wants_control()
     }
 
     fn control(&mut self, _now_ns: u64, events: &mut Vec<LinkEvent>) {
@@ -269,31 +299,22 @@ impl Transport for Loopback {
         while let Some((link, corrupt)) = self.links.take_fault() {
             events.push(LinkEvent::Failed { link, reason: format!("corrupt ring: {corrupt}") });
         }
-        if !self.links.inbox().called() {
-            return;
+        if self.links.inbox().called() {
+            self.hear(events);
         }
-        let news = match self.hub.lock().members[self.hub.place(self.me)].as_mut() {
-            Some(member) => std::mem::take(&mut member.news),
-            None => return,
-        };
-        for item in news {
-            match item {
-                News::Opened { link, proc, ends } => {
-                    self.note(link, proc);
-                    self.links.open(link, NIL, *ends);
-                    events.push(LinkEvent::Accepted { link, proc });
-                }
-                News::Left { proc } => {
-                    for (link, _) in self.procs.iter().enumerate().filter(|&(_, &p)| p == proc) {
-                        events.push(LinkEvent::Failed { link: link as u32, reason: "the engine has gone".into() });
-                    }
-                }
+        let Loopback { endings, links, .. } = self;
+        endings.retain(|&link| {
+            let more = links.heard(link).1;
+            if !more {
+                events.push(LinkEvent::Failed { link, reason: "the engine has gone".into() });
             }
-        }
+            more
+        });
     }
 
     fn close_link(&mut self, link: u32) {
         self.links.close(link);
+        self.endings.retain(|&ending| ending != link);
         if let Some(proc) = self.procs.get_mut(link as usize) {
             *proc = NIL;
         }
@@ -304,7 +325,7 @@ impl Transport for Loopback {
     }
 
     fn arm(&mut self) -> bool {
-        self.links.arm()
+        self.endings.is_empty() && self.links.arm()
     }
 
     fn disarm(&mut self) {

@@ -12,6 +12,7 @@
 //!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
 //! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
 //!   the socket). What the peer wrote before is read first; then the end is reported, once.
+//! - **Reading.** Large messages are read out of the sender's memory where the kernel allows it: one copy. See `reading`.
 //! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
 //!   descriptor to sleep on.
 
@@ -21,6 +22,7 @@ mod config;
 mod ending;
 mod identity;
 mod own;
+mod reading;
 mod segment;
 mod socket;
 #[cfg(all(test, not(miri)))]
@@ -268,7 +270,8 @@ fn capabilities(frame_max: usize) -> Capabilities {
         reach: Reach::Host,
         priority: 80,
         matches_tags: false,
-        remote_read: false,
+        // Of its own memory at least; of a peer's, each connection finds out.
+        remote_read: reading::allowed(std::process::id()),
         remote_write: false,
         atomics: false,
         directed_receive: false,
@@ -317,6 +320,14 @@ impl Transport for Shm {
 
     fn attach(&mut self, link: u32, vc: Row) {
         self.links.attach(link, vc);
+    }
+
+    fn reads(&self, link: u32) -> bool {
+        self.may_read(link)
+    }
+
+    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
+        self.read_memory(link, address, into)
     }
 
     #[inline]

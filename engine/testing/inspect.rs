@@ -87,6 +87,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         ("wildcard", progress.wildcard, CarState::Posted),
         ("offers", progress.offers, CarState::Matched),
         ("copies", progress.copies, CarState::Matched),
+        ("reads", progress.reads, CarState::Reading),
         ("finished", progress.finished, CarState::Finished),
     ];
     for vc in all.vcs.iter() {

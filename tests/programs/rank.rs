@@ -7,6 +7,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::time::Duration;
+use tickwire::components::limits::Limits;
 use tickwire::testing::SplitMix;
 use tickwire::{Bootstrap, Engine, OperationError, PostError, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::cases::content;
@@ -20,7 +21,10 @@ const LARGE: usize = 8 << 20;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
+    // In the test of a death messages go in pieces: only then they are half way for long enough.
+    let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
+    let builder = Engine::builder().limits(Limits { read_min, ..Limits::default() });
+    let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
     let place = Path::new(&args[1]);
     if engine.rank().0 == 0 {
         std::fs::write(place.join("job"), std::env::var("TICKWIRE_JOB").unwrap()).unwrap();

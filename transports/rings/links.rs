@@ -202,10 +202,12 @@ impl Links {
             self.closed.clear();
         }
         // A touched link stays in the list, so that the release finds its place empty and lets the memory go.
-        if let Some(row) = self.rows.get_mut(link as usize).and_then(Option::take)
-            && row.touched
-        {
-            self.closed.push(*row);
+        if let Some(row) = self.rows.get_mut(link as usize).and_then(Option::take) {
+            // What was offered is the application's again after this.
+            row.writer.memory().abandon();
+            if row.touched {
+                self.closed.push(*row);
+            }
         }
     }
 
@@ -214,6 +216,12 @@ impl Links {
         if self.is_open(link) && !self.backlog.contains(&link) {
             self.backlog.push(link);
         }
+    }
+
+    /// Whether a connection's peer still stands by what it has offered.
+    pub fn stands(&self, link: u32) -> bool {
+        let row = self.rows.get(link as usize).and_then(Option::as_deref);
+        row.is_some_and(|row| !row.reader.memory().abandoned())
     }
 
     /// How much of a connection has been read so far, bytes of its ring, and whether there is more to read.

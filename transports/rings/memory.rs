@@ -3,11 +3,11 @@
 use super::ring::RingMemory;
 use crate::copy::copy_bytes;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tickwire_components::Span;
 
-/// What stands before a ring's data. Written by the reader, read by the writer; a cache line each, so that looking at
-/// one does not wait for the other.
+/// What stands before a ring's data. Written by the reader, read by the writer, but for the last; a cache line each, so that
+/// looking at one does not wait for the other.
 #[repr(C, align(128))]
 pub struct RingControl {
     released: AtomicU64,
@@ -16,7 +16,10 @@ pub struct RingControl {
     _pad: [u32; 15],
     /// Written by both: the writer asks, the reader answers.
     starving: AtomicU32,
-    _rest: [u32; 31],
+    _alone: [u32; 15],
+    /// Written by the writer, once.
+    abandoned: AtomicU32,
+    _rest: [u32; 15],
 }
 
 /// Bytes of [`RingControl`] before the data.
@@ -72,6 +75,19 @@ impl RawRing {
         // SAFETY: the data follow the control block within the same mapping.
         let data = unsafe { base.add(CONTROL_BYTES) };
         RawRing { control: base.cast(), data, capacity: capacity as u64 }
+    }
+
+    /// Writer: nothing that it has offered to be read in its memory may be relied on any more.
+    pub fn abandon(&self) {
+        self.control().abandoned.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Reader, after it has read what the writer offered: whether that was the writer's memory no more. What is read before
+    /// this says no was read before the memory could be used for anything else.
+    pub fn abandoned(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.control().abandoned.load(Ordering::SeqCst) != 0
     }
 
     #[expect(unsafe_code, reason = "a view of shared memory")]

@@ -2,7 +2,7 @@
 
 use super::calling::out_of_turn;
 use super::socket::{self, Read};
-use super::{Own, Shm, Stage, Token, identity};
+use super::{Own, Shm, Stage, Token, identity, reading};
 use crate::LinkEvent;
 use crate::handshake::Packet;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -18,6 +18,8 @@ pub(super) struct Line {
     /// `None` where the kernel has none to give; the socket's end then is all there is.
     process: Option<OwnedFd>,
     pid: u32,
+    /// Whether the kernel lets this process read its memory.
+    readable: bool,
 }
 
 /// A connection whose peer has gone.
@@ -44,8 +46,21 @@ impl Line {
             Some(found) if found != start_time => {
                 Err((socket, format!("peer says process {pid} was started at {start_time}, the kernel says {found}")))
             }
-            _ => Ok(Line { socket, process, pid }),
+            _ => {
+                let readable = process.is_some() && reading::allowed(pid);
+                Ok(Line { socket, process, pid, readable })
+            }
         }
+    }
+
+    /// Whether the memory of the process may be read.
+    pub(super) fn readable(&self) -> bool {
+        self.readable
+    }
+
+    /// The process: its number, and the descriptor that says that the number is still its own.
+    pub(super) fn process(&self) -> Option<(u32, &OwnedFd)> {
+        self.process.as_ref().map(|process| (self.pid, process))
     }
 
     /// Sends a packet, if that goes.

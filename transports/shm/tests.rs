@@ -795,3 +795,35 @@ fn hold_descriptors(pid: u32) -> Vec<OwnedFd> {
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()).collect()
 }
+
+/// Reads a peer's bytes from `address` on.
+fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; length];
+    // SAFETY: local bytes that outlive the call.
+    #[expect(unsafe_code, reason = "lends local bytes")]
+    let into = unsafe { Span::new(bytes.as_mut_ptr(), length) };
+    net.shm(proc).read(link, address.expose_provenance() as u64, into).map(|()| bytes)
+}
+
+#[test]
+fn memory_of_a_peer_is_read_while_it_stands_by_it() {
+    let mut net = Net::new("reads", 2);
+    let (a, b) = net.connect(0, 1);
+    if !net.shm(0).reads(a) {
+        // What the kernel forbids is not tried: such messages go in pieces.
+        assert!(!net.shm(0).capabilities().remote_read);
+        return;
+    }
+    let bytes: Vec<u8> = (0..100_000).map(|n| (n * 31 % 251) as u8).collect();
+    assert_eq!(read(&mut net, 0, a, bytes.as_ptr(), bytes.len()).as_ref(), Ok(&bytes));
+    assert_eq!(read(&mut net, 1, b, bytes[500..].as_ptr(), 1000).as_deref(), Ok(&bytes[500..1500]));
+    let wrong = read(&mut net, 0, a, std::ptr::without_provenance(16), 100).unwrap_err();
+    assert!(wrong.contains("cannot be read") && wrong.contains("Bad address"), "{wrong}");
+    assert!(read(&mut net, 0, a + 7, bytes.as_ptr(), 8).is_err(), "no such link");
+    // The engine of proc 1 gives the connection up and its application has its memory back; proc 0 has not heard of it.
+    net.shm(1).close_link(b);
+    let wrong = read(&mut net, 0, a, bytes.as_ptr(), 8).unwrap_err();
+    assert!(wrong.contains("given the message up"), "{wrong}");
+    net.fails_with(0, "has closed the connection");
+    assert!(!net.shm(0).reads(a));
+}

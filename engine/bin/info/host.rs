@@ -147,6 +147,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("buffers_max", limits.buffers_max as u64, "unexpected messages with payload"),
         limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
         limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
+        limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),
         limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
         limit("tick_budget", limits.tick_budget as u64, "frames that a tick reads"),
         limit("passes_max", limits.passes_max.into(), "passes of a tick"),
