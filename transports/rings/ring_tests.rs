@@ -6,6 +6,7 @@ use crate::OneRun;
 use crate::copy::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tickwire_components::wire::ADDRESS_BYTES;
 use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
@@ -132,6 +133,8 @@ fn every_first_byte_is_a_frame_or_refused() {
         writer.memory().store(0, u64::from(kind) | 0xFF00, Ordering::Release);
         let found = reader.read().map(|found| found.map(|(header, span)| (header.lead as u8, span.len())));
         match kind {
+            // With all flags, an offer has an address.
+            2 => assert_eq!(found, Ok(Some((kind, ADDRESS_BYTES as usize)))),
             1..=7 => assert_eq!(found, Ok(Some((kind, 0)))),
             _ => assert_eq!(found, Err(Corrupt::Kind(kind))),
         }
