@@ -4,7 +4,7 @@
 //! Transfer and Complete do), the queues of posted receives, the finished list (what Complete must look at).
 //! *Bound* the tick's budget.
 //! *Why* most messages are short and awaited. Each system reads what the one before it has written, and for one message
-//! that is more work than the message: row by row the four take a third of the instructions that they take column by
+//! that is more work than the message: row by row the four take less than half of the instructions that they take column by
 //! column. A frame that is anything else is left where it is, to the systems; these and this one call the same functions
 //! where a decision is made. It runs only where nothing is pending but arrivals, so that order is that of a pass, and
 //! only without systems of the application, which may look at the rows in between.

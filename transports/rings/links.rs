@@ -75,6 +75,8 @@ struct LinkRow {
     one_sided: bool,
     watched: bool,
     touched: bool,
+    /// How much had been read when the last frame was written.
+    answered: u64,
     doorbell: Arc<OwnedFd>,
     fault: Option<Corrupt>,
     _keep: Arc<dyn Any + Send + Sync>,
@@ -173,6 +175,7 @@ impl Links {
             one_sided: ends.one_sided,
             watched: false,
             touched: false,
+            answered: 0,
             doorbell: ends.doorbell,
             fault: None,
             _keep: ends.keep,
@@ -248,6 +251,12 @@ impl Links {
         let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return Sent::Failed };
         match row.writer.push(header, pieces) {
             Ok(true) => {
+                // Something has been read since the last frame was written: the peer has had its turn, and waits.
+                let heard = row.reader.position();
+                if heard != row.answered {
+                    row.answered = heard;
+                    row.writer.hand_over(header.payload());
+                }
                 fences::light(row.one_sided);
                 if !row.writer.memory().watched() {
                     row.announce();

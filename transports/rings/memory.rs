@@ -196,6 +196,18 @@ impl RingMemory for RawRing {
         let _ = (offset, bytes);
     }
 
+    #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
+    #[inline(always)]
+    fn hand_over(&self, offset: u64, bytes: u64) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for line in self.lines(offset, bytes) {
+            // SAFETY: a hint without effect on memory; processors that do not know it take it for no operation.
+            unsafe { std::arch::asm!("cldemote [{}]", in(reg) line, options(nostack, preserves_flags)) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = (offset, bytes);
+    }
+
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
         expect_read(self.data.as_ptr().wrapping_add(offset as usize), bytes);

@@ -39,6 +39,8 @@ pub trait RingMemory {
     fn starve(&self, starving: bool);
     /// Tells the cache that these bytes will be written soon.
     fn expect_write(&self, _offset: u64, _bytes: u64) {}
+    /// Tells the cache that these bytes will be read by another processor next.
+    fn hand_over(&self, _offset: u64, _bytes: u64) {}
     /// Tells the cache that these bytes will be read soon.
     fn expect_read(&self, _offset: u64, _bytes: u64) {}
 }
@@ -63,6 +65,9 @@ impl std::fmt::Display for Corrupt {
         }
     }
 }
+
+/// Frames that are handed over to a reader that waits, bytes: longer ones take longer to write than to fetch.
+const HANDED_OVER_MAX: u64 = 18 * 64;
 
 /// The writing end.
 #[derive(Debug)]
@@ -155,6 +160,17 @@ impl<M: RingMemory> Writer<M> {
             _ => memory.expect_write(behind + 64, need),
         }
         self.position += need;
+    }
+
+    /// Has the last frame, with so much payload, where the reader finds it sooner: for a reader that waits for it. A writer
+    /// that goes on writing is slowed down by more than the reader gains.
+    #[inline(always)]
+    pub fn hand_over(&self, payload: u64) {
+        let bytes = frame_bytes(payload);
+        if bytes <= HANDED_OVER_MAX {
+            let mask = self.memory.capacity() - 1;
+            self.memory.hand_over(self.position.wrapping_sub(bytes) & mask, bytes);
+        }
     }
 
     /// Looks how far the reader is; `true` if `need` bytes are free.
