@@ -93,7 +93,8 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
     BuildError, Comm, CommError, Comparison, ErrorHandler, FinalizeError, Group, GroupError, PostError, ProcId, Rank,
-    RequestError, RequestId, Source, Status, Tag, TagFilter, Work, limits::Limits,
+    RequestError, RequestId, Source, Status, Tag, TagFilter, Work,
+    limits::{Limits, Matching},
 };
 pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;

@@ -159,7 +159,7 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
     }
 }
 
-/// Reads messages out of their senders' memory, the oldest first; what cannot be read is asked for in pieces instead.
+/// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
 #[cold]
 fn read_messages(
     progress: &mut Progress,
@@ -186,6 +186,11 @@ fn read_messages(
                 }
                 progress.work.received += u32::from(done == 0);
                 if done + read < wanted {
+                    if left == 0 {
+                        // Others have their turn before a long message goes on.
+                        progress.reads.pop(cars);
+                        progress.reads.push(cars, row);
+                    }
                     continue;
                 }
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use tickwire::bootstrap::ENV_RANK;
-use tickwire::{Bootstrap, Builder, Engine, Limits};
+use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
 
 use crate::fault::Fault;
 use crate::worlds::Extended;
@@ -47,6 +47,10 @@ pub(crate) struct PerfArgs {
     /// count far too many looks
     #[arg(long, global = true, value_name = "US")]
     control_us: Option<u32>,
+    /// How posted receives and unexpected messages are found: auto, lists or index
+    #[arg(long, global = true, value_name = "HOW", default_value = "auto")]
+    #[arg(value_parser = |word: &str| word.parse::<Matching>())]
+    matching: Matching,
     /// A hundredth of the rounds: figures of no worth, for tests
     #[arg(long, global = true, hide = true)]
     quick: bool,
@@ -124,7 +128,7 @@ impl PerfArgs {
 
     fn limits(&self) -> Limits {
         let limits = Limits::default();
-        Limits { control_us: self.control_us.unwrap_or(limits.control_us), ..limits }
+        Limits { control_us: self.control_us.unwrap_or(limits.control_us), matching: self.matching, ..limits }
     }
 
     /// Only engines of one process can reach each other.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use tickwire::Limits;
+use tickwire::components::limits::WALK_MAX;
 use tickwire::transports::rings::fences;
 use tickwire::transports::{Capabilities, Hub, Loopback, Reach, Shm, ShmConfig, Transport};
 
@@ -183,7 +184,12 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{}\n", self.transport_table())?;
         let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);
-        writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))
+        writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))?;
+        writeln!(
+            f,
+            "matching {:?}: queues are walked up to {WALK_MAX} entries, then looked up; Limits::matching: Lists or Index",
+            Limits::default().matching
+        )
     }
 }
 
