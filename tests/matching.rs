@@ -6,11 +6,11 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use proptest::test_runner::TestError;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching as How};
+use tickwire::components::limits::{LOOPBACK_RING_BYTES, Matching as How};
 use tickwire::testing::{Cluster, ROWS, Sim, SimConfig, SimNet, SplitMix, rows};
 use tickwire::transports::{Hub, Loopback};
 use tickwire::{Agreed, Comm, CommError, Engine};
@@ -18,10 +18,10 @@ use tickwire_tests::cases::BOUND;
 use tickwire_tests::model::Matching;
 use tickwire_tests::model::explain::explain;
 use tickwire_tests::model::player::{Call, Player, Seen};
-use tickwire_tests::model::program::{COMMS, Mode, Program, Sent, What, color, deep_programs, programs};
+use tickwire_tests::model::program::{
+    COMMS, Mode, Program, Sent, WAYS, What, color, deep_programs, limits, programs, runner,
+};
 
-/// Ways of matching: the implementation and the bits of its counter.
-const WAYS: [(How, u32); 5] = [(How::Auto, 32), (How::Lists, 4), (How::Lists, 8), (How::Lists, 32), (How::Index, 32)];
 /// Calls that each test of random programs makes at least, and those of programs with deep queues.
 const CALLS: usize = 10_000;
 /// See [`CALLS`].
@@ -32,11 +32,6 @@ const PART: usize = 120;
 const QUIET: u32 = 2;
 
 const _: () = assert!((2 * CALLS + DEEP_CALLS) * WAYS.len() >= 100_000);
-
-fn limits(way: usize) -> Limits {
-    let (matching, wildcard_bits) = WAYS[way];
-    Limits { matching, wildcard_bits, ..Limits::default() }
-}
 
 /// Runs random cases until so many calls were made; each says how many it made.
 ///
@@ -49,10 +44,7 @@ where
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64,
     };
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let mut runner = runner(seed);
     let (made, switches) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 2]);
     let start = std::time::Instant::now();
     while made.load(Ordering::Relaxed) < calls {
@@ -153,10 +145,8 @@ impl<'a> Run<'a> {
         each.flat_map(|(player, engine)| player.collect(engine)).collect()
     }
 
-    /// The messages that a proc is sent in a communicator, in the order of the program.
-    fn sent_to(&self, proc: usize, comm: usize) -> Vec<Sent> {
-        let here = |sent: &&Sent| (sent.to as usize, sent.comm) == (proc, comm);
-        self.messages.iter().flatten().filter(here).copied().collect()
+    fn inbox(&self, proc: usize, comm: usize) -> Vec<Sent> {
+        Program::inbox(&self.messages, proc as u32, comm)
     }
 
     /// Takes everything back that is open and receives everything that is left.
@@ -165,7 +155,7 @@ impl<'a> Run<'a> {
         each.for_each(|(player, engine)| player.cancel_all(engine));
         self.look();
         for proc in 0..self.players.len() {
-            let messages = std::array::from_fn(|comm| self.sent_to(proc, comm).len());
+            let messages = std::array::from_fn(|comm| self.inbox(proc, comm).len());
             self.players[proc].wind_up(&mut self.cluster.engines[proc], messages);
         }
     }
@@ -326,7 +316,7 @@ fn at_once_on(cluster: Cluster, program: &Program, seed: u64) -> Played {
     }
     run.wind_up();
     let inboxes: Vec<Vec<Vec<Sent>>> =
-        (0..run.players.len()).map(|proc| (0..COMMS).map(|comm| run.sent_to(proc, comm)).collect()).collect();
+        (0..run.players.len()).map(|proc| (0..COMMS).map(|comm| run.inbox(proc, comm)).collect()).collect();
     let switches = run.switches;
     let players = run.finish();
     for (player, inbox) in players.iter().zip(&inboxes) {

@@ -3,7 +3,9 @@
 use super::{Envelope, Key};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::ops::{Range, RangeInclusive};
+use tickwire::components::limits::{Limits, Matching};
 
 /// Communicators of a program: the world, its duplicate, a part of it in reverse order, the proc alone.
 pub const COMMS: usize = 4;
@@ -17,6 +19,24 @@ const _: () = assert!(8 + SENDS_MAX <= 4000 && 4000 + SENDS_MAX <= 8100 && 20_00
 
 /// Persistent requests that a rank has of each kind.
 const SLOTS: u8 = 4;
+
+/// Ways of matching: the implementation, and the bits of its counter.
+pub const WAYS: [(Matching, u32); 5] =
+    [(Matching::Auto, 32), (Matching::Lists, 4), (Matching::Lists, 8), (Matching::Lists, 32), (Matching::Index, 32)];
+
+/// Limits with a way of matching, and so that large messages have several pieces over any transport.
+pub fn limits(way: usize) -> Limits {
+    let (matching, wildcard_bits) = WAYS[way];
+    Limits { matching, wildcard_bits, piece_bytes: 4096, ..Limits::default() }
+}
+
+/// What makes programs from a seed.
+pub fn runner(seed: u64) -> TestRunner {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
 
 /// A program.
 #[derive(Clone, Debug)]
@@ -164,6 +184,17 @@ impl Op {
         self.rank >= 128 && matches!(self.what, What::Send { mode: Mode::Standard, .. })
     }
 
+    /// Whether the second thread posts this receive, where there is one: all those of one communicator.
+    pub fn received_by_thread(&self) -> bool {
+        self.place() == 1 && matches!(self.what, What::Receive { slot: None, .. })
+    }
+
+    /// Whether the first thread leaves this call alone, where there is a second one.
+    pub fn is_left_out(&self) -> bool {
+        let looks = matches!(self.what, What::Receive { .. } | What::Probe(_) | What::Claim(_));
+        self.sent_by_thread() || (self.place() == 1 && looks)
+    }
+
     /// Its communicator; that of a persistent request is its slot's.
     pub fn place(&self) -> usize {
         let slot = match self.what {
@@ -180,6 +211,11 @@ impl Program {
     pub fn messages(&self, threads: bool) -> Vec<Option<Sent>> {
         let mut numbers = vec![0; self.ranks as usize];
         self.ops.iter().map(|op| self.message(op, &mut numbers, threads)).collect()
+    }
+
+    /// The messages that a proc is sent in a communicator, in the order of the program.
+    pub fn inbox(messages: &[Option<Sent>], proc: u32, comm: usize) -> Vec<Sent> {
+        messages.iter().flatten().filter(|sent| (sent.to, sent.comm) == (proc, comm)).copied().collect()
     }
 
     fn message(&self, op: &Op, numbers: &mut [usize], threads: bool) -> Option<Sent> {
