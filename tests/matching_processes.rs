@@ -14,11 +14,11 @@ fn run(threads: usize) {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64,
     };
-    for way in 0..WAYS.len() {
+    for (way, name) in WAYS.iter().enumerate() {
         let args = [way.to_string(), CALLS.to_string(), seed.to_string(), threads.to_string()];
         let job = Job::new(2).program(env!("CARGO_BIN_EXE_tests-matching")).args(&args).tag_output(true);
         let outcome = job.run().unwrap();
-        assert_eq!(outcome.code(), 0, "TICKWIRE_TEST_SEED={seed}, {:?}: {outcome:?}", WAYS[way]);
+        assert_eq!(outcome.code(), 0, "TICKWIRE_TEST_SEED={seed}, {name:?}: {outcome:?}");
     }
 }
 
