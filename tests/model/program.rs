@@ -17,6 +17,8 @@ pub const SENDS_MAX: usize = 2000;
 // Lengths of one kind are not those of another.
 const _: () = assert!(8 + SENDS_MAX <= 4000 && 4000 + SENDS_MAX <= 8100 && 20_000 + SENDS_MAX <= LENGTH_MAX);
 
+/// How long a program that fails is made smaller, ms: one that hangs fails only after many ticks.
+const SHRINK_MS_MAX: u32 = 20_000;
 /// Persistent requests that a rank has of each kind.
 const SLOTS: u8 = 4;
 
@@ -34,7 +36,12 @@ pub fn limits(way: usize) -> Limits {
 pub fn runner(seed: u64) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { max_shrink_iters: 2000, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        max_shrink_iters: 2000,
+        max_shrink_time: SHRINK_MS_MAX,
+        failure_persistence: None,
+        ..Config::default()
+    };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
