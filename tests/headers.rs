@@ -7,7 +7,7 @@
 use std::time::Duration;
 use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
 use tickwire::components::wire::{Header, Kind};
-use tickwire::components::{Arrival, TagFilter};
+use tickwire::components::{Arrival, CarState, TagFilter, VcState};
 use tickwire::testing::{Board, STEP_NS, check_invariants, dump, rows};
 use tickwire::transports::{Hub, Loopback, Transport};
 use tickwire::{Agreed, Agreement, Comm, Engine, Message, Rank, Request, Source, Tag};
@@ -19,11 +19,29 @@ const PAYLOAD_MAX: usize = 4000;
 /// The engine, and two peers.
 const PROCS: u32 = 3;
 
+/// What an input has led to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Reached {
+    /// States in which a CAR was seen between two ticks, as bits.
+    pub states: u32,
+    /// Links that ended because of what came on them.
+    pub failed: usize,
+    /// Messages that waited for a receive, at most.
+    pub unexpected: u32,
+}
+
+impl Reached {
+    /// Whether a CAR was seen in a state.
+    pub fn has(&self, state: CarState) -> bool {
+        self.states & 1 << state as u32 != 0
+    }
+}
+
 /// Runs an input.
 ///
 /// # Panics
 /// If the engine does, or something does not hold.
-pub fn headers(data: &[u8]) {
+pub fn headers(data: &[u8]) -> Reached {
     let mut run = Run::new(Input(data));
     for _ in 0..COMMANDS_MAX {
         if run.input.0.is_empty() {
@@ -36,6 +54,7 @@ pub fn headers(data: &[u8]) {
     run.tick();
     // What is still open ends in an error; without this the engine would wait for it.
     let _ = run.engine.finalize(Duration::ZERO);
+    run.reached
 }
 
 struct Input<'a>(&'a [u8]);
@@ -76,6 +95,7 @@ struct Run<'a> {
     requests: Vec<Request<Vec<u8>>>,
     messages: Vec<Message>,
     now_ns: u64,
+    reached: Reached,
 }
 
 impl<'a> Run<'a> {
@@ -97,7 +117,8 @@ impl<'a> Run<'a> {
         };
         let peers = transports.into_iter().map(connect).collect();
         let (agreements, requests, messages) = Default::default();
-        let mut run = Run { input, engine, peers, comms, agreements, requests, messages, now_ns: 0 };
+        let mut run =
+            Run { input, engine, peers, comms, agreements, requests, messages, now_ns: 0, reached: Reached::default() };
         run.tick();
         assert_eq!(rows(&mut run.engine).vcs.len(), PROCS as usize, "both peers are connected");
         run
@@ -307,5 +328,9 @@ impl<'a> Run<'a> {
         if let Err(wrong) = check_invariants(&mut self.engine) {
             panic!("{wrong}\n{}", dump(&mut self.engine));
         }
+        let all = rows(&mut self.engine);
+        self.reached.states |= all.cars.iter().fold(0, |states, car| states | 1 << car.state as u32);
+        self.reached.failed = all.vcs.iter().filter(|vc| vc.state == VcState::Failed).count();
+        self.reached.unexpected = self.reached.unexpected.max(all.progress.unexpected.count);
     }
 }

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use std::path::Path;
+use tickwire::components::CarState;
+use tickwire::components::limits::WALK_MAX;
 use tickwire::testing::SplitMix;
-use tickwire_tests::headers::headers;
+use tickwire_tests::headers::{Reached, headers};
 
 /// Inputs of each kind.
 const INPUTS: u64 = 4000;
@@ -13,12 +15,12 @@ const INPUTS: u64 = 4000;
 const BYTES_MAX: u64 = 600;
 
 /// Runs an input; one that fails is printed as a line that makes it a file.
-fn run(name: &str, input: &[u8]) {
-    if let Err(panic) = std::panic::catch_unwind(|| headers(input)) {
+fn run(name: &str, input: &[u8]) -> Reached {
+    std::panic::catch_unwind(|| headers(input)).unwrap_or_else(|panic| {
         let bytes: String = input.iter().map(|byte| format!("\\x{byte:02x}")).collect();
         eprintln!("{name} fails; to keep it: printf '{bytes}' > tests/fuzz/corpus/headers/NAME");
-        std::panic::resume_unwind(panic);
-    }
+        std::panic::resume_unwind(panic)
+    })
 }
 
 /// The corpus, by name.
@@ -39,10 +41,19 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn the_corpus() {
-    let files = corpus();
-    assert!(files.len() >= 8, "the corpus is there");
-    files.iter().for_each(|(name, input)| run(name, input));
+fn the_corpus_leads_to_every_state() {
+    let mut all = Reached::default();
+    for (name, input) in corpus() {
+        let reached = run(&name, &input);
+        all.states |= reached.states;
+        all.failed = all.failed.max(reached.failed);
+        all.unexpected = all.unexpected.max(reached.unexpected);
+    }
+    use CarState::{Done, Offered, Posted, Queued, Receiving, Sending};
+    for state in [Posted, Queued, Offered, Sending, Receiving, Done] {
+        assert!(all.has(state), "no CAR was ever {state:?}");
+    }
+    assert!(all.failed == 2 && all.unexpected > WALK_MAX, "{all:?}");
 }
 
 #[test]

@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tickwire_tests::headers::headers(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    tickwire_tests::headers::headers(data);
+});
