@@ -1,0 +1,336 @@
+//! What peers may send: arbitrary frames for an engine with operations in every state. Nothing may panic, and what must
+//! hold between two ticks holds. The body of the fuzz target `headers` and of the tests that call it without a fuzzer.
+//!
+//! The input is a list of commands, one byte each and its arguments after it; an input that ends reads as zeros. Two raw
+//! transports play the peers: they send frames of any header and, so that exchanges get far, answers that fit.
+
+use std::time::Duration;
+use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
+use tickwire::components::wire::{Header, Kind};
+use tickwire::components::{Arrival, CarState, TagFilter, VcState};
+use tickwire::testing::{Board, STEP_NS, check_invariants, dump, rows};
+use tickwire::transports::{Hub, Loopback, Transport};
+use tickwire::{Agreed, Agreement, Comm, Engine, Message, Rank, Request, Source, Tag};
+
+/// Commands of one input at most.
+const COMMANDS_MAX: usize = 400;
+/// Longest payload of a frame: what the ring takes, bytes.
+const PAYLOAD_MAX: usize = 4000;
+/// The engine, and two peers.
+const PROCS: u32 = 3;
+
+/// What an input has led to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Reached {
+    /// States in which a CAR was seen between two ticks, as bits.
+    pub states: u32,
+    /// Links that ended because of what came on them.
+    pub failed: usize,
+    /// Messages that waited for a receive, at most.
+    pub unexpected: u32,
+}
+
+impl Reached {
+    /// Whether a CAR was seen in a state.
+    pub fn has(&self, state: CarState) -> bool {
+        self.states & 1 << state as u32 != 0
+    }
+}
+
+/// Runs an input.
+///
+/// # Panics
+/// If the engine does, or something does not hold.
+pub fn headers(data: &[u8]) -> Reached {
+    let mut run = Run::new(Input(data));
+    for _ in 0..COMMANDS_MAX {
+        if run.input.0.is_empty() {
+            break;
+        }
+        run.command();
+    }
+    run.tick();
+    run.drain();
+    run.tick();
+    // What is still open ends in an error; without this the engine would wait for it.
+    let _ = run.engine.finalize(Duration::ZERO);
+    run.reached
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    fn word(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// A length at and around what matters.
+    fn length(&mut self) -> usize {
+        const LENGTHS: [usize; 8] = [0, 1, 8, 100, 4064, 4065, 20_000, 100_000];
+        LENGTHS[usize::from(self.byte()) % LENGTHS.len()]
+    }
+}
+
+/// The other end of a link.
+struct Peer {
+    transport: Loopback,
+    link: u32,
+    /// Offers and requests for data that the engine has sent.
+    asked: Vec<Header>,
+}
+
+struct Run<'a> {
+    input: Input<'a>,
+    engine: Engine,
+    peers: Vec<Peer>,
+    /// Those that the engine has by now; handles of freed ones stay.
+    comms: Vec<Comm>,
+    agreements: Vec<Agreement>,
+    requests: Vec<Request<Vec<u8>>>,
+    messages: Vec<Message>,
+    now_ns: u64,
+    reached: Reached,
+}
+
+impl<'a> Run<'a> {
+    fn new(mut input: Input<'a>) -> Self {
+        let matching = [Matching::Auto, Matching::Lists, Matching::Index][usize::from(input.byte()) % 3];
+        let limits = Limits { matching, wildcard_bits: 2, cars_max: 512, buffers_max: 512, ..Limits::default() };
+        let (hub, board) = (Hub::new(PROCS, LOOPBACK_RING_BYTES), Board::new(PROCS));
+        // The peers have no engine: nobody waits for their part in the exchange of cards.
+        (1..PROCS).for_each(|rank| tickwire::bootstrap::Exchange::finish(&mut board.exchange(rank)));
+        let join = |rank| Loopback::join(&hub, rank).unwrap();
+        let transports: Vec<Loopback> = (1..PROCS).map(join).collect();
+        let builder = Engine::builder().include(["loopback"]).hub(hub.clone()).initial_rows(16).limits(limits);
+        let engine = builder.build(board.bootstrap(0)).unwrap();
+        let comms = vec![engine.comm_world(), engine.comm_self()];
+        let connect = |mut transport: Loopback| {
+            let link = transport.connect(0, &[], 0).unwrap();
+            transport.attach(link, 0);
+            Peer { transport, link, asked: Vec::new() }
+        };
+        let peers = transports.into_iter().map(connect).collect();
+        let (agreements, requests, messages) = Default::default();
+        let mut run =
+            Run { input, engine, peers, comms, agreements, requests, messages, now_ns: 0, reached: Reached::default() };
+        run.tick();
+        assert_eq!(rows(&mut run.engine).vcs.len(), PROCS as usize, "both peers are connected");
+        run
+    }
+
+    fn command(&mut self) {
+        match self.input.byte() % 16 {
+            0 => self.frame_of_words(),
+            1..=4 => self.frame(),
+            5 | 6 => self.answer(),
+            7 | 8 => self.receive(),
+            9 => self.send(),
+            10 => self.cancel_or_drop(),
+            11 => self.probe(),
+            12 => self.claimed(),
+            13 => self.communicators(),
+            14 => self.drain(),
+            _ => self.tick(),
+        }
+    }
+
+    /// A header of arbitrary words.
+    fn frame_of_words(&mut self) {
+        let (lead, origin) = (self.input.word(), self.input.word());
+        let (name, length) = (self.input.word(), self.input.word());
+        self.put(Header { lead, origin, name, length });
+    }
+
+    /// A header that might be true.
+    fn frame(&mut self) {
+        const KINDS: [Kind; 6] = [Kind::Eager, Kind::Rts, Kind::Cts, Kind::Piece, Kind::Bye, Kind::Nack];
+        let shape = self.input.byte();
+        // A farewell ends everything else, so it is rare.
+        let kind = if shape == 255 { Kind::Bye } else { KINDS[[0, 1, 2, 3, 5][usize::from(shape) % 5]] };
+        let contexts: Vec<u32> = rows(&mut self.engine).communicators.iter().map(|comm| comm.context).collect();
+        let choice = self.input.byte();
+        let mut context = contexts[usize::from(choice) % contexts.len()];
+        if choice >= 224 {
+            context ^= 1 << (choice & 31);
+        }
+        let source = [0, 1, 2, 3][usize::from(self.input.byte()) % 4];
+        let tag = [0, 1, 2, u32::MAX, 1 << 31][usize::from(self.input.byte()) % 5];
+        let message = match self.input.byte() {
+            255 => u32::MAX,
+            row => u32::from(row) % 64,
+        };
+        let length = match self.input.byte() {
+            255 => self.input.word(),
+            byte => [0, 1, 8, 100, 4000, 20_000][usize::from(byte) % 6],
+        };
+        let flags = if shape & 128 == 0 { 0 } else { self.input.byte() };
+        self.put(Header::new(kind, context, source, tag, message, length).with_flags(flags));
+    }
+
+    /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
+    fn put(&mut self, mut header: Header) {
+        if matches!(header.lead as u8, 0 | 7) {
+            header.lead |= 8;
+        }
+        if header.payload() > 0 {
+            header.length %= PAYLOAD_MAX as u64 + 1;
+        }
+        let count = self.peers.len();
+        let peer = &mut self.peers[usize::from(self.input.byte()) % count];
+        let payload = vec![0xA5u8; header.payload() as usize];
+        let _ = peer.transport.send(peer.link, &header, &payload, &mut ());
+    }
+
+    /// What a true peer would say to an offer or a request for data, give or take a byte.
+    fn answer(&mut self) {
+        self.drain();
+        let (number, twist) = (self.input.byte(), self.input.byte());
+        let count = self.peers.len();
+        let peer = &mut self.peers[usize::from(number) % count];
+        let Some(asked) = peer.asked.pop() else { return };
+        let less = u64::from(twist & 1 != 0);
+        let header = match asked.kind() {
+            Some(Kind::Rts) if twist & 128 != 0 => Header::new(Kind::Nack, asked.context(), 0, 0, asked.message(), 0),
+            Some(Kind::Rts) => {
+                let wanted = asked.length.saturating_sub(less);
+                Header::new(Kind::Cts, asked.context(), 0, twist.into(), asked.message(), wanted)
+            }
+            _ => {
+                let length = asked.length.min(PAYLOAD_MAX as u64).saturating_sub(less);
+                if asked.length > length {
+                    peer.asked.push(Header { length: asked.length - length, ..asked });
+                }
+                Header::new(Kind::Piece, asked.context(), 0, 0, asked.tag(), length)
+            }
+        };
+        let payload = vec![0x5Au8; header.payload() as usize];
+        let _ = peer.transport.send(peer.link, &header, &payload, &mut ());
+    }
+
+    fn comm(&mut self) -> Comm {
+        self.comms[usize::from(self.input.byte()) % self.comms.len()]
+    }
+
+    fn filters(&mut self) -> (Source, TagFilter) {
+        let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
+        let source = if source == PROCS { Source::Any } else { Source::Rank(source) };
+        (source, if tag == 3 { TagFilter::Any } else { TagFilter::Tag(tag) })
+    }
+
+    fn receive(&mut self) {
+        let (comm, (source, tag), length) = (self.comm(), self.filters(), self.input.length());
+        self.requests.extend(self.engine.irecv(vec![0; length], source, tag, comm));
+    }
+
+    fn send(&mut self) {
+        let (comm, (to, tag, mode)) = (self.comm(), (self.input.byte(), self.input.byte(), self.input.byte()));
+        let bytes = vec![1; self.input.length()];
+        let (to, tag) = (Rank(u32::from(to) % PROCS), Tag(u32::from(tag) % 3));
+        let sent = match mode % 4 {
+            0 => self.engine.issend(bytes, to, tag, comm),
+            1 => self.engine.irsend(bytes, to, tag, comm),
+            _ => self.engine.isend(bytes, to, tag, comm),
+        };
+        self.requests.extend(sent);
+    }
+
+    fn cancel_or_drop(&mut self) {
+        let (which, how) = (self.input.byte(), self.input.byte());
+        if self.requests.is_empty() {
+            return;
+        }
+        let which = usize::from(which) % self.requests.len();
+        if how & 1 == 0 {
+            let _ = self.engine.cancel(&self.requests[which]);
+        } else {
+            drop(self.requests.swap_remove(which));
+        }
+    }
+
+    fn probe(&mut self) {
+        let (comm, (source, tag)) = (self.comm(), self.filters());
+        if self.input.byte() & 1 == 0 {
+            let _ = self.engine.iprobe(source, tag, comm);
+        } else {
+            self.messages.extend(self.engine.improbe(source, tag, comm).ok().flatten());
+        }
+        self.check();
+    }
+
+    fn claimed(&mut self) {
+        let (thrown, length) = (self.input.byte() & 1 == 0, self.input.length());
+        if let Some(message) = self.messages.pop()
+            && !thrown
+        {
+            self.requests.extend(self.engine.imrecv(message, vec![0; length]).ok());
+        }
+    }
+
+    /// Begins what needs the peers, makes and frees what does not.
+    fn communicators(&mut self) {
+        match self.input.byte() % 4 {
+            0 if self.agreements.len() < 4 => self.agreements.extend(self.engine.start_dup(Comm(0))),
+            1 if self.agreements.len() < 4 => {
+                let own = self.engine.comm_self();
+                self.agreements.extend(self.engine.start_dup(own));
+            }
+            2 => {
+                let comm = self.comm();
+                let _ = self.engine.comm_free(comm);
+            }
+            _ => {
+                for index in (0..self.agreements.len()).rev() {
+                    match self.engine.test_agreement(&mut self.agreements[index]) {
+                        Ok(Agreed::Pending) => continue,
+                        Ok(Agreed::Done(made)) => self.comms.extend(made),
+                        Err(_) => {}
+                    }
+                    drop(self.agreements.swap_remove(index));
+                }
+            }
+        }
+        self.check();
+    }
+
+    /// The peers read what the engine has sent.
+    fn drain(&mut self) {
+        for peer in &mut self.peers {
+            let mut arrivals = [Arrival::default(); 64];
+            let count = peer.transport.drain(self.now_ns, &mut arrivals);
+            let asks = |header: &Header| matches!(header.kind(), Some(Kind::Rts | Kind::Cts));
+            peer.asked.extend(arrivals[..count].iter().map(|arrival| arrival.header).filter(asks));
+            peer.transport.release();
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now_ns += STEP_NS;
+        self.engine.tick_at(self.now_ns);
+        self.check();
+        for index in (0..self.requests.len()).rev() {
+            if !matches!(self.engine.test(&self.requests[index]), Ok(tickwire::Test::Pending)) {
+                let _ = self.engine.take(self.requests.swap_remove(index));
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let world = self.engine.comm_world();
+        if let Err(error) = self.engine.comm_rank(world) {
+            panic!("a system has panicked: {error}");
+        }
+        if let Err(wrong) = check_invariants(&mut self.engine) {
+            panic!("{wrong}\n{}", dump(&mut self.engine));
+        }
+        let all = rows(&mut self.engine);
+        self.reached.states |= all.cars.iter().fold(0, |states, car| states | 1 << car.state as u32);
+        self.reached.failed = all.vcs.iter().filter(|vc| vc.state == VcState::Failed).count();
+        self.reached.unexpected = self.reached.unexpected.max(all.progress.unexpected.count);
+    }
+}

@@ -1,0 +1,391 @@
+//! Matching against the reference model: random programs over engines in one process, one after another and at once,
+//! and by processes over shared memory. See [`tickwire_tests::model`].
+//!
+//! Programs follow from a seed, which is new in each run; a failure names it, and `TICKWIRE_TEST_SEED` repeats it.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use proptest::prelude::*;
+use proptest::test_runner::TestError;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching as How, PASSES_MAX};
+use tickwire::testing::{Cluster, ROWS, Sim, SimConfig, SimNet, SplitMix, rows};
+use tickwire::transports::{Hub, Loopback};
+use tickwire::{Agreed, Comm, CommError, Engine};
+use tickwire_tests::cases::BOUND;
+use tickwire_tests::model::Matching;
+use tickwire_tests::model::explain::explain;
+use tickwire_tests::model::player::{Call, Player, Seen};
+use tickwire_tests::model::program::{
+    COMMS, Mode, Op, Program, Sent, Size, WAYS, What, color, deep_programs, limits, programs, runner,
+};
+
+/// Calls that each test of random programs makes at least, and those of programs with deep queues.
+const CALLS: usize = 10_000;
+/// See [`CALLS`].
+const DEEP_CALLS: usize = 12_000;
+/// Calls of each part of a program at most.
+const PART: usize = 120;
+/// Rounds of ticks after which engines whose work is done are quiet.
+const QUIET: u32 = 2;
+
+const _: () = assert!((2 * CALLS + DEEP_CALLS) * WAYS.len() >= 100_000);
+
+/// Runs random cases until so many calls were made; each says how many it made.
+///
+/// Returns how often engines went from lists to the index, and back.
+fn run<S: Strategy>(calls: usize, strategy: S, case: impl Fn(S::Value) -> Played) -> [usize; 2]
+where
+    S::Value: Debug,
+{
+    let seed = match std::env::var("TICKWIRE_TEST_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64,
+    };
+    let mut runner = runner(seed);
+    let (made, switches) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 2]);
+    let start = std::time::Instant::now();
+    while made.load(Ordering::Relaxed) < calls {
+        let tree = strategy.new_tree(&mut runner).unwrap();
+        let outcome = runner.run_one(tree, |value| {
+            let played = case(value);
+            made.fetch_add(played.calls, Ordering::Relaxed);
+            for (sum, count) in switches.iter().zip(played.switches) {
+                sum.fetch_add(count, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        match outcome {
+            Ok(_) => {}
+            Err(TestError::Fail(why, value)) => panic!("TICKWIRE_TEST_SEED={seed}: {why}\n{value:?}"),
+            Err(error) => panic!("TICKWIRE_TEST_SEED={seed}: {error}"),
+        }
+    }
+    let switches = switches.map(AtomicUsize::into_inner);
+    println!("{} calls in {:?}, {switches:?} switches", made.into_inner(), start.elapsed());
+    switches
+}
+
+/// The communicators of a program, on each engine.
+fn communicators(cluster: &mut Cluster) -> Vec<[Comm; COMMS]> {
+    let world = cluster.engines[0].comm_world();
+    let dups = agree(cluster, |engine| engine.start_dup(world));
+    let parts = agree(cluster, |engine| {
+        let (me, ranks) = (engine.rank().0, engine.size());
+        engine.start_split(world, Some(color(ranks, me)), -(me as i32))
+    });
+    let own = cluster.engines[0].comm_self();
+    dups.into_iter().zip(parts).map(|(dup, part)| [world, dup, part, own]).collect()
+}
+
+fn agree(
+    cluster: &mut Cluster,
+    mut begin: impl FnMut(&mut Engine) -> Result<tickwire::Agreement, CommError>,
+) -> Vec<Comm> {
+    let mut begun: Vec<_> = cluster.engines.iter_mut().map(|engine| begin(engine).unwrap()).collect();
+    let mut made = vec![None; begun.len()];
+    cluster.tick_until(BOUND, "all have agreed", |cluster| {
+        for ((engine, agreement), made) in cluster.engines.iter_mut().zip(&mut begun).zip(&mut made) {
+            if made.is_none()
+                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
+            {
+                *made = comm;
+            }
+        }
+        made.iter().all(Option::is_some)
+    });
+    made.into_iter().flatten().collect()
+}
+
+/// What a case says of itself.
+struct Played {
+    calls: usize,
+    /// From lists to the index, and back.
+    switches: [usize; 2],
+}
+
+/// A program on a cluster.
+struct Run<'a> {
+    cluster: Cluster,
+    program: &'a Program,
+    messages: Vec<Option<Sent>>,
+    players: Vec<Player>,
+    indexed: Vec<bool>,
+    switches: [usize; 2],
+}
+
+impl<'a> Run<'a> {
+    fn new(mut cluster: Cluster, program: &'a Program) -> Self {
+        let comms = communicators(&mut cluster);
+        let players = cluster.engines.iter_mut().zip(comms).map(|(engine, comms)| Player::new(engine, comms)).collect();
+        let indexed = vec![false; cluster.engines.len()];
+        Run { cluster, program, messages: program.messages(false), players, indexed, switches: [0; 2] }
+    }
+
+    fn play(&mut self, op: usize) {
+        let proc = self.program.ops[op].proc(self.program.ranks) as usize;
+        self.players[proc].play(&mut self.cluster.engines[proc], self.program, op, self.messages[op].as_ref());
+    }
+
+    /// Notes which engines have made an index or left it.
+    fn look(&mut self) {
+        for (engine, indexed) in self.cluster.engines.iter_mut().zip(&mut self.indexed) {
+            let now = rows(engine).progress.indexed;
+            if std::mem::replace(indexed, now) != now {
+                self.switches[usize::from(!now)] += 1;
+            }
+        }
+    }
+
+    fn collect(&mut self) -> Vec<usize> {
+        self.look();
+        let each = self.players.iter_mut().zip(&mut self.cluster.engines);
+        each.flat_map(|(player, engine)| player.collect(engine)).collect()
+    }
+
+    fn inbox(&self, proc: usize, comm: usize) -> Vec<Sent> {
+        Program::inbox(&self.messages, proc as u32, comm)
+    }
+
+    /// Takes everything back that is open and receives everything that is left.
+    fn wind_up(&mut self) {
+        let each = self.players.iter_mut().zip(&mut self.cluster.engines);
+        each.for_each(|(player, engine)| player.cancel_all(engine));
+        self.look();
+        for proc in 0..self.players.len() {
+            let messages = std::array::from_fn(|comm| self.inbox(proc, comm).len());
+            self.players[proc].wind_up(&mut self.cluster.engines[proc], messages);
+        }
+    }
+
+    fn finish(self) -> Vec<Player> {
+        let Run { mut cluster, mut players, .. } = self;
+        cluster.tick_until(BOUND, "all receives and sends are done", |cluster| {
+            for (player, engine) in players.iter_mut().zip(&mut cluster.engines) {
+                player.collect(engine);
+            }
+            players.iter().all(Player::is_idle)
+        });
+        players.iter_mut().for_each(Player::free);
+        cluster.tick_times(QUIET);
+        cluster.assert_at_rest();
+        players
+    }
+}
+
+// One call after another: the order of arrival is known, and each answer.
+
+/// What the model says of a run. Messages are named by their call in the program.
+#[derive(Default)]
+struct Predicted {
+    /// By proc and communicator: matching, and how much of the log it has answered.
+    models: HashMap<(usize, usize), (Matching, usize)>,
+    /// Which message a receive must get: by proc, communicator and call.
+    matches: HashMap<(usize, usize, usize), usize>,
+    /// Receives that have a message and are not done.
+    due: HashSet<(usize, usize, usize)>,
+    /// Messages that a receive or a matched probe has taken, and those whose receive is done.
+    taken: HashSet<usize>,
+    received: HashSet<usize>,
+}
+
+impl Predicted {
+    fn arrive(&mut self, op: usize, sent: &Sent) {
+        let place = (sent.to as usize, sent.comm);
+        let post = self.models.entry(place).or_default().0.arrive(op, sent.envelope);
+        self.pair(place, post.map(|post| (post, op)));
+    }
+
+    fn pair(&mut self, place: (usize, usize), pair: Option<(usize, usize)>) {
+        if let Some((call, op)) = pair {
+            self.matches.insert((place.0, place.1, call), op);
+            self.due.insert((place.0, place.1, call));
+            self.taken.insert(op);
+        }
+    }
+
+    /// Answers what a proc has called since the last time, and compares.
+    fn answer(&mut self, place: (usize, usize), log: &[Call], messages: &[Option<Sent>]) {
+        let (mut model, read) = self.models.remove(&place).unwrap_or_default();
+        let name = |op: usize| messages[op].map(|sent| Seen { envelope: sent.envelope, length: sent.length });
+        for (call, entry) in log.iter().enumerate().skip(read) {
+            let at = |call| (place.0, place.1, call);
+            match *entry {
+                Call::Post(key, _) => self.pair(place, model.post(call, key).map(|op| (call, op))),
+                Call::Cancel(post, done) => assert_eq!(model.cancel(post), done, "{place:?} {call}: {entry:?}"),
+                Call::Probe(key, seen) => {
+                    assert_eq!(model.probe(key).and_then(name), seen, "{place:?} {call}: {entry:?}")
+                }
+                Call::Claim(key, seen) => {
+                    let found = model.claim(key);
+                    assert_eq!(found.and_then(name), seen, "{place:?} {call}: {entry:?}");
+                    self.pair(place, found.map(|op| (call, op)));
+                    self.due.remove(&at(call));
+                }
+                Call::Withdrawn => {}
+                Call::Done(post) => {
+                    let (Call::Post(_, got) | Call::Claim(_, got)) = log[post] else { panic!("{entry:?}") };
+                    let op = self.matches.get(&at(post)).copied();
+                    assert_eq!(op.and_then(name), got, "{place:?} {call}: what receive {post} got");
+                    self.due.remove(&at(post));
+                    self.received.extend(op);
+                }
+            }
+        }
+        self.models.insert(place, (model, log.len()));
+    }
+}
+
+impl Run<'_> {
+    /// Ticks until all engines are quiet, and compares with the model. Returns the sends that are done.
+    fn settle(&mut self, predicted: &mut Predicted) -> Vec<usize> {
+        let mut quiet = 0;
+        for round in 0.. {
+            assert!(round < BOUND, "the engines are never quiet\n{}", self.cluster.report());
+            quiet = if self.cluster.tick_all() { 0 } else { quiet + 1 };
+            if quiet == QUIET {
+                break;
+            }
+        }
+        let done = self.collect();
+        for (proc, player) in self.players.iter().enumerate() {
+            for (comm, log) in player.logs.iter().enumerate() {
+                predicted.answer((proc, comm), log, &self.messages);
+            }
+        }
+        assert!(predicted.due.is_empty(), "these receives have a message and are not done: {:?}", predicted.due);
+        done
+    }
+}
+
+/// After each call all engines are ticked until they are quiet, so that messages arrive in the order of sending.
+fn in_turn(way: usize, program: &Program) -> Played {
+    let cluster = Cluster::loopback_with(program.ranks, |builder| builder.limits(limits(way)));
+    let (mut run, mut predicted) = (Run::new(cluster, program), Predicted::default());
+    let mut sending = HashSet::new();
+    for op in 0..program.ops.len() {
+        run.play(op);
+        if let Some(sent) = run.messages[op] {
+            sending.insert(op);
+            predicted.arrive(op, &sent);
+        }
+        for done in run.settle(&mut predicted) {
+            sending.remove(&done);
+            let synchronous = matches!(program.ops[done].what, What::Send { mode: Mode::Synchronous, .. });
+            assert!(!synchronous || predicted.taken.contains(&done), "send {done} is done without a receive");
+        }
+        let late: Vec<_> = sending.intersection(&predicted.received).collect();
+        assert!(late.is_empty(), "sends whose messages were received are not done after call {op}: {late:?}");
+    }
+    run.wind_up();
+    run.settle(&mut predicted);
+    let lost = (0..program.ops.len()).find(|op| run.messages[*op].is_some() && !predicted.taken.contains(op));
+    assert_eq!(lost, None, "this message was never received");
+    let switches = run.switches;
+    run.finish();
+    Played { calls: program.ops.len(), switches }
+}
+
+// All at once: arrivals are delayed, sends refused and ticks are where they like.
+
+/// Calls are made in the order of the program, with a tick of some engine now and then; what each proc has seen must be
+/// explained by some order of arrival.
+fn at_once(way: usize, program: &Program, config: &SimConfig) -> Played {
+    let (hub, net) = (Hub::new(program.ranks, LOOPBACK_RING_BYTES), SimNet::new(program.ranks, config.clone()));
+    let cluster = Cluster::build(program.ranks, |rank| {
+        let sim = Sim::new(Loopback::join(&hub, rank).unwrap(), rank, &net);
+        let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
+        // With one pass a tick, frames are read in one and matched in the next.
+        let passes_max = if config.seed % 3 == 0 { 1 } else { PASSES_MAX };
+        builder.limits(Limits { passes_max, ..limits(way) }).transport(sim)
+    });
+    at_once_on(cluster, program, config.seed)
+}
+
+fn at_once_on(cluster: Cluster, program: &Program, seed: u64) -> Played {
+    let mut run = Run::new(cluster, program);
+    let mut random = SplitMix::new(seed);
+    // Some programs make many calls between two ticks.
+    let pace = [8, 8, 30, 100][random.below(4) as usize];
+    for op in 0..program.ops.len() {
+        run.play(op);
+        match random.below(pace) {
+            0 => drop(run.cluster.tick_all()),
+            1 | 2 => drop(run.cluster.tick(random.below(program.ranks.into()) as usize)),
+            3 => drop(run.collect()),
+            _ => {}
+        }
+    }
+    run.wind_up();
+    let inboxes: Vec<Vec<Vec<Sent>>> =
+        (0..run.players.len()).map(|proc| (0..COMMS).map(|comm| run.inbox(proc, comm)).collect()).collect();
+    let switches = run.switches;
+    let players = run.finish();
+    for (player, inbox) in players.iter().zip(&inboxes) {
+        for (comm, (log, messages)) in player.logs.iter().zip(inbox).enumerate() {
+            if let Err(why) = explain(log, messages) {
+                panic!("proc {} in communicator {comm}: {why}\n{log:?}\n{messages:?}", player.me);
+            }
+        }
+    }
+    Played { calls: program.ops.len(), switches }
+}
+
+macro_rules! each_way {
+    ($($way:literal: $in_turn:ident, $at_once:ident, $deep:ident;)*) => {$(
+        #[test]
+        fn $in_turn() {
+            run(CALLS, programs(2..=5, PART), |program| in_turn($way, &program));
+        }
+
+        #[test]
+        fn $at_once() {
+            run(CALLS, (programs(2..=5, PART), configs()), |(program, config)| at_once($way, &program, &config));
+        }
+
+        #[test]
+        fn $deep() {
+            let half = DEEP_CALLS / 2;
+            let switches = [
+                run(half, deep_programs(), |program| in_turn($way, &program)),
+                run(half, (deep_programs(), configs()), |(program, config)| at_once($way, &program, &config)),
+            ];
+            // The index is made of deep queues, and of more receives from any source than four bits can order.
+            let switched = switches.as_flattened().iter().all(|&count| count > 0);
+            assert_eq!(switched, matches!(WAYS[$way], (How::Auto, _) | (How::Lists, 4)), "{switches:?}");
+        }
+    )*};
+}
+
+each_way! {
+    0: auto_one_call_after_another, auto_all_at_once, auto_with_deep_queues;
+    1: tiny_counter_one_call_after_another, tiny_counter_all_at_once, tiny_counter_with_deep_queues;
+    2: short_counter_one_call_after_another, short_counter_all_at_once, short_counter_with_deep_queues;
+    3: lists_one_call_after_another, lists_all_at_once, lists_with_deep_queues;
+    4: index_one_call_after_another, index_all_at_once, index_with_deep_queues;
+}
+
+/// Two procs connect to each other at once, between messages: a second link would let the later ones overtake.
+#[test]
+fn messages_of_procs_that_connect_at_once_keep_their_order() {
+    let send = |rank, to, size, mode| Op { rank, comm: 0, what: What::Send { to, tag: 0, size, mode } };
+    let to_two = |rank, size, mode| send(rank, 2, size, mode);
+    let mut ops = vec![to_two(4, Size::Empty, Mode::Standard), to_two(1, Size::Empty, Mode::Standard)];
+    ops.extend([to_two(0, Size::Empty, Mode::Standard); 3]);
+    ops.extend([to_two(1, Size::Empty, Mode::Synchronous), to_two(0, Size::Empty, Mode::Standard)]);
+    ops.extend([send(2, 1, Size::Empty, Mode::Standard), to_two(1, Size::Short, Mode::Standard)]);
+    let program = Program { ranks: 5, ops };
+    for seed in 0..500 {
+        let config = SimConfig { delay_ns: 0..1, blocked_of_256: 0, ..SimConfig::new(seed) };
+        at_once(3, &program, &config);
+    }
+}
+
+/// Networks: quick and slow ones, that refuse seldom and often.
+fn configs() -> impl Strategy<Value = SimConfig> {
+    let delays = prop_oneof![Just(0..1u64), Just(0..300_000), Just(0..2_000_000)];
+    (any::<u64>(), delays, prop_oneof![Just(0u8), Just(32), Just(128)])
+        .prop_map(|(seed, delay_ns, blocked_of_256)| SimConfig { delay_ns, blocked_of_256, ..SimConfig::new(seed) })
+}
