@@ -91,6 +91,12 @@ fn place_rest(
         return;
     }
     let car = &mut cars[row as usize];
+    if car.state != CarState::Receiving {
+        // Match saw it beside the one that has ended the message.
+        progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
+        progress.pending |= Pending::WORLD;
+        return;
+    }
     let moved = if car.chain == NIL {
         copy::copy(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64
     } else {
@@ -433,6 +439,18 @@ mod tests {
         piece(&mut world, vc, posted, &numbers(100)[60..]);
         world.run(transfer);
         assert_eq!((world.finished(), world.bytes(posted)), (vec![posted.car], numbers(100)));
+    }
+
+    #[test]
+    fn a_piece_behind_the_end_of_its_message_ends_the_vc_and_completes_nothing_twice() {
+        let (mut world, vc) = world();
+        let posted = receiving(&mut world, vc, &[100], 100);
+        for _ in 0..2 {
+            piece(&mut world, vc, posted, &numbers(100));
+        }
+        world.run(transfer);
+        assert_eq!(world.finished(), [posted.car]);
+        assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == vc));
     }
 
     #[test]
