@@ -423,8 +423,16 @@ fn good(plan: &Plan) -> bool {
     inner && apart(&Map::of(plan))
 }
 
+/// Many cases, and few where each is slow and there are no files.
+fn config() -> ProptestConfig {
+    match cfg!(miri) {
+        true => ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() },
+        false => ProptestConfig::with_cases(10_000),
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 12 } else { 10_000 }))]
+    #![proptest_config(config())]
 
     #[test]
     fn types_are_their_type_maps(plan in plan(), count in 0usize..4, cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
