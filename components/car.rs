@@ -1,6 +1,6 @@
 //! The CAR: one unit of communication work (reference: communication agent notes, "CARs").
 
-use crate::{NIL, Row, Span};
+use crate::{NIL, Row, Span, Stretch};
 use bevy_ecs::component::Component;
 
 /// What a CAR does.
@@ -16,6 +16,8 @@ pub enum CarKind {
     Receive,
     /// One run of bytes under an envelope.
     Data,
+    /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
+    Layout,
     /// A refusal of an offer in ready mode, on its way to the sender. Belongs to no request.
     Refusal,
 }
@@ -138,6 +140,17 @@ impl Default for Car {
             priority: 0,
             peer: NIL,
         }
+    }
+}
+
+impl Car {
+    /// The bytes of a data CAR of kind [`CarKind::Layout`], whose span is the address of their segment; `None` for any
+    /// other, and if they were taken away.
+    #[expect(unsafe_code, reason = "an address in a column")]
+    #[inline]
+    pub fn stretch(&self) -> Option<Stretch> {
+        // SAFETY: posting makes the span of a CAR of this kind by `Stretch::as_span`, and what ends a loan empties it.
+        if self.kind == CarKind::Layout { unsafe { Stretch::of_span(self.span) } } else { None }
     }
 }
 

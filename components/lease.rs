@@ -1,6 +1,6 @@
 //! Who owns the bytes of an operation while it runs.
 
-use crate::Span;
+use crate::{Span, Stretch};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -10,7 +10,8 @@ use std::sync::Arc;
 ///
 /// # Safety
 /// [`Pieces::piece`] must keep giving the same addresses while the value is moved about, and these must stay valid
-/// as long as the value lives: for reads, and if the type is also [`LeasedBytes`] for writes.
+/// as long as the value lives: for reads, and if the type is also [`LeasedBytes`] for writes. The same holds for the
+/// segment behind [`Pieces::layout`], if there is one; [`Pieces::pieces`] is 0 then, and [`Pieces::total`] its size.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 pub unsafe trait Pieces {
     /// How many runs there are; most buffers have one.
@@ -26,6 +27,12 @@ pub unsafe trait Pieces {
     #[inline]
     fn total(&self) -> usize {
         (0..self.pieces()).map(|i| self.piece(i).len()).sum()
+    }
+
+    /// What the bytes are of a buffer that has too many runs to count them up: there are no pieces then.
+    #[inline(always)]
+    fn layout(&self) -> Option<Stretch> {
+        None
     }
 }
 
@@ -88,6 +95,30 @@ unsafe impl<B: Pieces> Pieces for Vec<B> {
     #[inline]
     fn piece(&self, index: usize) -> Span {
         self[index].piece(0)
+    }
+}
+
+// SAFETY: a stretch's address does not depend on where the stretch is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Stretch {
+    #[inline]
+    fn pieces(&self) -> usize {
+        0
+    }
+
+    #[inline]
+    fn piece(&self, _index: usize) -> Span {
+        Span::EMPTY
+    }
+
+    #[inline]
+    fn total(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn layout(&self) -> Option<Stretch> {
+        Some(*self)
     }
 }
 

@@ -30,6 +30,10 @@ pub const READ_MIN: usize = EAGER_MAX + 1;
 pub const READ_BYTES_A_PASS: usize = 1 << 20;
 /// Largest message: the length field has 64 bits, addresses have 47.
 pub const MESSAGE_MAX: u64 = 1 << 46;
+/// Levels of loops and lists in a datatype at most: walking over one is recursive, 200 B of stack each.
+pub const DATATYPE_DEPTH_MAX: u32 = 64;
+/// Runs of a datatype that are sorted at most to find an overlap, 16 B each while it lasts.
+pub const DATATYPE_RUNS_SORTED: usize = 1 << 20;
 
 /// Arrival rows, and so frames that one pass drains at most.
 pub const ARRIVALS: usize = 128;

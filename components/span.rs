@@ -1,5 +1,6 @@
 //! Addresses of bytes that are lent to the engine.
 
+use crate::{Pieces, Stretch};
 use smallvec::SmallVec;
 
 /// A run of bytes that somebody lends to the engine: where it starts and how long it is.
@@ -21,6 +22,47 @@ unsafe impl Send for Span {}
 // SAFETY: as above; a shared `Span` gives no access by itself.
 #[expect(unsafe_code, reason = "a raw address in a column; the promise is made where a span is made")]
 unsafe impl Sync for Span {}
+
+/// The bytes of one message, apart from the buffer that they are lent from.
+#[derive(Clone, Debug)]
+pub struct Lent {
+    spans: Spans,
+    layout: Option<Stretch>,
+}
+
+impl Lent {
+    /// Those of a buffer; of use as long as it lives.
+    pub fn of<P: Pieces + ?Sized>(buffer: &P) -> Self {
+        Lent { spans: (0..buffer.pieces()).map(|index| buffer.piece(index)).collect(), layout: buffer.layout() }
+    }
+}
+
+// SAFETY: an address does not depend on where it is written.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Lent {
+    #[inline]
+    fn pieces(&self) -> usize {
+        self.spans.len()
+    }
+
+    #[inline]
+    fn piece(&self, index: usize) -> Span {
+        self.spans[index]
+    }
+
+    #[inline]
+    fn total(&self) -> usize {
+        match &self.layout {
+            None => self.spans.iter().map(Span::len).sum(),
+            Some(layout) => layout.len(),
+        }
+    }
+
+    #[inline]
+    fn layout(&self) -> Option<Stretch> {
+        self.layout
+    }
+}
 
 impl Span {
     /// No bytes.

@@ -1,6 +1,6 @@
 //! What other threads hand to the engine, and the slots in which they await the answer.
 
-use crate::{Lease, NIL, PostError, RequestError, Spans, Status};
+use crate::{Lease, Lent, NIL, PostError, RequestError, Status};
 use bevy_ecs::component::Component;
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ pub struct Submission {
     /// Tag, or [`crate::limits::ANY`].
     pub tag: u32,
     /// The bytes.
-    pub spans: Spans,
+    pub lent: Lent,
     /// Their owner.
     pub lease: Lease,
     /// Where the answer goes.

@@ -40,6 +40,12 @@
 //! [`Engine::comm_create_group`]. Each has a form that does not wait ([`Engine::start_dup`]). Members agree on the smallest
 //! context id that is free on all of them; freed ones are used again, and no late message meets the next communicator.
 //!
+//! # Datatypes
+//!
+//! A buffer's bytes are a message, or those of them that a [`Datatype`] says: `engine.isend(Typed::new(buffer, &column, 4)?,
+//! …)`. Every call that takes a buffer takes a [`Typed`] one. Its bytes go straight from their places into the transport's
+//! memory and out of it, a piece at a time, so a message costs what packing it would.
+//!
 //! # Time, threads, failure
 //!
 //! [`Engine::wait`] looks, ticks, spins, yields and at last sleeps on file descriptors, over all transports at once. The
@@ -92,8 +98,8 @@ pub use crate::submit::{Submitted, Submitter};
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
-    BuildError, Comm, CommError, Comparison, ErrorHandler, FinalizeError, Group, GroupError, PostError, ProcId, Rank,
-    RequestError, RequestId, Source, Status, Tag, TagFilter, Work,
+    BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
+    Order, PostError, ProcId, Rank, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed, Work,
     limits::{Limits, Matching},
 };
 pub use tickwire_systems as systems;

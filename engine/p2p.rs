@@ -370,7 +370,7 @@ impl Engine {
     /// Sees to it that an operation with `pieces` data CARs finds its rows.
     #[cold]
     pub(crate) fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
-        let needed = if pieces == 1 { 1 } else { pieces + 1 };
+        let needed = if pieces == 1 { 1 } else { pieces.max(1) + 1 };
         self.free_dropped();
         loop {
             let progress = self.tables.progress(&mut self.world);

@@ -4,8 +4,8 @@ use crate::core::{Closed, Engine};
 use crate::p2p::{full, source_rank, tag_number};
 use crate::request::{Failed, Rejected, Request, Waitable};
 use tickwire_components::{
-    Car, CarState, Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestId, RequestState, Row,
-    Source, Span, Spans, Status, Tag, TagFilter, VcState, car_flags,
+    Car, CarState, Comm, LeasedBytes, Lent, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
+    RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::complete::free_request;
 use tickwire_systems::posting::{
@@ -158,9 +158,9 @@ impl Engine {
     }
 
     fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
-        let spans = self.spans(persistent)?;
+        let lent = self.lent(persistent)?;
         let Persistent { what, comm, rank, tag, .. } = *persistent;
-        let length = spans[..].total();
+        let length = lent.total();
         self.check_persistent(what, rank, tag, comm, length)?;
         let row = persistent.id().row;
         let (to, number) = (Rank(rank), Tag(tag));
@@ -170,26 +170,26 @@ impl Engine {
         }
         let flags = match what {
             What::SendBuffered => {
-                self.send_buffered(&spans[..], to, number, comm)?;
+                self.send_buffered(&lent, to, number, comm)?;
                 self.end_at_once(row, rank, tag, length);
                 return Ok(());
             }
             What::SendSynchronous => car_flags::SYNCHRONOUS,
             What::SendReady if self.asks_when_ready(to, comm, length) => car_flags::READY,
-            What::Send | What::SendReady if self.send_at_once(&spans[..], to, number, comm) => {
+            What::Send | What::SendReady if self.send_at_once(&lent, to, number, comm) => {
                 self.end_at_once(row, rank, tag, length);
                 return Ok(());
             }
             _ => 0,
         };
-        self.start_rows(row, &spans, what, rank, tag, comm, flags)
+        self.start_rows(row, &lent, what, rank, tag, comm, flags)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a row and the arguments of its operation")]
     fn start_rows(
         &mut self,
         row: Row,
-        spans: &Spans,
+        lent: &Lent,
         what: What,
         rank: u32,
         tag: u32,
@@ -199,11 +199,11 @@ impl Engine {
         let communicators = self.tables.send(&mut self.world).communicators;
         let envelope = match what {
             What::Receive => check_receive(communicators, comm.0, rank, tag)?,
-            _ => check_send(communicators, comm.0, rank, tag, spans[..].total())?,
+            _ => check_send(communicators, comm.0, rank, tag, lent.total())?,
         };
         let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
-        if spans.len() != 1 {
-            self.need_rows(spans.len())?;
+        if lent.pieces() != 1 {
+            self.need_rows(lent.pieces())?;
         }
         let all = self.tables.all(&mut self.world);
         let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
@@ -215,7 +215,7 @@ impl Engine {
             What::Receive => receive_car(all.progress, &envelope, vc_row),
             _ => send_car(&envelope, vc_row, flags),
         };
-        if !activate(all.progress, all.cars, all.requests, &spans[..], car, row) {
+        if !activate(all.progress, all.cars, all.requests, lent, car, row) {
             return Err(full(&self.limits));
         }
         match what {
@@ -242,15 +242,15 @@ impl Engine {
         tables.progress.work.completed += 1;
     }
 
-    /// The runs of a persistent request's buffer, if it may be started.
-    fn spans<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<Spans, PostError> {
+    /// The bytes of a persistent request's buffer, if it may be started.
+    fn lent<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<Lent, PostError> {
         let row = self.idle_row(persistent)?;
         let tables = self.tables.request(&mut self.world);
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[row as usize].0.get::<B>() };
         let buffer = buffer.ok_or(PostError::Stale)?;
-        Ok((0..buffer.pieces()).map(|index| buffer.piece(index)).collect())
+        Ok(Lent::of(buffer))
     }
 
     /// The row of a persistent request that is not active.

@@ -12,7 +12,7 @@ use std::thread::Thread;
 use tickwire_components::limits::ANY;
 use tickwire_components::submission::{Answer, SlotState, Submission, Submissions};
 use tickwire_components::{
-    Comm, Lease, LeasedBytes, NIL, Pieces, PostError, Rank, RequestError, RequestId, Source, Spans, Status, Tag,
+    Comm, Lease, LeasedBytes, Lent, NIL, Pieces, PostError, Rank, RequestError, RequestId, Source, Status, Tag,
     TagFilter,
 };
 use tickwire_systems::complete::free_request;
@@ -147,10 +147,10 @@ impl Submitter {
             let error = PostError::Full { table: "submission", rows, limit: "SUBMISSION_SLOTS" };
             return Err(crate::Rejected { error, buffer });
         };
-        let spans: Spans = (0..buffer.pieces()).map(|i| buffer.piece(i)).collect();
+        let lent = Lent::of(&buffer);
         let mut lease = Lease::default();
         lease.put(buffer);
-        let submission = Submission { receive, comm: comm.0, rank, tag, spans, lease, slot };
+        let submission = Submission { receive, comm: comm.0, rank, tag, lent, lease, slot };
         // As many places as slots: there is room for whoever holds a slot.
         let pushed = self.shared.queue.push(submission);
         debug_assert!(pushed.is_ok());

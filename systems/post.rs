@@ -7,14 +7,15 @@
 
 use crate::complete::free_car;
 use crate::endpoint::Endpoint;
-use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
+use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Vc, VcState, car_flags,
+    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Stretch, Vc, VcState,
+    car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -63,11 +64,11 @@ enum Taken {
 fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken {
     let progress = &mut *tables.progress;
     let Submission { receive, comm, rank, tag, .. } = submission;
-    let runs = &submission.spans[..];
+    let lent = &submission.lent;
     let checked = if receive {
         check_receive(tables.communicators, comm, rank, tag)
     } else {
-        check_send(tables.communicators, comm, rank, tag, runs.total())
+        check_send(tables.communicators, comm, rank, tag, lent.total())
     };
     let envelope = match checked {
         Ok(envelope) => envelope,
@@ -87,9 +88,9 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         let (proc, reason) = (tickwire_components::ProcId(envelope.proc), tables.procs.reason(vc_row).to_owned());
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
-    let runs = &submission.spans[..];
+    let lent = &submission.lent;
     let car = if receive { receive_car(progress, &envelope, vc_row) } else { send_car(&envelope, vc_row, 0) };
-    let Some(row) = take_rows(progress, tables.cars, tables.requests, runs, car) else {
+    let Some(row) = take_rows(progress, tables.cars, tables.requests, lent, car) else {
         if progress.rows_exhausted {
             let (table, rows, limit) = ("CAR", tables.cars.len(), "cars_max");
             return Taken::Refused(Box::new(submission), PostError::Full { table, rows, limit });
@@ -198,6 +199,9 @@ unsafe impl Pieces for Chain<'_> {
     fn pieces(&self) -> usize {
         let mut row = self.cars[self.row as usize].chain;
         let mut count = 0;
+        if self.layout().is_some() {
+            return 0;
+        }
         while row != NIL {
             count += 1;
             row = self.cars[row as usize].chain;
@@ -215,6 +219,15 @@ unsafe impl Pieces for Chain<'_> {
             row = self.cars[row as usize].chain;
         }
         self.cars[row as usize].span
+    }
+
+    fn total(&self) -> usize {
+        capacity(self.cars, self.row) as usize
+    }
+
+    #[inline]
+    fn layout(&self) -> Option<Stretch> {
+        layout(self.cars, self.row)
     }
 }
 

@@ -7,7 +7,7 @@ use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Car, CarKind, CarState, Communicator, Large, NIL, Pending, Pieces, PostError, Progress, Request, RequestState, Row,
-    Span, Vc, VcState, car_flags,
+    Span, Stretch, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -109,7 +109,7 @@ pub fn send_inline<P: Pieces + ?Sized>(
     true
 }
 
-/// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several.
+/// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several, or one in all for a layout.
 ///
 /// `car` is what the envelope CAR becomes, but for its span and links. `None` if rows are short; nothing is taken then.
 #[inline(always)]
@@ -144,7 +144,7 @@ fn take_many_rows<P: Pieces + ?Sized>(
     pieces: &P,
     car: Car,
 ) -> Option<Row> {
-    if progress.free_cars.count < pieces.pieces() as u32 + 1 {
+    if progress.free_cars.count < pieces.pieces().max(1) as u32 + 1 {
         return None;
     }
     let row = progress.free_cars.pop(cars)?;
@@ -163,7 +163,12 @@ pub fn activate<P: Pieces + ?Sized>(
 ) -> bool {
     let count = pieces.pieces() as u32;
     let (mut chain, mut span) = (NIL, Span::EMPTY);
-    if count == 1 {
+    if let Some(layout) = pieces.layout() {
+        let Some(data) = progress.free_cars.pop(cars) else { return false };
+        let (kind, state, span) = (CarKind::Layout, CarState::Chained, layout.as_span());
+        cars[data as usize] = Car { kind, state, request: row, span, ..Car::default() };
+        chain = data;
+    } else if count == 1 {
         span = pieces.piece(0);
     } else if progress.free_cars.count < count {
         return false;
@@ -182,6 +187,12 @@ pub fn activate<P: Pieces + ?Sized>(
     progress.active += 1;
     progress.work.posted += 1;
     true
+}
+
+/// The bytes of an envelope CAR that has a datatype's layout under it, and no runs.
+#[inline]
+pub fn layout(cars: &[Car], row: Row) -> Option<Stretch> {
+    cars.get(cars[row as usize].chain as usize)?.stretch()
 }
 
 /// The envelope CAR of a send over a VC; `flags` say its mode.

@@ -8,7 +8,7 @@
 //! large message is read out of the sender's memory where the transport can, else the sender is asked for its pieces.
 
 use crate::endpoint::Endpoint;
-use crate::posting::list_sender;
+use crate::posting::{layout, list_sender};
 use crate::tables::SupplyTables;
 use tickwire_components::{
     ArrivalState, Buffer, Car, CarState, FreeList, Large, Pending, Progress, Row, Vc, VcState, car_flags,
@@ -43,6 +43,8 @@ fn reply(
     row: Row,
 ) {
     let capacity = capacity(cars, row);
+    // A layout is filled run by run, out of pieces.
+    let plain = layout(cars, row).is_none();
     let car = &mut cars[row as usize];
     let large = &mut large[row as usize];
     if large.length > capacity {
@@ -54,7 +56,8 @@ fn reply(
     }
     let vc_row = car.vc;
     let vc = &mut vcs[vc_row as usize];
-    if large.address != 0 && large.wanted > 0 && endpoints[vc.endpoint as usize].transport.get().reads(vc.link) {
+    if plain && large.address != 0 && large.wanted > 0 && endpoints[vc.endpoint as usize].transport.get().reads(vc.link)
+    {
         car.state = CarState::Reading;
         progress.reads.push(cars, row);
         progress.pending |= Pending::TRANSFER;

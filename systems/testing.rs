@@ -15,8 +15,8 @@ use tickwire_components::limits::{ANY, Limits};
 use tickwire_components::submission::{Submission, Submissions};
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Ended, Lease, Link, NIL, Pieces, Queue, Request, RequestState, Row, Span, Vc,
-    VcState,
+    Arrival, ArrivalState, Car, CarState, Ended, Lease, Lent, Link, NIL, Pieces, Queue, Request, RequestState, Row,
+    Span, Vc, VcState,
 };
 use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport, copy};
 
@@ -334,10 +334,10 @@ impl TestWorld {
     /// # Panics
     /// If the queue is full.
     pub fn submit(&mut self, receive: bool, rank: u32, tag: u32, mut bytes: Vec<u8>, slot: u32) {
-        let spans = [span(&mut bytes)].into_iter().collect();
+        let lent = Lent::of(&[span(&mut bytes)][..]);
         let mut lease = Lease::default();
         lease.put(bytes);
-        let submission = Submission { receive, comm: 0, rank, tag, spans, lease, slot };
+        let submission = Submission { receive, comm: 0, rank, tag, lent, lease, slot };
         let pushed = self.all().inbound.shared.queue.push(submission);
         assert!(pushed.is_ok(), "the queue of submissions is full");
     }

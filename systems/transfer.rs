@@ -8,14 +8,16 @@
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
 use crate::endpoint::Endpoint;
+use crate::posting::layout;
 use crate::supply_buffers::{answer, give_buffer};
 use crate::tables::{RowStateColumns, TransferTables};
 use smallvec::SmallVec;
+use std::any::Any;
 use tickwire_components::limits::READ_BYTES_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Progress, Queue, Row, Span, Vc, VcState,
-    car_flags,
+    Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Progress, Queue, Row, Span, Stretch, Vc,
+    VcState, car_flags,
 };
 use tickwire_transports::{Frame, Sent, copy};
 
@@ -130,7 +132,11 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
     let mut row = cars[envelope as usize].chain;
     while moved < payload.len() && row != NIL {
         let car = &mut cars[row as usize];
-        let part = copy::copy(car.span.part(car.done as usize, usize::MAX), payload.part(moved, usize::MAX));
+        let (done, rest) = (car.done as usize, payload.part(moved, usize::MAX));
+        let part = match car.stretch() {
+            None => copy::copy(car.span.part(done, usize::MAX), rest),
+            Some(stretch) => stretch.part(done, usize::MAX).unpack(rest),
+        };
         car.done += part as u64;
         moved += part;
         if car.done as usize == car.span.len() {
@@ -279,12 +285,20 @@ fn send_vc_pieces(
     while left > 0 && !vc.data.is_empty() {
         let row = vc.data.head;
         let wanted = large[row as usize].wanted;
-        let frames = pieces(cars, row, wanted, endpoint.piece_bytes, left);
-        left -= frames.len();
         let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
-        let (sent, outcome) = endpoint.transport.get().send_batch(vc.link, &frames, state);
+        let (sent, moved, outcome) = match layout(cars, row) {
+            None => {
+                let frames = pieces(cars, row, wanted, endpoint.piece_bytes, left);
+                left -= frames.len();
+                let (sent, outcome) = endpoint.transport.get().send_batch(vc.link, &frames, state);
+                (sent, frames[..sent].iter().map(|f| f.header.length).sum::<u64>(), outcome)
+            }
+            Some(stretch) => {
+                left -= 1;
+                send_stretch(&cars[row as usize], stretch, wanted, vc.link, endpoint, state)
+            }
+        };
         progress.work.sent += sent as u32;
-        let moved: u64 = frames[..sent].iter().map(|f| f.header.length).sum();
         let car = &mut cars[row as usize];
         car.done += moved;
         if car.done == wanted {
@@ -301,6 +315,25 @@ fn send_vc_pieces(
         progress.pending |= Pending::TRANSFER;
     }
     Ok(())
+}
+
+/// Sends the next piece of a message that has a layout, packed where the transport wants it. Returns how many pieces and
+/// bytes have gone, and what became of it.
+fn send_stretch(
+    envelope: &Car,
+    stretch: Stretch,
+    wanted: u64,
+    link: u32,
+    endpoint: &mut Endpoint,
+    state: Option<&mut dyn Any>,
+) -> (usize, u64, Sent) {
+    let piece = stretch.part(envelope.done as usize, endpoint.piece_bytes.min(wanted - envelope.done) as usize);
+    let length = piece.len() as u64;
+    let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, length);
+    match endpoint.transport.get().send(link, &header, &piece, state) {
+        Sent::Done => (1, length, Sent::Done),
+        outcome => (0, 0, outcome),
+    }
 }
 
 /// The next pieces of a message, from `done` on: none spans two data CARs.
@@ -336,8 +369,10 @@ fn pieces(cars: &[Car], row: Row, wanted: u64, piece_bytes: u64, most: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::posting::activate;
     use crate::supply_buffers::take_buffer;
     use crate::testing::{Posted, TestWorld};
+    use tickwire_components::{Datatype, Typed};
 
     /// A world of two procs that are connected, and the VC of the other one.
     fn world() -> (TestWorld, Row) {
@@ -388,6 +423,54 @@ mod tests {
         all.large[posted.car as usize].wanted = wanted;
         all.vcs[vc as usize].data.push(all.cars, posted.car);
         posted
+    }
+
+    /// Puts every second byte of so many in the place of an operation's runs.
+    fn every_second(world: &mut TestWorld, posted: Posted, bytes: Vec<u8>) -> Typed<Vec<u8>> {
+        let of = Datatype::vector(bytes.len() / 2, 1, 2, &Datatype::of::<u8>()).unwrap();
+        let typed = Typed::new(bytes, &of, 1).unwrap();
+        let (all, row) = (world.all(), posted.car);
+        let car = all.cars[row as usize];
+        assert!(activate(all.progress, all.cars, all.requests, &typed, car, row));
+        typed
+    }
+
+    #[test]
+    fn layouts_are_packed_and_filled_piece_by_piece() {
+        let (mut world, vc) = world();
+        let all = numbers(80_000);
+        let packed: Vec<u8> = all.iter().copied().step_by(2).collect();
+        let outgoing = sending(&mut world, vc, &[&[0; 40_000]], 39_999);
+        let typed = every_second(&mut world, outgoing, all);
+        world.run(transfer);
+        let sent = world.wire().sent.clone();
+        assert_eq!(sent.iter().map(|frame| frame.payload.len()).collect::<Vec<_>>(), [32 << 10, 39_999 - (32 << 10)]);
+        assert!(sent.iter().flat_map(|frame| &frame.payload).eq(&packed[..39_999]));
+        assert_eq!(world.finished(), [outgoing.car]);
+        drop(typed);
+
+        let incoming = receiving(&mut world, vc, &[40_000], 40_000);
+        let typed = every_second(&mut world, incoming, vec![0xEE; 80_000]);
+        for part in packed.chunks(9001) {
+            piece(&mut world, vc, incoming, part);
+        }
+        world.run(transfer);
+        assert_eq!(world.finished(), [outgoing.car, incoming.car]);
+        let bytes = typed.into_buffer();
+        assert!(bytes.iter().step_by(2).eq(&packed) && bytes.iter().skip(1).step_by(2).all(|&byte| byte == 0xEE));
+    }
+
+    #[test]
+    fn a_layout_that_was_taken_away_takes_nothing() {
+        let (mut world, vc) = world();
+        let posted = world.receive(Some(1), Some(5), &[4]);
+        drop(every_second(&mut world, posted, vec![0; 8]));
+        let data = world.car(posted).chain;
+        world.all().cars[data as usize].span = Span::EMPTY;
+        paired(&mut world, vc, posted, b"abcd");
+        world.run(transfer);
+        assert_eq!(world.finished(), [posted.car]);
+        assert_eq!(world.car(posted).flags, car_flags::TRUNCATED);
     }
 
     #[test]

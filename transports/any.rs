@@ -4,7 +4,10 @@ use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, Pieces, Row, Span};
+use tickwire_components::{Arrival, Pieces, Row, Span, Spans, Stretch};
+
+/// Runs of a datatype that a boxed transport is given as such; more are packed before.
+const GATHERED_MAX: usize = 8;
 
 /// A transport of an engine. The frequent ones are variants; everything else is boxed.
 #[expect(clippy::large_enum_variant, reason = "one row an endpoint, and loopback is read in every tick")]
@@ -215,10 +218,14 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
-            AnyTransport::Outside(t) => {
-                let runs: tickwire_components::Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
-                t.send(link, header, &runs, state)
-            }
+            AnyTransport::Outside(t) => match pieces.layout() {
+                None => {
+                    let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
+                    t.send(link, header, &runs, state)
+                }
+                Some(layout) if header.payload() > 0 => send_layout(t.as_mut(), link, header, &layout, state),
+                Some(_) => t.send(link, header, &[], state),
+            },
         }
     }
 
@@ -313,4 +320,24 @@ impl AnyTransport {
     pub fn close(&mut self) {
         each!(self, t => t.close());
     }
+}
+
+/// Sends bytes that a datatype scatters: run by run where there are few, else packed before.
+#[cold]
+fn send_layout(
+    transport: &mut dyn Outside,
+    link: u32,
+    header: &Header,
+    layout: &Stretch,
+    state: Option<&mut dyn Any>,
+) -> Sent {
+    let runs: Spans = layout.runs().take(GATHERED_MAX + 1).collect();
+    if runs.len() <= GATHERED_MAX {
+        return transport.send(link, header, &runs, state);
+    }
+    let mut packed = crate::copy::gather(layout);
+    // SAFETY: the new bytes, which live until the call returns.
+    #[expect(unsafe_code, reason = "a span over the call's own bytes")]
+    let run = unsafe { Span::new(packed.as_mut_ptr(), packed.len()) };
+    transport.send(link, header, &[run], state)
 }

@@ -1,4 +1,4 @@
-//! The one place where bytes of messages are moved.
+//! The one place where bytes of messages are moved, but for those that a datatype scatters ([`tickwire_components::Stretch`]).
 
 use tickwire_components::{Pieces, Span};
 
@@ -24,12 +24,15 @@ pub fn word(from: Span) -> Option<u64> {
     (copy(to, from) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
 }
 
-/// A copy of all runs of a buffer, one after another.
+/// A copy of all bytes of a buffer, one after another.
 #[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
 pub fn gather<P: Pieces + ?Sized>(pieces: &P) -> Box<[u8]> {
     let mut bytes = vec![0; pieces.total()].into_boxed_slice();
     // SAFETY: the new bytes, used in this function only.
     let mut rest = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+    if let Some(layout) = pieces.layout() {
+        layout.pack(rest);
+    }
     for index in 0..pieces.pieces() {
         rest = rest.part(copy(rest, pieces.piece(index)), usize::MAX);
     }

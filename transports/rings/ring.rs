@@ -146,6 +146,9 @@ impl<M: RingMemory> Writer<M> {
         memory.store(offset + 24, header.length, Ordering::Relaxed);
         if payload > 0 {
             let mut at = offset + HEADER_BYTES as u64;
+            if let Some(layout) = pieces.layout() {
+                layout.pack(memory.bytes(at, payload as usize));
+            }
             for index in 0..pieces.pieces() {
                 let span = pieces.piece(index);
                 memory.fill(at, span);

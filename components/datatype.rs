@@ -1,0 +1,312 @@
+//! Datatypes (MPI 4.1 chapter 5): which bytes of a buffer a message consists of, and in which order.
+//!
+//! A [`Datatype`] is made of others by the constructors of MPI, in the end of the [`Basic`] numbers of Rust, and put over
+//! a buffer by [`Typed`], which the engine sends from and receives into. What is made is at once what MPI calls
+//! committed: a normal form of runs and loops, as small as its description. One that has a byte twice is refused, also for
+//! sends.
+//!
+//! ```
+//! use tickwire_components::{Datatype, Typed};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // The second column of a matrix of three rows and four columns.
+//! let column = Datatype::vector(3, 1, 4, &Datatype::of::<f64>())?;
+//! let matrix: Vec<f64> = (0..12).map(f64::from).collect();
+//! let column = Typed::at(matrix, 8, &column, 1)?;
+//! let mut bytes = [0; 24];
+//! assert_eq!(column.pack(0, &mut bytes), 24);
+//! assert_eq!(bytes[8..16], 5f64.to_ne_bytes());
+//! # Ok(())
+//! # }
+//! ```
+
+mod bounds;
+mod moving;
+mod node;
+mod numbers;
+mod overlap;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod typed;
+mod walk;
+
+pub use numbers::{Basic, Numbers, NumbersMut};
+pub use segment::{Runs, Segment, Stretch};
+pub use typed::{Typed, Unfit};
+
+use crate::limits::DATATYPE_DEPTH_MAX;
+use bounds::{Bounds, REACH_MAX};
+use node::Node;
+use overlap::{Copies, check_copies, check_parts};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Why a datatype, or a buffer of one, cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum DatatypeError {
+    /// A byte is in it twice.
+    #[error("the layout has a byte twice: a receive could not tell what to write there; set blocks further apart")]
+    Overlap,
+    /// Whether a byte is in it twice cannot be told.
+    #[error(
+        "the layout's loops interleave in a way that cannot be checked for overlap: build it of parts that lie apart"
+    )]
+    Intricate,
+    /// Too large to be addressed.
+    #[error("the layout reaches further than 2^60 bytes: no buffer is so large")]
+    Overflow,
+    /// Too many levels.
+    #[error("the layout has {0} levels of loops and lists: at most {DATATYPE_DEPTH_MAX} are possible")]
+    Deep(u32),
+    /// The lists that describe an array are not of one length, or empty.
+    #[error("sizes, subsizes and starts of an array have {0}, {1} and {2} entries: give one for each dimension")]
+    Dimensions(usize, usize, usize),
+    /// A part of an array that is not within it.
+    #[error("dimension {dimension} has size {size}: a part of {subsize} from {start} on is empty or not within it")]
+    Subarray {
+        /// Which dimension, from 0.
+        dimension: usize,
+        /// Elements that it has.
+        size: usize,
+        /// Elements of the part.
+        subsize: usize,
+        /// The first of these.
+        start: usize,
+    },
+    /// The buffer is too small.
+    #[error(
+        "the elements lie at bytes {first} to {end} of a buffer of {length}: lend a larger one, or move the origin"
+    )]
+    Bounds {
+        /// First byte, from the start of the buffer.
+        first: i128,
+        /// The byte behind the last.
+        end: i128,
+        /// Bytes of the buffer.
+        length: usize,
+    },
+}
+
+/// In which order the elements of an array lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// The last dimension's are neighbours, as in Rust and C.
+    C,
+    /// The first dimension's are neighbours.
+    Fortran,
+}
+
+/// The layout of an element: its bytes, their order, and how far elements are apart. Clones share it.
+///
+/// Displacements, strides and bounds are in bytes where a name starts with `h`, and in [`Datatype::extent`]s of the given
+/// type elsewhere.
+#[derive(Clone, Debug)]
+pub struct Datatype(Arc<Form>);
+
+/// Bytes and bounds of a type.
+#[derive(Clone, Debug)]
+struct Form {
+    node: Node,
+    bounds: Bounds,
+}
+
+impl Form {
+    /// `count` copies, `stride` bytes apart, the first of them at `offset`.
+    fn repeated(&self, count: usize, stride: i128, offset: i128) -> Result<Form, DatatypeError> {
+        let bounds = self.bounds.repeated(count, stride, offset)?;
+        if count == 0 || self.node.size == 0 {
+            return Ok(Form { node: Node::EMPTY, bounds });
+        }
+        let size = self.node.size.checked_mul(count).ok_or(DatatypeError::Overflow)?;
+        if size as i128 > REACH_MAX {
+            return Err(DatatypeError::Overflow);
+        }
+        // What reaches so far only fits the words.
+        let (stride, offset) = (if count > 1 { stride as isize } else { 0 }, offset as isize);
+        check_copies(&Copies { node: &self.node, count, stride, one: self.bounds.truth() })?;
+        Form { node: self.node.clone().repeated(count, stride).moved(offset), bounds }.shallow()
+    }
+
+    /// These one after another.
+    fn joined(forms: Vec<Form>) -> Result<Form, DatatypeError> {
+        let bounds = forms.iter().fold(Bounds::NONE, |all, form| all.joined(&form.bounds));
+        let truths: Vec<(isize, isize)> = forms.iter().map(|form| form.bounds.truth()).collect();
+        let nodes: Vec<Node> = forms.into_iter().map(|form| form.node).collect();
+        check_parts(&nodes, &truths)?;
+        Form { node: Node::list(nodes), bounds }.shallow()
+    }
+
+    fn shallow(self) -> Result<Form, DatatypeError> {
+        if self.node.depth > DATATYPE_DEPTH_MAX { Err(DatatypeError::Deep(self.node.depth)) } else { Ok(self) }
+    }
+
+    fn extent(&self) -> i128 {
+        self.bounds.extent() as i128
+    }
+}
+
+impl Datatype {
+    /// A number.
+    pub fn of<T: Basic>() -> Self {
+        Self::make(Form { node: Node::run(0, size_of::<T>()), bounds: Bounds::basic(size_of::<T>(), align_of::<T>()) })
+    }
+
+    fn make(form: Form) -> Self {
+        Datatype(Arc::new(form))
+    }
+
+    /// `count` elements one after another (`MPI_Type_contiguous`).
+    ///
+    /// # Errors
+    /// As all constructors: a byte twice, or too far or too many levels.
+    pub fn contiguous(count: usize, of: &Datatype) -> Result<Self, DatatypeError> {
+        of.0.repeated(count, of.0.extent(), 0).map(Self::make)
+    }
+
+    /// `count` blocks of `block` elements, `stride` elements from start to start (`MPI_Type_vector`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn vector(count: usize, block: usize, stride: isize, of: &Datatype) -> Result<Self, DatatypeError> {
+        Self::blocks(count, block, stride as i128 * of.0.extent(), of)
+    }
+
+    /// As [`Datatype::vector`], with `stride` in bytes (`MPI_Type_create_hvector`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn hvector(count: usize, block: usize, stride: isize, of: &Datatype) -> Result<Self, DatatypeError> {
+        Self::blocks(count, block, stride as i128, of)
+    }
+
+    fn blocks(count: usize, block: usize, stride: i128, of: &Datatype) -> Result<Self, DatatypeError> {
+        let block = if count == 0 { 0 } else { block };
+        of.0.repeated(block, of.0.extent(), 0)?.repeated(count, stride, 0).map(Self::make)
+    }
+
+    /// Blocks of a length and at a displacement each, in elements (`MPI_Type_indexed`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn indexed(blocks: &[(usize, isize)], of: &Datatype) -> Result<Self, DatatypeError> {
+        Self::listed(blocks.iter().map(|&(count, place)| (count, place as i128 * of.0.extent(), of)))
+    }
+
+    /// As [`Datatype::indexed`], with displacements in bytes (`MPI_Type_create_hindexed`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn hindexed(blocks: &[(usize, isize)], of: &Datatype) -> Result<Self, DatatypeError> {
+        Self::listed(blocks.iter().map(|&(count, place)| (count, place as i128, of)))
+    }
+
+    /// Blocks of one length, at displacements in elements (`MPI_Type_create_indexed_block`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn indexed_block(block: usize, places: &[isize], of: &Datatype) -> Result<Self, DatatypeError> {
+        Self::listed(places.iter().map(|&place| (block, place as i128 * of.0.extent(), of)))
+    }
+
+    /// As [`Datatype::indexed_block`], with displacements in bytes (`MPI_Type_create_hindexed_block`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn hindexed_block(block: usize, places: &[isize], of: &Datatype) -> Result<Self, DatatypeError> {
+        Self::listed(places.iter().map(|&place| (block, place as i128, of)))
+    }
+
+    /// Fields: how many elements, at which byte, of which type (`MPI_Type_create_struct`).
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`].
+    pub fn structure(fields: &[(usize, isize, &Datatype)]) -> Result<Self, DatatypeError> {
+        Self::listed(fields.iter().map(|&(count, place, of)| (count, place as i128, of)))
+    }
+
+    fn listed<'a>(blocks: impl Iterator<Item = (usize, i128, &'a Datatype)>) -> Result<Self, DatatypeError> {
+        let place = |(count, place, of): (usize, i128, &Datatype)| of.0.repeated(count, of.0.extent(), place);
+        Form::joined(blocks.map(place).collect::<Result<_, _>>()?).map(Self::make)
+    }
+
+    /// A part of an array of `sizes` elements: `subsizes` of them from `starts` on, in each dimension
+    /// (`MPI_Type_create_subarray`). Its extent is that of the whole array.
+    ///
+    /// # Errors
+    /// As [`Datatype::contiguous`], that the lists are of different lengths, or that the part is not within the array.
+    pub fn subarray(
+        sizes: &[usize],
+        subsizes: &[usize],
+        starts: &[usize],
+        order: Order,
+        of: &Datatype,
+    ) -> Result<Self, DatatypeError> {
+        if sizes.is_empty() || sizes.len() != subsizes.len() || sizes.len() != starts.len() {
+            return Err(DatatypeError::Dimensions(sizes.len(), subsizes.len(), starts.len()));
+        }
+        let (mut form, mut stride) = (Form::clone(&of.0), of.0.extent());
+        for step in 0..sizes.len() {
+            let dimension = if order == Order::C { sizes.len() - 1 - step } else { step };
+            let (size, subsize, start) = (sizes[dimension], subsizes[dimension], starts[dimension]);
+            if subsize == 0 || subsize > size || start > size - subsize {
+                return Err(DatatypeError::Subarray { dimension, size, subsize, start });
+            }
+            let offset = stride.checked_mul(start as i128).ok_or(DatatypeError::Overflow)?;
+            form = form.repeated(subsize, stride, offset)?;
+            stride = stride.checked_mul(size as i128).ok_or(DatatypeError::Overflow)?;
+        }
+        let bounds = form.bounds.marked(0, stride)?;
+        Ok(Self::make(Form { bounds, ..form }))
+    }
+
+    /// The same bytes with another lower bound and extent (`MPI_Type_create_resized`).
+    ///
+    /// # Errors
+    /// If the bounds are too far.
+    pub fn resized(&self, lower: isize, extent: isize) -> Result<Self, DatatypeError> {
+        let bounds = self.0.bounds.marked(lower as i128, extent as i128)?;
+        Ok(Self::make(Form { node: self.0.node.clone(), bounds }))
+    }
+
+    /// Bytes of data in an element (`MPI_Type_size`).
+    pub fn size(&self) -> usize {
+        self.0.node.size
+    }
+
+    /// From one element to the next, bytes (`MPI_Type_get_extent`).
+    pub fn extent(&self) -> isize {
+        self.0.bounds.extent()
+    }
+
+    /// Lower bound, bytes.
+    pub fn lower_bound(&self) -> isize {
+        self.0.bounds.bounds().0
+    }
+
+    /// Upper bound, bytes.
+    pub fn upper_bound(&self) -> isize {
+        self.0.bounds.bounds().1
+    }
+
+    /// Where its first byte is (`MPI_Type_get_true_extent`).
+    pub fn true_lower_bound(&self) -> isize {
+        self.0.bounds.truth().0
+    }
+
+    /// From its first byte to its last, bytes (`MPI_Type_get_true_extent`).
+    pub fn true_extent(&self) -> usize {
+        let (lower, upper) = self.0.bounds.truth();
+        (upper - lower).unsigned_abs()
+    }
+
+    /// Largest alignment of the numbers in it, bytes.
+    pub fn alignment(&self) -> usize {
+        self.0.bounds.alignment()
+    }
+
+    /// Whether its bytes are one run in the order of the message.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.node.shape == node::Shape::Run
+    }
+}

@@ -1,0 +1,160 @@
+//! The normal form of a type: runs of bytes, and loops over them.
+//!
+//! Basic types are forgotten here. What remains is which bytes, in which order, in as few words as the constructors let
+//! see: neighbours are one run, equal things at equal distances are one loop, and a loop over runs of one length, the
+//! frequent case, is a form of its own. Its size is that of the description that made it, whatever its counts are.
+
+use std::sync::Arc;
+
+/// Lists of no more entries than this become part of the list that they are in.
+const SPLICED_MAX: usize = 16;
+
+/// Some bytes, in the order of the message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Node {
+    /// Where its first byte is. All places inside are relative to it, and the first of them is 0.
+    pub(super) offset: isize,
+    /// How many bytes it has.
+    pub(super) size: usize,
+    /// How many runs.
+    pub(super) runs: usize,
+    /// Levels of loops and lists.
+    pub(super) depth: u32,
+    pub(super) shape: Shape,
+}
+
+/// How the bytes of a [`Node`] lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Shape {
+    /// One after another.
+    Run,
+    /// In runs of `block` bytes, `stride` bytes apart.
+    Strided { count: usize, block: usize, stride: isize },
+    /// As the child, so many times, `stride` bytes apart.
+    Loop { count: usize, stride: isize, child: Arc<Node> },
+    /// In runs here and there.
+    Runs(Arc<[Place]>),
+    /// As several others.
+    List(Arc<[Part]>),
+}
+
+/// A run of [`Shape::Runs`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) offset: isize,
+    /// Bytes of the message before it.
+    pub(super) start: usize,
+    pub(super) length: usize,
+}
+
+/// A part of [`Shape::List`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    /// Bytes of the message before it.
+    pub(super) start: usize,
+    pub(super) node: Node,
+}
+
+impl Node {
+    /// No bytes.
+    pub(super) const EMPTY: Node = Node { offset: 0, size: 0, runs: 0, depth: 0, shape: Shape::Run };
+
+    pub(super) fn run(offset: isize, size: usize) -> Node {
+        Node { offset, size, runs: usize::from(size > 0), ..Node::EMPTY }
+    }
+
+    /// The same at another place.
+    pub(super) fn moved(mut self, distance: isize) -> Node {
+        self.offset += if self.size > 0 { distance } else { 0 };
+        self
+    }
+
+    /// So many of it, `stride` bytes apart. The caller has seen to it that sizes and places can be told.
+    pub(super) fn repeated(self, count: usize, stride: isize) -> Node {
+        if count == 0 || self.size == 0 {
+            return Node::EMPTY;
+        }
+        if count == 1 {
+            return self;
+        }
+        let (size, runs, mut depth) = (self.size * count, self.runs.saturating_mul(count), self.depth);
+        let shape = match self.shape {
+            Shape::Run if stride == self.size as isize => return Node::run(self.offset, size),
+            Shape::Run => Shape::Strided { count, block: self.size, stride },
+            Shape::Strided { count: inner, block, stride: step } if stride == step * inner as isize => {
+                Shape::Strided { count: inner * count, block, stride: step }
+            }
+            Shape::Loop { count: inner, stride: step, child } if stride == step * inner as isize => {
+                Shape::Loop { count: inner * count, stride: step, child }
+            }
+            shape => {
+                depth += 1;
+                Shape::Loop { count, stride, child: Arc::new(Node { offset: 0, shape, ..self }) }
+            }
+        };
+        Node { offset: self.offset, size, runs, depth, shape }
+    }
+
+    /// These one after another.
+    pub(super) fn list(nodes: impl IntoIterator<Item = Node>) -> Node {
+        let mut all: Vec<Node> = Vec::new();
+        for node in nodes {
+            match &node.shape {
+                Shape::Runs(places) if places.len() <= SPLICED_MAX => {
+                    let run = |place: &Place| Node::run(node.offset + place.offset, place.length);
+                    places.iter().for_each(|place| append(&mut all, run(place)));
+                }
+                Shape::List(parts) if parts.len() <= SPLICED_MAX => {
+                    parts.iter().for_each(|part| append(&mut all, part.node.clone().moved(node.offset)));
+                }
+                _ => append(&mut all, node),
+            }
+        }
+        match all.len() {
+            0 => return Node::EMPTY,
+            1 => return all.swap_remove(0),
+            _ => {}
+        }
+        let stride = all[1].offset - all[0].offset;
+        let alike = |pair: &[Node]| {
+            pair[1].offset - pair[0].offset == stride && pair[0].size == pair[1].size && pair[0].shape == pair[1].shape
+        };
+        if all.windows(2).all(alike) {
+            let count = all.len();
+            return all.swap_remove(0).repeated(count, stride);
+        }
+        let (offset, mut size, mut runs, mut depth) = (all[0].offset, 0, 0usize, 0);
+        for node in &all {
+            (size, runs, depth) = (size + node.size, runs.saturating_add(node.runs), depth.max(node.depth));
+        }
+        let mut start = 0;
+        let mut before = |size: usize| {
+            start += size;
+            start - size
+        };
+        let shape = if all.iter().all(|node| node.shape == Shape::Run) {
+            let place = |node: &Node| {
+                let (offset, start, length) = (node.offset - offset, before(node.size), node.size);
+                Place { offset, start, length }
+            };
+            Shape::Runs(all.iter().map(place).collect())
+        } else {
+            let part = |node: Node| Part { start: before(node.size), node: node.moved(-offset) };
+            Shape::List(all.into_iter().map(part).collect())
+        };
+        Node { offset, size, runs, depth: depth + 1, shape }
+    }
+}
+
+/// Appends a node, to the last run if it is its continuation.
+fn append(all: &mut Vec<Node>, node: Node) {
+    match all.last_mut() {
+        _ if node.size == 0 => {}
+        Some(Node { offset, size, shape: Shape::Run, .. })
+            if node.shape == Shape::Run && *offset + *size as isize == node.offset =>
+        {
+            *size += node.size;
+        }
+        _ => all.push(node),
+    }
+}

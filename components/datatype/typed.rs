@@ -1,0 +1,143 @@
+//! A buffer with a type over it.
+
+use super::segment::{Runs, Segment, Stretch};
+use super::{Datatype, DatatypeError, Numbers, NumbersMut};
+use crate::{LeasedBytes, Pieces, Span};
+use std::fmt;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// A buffer of which a message is only some bytes: those of `count` elements of a [`Datatype`].
+///
+/// The engine sends from it and receives into it as from and into a plain buffer: bytes are moved straight between their
+/// places and the transport. Elements that are one run are as fast as a plain buffer.
+pub struct Typed<B> {
+    buffer: B,
+    segment: Arc<Segment>,
+    origin: usize,
+}
+
+/// A type that does not fit a buffer, which comes back.
+#[derive(Error)]
+#[error("{error}")]
+pub struct Unfit<B> {
+    /// Why.
+    #[source]
+    pub error: DatatypeError,
+    /// The buffer.
+    pub buffer: B,
+}
+
+impl<B> fmt::Debug for Unfit<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unfit({:?})", self.error)
+    }
+}
+
+impl<B> fmt::Debug for Typed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Typed").field("segment", &self.segment).finish_non_exhaustive()
+    }
+}
+
+impl<B: Numbers> Typed<B> {
+    /// `count` elements of a type, displacement 0 at the start of the buffer.
+    ///
+    /// # Errors
+    /// If bytes of them are not within the buffer, or elements overlap; the buffer comes back.
+    pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
+        Self::at(buffer, 0, of, count)
+    }
+
+    /// As [`Typed::new`], displacement 0 at byte `origin` of the buffer.
+    ///
+    /// # Errors
+    /// As [`Typed::new`].
+    pub fn at(buffer: B, origin: usize, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
+        match Segment::new(buffer.span(), origin, of, count) {
+            Ok(segment) => Ok(Typed { buffer, segment: Arc::new(segment), origin }),
+            Err(error) => Err(Unfit { error, buffer }),
+        }
+    }
+
+    /// Bytes of the message.
+    pub fn size(&self) -> usize {
+        self.segment.size()
+    }
+
+    /// Fills `out` with the bytes of the message from byte `first` on (`MPI_Pack`); returns how many there were.
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub fn pack(&self, first: usize, out: &mut [u8]) -> usize {
+        // SAFETY: the buffer is the one that the segment was made for, and `out` is borrowed for writing.
+        unsafe { self.segment.pack_from(self.base(), first, Span::new(out.as_mut_ptr(), out.len())) }
+    }
+
+    /// The runs of `length` bytes of the message from byte `first` on, fewer at its end. They are valid while the buffer is.
+    pub fn runs(&self, first: usize, length: usize) -> Runs<'_> {
+        Runs::new(&self.segment, self.base(), first, length)
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.buffer.span().start().wrapping_add(self.origin)
+    }
+}
+
+impl<B: NumbersMut> Typed<B> {
+    /// Takes the bytes of the message from byte `first` on out of `bytes` (`MPI_Unpack`); returns how many found a place.
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub fn unpack(&mut self, first: usize, bytes: &[u8]) -> usize {
+        let base = self.buffer.span_mut().start().wrapping_add(self.origin);
+        // SAFETY: as in `pack`; `bytes` are only read.
+        unsafe { self.segment.unpack_to(base, first, Span::new(bytes.as_ptr().cast_mut(), bytes.len())) }
+    }
+}
+
+impl<B: NumbersMut + AsMut<[B::Number]>> Typed<B> {
+    /// All numbers of the buffer, also those between the elements.
+    pub fn numbers_mut(&mut self) -> &mut [B::Number] {
+        self.buffer.as_mut()
+    }
+}
+
+impl<B> Typed<B> {
+    /// The buffer.
+    pub fn buffer(&self) -> &B {
+        &self.buffer
+    }
+
+    /// The buffer, without the type.
+    pub fn into_buffer(self) -> B {
+        self.buffer
+    }
+}
+
+// SAFETY: the buffer stands still while it is moved about, as `Numbers` says, and so does the segment, on the heap.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B: Numbers> Pieces for Typed<B> {
+    #[inline]
+    fn pieces(&self) -> usize {
+        usize::from(self.segment.only_run().is_some())
+    }
+
+    #[inline]
+    fn piece(&self, _index: usize) -> Span {
+        let Some(offset) = self.segment.only_run() else { return Span::EMPTY };
+        // SAFETY: within the buffer, as was checked when the segment was made.
+        unsafe { Span::new(self.base().wrapping_offset(offset), self.size()) }
+    }
+
+    #[inline]
+    fn total(&self) -> usize {
+        self.size()
+    }
+
+    #[inline]
+    fn layout(&self) -> Option<Stretch> {
+        // SAFETY: the segment is on the heap and lives as long as `self`, which lends the buffer.
+        self.segment.only_run().is_none().then(|| unsafe { Stretch::new(&self.segment) })
+    }
+}
+
+// SAFETY: the buffer may be written.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B: NumbersMut> LeasedBytes for Typed<B> {}

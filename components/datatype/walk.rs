@@ -1,0 +1,111 @@
+//! Walking over a range of a type's bytes, in the order of the message.
+
+use super::node::{Node, Shape};
+
+/// What is done with the bytes. Each call says whether to go on.
+pub(super) trait Visit {
+    /// A run of bytes.
+    fn run(&mut self, offset: isize, length: usize) -> bool;
+
+    /// Runs of `block` bytes, `stride` bytes apart.
+    fn blocks(&mut self, offset: isize, block: usize, count: usize, stride: isize) -> bool {
+        (0..count as isize).all(|index| self.run(offset + index * stride, block))
+    }
+}
+
+/// Visits `length` bytes of the message from `first` on, of a node whose origin is at `at`. The range is within the node.
+pub(super) fn walk<V: Visit>(node: &Node, at: isize, first: usize, length: usize, visit: &mut V) -> bool {
+    if length == 0 {
+        return true;
+    }
+    if length == node.size {
+        return whole(node, at, visit);
+    }
+    let at = at + node.offset;
+    match &node.shape {
+        Shape::Run => visit.run(at + first as isize, length),
+        &Shape::Strided { block, stride, .. } => {
+            let (index, skip) = (first / block, first % block);
+            strided(at + index as isize * stride, skip, length, block, stride, visit)
+        }
+        Shape::Loop { stride, child, .. } => {
+            let (mut at, mut skip, mut left) =
+                (at + (first / child.size) as isize * stride, first % child.size, length);
+            while left > 0 {
+                let part = (child.size - skip).min(left);
+                if !walk(child, at, skip, part, visit) {
+                    return false;
+                }
+                left -= part;
+                skip = 0;
+                at = at.wrapping_add(*stride);
+            }
+            true
+        }
+        Shape::Runs(places) => {
+            let from = places.partition_point(|place| place.start <= first) - 1;
+            let (mut next, end) = (first, first + length);
+            for place in &places[from..] {
+                let stop = (place.start + place.length).min(end);
+                if !visit.run(at + place.offset + (next - place.start) as isize, stop - next) {
+                    return false;
+                }
+                next = stop;
+                if next == end {
+                    break;
+                }
+            }
+            true
+        }
+        Shape::List(parts) => {
+            let from = parts.partition_point(|part| part.start <= first) - 1;
+            let (mut next, end) = (first, first + length);
+            for part in &parts[from..] {
+                let stop = (part.start + part.node.size).min(end);
+                if !walk(&part.node, at, next - part.start, stop - next, visit) {
+                    return false;
+                }
+                next = stop;
+                if next == end {
+                    break;
+                }
+            }
+            true
+        }
+    }
+}
+
+/// A range of equal runs that starts `skip` bytes into the one at `at`.
+fn strided<V: Visit>(at: isize, skip: usize, length: usize, block: usize, stride: isize, visit: &mut V) -> bool {
+    let (mut at, mut left) = (at, length);
+    if skip > 0 {
+        let part = (block - skip).min(left);
+        if !visit.run(at + skip as isize, part) {
+            return false;
+        }
+        left -= part;
+        if left == 0 {
+            return true;
+        }
+        at += stride;
+    }
+    let (count, rest) = (left / block, left % block);
+    if count > 0 && !visit.blocks(at, block, count, stride) {
+        return false;
+    }
+    rest == 0 || visit.run(at + count as isize * stride, rest)
+}
+
+/// Visits all bytes of a node.
+pub(super) fn whole<V: Visit>(node: &Node, at: isize, visit: &mut V) -> bool {
+    let at = at + node.offset;
+    match &node.shape {
+        Shape::Run => visit.run(at, node.size),
+        &Shape::Strided { count, block, stride } => visit.blocks(at, block, count, stride),
+        Shape::Loop { count, stride, child } => {
+            (0..*count as isize).all(|index| whole(child, at + index * stride, visit))
+        }
+        Shape::Runs(places) => places.iter().all(|place| visit.run(at + place.offset, place.length)),
+        Shape::List(parts) => parts.iter().all(|part| whole(&part.node, at, visit)),
+    }
+}
