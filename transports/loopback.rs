@@ -77,6 +77,8 @@ pub struct Loopback {
     doorbell: Arc<OwnedFd>,
     capabilities: Capabilities,
     connected: Vec<u32>,
+    /// Links whose peers have left, and whose last frames are still to be read.
+    endings: Vec<u32>,
     closed: bool,
 }
 
@@ -120,8 +122,8 @@ impl Loopback {
             cheap_poll: true,
         };
         let links = Links::new(inbox);
-        let (hub, connected) = (hub.clone(), Vec::new());
-        Ok(Loopback { hub, me, links, procs: Vec::new(), doorbell, capabilities, connected, closed: false })
+        let (hub, connected, endings) = (hub.clone(), Vec::new(), Vec::new());
+        Ok(Loopback { hub, me, links, procs: Vec::new(), doorbell, capabilities, connected, endings, closed: false })
     }
 
     fn note(&mut self, link: u32, proc: u32) {
@@ -130,6 +132,29 @@ impl Loopback {
             self.links.reserve();
         }
         self.procs[link as usize] = proc;
+    }
+
+    /// What peers have done since the last look.
+    fn look_at_news(&mut self, events: &mut Vec<LinkEvent>) {
+        let news = match self.hub.lock().members[self.hub.place(self.me)].as_mut() {
+            Some(member) => std::mem::take(&mut member.news),
+            None => return,
+        };
+        for item in news {
+            match item {
+                News::Opened { link, proc, ends } => {
+                    self.note(link, proc);
+                    self.links.open(link, NIL, *ends);
+                    events.push(LinkEvent::Accepted { link, proc });
+                }
+                News::Left { proc } => {
+                    for (link, _) in (0..).zip(&self.procs).filter(|&(_, &p)| p == proc) {
+                        self.links.look(link);
+                        self.endings.push(link);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -261,7 +286,9 @@ impl Transport for Loopback {
 
     #[inline]
     fn wants_control(&self) -> bool {
-        !self.connected.is_empty() || self.links.has_fault() || self.links.inbox().wants_control()
+        !(self.connected.is_empty() && self.endings.is_empty())
+            || self.links.has_fault()
+            || self.links.inbox().wants_control()
     }
 
     fn control(&mut self, _now_ns: u64, events: &mut Vec<LinkEvent>) {
@@ -269,27 +296,18 @@ impl Transport for Loopback {
         while let Some((link, corrupt)) = self.links.take_fault() {
             events.push(LinkEvent::Failed { link, reason: format!("corrupt ring: {corrupt}") });
         }
-        if !self.links.inbox().called() {
-            return;
+        if self.links.inbox().called() {
+            self.look_at_news(events);
         }
-        let news = match self.hub.lock().members[self.hub.place(self.me)].as_mut() {
-            Some(member) => std::mem::take(&mut member.news),
-            None => return,
-        };
-        for item in news {
-            match item {
-                News::Opened { link, proc, ends } => {
-                    self.note(link, proc);
-                    self.links.open(link, NIL, *ends);
-                    events.push(LinkEvent::Accepted { link, proc });
-                }
-                News::Left { proc } => {
-                    for (link, _) in self.procs.iter().enumerate().filter(|&(_, &p)| p == proc) {
-                        events.push(LinkEvent::Failed { link: link as u32, reason: "the engine has gone".into() });
-                    }
-                }
+        // A peer that has left writes nothing any more; what it has written is read before its end is told.
+        let links = &self.links;
+        self.endings.retain(|&link| {
+            let more = links.heard(link).1;
+            if !more {
+                events.push(LinkEvent::Failed { link, reason: "the engine has gone".into() });
             }
-        }
+            more
+        });
     }
 
     fn close_link(&mut self, link: u32) {
