@@ -19,7 +19,7 @@ use tickwire_tests::model::Matching;
 use tickwire_tests::model::explain::explain;
 use tickwire_tests::model::player::{Call, Player, Seen};
 use tickwire_tests::model::program::{
-    COMMS, Mode, Program, Sent, WAYS, What, color, deep_programs, limits, programs, runner,
+    COMMS, Mode, Op, Program, Sent, Size, WAYS, What, color, deep_programs, limits, programs, runner,
 };
 
 /// Calls that each test of random programs makes at least, and those of programs with deep queues.
@@ -361,6 +361,22 @@ each_way! {
     2: short_counter_one_call_after_another, short_counter_all_at_once, short_counter_with_deep_queues;
     3: lists_one_call_after_another, lists_all_at_once, lists_with_deep_queues;
     4: index_one_call_after_another, index_all_at_once, index_with_deep_queues;
+}
+
+/// Two procs connect to each other at once, between messages: a second link would let the later ones overtake.
+#[test]
+fn messages_of_procs_that_connect_at_once_keep_their_order() {
+    let send = |rank, to, size, mode| Op { rank, comm: 0, what: What::Send { to, tag: 0, size, mode } };
+    let to_two = |rank, size, mode| send(rank, 2, size, mode);
+    let mut ops = vec![to_two(4, Size::Empty, Mode::Standard), to_two(1, Size::Empty, Mode::Standard)];
+    ops.extend([to_two(0, Size::Empty, Mode::Standard); 3]);
+    ops.extend([to_two(1, Size::Empty, Mode::Synchronous), to_two(0, Size::Empty, Mode::Standard)]);
+    ops.extend([send(2, 1, Size::Empty, Mode::Standard), to_two(1, Size::Short, Mode::Standard)]);
+    let program = Program { ranks: 5, ops };
+    for seed in 0..500 {
+        let config = SimConfig { delay_ns: 0..1, blocked_of_256: 0, ..SimConfig::new(seed) };
+        at_once(3, &program, &config);
+    }
 }
 
 /// Networks: quick and slow ones, that refuse seldom and often.

@@ -34,6 +34,16 @@ struct Member {
     next_link: u32,
 }
 
+impl Member {
+    /// The link that a peer has opened, if that has not been looked at yet.
+    fn opened_by(&self, peer: u32) -> Option<u32> {
+        self.news.iter().find_map(|item| match item {
+            News::Opened { link, proc, .. } if *proc == peer => Some(*link),
+            _ => None,
+        })
+    }
+}
+
 enum News {
     /// A link to a peer, with this side's ends.
     Opened { link: u32, proc: u32, ends: Box<Ends> },
@@ -202,6 +212,11 @@ impl Transport for Loopback {
         }
         if shared.members[hub.place(proc)].is_none() {
             return Err(format!("proc {proc} has not joined yet"));
+        }
+        if let Some(link) = shared.members[hub.place(self.me)].as_ref().and_then(|me| me.opened_by(proc)) {
+            // The peer was first: its link is told of with the next look at the news. Frames on a second one might
+            // overtake those on it.
+            return Ok(link);
         }
         let (out, out_memory) = heap_ring(hub.ring_bytes);
         let one_sided = fences::one_sided();
