@@ -298,7 +298,7 @@ fn at_once(way: usize, program: &Program, config: &SimConfig) -> Played {
         let sim = Sim::new(Loopback::join(&hub, rank).unwrap(), rank, &net);
         let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
         // With one pass a tick, frames are read in one and matched in the next.
-        let passes_max = if config.seed % 3 == 0 { 1 } else { PASSES_MAX };
+        let passes_max = if config.seed.is_multiple_of(3) { 1 } else { PASSES_MAX };
         builder.limits(Limits { passes_max, ..limits(way) }).transport(sim)
     });
     at_once_on(cluster, program, config.seed)

@@ -132,9 +132,8 @@ impl Loopback {
             cheap_poll: true,
         };
         let links = Links::new(inbox);
-        let (hub, connected) = (hub.clone(), Vec::new());
-        let (procs, endings) = (Vec::new(), Vec::new());
-        Ok(Loopback { hub, me, links, procs, doorbell, capabilities, connected, endings, closed: false })
+        let (hub, connected, endings) = (hub.clone(), Vec::new(), Vec::new());
+        Ok(Loopback { hub, me, links, procs: Vec::new(), doorbell, capabilities, connected, endings, closed: false })
     }
 
     fn note(&mut self, link: u32, proc: u32) {
@@ -145,8 +144,8 @@ impl Loopback {
         self.procs[link as usize] = proc;
     }
 
-    /// What other engines of the process have done.
-    fn hear(&mut self, events: &mut Vec<LinkEvent>) {
+    /// What peers have done since the last look.
+    fn look_at_news(&mut self, events: &mut Vec<LinkEvent>) {
         let news = match self.hub.lock().members[self.hub.place(self.me)].as_mut() {
             Some(member) => std::mem::take(&mut member.news),
             None => return,
@@ -159,10 +158,9 @@ impl Loopback {
                     events.push(LinkEvent::Accepted { link, proc });
                 }
                 News::Left { proc } => {
-                    for (link, _) in self.procs.iter().enumerate().filter(|&(_, &p)| p == proc) {
-                        // Its last frames may lack their announcement.
-                        self.links.look(link as u32);
-                        self.endings.push(link as u32);
+                    for (link, _) in (0..).zip(&self.procs).filter(|&(_, &p)| p == proc) {
+                        self.links.look(link);
+                        self.endings.push(link);
                     }
                 }
             }
@@ -303,8 +301,7 @@ impl Transport for Loopback {
 
     #[inline]
     fn wants_control(&self) -> bool {
-        !self.connected.is_empty()
-            || !self.endings.is_empty()
+        !(self.connected.is_empty() && self.endings.is_empty())
             || self.links.has_fault()
             || self.links.inbox().wants_control()
     }
@@ -315,10 +312,11 @@ impl Transport for Loopback {
             events.push(LinkEvent::Failed { link, reason: format!("corrupt ring: {corrupt}") });
         }
         if self.links.inbox().called() {
-            self.hear(events);
+            self.look_at_news(events);
         }
-        let Loopback { endings, links, .. } = self;
-        endings.retain(|&link| {
+        // A peer that has left writes nothing any more; what it has written is read before its end is told.
+        let links = &self.links;
+        self.endings.retain(|&link| {
             let more = links.heard(link).1;
             if !more {
                 events.push(LinkEvent::Failed { link, reason: "the engine has gone".into() });
@@ -329,7 +327,6 @@ impl Transport for Loopback {
 
     fn close_link(&mut self, link: u32) {
         self.links.close(link);
-        self.endings.retain(|&ending| ending != link);
         if let Some(proc) = self.procs.get_mut(link as usize) {
             *proc = NIL;
         }
@@ -340,7 +337,7 @@ impl Transport for Loopback {
     }
 
     fn arm(&mut self) -> bool {
-        self.endings.is_empty() && self.links.arm()
+        self.links.arm()
     }
 
     fn disarm(&mut self) {
