@@ -152,7 +152,11 @@ impl<'a> Run<'a> {
         const KINDS: [Kind; 6] = [Kind::Eager, Kind::Rts, Kind::Cts, Kind::Piece, Kind::Bye, Kind::Nack];
         let shape = self.input.byte();
         // A farewell ends everything else, so it is rare.
-        let kind = if shape == 255 { Kind::Bye } else { KINDS[[0, 1, 2, 3, 5][usize::from(shape) % 5]] };
+        let kind = match shape {
+            255 => Kind::Bye,
+            240..=254 => Kind::Done,
+            _ => KINDS[[0, 1, 2, 3, 5][usize::from(shape) % 5]],
+        };
         let contexts: Vec<u32> = rows(&mut self.engine).communicators.iter().map(|comm| comm.context).collect();
         let choice = self.input.byte();
         let mut context = contexts[usize::from(choice) % contexts.len()];
@@ -175,8 +179,8 @@ impl<'a> Run<'a> {
 
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
     fn put(&mut self, mut header: Header) {
-        if matches!(header.lead as u8, 0 | 7) {
-            header.lead |= 8;
+        if header.lead as u8 == 0 || header.lead as u8 == Kind::Wrap as u8 {
+            header.lead |= 16;
         }
         if header.payload() > 0 {
             header.length %= PAYLOAD_MAX as u64 + 1;
