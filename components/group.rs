@@ -370,7 +370,17 @@ mod tests {
         list.iter().copied().filter(keep).collect()
     }
 
+    /// Files of failures are not for an interpreter without a file system, nor are many cases.
+    fn config() -> ProptestConfig {
+        match cfg!(miri) {
+            true => ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() },
+            false => ProptestConfig::default(),
+        }
+    }
+
     proptest! {
+        #![proptest_config(config())]
+
         #[test]
         fn operations_are_those_of_plain_lists(a in procs(), b in procs()) {
             let (x, y) = (group(&a), group(&b));
