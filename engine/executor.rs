@@ -12,6 +12,7 @@ use tickwire_systems::complete::complete;
 use tickwire_systems::connections::maintain;
 use tickwire_systems::drain_cq::drain_cq;
 use tickwire_systems::match_cars::match_cars;
+use tickwire_systems::supply_buffers::supply_buffers;
 use tickwire_systems::tables::Tables;
 use tickwire_systems::transfer::transfer;
 use tickwire_traces::Counters;
@@ -191,10 +192,10 @@ pub(crate) fn frequent_passes(tables: &Tables, counters: &Counters, world: &mut 
         }
         if due(tables, counters, world, ProgressSystems::Match) {
             match_cars(tables.matching(world));
-            // What it has found for SupplyBuffers comes before Transfer.
-            if tables.progress(world).pending.has(RARE) {
-                return false;
-            }
+        }
+        // A pass is always finished: what Match has put among the unexpected is not there for a receive before its bytes are.
+        if due(tables, counters, world, ProgressSystems::SupplyBuffers) {
+            supply_buffers(tables.supply(world));
         }
         if due(tables, counters, world, ProgressSystems::Transfer) {
             let (tables, row_states) = tables.transferring(world);

@@ -1,7 +1,8 @@
 //! The cases that hold over every transport, for a cluster of any size from 2 on.
 
 use tickwire::components::TagFilter;
-use tickwire::testing::{Cluster, SplitMix};
+use tickwire::components::limits::{Limits, Matching};
+use tickwire::testing::{Cluster, SimConfig, SimNet, SplitMix};
 use tickwire::{Rank, Request, RequestError, Source, Tag, Test};
 
 /// Rounds that anything here may take: virtual time of two seconds, twenty times what a loaded simulation needs.
@@ -17,6 +18,18 @@ pub fn content(name: u64, length: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
     bytes.truncate(length);
     bytes
+}
+
+/// Runs a case over each transport and each way of matching.
+pub fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
+    for matching in [Matching::Auto, Matching::Lists, Matching::Index] {
+        let limits = Limits { matching, wildcard_bits: 8, ..Limits::default() };
+        case(&mut Cluster::loopback_with(engines, |builder| builder.limits(limits.clone())));
+    }
+    case(&mut Cluster::shm(engines));
+    for seed in 0..3 {
+        case(&mut Cluster::sim(engines, &SimNet::new(engines, SimConfig::new(seed))));
+    }
 }
 
 /// Everything below.

@@ -1,25 +1,12 @@
 //! Messages with datatypes on either side: over loopback, shared memory and a simulated network.
 
 use std::cell::Cell;
-use tickwire::components::limits::{Limits, Matching};
-use tickwire::testing::{Cluster, SimConfig, SimNet, SplitMix};
+use tickwire::testing::SplitMix;
 use tickwire::{Bootstrap, Datatype, Engine, Order, Rank, RequestError, Source, Tag, Test, Typed};
-use tickwire_tests::cases::{BOUND, content};
+use tickwire_tests::cases::{BOUND, content, everywhere};
 
 /// Counts of doubles whose messages are empty, eager, at a boundary, and of several pieces.
 const COUNTS: [usize; 6] = [0, 1, 100, 1024, 1025, 20_000];
-
-/// Runs a case over each transport and each way of matching.
-fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
-    for matching in [Matching::Auto, Matching::Index] {
-        let limits = Limits { matching, wildcard_bits: 8, ..Limits::default() };
-        case(&mut Cluster::loopback_with(engines, |builder| builder.limits(limits.clone())));
-    }
-    case(&mut Cluster::shm(engines));
-    for seed in 0..3 {
-        case(&mut Cluster::sim(engines, &SimNet::new(engines, SimConfig::new(seed))));
-    }
-}
 
 fn every_second() -> Datatype {
     Datatype::of::<f64>().resized(0, 16).expect("a small extent")

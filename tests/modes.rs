@@ -4,28 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tickwire::components::limits::{BUFFERED_OVERHEAD, Limits, Matching};
+use tickwire::components::limits::BUFFERED_OVERHEAD;
 use tickwire::components::{Outcome, PostError, TagFilter};
-use tickwire::testing::{Cluster, SimConfig, SimNet};
+use tickwire::testing::Cluster;
 use tickwire::{Bootstrap, Engine, Rank, Request, RequestError, Source, Status, Tag, Test};
-use tickwire_tests::cases::{BOUND, content};
+use tickwire_tests::cases::{BOUND, content, everywhere};
 
 const ME: Rank = Rank(0);
 /// A message that goes with its envelope, and one that asks first.
 const SHORT: usize = 100;
 const LONG: usize = 100_000;
-
-/// Runs a case over each transport and each way of matching.
-fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
-    for matching in [Matching::Auto, Matching::Lists, Matching::Index] {
-        let limits = Limits { matching, wildcard_bits: 8, ..Limits::default() };
-        case(&mut Cluster::loopback_with(engines, |builder| builder.limits(limits.clone())));
-    }
-    case(&mut Cluster::shm(engines));
-    for seed in 0..3 {
-        case(&mut Cluster::sim(engines, &SimNet::new(engines, SimConfig::new(seed))));
-    }
-}
 
 fn solo() -> Engine {
     Engine::builder().build(Bootstrap::solo()).expect("an engine alone needs nothing")

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tickwire::components::limits::SUBMISSION_SLOTS;
-use tickwire::testing::rows;
+use tickwire::testing::{Cluster, rows};
 use tickwire::{Bootstrap, Comm, Engine, PostError, Rank, RequestError, Source, Submitter, Tag};
-use tickwire_tests::cases::content;
+use tickwire_tests::cases::{BOUND, content};
 
 const ME: Rank = Rank(0);
 /// Above everything that a loaded machine may need.
@@ -192,4 +192,29 @@ fn after_finalize_nothing_is_taken_and_nobody_waits_for_ever() {
     assert_eq!((refused.error, refused.buffer), (PostError::Finalized, vec![3]));
     drop(engine);
     assert!(submitter.isend(vec![3], ME, Tag(0), world).is_err(), "the handle may outlive the engine");
+}
+
+#[test]
+fn a_receive_that_is_submitted_in_the_middle_of_a_tick_gets_all_of_an_unexpected_message() {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let large = cluster.engines[0].isend(content(1, 50_000), Rank(1), Tag(1), world).unwrap();
+    let done = cluster.engines[0].isend(vec![0u8; 4], Rank(1), Tag(2), world).unwrap();
+    cluster.tick_until(BOUND, "it has left", |cluster| cluster.engines[0].test(&done).unwrap().is_done());
+    let submitter = cluster.engines[0].submitter();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // One tick of proc 0 finds both an unexpected message and a request for pieces, which lets Post run again; before
+    // that, in the same tick, the callback submits the receive.
+    let submit = move |_| sender.send(submitter.irecv(vec![0u8; 100], Source::Any, Tag(9), world)).unwrap();
+    cluster.engines[0].on_complete(&done, submit).unwrap();
+    let unexpected = cluster.engines[1].isend(content(2, 27), ME, Tag(9), world).unwrap();
+    let incoming = cluster.engines[1].irecv(vec![0u8; 50_000], ME, Tag(1), world).unwrap();
+    cluster.tick(1);
+    cluster.tick(0);
+    let submitted = receiver.try_recv().unwrap().unwrap();
+    cluster.finish(BOUND, 1, incoming).unwrap();
+    cluster.finish(BOUND, 1, unexpected).unwrap();
+    cluster.finish(BOUND, 0, large).unwrap();
+    let (bytes, status) = submitted.wait().unwrap();
+    assert_eq!((status.length, &bytes[..27]), (27, &content(2, 27)[..]));
 }
