@@ -122,7 +122,10 @@ struct Collected(Vec<(isize, usize)>);
 
 impl Visit for Collected {
     fn run(&mut self, offset: isize, length: usize) -> bool {
-        self.0.push((offset, length));
+        // A run of nothing, of an empty block, lies in nobody's way.
+        if length > 0 {
+            self.0.push((offset, length));
+        }
         true
     }
 }
@@ -134,8 +137,10 @@ struct Extent {
 
 impl Visit for Extent {
     fn run(&mut self, offset: isize, length: usize) -> bool {
-        self.lower = self.lower.min(offset);
-        self.upper = self.upper.max(offset + length as isize);
+        if length > 0 {
+            self.lower = self.lower.min(offset);
+            self.upper = self.upper.max(offset + length as isize);
+        }
         true
     }
 }

@@ -90,6 +90,13 @@ fn indexed_types_are_the_examples_of_the_standard() {
 }
 
 #[test]
+fn an_empty_block_is_in_nobodys_way() {
+    let of = Datatype::of::<u16>().resized(0, 16).unwrap();
+    let blocks = Datatype::hindexed(&[(3, -1), (1, 7), (0, 0)], &of).unwrap();
+    assert_eq!(bytes(&blocks), [-1, 0, 15, 16, 31, 32, 7, 8]);
+}
+
+#[test]
 fn a_subarray_has_the_extent_of_its_array() {
     let part = |order| Datatype::subarray(&[4, 6], &[2, 3], &[1, 2], order, &double()).unwrap();
     assert_eq!(blocks(&part(Order::C), 8), [8, 9, 10, 14, 15, 16].map(|element| element * 8));
