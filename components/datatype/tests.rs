@@ -433,7 +433,7 @@ fn good(plan: &Plan) -> bool {
 /// Many cases, and few where each is slow and there are no files.
 fn config() -> ProptestConfig {
     match cfg!(miri) {
-        true => ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() },
+        true => ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() },
         false => ProptestConfig::with_cases(10_000),
     }
 }
