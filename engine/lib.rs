@@ -65,6 +65,7 @@
 
 pub mod bootstrap;
 mod builder;
+mod cancel;
 mod communicators;
 mod core;
 mod executor;

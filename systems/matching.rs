@@ -190,6 +190,7 @@ pub fn renumber(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) -> bo
 /// Moves all posted receives from the lists into the index.
 #[cold]
 fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) {
+    // The order is there already; small counters leave room in the sequence.
     renumber(progress, cars, vcs);
     progress.indexed = true;
     let place = |car: &Car, after: u64| u64::from(car.counter) << 32 | after;

@@ -76,20 +76,10 @@ impl FakeWire {
     /// A wire with a state that a test keeps.
     pub fn new(state: Arc<Mutex<WireState>>) -> Self {
         let capabilities = Capabilities {
-            reach: Reach::Process,
-            priority: 1,
-            matches_tags: false,
-            remote_read: false,
-            remote_write: false,
-            atomics: false,
-            directed_receive: false,
-            needs_registration: false,
             whole_frames: true,
             inject_max: FRAME_MAX,
-            frame_max: FRAME_MAX,
-            completion_data: 0,
-            can_sleep: false,
             cheap_poll: true,
+            ..Capabilities::least(Reach::Process, 1, FRAME_MAX)
         };
         FakeWire { state, capabilities, lent: Vec::new() }
     }

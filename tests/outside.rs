@@ -92,22 +92,7 @@ impl Line {
 
 impl Streams {
     fn new(me: u32) -> Self {
-        let capabilities = Capabilities {
-            reach: Reach::Network,
-            priority: 50,
-            matches_tags: false,
-            remote_read: false,
-            remote_write: false,
-            atomics: false,
-            directed_receive: false,
-            needs_registration: false,
-            whole_frames: false,
-            inject_max: 0,
-            frame_max: FRAME_MAX,
-            completion_data: 0,
-            can_sleep: false,
-            cheap_poll: false,
-        };
+        let capabilities = Capabilities::least(Reach::Network, 50, FRAME_MAX);
         let lines = (0..16).map(|_| None).collect();
         Streams { me, lines, asked: Vec::new(), lent: Vec::new(), capabilities }
     }

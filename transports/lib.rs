@@ -65,6 +65,29 @@ pub struct Capabilities {
     pub cheap_poll: bool,
 }
 
+impl Capabilities {
+    /// The least a transport can do: it moves frames of up to `frame_max` bytes of payload. One that can do more says so:
+    /// `Capabilities { cheap_poll: true, ..Capabilities::least(reach, priority, frame_max) }`.
+    pub const fn least(reach: Reach, priority: u8, frame_max: usize) -> Self {
+        Capabilities {
+            reach,
+            priority,
+            matches_tags: false,
+            remote_read: false,
+            remote_write: false,
+            atomics: false,
+            directed_receive: false,
+            needs_registration: false,
+            whole_frames: false,
+            inject_max: 0,
+            frame_max,
+            completion_data: 0,
+            can_sleep: false,
+            cheap_poll: false,
+        }
+    }
+}
+
 /// A frame to send.
 #[derive(Clone, Copy)]
 pub struct Frame {

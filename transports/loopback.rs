@@ -116,20 +116,11 @@ impl Loopback {
         }
         drop(shared);
         let capabilities = Capabilities {
-            reach: Reach::Process,
-            priority: 100,
-            matches_tags: false,
-            remote_read: false,
-            remote_write: false,
-            atomics: false,
-            directed_receive: false,
-            needs_registration: false,
             whole_frames: true,
             inject_max: hub.ring_bytes / 4 - 32,
-            frame_max: hub.ring_bytes / 4 - 32,
-            completion_data: 0,
             can_sleep: true,
             cheap_poll: true,
+            ..Capabilities::least(Reach::Process, 100, hub.ring_bytes / 4 - 32)
         };
         let links = Links::new(inbox);
         let (hub, connected, endings) = (hub.clone(), Vec::new(), Vec::new());

@@ -267,21 +267,13 @@ fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
 
 fn capabilities(frame_max: usize) -> Capabilities {
     Capabilities {
-        reach: Reach::Host,
-        priority: 80,
-        matches_tags: false,
         // Of its own memory at least; of a peer's, each connection finds out.
         remote_read: reading::allowed(std::process::id()),
-        remote_write: false,
-        atomics: false,
-        directed_receive: false,
-        needs_registration: false,
         whole_frames: true,
         inject_max: frame_max,
-        frame_max,
-        completion_data: 0,
         can_sleep: true,
         cheap_poll: true,
+        ..Capabilities::least(Reach::Host, 80, frame_max)
     }
 }
 

@@ -98,7 +98,8 @@ fn together() {
         let _ = engine.send(&[1], Rank(3), Tag(0), dup);
         panic!("still here");
     }
-    std::thread::sleep(Duration::from_secs(60));
+    let never = engine.irecv(vec![0; 1], engine.rank(), Tag(0), world).unwrap();
+    panic!("the others are ended by the launcher: {:?}", engine.wait_for(&never, Duration::from_secs(60)));
 }
 
 /// Errors on a communicator whose handler is `Abort`: the last line must not be reached.

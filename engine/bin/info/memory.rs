@@ -262,20 +262,11 @@ impl Nowhere {
 
     fn new() -> Self {
         let capabilities = Capabilities {
-            reach: Reach::Network,
-            priority: u8::MAX,
-            matches_tags: false,
-            remote_read: false,
-            remote_write: false,
-            atomics: false,
-            directed_receive: false,
-            needs_registration: false,
             whole_frames: true,
             inject_max: 1024,
-            frame_max: 1024,
-            completion_data: 0,
             can_sleep: true,
             cheap_poll: true,
+            ..Capabilities::least(Reach::Network, u8::MAX, 1024)
         };
         Nowhere { capabilities, links: 0 }
     }
