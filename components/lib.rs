@@ -25,6 +25,7 @@ mod request;
 pub mod slots;
 mod span;
 pub mod submission;
+mod supply;
 mod unexpected;
 pub mod wire;
 
@@ -43,4 +44,7 @@ pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, FreeList, Link, Pending, Progress, Queue, Work};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, Span, Spans};
+pub use supply::{
+    Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,
+};
 pub use unexpected::{Unexpected, UnexpectedQueue};

@@ -58,6 +58,22 @@ pub const ROWS_MAX: usize = 1 << 21;
 pub const BUFFERS_INITIAL: usize = 1024;
 /// See [`BUFFERS_INITIAL`].
 pub const BUFFERS_MAX: usize = 1 << 21;
+/// Buffer rows that unexpected messages leave to operations that pass bytes on, an eighth of all at most: two windows.
+pub const FORWARD_BUFFERS: usize = 2 * FORWARD_WINDOW / GRANT_BYTES;
+/// Buffer rows that are left to the engine's own messages, a sixteenth of all at most: one in each direction.
+pub const CONTROL_BUFFERS: usize = 2;
+/// Bytes of temporaries that operations which pass bytes on hold at most: 64 of them at their full window.
+pub const FORWARD_BYTES: usize = 16 << 20;
+/// Bytes of space that one such operation holds at most, at the head of its VC's queue: a ring's worth of pieces.
+pub const FORWARD_WINDOW: usize = 256 << 10;
+/// Bytes of one grant at most: two pieces, so that one is filled while the other one leaves.
+pub const GRANT_BYTES: usize = 2 * PIECE_BYTES;
+/// Grants of one pass at most: a window for sixteen operations.
+pub const GRANTS_A_PASS: usize = 64;
+/// Supply rows at start; there are never more than CAR rows.
+pub const SUPPLIES_INITIAL: usize = 32;
+/// Shortest run that is registered with a method: below, a copy of 1 µs costs less than two system calls.
+pub const REGISTER_MIN: usize = EAGER_MAX + 1;
 /// Bytes that the pool keeps for reuse after the unexpected queue has been emptied.
 pub const POOL_KEPT_BYTES: usize = 32 << 20;
 
@@ -104,6 +120,8 @@ pub struct Limits {
     pub cars_max: usize,
     /// Buffer rows at most; the transport is left undrained above.
     pub buffers_max: usize,
+    /// Bytes of temporaries that operations which pass bytes on may hold.
+    pub forward_bytes: usize,
     /// Largest payload that is sent without asking, bytes.
     pub eager_max: usize,
     /// Payload of a piece of a large message, bytes.
@@ -141,6 +159,7 @@ impl Default for Limits {
         Limits {
             cars_max: ROWS_MAX,
             buffers_max: BUFFERS_MAX,
+            forward_bytes: FORWARD_BYTES,
             eager_max: EAGER_MAX,
             piece_bytes: PIECE_BYTES,
             read_min: READ_MIN,
@@ -174,6 +193,9 @@ impl Limits {
             let fits = self.ring_bytes / 4 - crate::wire::HEADER_BYTES;
             return Err(format!("eager_max and piece_bytes may be at most {fits} with ring_bytes {}", self.ring_bytes));
         }
+        if self.forward_bytes < GRANT_BYTES {
+            return Err(format!("forward_bytes is {}: give at least {GRANT_BYTES}", self.forward_bytes));
+        }
         if self.piece_bytes < 64 {
             return Err(format!("piece_bytes is {}: give at least 64", self.piece_bytes));
         }
@@ -197,3 +219,4 @@ const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
 const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);
+const _: () = assert!(GRANT_BYTES <= FORWARD_WINDOW && FORWARD_WINDOW <= FORWARD_BYTES);

@@ -1,7 +1,7 @@
 //! The engine's own row: what is pending, the free lists, the queues that belong to no VC.
 
 use crate::index::PostedIndex;
-use crate::limits::{Limits, Matching, WALK_MAX};
+use crate::limits::{CONTROL_BUFFERS, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{Buffer, NIL, Row, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
@@ -95,7 +95,7 @@ macro_rules! linked {
         }
     )*};
 }
-linked!(crate::Car, crate::Vc, Buffer);
+linked!(crate::Car, crate::Vc, Buffer, crate::Supply);
 
 /// Free rows, last in first out: the most recently used is the most likely in cache.
 #[derive(Clone, Copy, Debug)]
@@ -262,8 +262,17 @@ pub struct Progress {
     pub free_buffers: [FreeList; Buffer::CLASSES],
     /// Free buffer rows of all classes.
     pub free_buffer_rows: u32,
+    /// Buffer rows that are held back from unexpected messages: a part for operations that pass bytes on, and a part of
+    /// that for control.
+    pub held_buffers: [u32; 2],
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
+    /// Supplies that have not got all their space yet, oldest first.
+    pub supplies: Queue,
+    /// Free supply rows.
+    pub free_supplies: FreeList,
+    /// Bytes of temporaries in the hands of supplies, and how many they may be.
+    pub forward_bytes: [u64; 2],
     /// Callbacks of requests that were done before wait for Complete.
     pub late: bool,
     /// Requests done that other threads await.
@@ -305,7 +314,11 @@ impl Default for Progress {
             unexpected: UnexpectedQueue::default(),
             free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
             free_buffer_rows: 0,
+            held_buffers: [0; 2],
             pool_bytes: 0,
+            supplies: Queue::EMPTY,
+            free_supplies: FreeList::EMPTY,
+            forward_bytes: [0, crate::limits::FORWARD_BYTES as u64],
             late: false,
             answers: Vec::new(),
             wanted: Vec::new(),
@@ -332,15 +345,18 @@ impl Progress {
             counter_max: u32::MAX >> (32 - limits.wildcard_bits),
             matching,
             indexed: matching == Matching::Index,
+            forward_bytes: [0, limits.forward_bytes as u64],
             posted: Box::new(PostedIndex::new(limits.hash_seed)),
             unexpected,
             ..Progress::default()
         }
     }
 
-    /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`].
-    pub fn count_free_buffers(&mut self) {
+    /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`], of `rows` in all.
+    pub fn count_free_buffers(&mut self, rows: usize) {
         self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();
+        let control = (rows / 16).min(CONTROL_BUFFERS) as u32;
+        self.held_buffers = [control + (rows / 8).min(FORWARD_BUFFERS) as u32, control];
     }
 }
 

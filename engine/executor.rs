@@ -237,7 +237,7 @@ fn run_system(system: &mut SystemWithAccess, world: &mut World) {
 }
 
 /// The rows of the engine's tables are where they were.
-fn guard(before: [usize; 7], after: [usize; 7]) {
+fn guard(before: [usize; 8], after: [usize; 8]) {
     assert!(
         before == after,
         "a system has spawned, despawned or moved rows of the engine's tables ({before:?} became {after:?}): rows are \

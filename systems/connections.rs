@@ -9,6 +9,7 @@ use crate::communicators::known;
 use crate::complete::abort;
 use crate::endpoint::Endpoint;
 use crate::matching::{posted_to_any, remove_posted};
+use crate::supply_buffers::hand_out::forget;
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
 use tickwire_components::limits::ARRIVALS;
@@ -268,6 +269,9 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
             }
             abort(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
         }
+    }
+    if all.progress.free_supplies.count as usize != all.supplies.len() {
+        forget(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row);
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);

@@ -1,7 +1,8 @@
 //! DrainCq: reads what the transports have into arrival rows.
 //!
 //! *Reads* endpoints. *Writes* arrival rows from `Progress::arrivals` on (header, payload, vc, state), pending.
-//! *Bound* the free arrival rows, the free buffer rows (so that whatever is unexpected has a place), and the tick's budget.
+//! *Bound* the free arrival rows, the free buffer rows that are for the unexpected (so that whatever is has a place), and the
+//! tick's budget.
 //! *Why* one place copies a header, once; nothing after it looks at memory that a peer may still write.
 
 use crate::tables::DrainTables;
@@ -16,6 +17,7 @@ pub fn drain_cq(tables: DrainTables) {
     if buffers < arrivals.len() {
         progress.pending |= Pending::WORLD;
     }
+    let buffers = buffers.saturating_sub(progress.held_buffers[0] as usize);
     let limit = arrivals.len().min(first + buffers).min(first + progress.budget as usize);
     let mut count = first;
     for (index, endpoint) in endpoints.iter_mut().enumerate() {
@@ -113,7 +115,8 @@ mod tests {
         let mut world = world(20);
         let free = world.free_buffers();
         let all = world.all();
-        for _ in 0..free - 6 {
+        let held = all.progress.held_buffers[0];
+        for _ in 0..free - 6 - held {
             take_buffer(all.progress, all.buffers, 1).unwrap();
         }
         world.run(drain_cq);

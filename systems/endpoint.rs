@@ -4,8 +4,8 @@ use bevy_ecs::component::{Component, ComponentId};
 use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
-use tickwire_components::Exclusive;
 use tickwire_components::limits::Limits;
+use tickwire_components::{Abilities, Exclusive};
 use tickwire_transports::{AnyTransport, Transport};
 
 /// Looks without a find after which an expensive poll is made rarer again, at most.
@@ -25,6 +25,8 @@ pub struct Endpoint {
     pub piece_bytes: u64,
     /// Messages from this length on are offered to be read. Fixed when it is opened.
     pub read_min: u64,
+    /// What it can do with memory. Fixed when it is opened.
+    pub abilities: Abilities,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
     /// Operations that wait for something from it; while there are some, it is looked at in every tick.
@@ -85,6 +87,7 @@ impl Endpoint {
             inline_end: if capabilities.whole_frames { eager_max + 1 } else { 0 },
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
             read_min: if capabilities.remote_read { limits.read_min as u64 } else { u64::MAX },
+            abilities: capabilities.abilities(),
             cheap_poll: capabilities.cheap_poll,
             outstanding: 0,
             interval: 1,

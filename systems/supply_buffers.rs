@@ -1,23 +1,28 @@
 //! SupplyBuffers: decides where bytes go.
 //!
 //! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
-//! the reply of a matched offer (into its VC's send queue), pending.
-//! *Bound* the arrival rows and the receives matched in this pass.
-//! *Why* who supplies the memory between a sender and a receiver is one decision, apart from matching and from moving.
-//! The receiver supplies, so far: its own segment where a receive is there, a temporary where none is. Into a segment a
-//! large message is read out of the sender's memory where the transport can, else the sender is asked for its pieces.
+//! the reply of a matched offer (into its VC's send queue), supplies (see [`hand_out`]), pending.
+//! *Bound* the arrival rows, the receives matched in this pass, and that of [`hand_out`].
+//! *Why* who supplies the memory between a sender and a receiver is one decision ([`decide`]), apart from matching and
+//! from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
+//! one that can do so with the fewest copies.
+
+pub mod decide;
+pub mod hand_out;
+pub mod pool;
 
 use crate::endpoint::Endpoint;
 use crate::posting::{layout, list_sender};
 use crate::tables::SupplyTables;
+use decide::{decide, received};
 use tickwire_components::{
-    ArrivalState, Buffer, Car, CarState, FreeList, Large, Pending, Progress, Row, Vc, VcState, car_flags,
+    ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, Pending, Progress, Row, Target, Vc, VcState, car_flags,
 };
 
 /// The system.
 #[inline]
 pub fn supply_buffers(tables: SupplyTables) {
-    let SupplyTables { progress, arrivals, buffers, cars, large, vcs, endpoints } = tables;
+    let SupplyTables { progress, arrivals, buffers, supplies, cars, large, vcs, endpoints } = tables;
     while let Some(row) = progress.offers.pop(cars) {
         reply(progress, cars, large, vcs, endpoints, row);
     }
@@ -31,6 +36,9 @@ pub fn supply_buffers(tables: SupplyTables) {
             progress.pending |= Pending::TRANSFER;
         }
     }
+    if !progress.supplies.is_empty() {
+        hand_out::hand_out(progress, supplies, buffers, vcs, endpoints);
+    }
 }
 
 /// The segment of a matched receive is where its data goes: tell the sender.
@@ -43,8 +51,7 @@ fn reply(
     row: Row,
 ) {
     let capacity = capacity(cars, row);
-    // A layout is filled run by run, out of pieces.
-    let plain = layout(cars, row).is_none();
+    let target = if layout(cars, row).is_none() { Target::Runs } else { Target::Scattered };
     let car = &mut cars[row as usize];
     let large = &mut large[row as usize];
     if large.length > capacity {
@@ -56,8 +63,10 @@ fn reply(
     }
     let vc_row = car.vc;
     let vc = &mut vcs[vc_row as usize];
-    if plain && large.address != 0 && large.wanted > 0 && endpoints[vc.endpoint as usize].transport.get().reads(vc.link)
-    {
+    let endpoint = &mut endpoints[vc.endpoint as usize];
+    let readable = large.address != 0 && endpoint.transport.get().reads(vc.link);
+    let question = received(endpoint.abilities, target, large.wanted, endpoint.eager_max, readable);
+    if decide(&question).means == Means::Read {
         car.state = CarState::Reading;
         progress.reads.push(cars, row);
         progress.pending |= Pending::TRANSFER;

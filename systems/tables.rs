@@ -17,7 +17,7 @@ use tickwire_components::limits::{self, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
     Arrival, Buffer, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Notices, ProcTable,
-    Progress, Request, Row, Vc,
+    Progress, Request, Row, Supply, Vc,
 };
 
 /// What the tables are spawned from.
@@ -99,6 +99,7 @@ columns! {
     requests: Request,
     held: Held,
     buffers: Buffer,
+    supplies: Supply,
     communicators: Communicator,
     endpoints: Endpoint,
     vcs: Vc,
@@ -169,6 +170,7 @@ macro_rules! view {
     (@doc requests) => { "Requests." };
     (@doc held) => { "Buffers of requests." };
     (@doc buffers) => { "Temporaries." };
+    (@doc supplies) => { "Supplies." };
     (@doc communicators) => { "Communicators." };
     (@doc endpoints) => { "Endpoints." };
     (@doc vcs) => { "Contacted procs." };
@@ -206,6 +208,7 @@ view! {
         requests: Request, with_cars;
         held: Held, with_cars;
         buffers: Buffer, rows;
+        supplies: Supply, rows;
         communicators: Communicator, rows;
         endpoints: Endpoint, rows;
         vcs: Vc, rows;
@@ -301,6 +304,7 @@ view! {
         progress: Progress, one;
         arrivals: Arrival, rows;
         buffers: Buffer, rows;
+        supplies: Supply, rows;
         cars: Car, rows;
         large: Large, with_cars;
         vcs: Vc, rows;
@@ -368,6 +372,7 @@ impl Tables {
         });
         spawn_cars(world, rows, plan.generation);
         spawn_rows(world, limits::BUFFERS_INITIAL.min(plan.limits.buffers_max), |_| Buffer::default());
+        spawn_rows(world, limits::SUPPLIES_INITIAL, |_| Supply::default());
     }
 
     /// Finds the columns and links all free rows. Every table has at least one row by now.
@@ -378,7 +383,8 @@ impl Tables {
         let all = tables.all(world);
         link_free(&mut all.progress.free_cars, all.cars, 0);
         link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
-        all.progress.count_free_buffers();
+        all.progress.count_free_buffers(all.buffers.len());
+        link_free(&mut all.progress.free_supplies, all.supplies, 0);
         tables
     }
 
@@ -432,12 +438,13 @@ impl Tables {
     }
 
     /// Rows of the tables that only the engine may spawn or move: its own one row, and those of all other tables.
-    pub fn row_counts(&self, _world: &mut World) -> [usize; 7] {
+    pub fn row_counts(&self, _world: &mut World) -> [usize; 8] {
         let at = &self.addresses;
         [
             at.progress.get().len(),
             at.cars.get().len(),
             at.buffers.get().len(),
+            at.supplies.get().len(),
             at.arrivals.get().len(),
             at.communicators.get().len(),
             at.endpoints.get().len(),
@@ -493,7 +500,19 @@ impl Tables {
         self.refresh(world);
         let all = self.all(world);
         link_free(&mut all.progress.free_buffers[0], all.buffers, buffers);
-        all.progress.count_free_buffers();
+        all.progress.count_free_buffers(all.buffers.len());
+    }
+
+    /// Spawns supply rows, as many again as there are. There are at most as many as CAR rows; `false` if that is so.
+    pub fn grow_supplies(&self, world: &mut World) -> bool {
+        let all = self.all(world);
+        let supplies = all.supplies.len();
+        let more = supplies.min(all.limits.0.cars_max.saturating_sub(supplies));
+        spawn_rows(world, more, |_| Supply::default());
+        self.refresh(world);
+        let all = self.all(world);
+        link_free(&mut all.progress.free_supplies, all.supplies, supplies);
+        more > 0
     }
 }
 

@@ -59,6 +59,10 @@ pub struct WireState {
     pub memory: Vec<(u64, Vec<u8>)>,
     /// Which VC each link was attached to.
     pub attached: Vec<(u32, Row)>,
+    /// Buffers that it can lend.
+    pub lendable: Vec<Vec<u8>>,
+    /// Buffers that are lent, in the order in which they were.
+    pub lent: Vec<Vec<u8>>,
 }
 
 /// A transport that records. Link numbers are proc numbers.
@@ -81,6 +85,11 @@ impl FakeWire {
             cheap_poll: true,
             ..Capabilities::least(Reach::Process, 1, FRAME_MAX)
         };
+        FakeWire { state, capabilities, lent: Vec::new() }
+    }
+
+    /// The same with other capabilities.
+    pub fn with(state: Arc<Mutex<WireState>>, capabilities: Capabilities) -> Self {
         FakeWire { state, capabilities, lent: Vec::new() }
     }
 }
@@ -127,6 +136,28 @@ impl Transport for FakeWire {
         let mut bytes = found.ok_or("no such memory")?;
         copy::copy(into, span(&mut bytes));
         Ok(())
+    }
+
+    fn lend(&mut self, _: u32, least: u64, most: u64, into: &mut tickwire_components::Spans) -> u64 {
+        let mut state = lock(&self.state);
+        let mut bytes = 0;
+        let there: u64 = state.lendable.iter().map(|buffer| buffer.len() as u64).sum();
+        while there >= least && bytes < most && !state.lendable.is_empty() {
+            let mut buffer = state.lendable.remove(0);
+            let run = span(&mut buffer).part(0, (most - bytes) as usize);
+            bytes += run.len() as u64;
+            into.push(run);
+            state.lent.push(buffer);
+        }
+        bytes
+    }
+
+    fn take_back(&mut self, run: Span) {
+        let mut state = lock(&self.state);
+        let found = state.lent.iter().position(|buffer| buffer.as_ptr() == run.start());
+        let Some(index) = found else { panic!("a run that was not lent comes back") };
+        let buffer = state.lent.remove(index);
+        state.lendable.push(buffer);
     }
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, refusals: &mut u32) -> Sent {
@@ -243,6 +274,15 @@ impl TestWorld {
         world.all().procs.known[0].row = me;
         world.set_state(me, VcState::Connected);
         world
+    }
+
+    /// Opens another transport; its endpoint's row.
+    pub fn add_wire(&mut self, wire: FakeWire) -> u8 {
+        let rows = self.all().endpoints[0].rows;
+        let limits = self.all().limits.0.clone();
+        self.world.spawn(Endpoint::new(AnyTransport::outside(wire), &limits, rows));
+        self.tables.refresh(&mut self.world);
+        (self.all().endpoints.len() - 1) as u8
     }
 
     /// A contacted proc whose VC is in a state; its row.

@@ -47,6 +47,10 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String>;
+    /// See [`Transport::lend`].
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
+    /// See [`Transport::take_back`].
+    fn take_back(&mut self, run: Span);
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::ready`].
@@ -99,6 +103,12 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
+    }
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
+        self.0.lend(link, least, most, into)
+    }
+    fn take_back(&mut self, run: Span) {
+        self.0.take_back(run);
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
@@ -191,6 +201,16 @@ impl AnyTransport {
     /// Why not, in words.
     pub fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         each!(self, t => t.read(link, address, into))
+    }
+
+    /// See [`Transport::lend`].
+    pub fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
+        each!(self, t => t.lend(link, least, most, into))
+    }
+
+    /// See [`Transport::take_back`].
+    pub fn take_back(&mut self, run: Span) {
+        each!(self, t => t.take_back(run));
     }
 
     /// See [`Transport::connect`].

@@ -19,7 +19,7 @@ pub use shm::{Shm, ShmConfig, ShmError};
 
 use rustix::fd::BorrowedFd;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, Pieces, Row, Span};
+use tickwire_components::{Abilities, Arrival, Pieces, Row, Span, Spans};
 
 /// Who can be reached at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +51,12 @@ pub struct Capabilities {
     pub directed_receive: bool,
     /// Buffers must be registered before use.
     pub needs_registration: bool,
+    /// It takes and fills several runs of memory as one.
+    pub gathers: bool,
+    /// Bytes of its own memory that it can lend at a time; 0 if it lends none. See [`Transport::lend`].
+    pub lends: usize,
+    /// Fewest bytes of space that it makes progress with.
+    pub progress_min: usize,
     /// A send takes a frame as a whole or not at all, so the engine may send without a CAR.
     pub whole_frames: bool,
     /// Bytes of payload that are copied out before `send` returns.
@@ -78,12 +84,26 @@ impl Capabilities {
             atomics: false,
             directed_receive: false,
             needs_registration: false,
+            gathers: true,
+            lends: 0,
+            progress_min: 1,
             whole_frames: false,
             inject_max: 0,
             frame_max,
             completion_data: 0,
             can_sleep: false,
             cheap_poll: false,
+        }
+    }
+
+    /// What it can do with memory, as the choice of who supplies it needs to know.
+    pub const fn abilities(&self) -> Abilities {
+        Abilities {
+            lends: self.lends > 0,
+            registers: self.needs_registration,
+            gathers: self.gathers,
+            copies: self.inject_max as u64,
+            minimum: self.progress_min as u64,
         }
     }
 }
@@ -176,6 +196,18 @@ pub trait Transport: Send {
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         let _ = (link, address, into);
         Err("this transport reads no memory".into())
+    }
+
+    /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`
+    /// bytes, at once, or none. They stay where they are until [`Transport::take_back`]. Returns how many bytes.
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
+        let _ = (link, least, most, into);
+        0
+    }
+
+    /// Takes back a run that it has lent, as a whole.
+    fn take_back(&mut self, run: Span) {
+        let _ = run;
     }
 
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span, Spans};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -285,6 +285,14 @@ impl<T: Transport> Transport for Sim<T> {
             return Sent::Failed;
         }
         self.inner.send(link, header, pieces, state)
+    }
+
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
+        self.inner.lend(link, least, most, into)
+    }
+
+    fn take_back(&mut self, run: Span) {
+        self.inner.take_back(run);
     }
 
     fn ready(&self) -> bool {

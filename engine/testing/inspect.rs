@@ -3,8 +3,8 @@
 use crate::Engine;
 use std::fmt::Write;
 use tickwire_components::{
-    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Queue, Request, RequestState, Row, Unexpected,
-    UnexpectedQueue,
+    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Queue, Request, RequestState, Row, SupplyState,
+    Unexpected, UnexpectedQueue,
 };
 use tickwire_systems::tables::AllTables;
 
@@ -163,6 +163,11 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
     held += waiting_messages(&progress.unexpected)?.iter().filter(|unexpected| unexpected.buffer != NIL).count();
     for row in walk(all.cars, progress.copies.head, "copies")? {
         held += usize::from(all.cars[row as usize].peer != NIL);
+    }
+    held += all.supplies.iter().flat_map(|supply| &supply.group).filter(|granted| granted.buffer != NIL).count();
+    let free_supplies = free(all.supplies, progress.free_supplies, "free supplies")?;
+    if let Some(row) = free_supplies.iter().find(|&&row| all.supplies[row as usize].state != SupplyState::Free) {
+        return Err(format!("supply {row} is in the free list and {:?}", all.supplies[*row as usize].state));
     }
     let waiting = all.arrivals[..progress.arrivals as usize].iter().any(|a| a.state != ArrivalState::Handled);
     if held != all.buffers.len() && !waiting {
