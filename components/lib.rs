@@ -21,6 +21,7 @@ pub mod limits;
 mod notice;
 mod proc;
 mod progress;
+mod registration;
 mod request;
 pub mod slots;
 mod span;
@@ -42,6 +43,7 @@ pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
 pub use notice::{Notice, Notices, Outcome};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, FreeList, Link, Pending, Progress, Queue, Work};
+pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, Span, Spans};
 pub use supply::{

@@ -74,6 +74,10 @@ pub const GRANTS_A_PASS: usize = 64;
 pub const SUPPLIES_INITIAL: usize = 32;
 /// Shortest run that is registered with a method: below, a copy of 1 µs costs less than two system calls.
 pub const REGISTER_MIN: usize = EAGER_MAX + 1;
+/// Registered ranges that are kept in the cache while nobody needs them: a look-up is a search among them.
+pub const REGISTRATIONS_MAX: usize = 1024;
+/// Bytes of such ranges: pages that the system cannot use otherwise.
+pub const REGISTERED_BYTES: usize = 256 << 20;
 /// Bytes that the pool keeps for reuse after the unexpected queue has been emptied.
 pub const POOL_KEPT_BYTES: usize = 32 << 20;
 
@@ -122,6 +126,10 @@ pub struct Limits {
     pub buffers_max: usize,
     /// Bytes of temporaries that operations which pass bytes on may hold.
     pub forward_bytes: usize,
+    /// Registered ranges that are kept while nobody needs them.
+    pub registrations_max: usize,
+    /// Bytes of such ranges.
+    pub registered_bytes: usize,
     /// Largest payload that is sent without asking, bytes.
     pub eager_max: usize,
     /// Payload of a piece of a large message, bytes.
@@ -160,6 +168,8 @@ impl Default for Limits {
             cars_max: ROWS_MAX,
             buffers_max: BUFFERS_MAX,
             forward_bytes: FORWARD_BYTES,
+            registrations_max: REGISTRATIONS_MAX,
+            registered_bytes: REGISTERED_BYTES,
             eager_max: EAGER_MAX,
             piece_bytes: PIECE_BYTES,
             read_min: READ_MIN,

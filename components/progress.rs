@@ -2,7 +2,7 @@
 
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Row, UnexpectedQueue};
+use crate::{Buffer, NIL, Registrations, Row, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
 
@@ -252,6 +252,10 @@ pub struct Progress {
     pub work: Work,
     /// The clock as the caller gave it, ns since the engine was built.
     pub now_ns: u64,
+    /// Operations with memory that is registered for them.
+    pub registered: u32,
+    /// Memory that is registered with transports.
+    pub registrations: Box<Registrations>,
     /// Requests that are not done.
     pub active: u32,
     /// Requests of open scopes that are not done.
@@ -309,6 +313,8 @@ impl Default for Progress {
             senders: Queue::EMPTY,
             work: Work::default(),
             now_ns: 0,
+            registered: 0,
+            registrations: Box::new(Registrations::new(&Limits::default())),
             active: 0,
             scoped: 0,
             unexpected: UnexpectedQueue::default(),
@@ -346,6 +352,7 @@ impl Progress {
             matching,
             indexed: matching == Matching::Index,
             forward_bytes: [0, limits.forward_bytes as u64],
+            registrations: Box::new(Registrations::new(limits)),
             posted: Box::new(PostedIndex::new(limits.hash_seed)),
             unexpected,
             ..Progress::default()

@@ -2,7 +2,7 @@
 
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
-use tickwire_components::{CarKind, CarState, RequestError, RequestId, RequestState, Row, Span, car_flags};
+use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, Span, car_flags};
 use tickwire_systems::complete::{abort, free_request};
 use tickwire_systems::matching::remove_posted;
 
@@ -45,6 +45,10 @@ impl Engine {
     /// Frees requests whose tokens were dropped, or leaves them to be freed when done.
     pub(crate) fn free_dropped(&mut self) {
         self.free_messages();
+        let progress = self.tables.progress(&mut self.world);
+        if !progress.registrations.withdrawn.is_empty() {
+            progress.pending |= Pending::WORLD;
+        }
         while let Some((row, generation)) = self.home.dropped.pop() {
             let tables = self.tables.request(&mut self.world);
             let Some(request) = tables.requests.get_mut(row as usize) else { continue };
@@ -55,6 +59,7 @@ impl Engine {
                 RequestState::Active => request.state = RequestState::Detached,
                 RequestState::Done | RequestState::Inactive => {
                     tables.held[row as usize].0.clear();
+                    tables.progress.registrations.let_go(row);
                     free_request(tables.progress, tables.cars, tables.requests, row);
                 }
                 _ => {}

@@ -76,6 +76,7 @@ mod p2p;
 mod persistent;
 mod probe;
 mod procs;
+mod registered;
 mod request;
 mod scope;
 mod send_modes;
@@ -92,6 +93,7 @@ pub use crate::notify::Completion;
 pub use crate::persistent::Persistent;
 pub use crate::probe::{Message, RejectedMessage};
 pub use crate::procs::{Only, Route, TrafficClass};
+pub use crate::registered::Registered;
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::slots::SlotInfo;
@@ -100,7 +102,8 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
     BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
-    Order, PostError, ProcId, Rank, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed, Work,
+    Order, PostError, ProcId, Rank, RegistrationCounts, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed,
+    Work,
     limits::{Limits, Matching},
 };
 pub use tickwire_systems as systems;

@@ -4,7 +4,7 @@ use crate::core::{Closed, Engine};
 use crate::p2p::{full, source_rank, tag_number};
 use crate::request::{Failed, Rejected, Request, Waitable};
 use tickwire_components::{
-    Car, CarState, Comm, LeasedBytes, Lent, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
+    Car, CarState, Comm, LeasedBytes, Lent, NIL, Pending, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
     RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::complete::free_request;
@@ -106,6 +106,7 @@ impl Engine {
             Ok(row) => row,
             Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
         };
+        self.register_persistent(row, &buffer, what == What::Receive, rank, comm);
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let token = Request::new(self.home, row, tables.requests[row as usize].generation);
@@ -274,15 +275,38 @@ impl Engine {
 
     /// The buffer of a persistent request that is not active, for reading and writing.
     ///
+    /// It may be another one afterwards, so memory that was registered for the request is registered anew by the next start;
+    /// [`Engine::contents`] and buffers made by [`Engine::register`] keep it.
+    ///
     /// # Errors
     /// That it is active or stale, or that the engine is closed.
     pub fn buffer<'a, B>(&'a mut self, persistent: &'a mut Persistent<B>) -> Result<&'a mut B, PostError> {
         let row = self.idle_row(persistent)?;
         let tables = self.tables.request(&mut self.world);
+        if tables.progress.registrations.is_held(row) {
+            tables.progress.registrations.let_go(row);
+            tables.progress.pending |= Pending::WORLD;
+        }
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[row as usize].0.get_mut::<B>() };
         buffer.ok_or(PostError::Stale)
+    }
+
+    /// The bytes in the buffer of a persistent request that is not active, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`Engine::buffer`].
+    pub fn contents<'a, B: AsMut<[u8]>>(
+        &'a mut self,
+        persistent: &'a mut Persistent<B>,
+    ) -> Result<&'a mut [u8], PostError> {
+        let row = self.idle_row(persistent)?;
+        let tables = self.tables.request(&mut self.world);
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.get_mut::<B>() };
+        buffer.map(AsMut::as_mut).ok_or(PostError::Stale)
     }
 
     /// Frees a persistent request and gives its buffer back (`MPI_Request_free`).
@@ -301,6 +325,8 @@ impl Engine {
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[row as usize].0.take::<B>() };
+        tables.progress.registrations.let_go(row);
+        tables.progress.pending |= Pending::WORLD;
         free_request(tables.progress, tables.cars, tables.requests, row);
         buffer.ok_or(Failed { error: RequestError::Stale, buffer: None })
     }

@@ -5,6 +5,7 @@
 //! *Bound* the finished list, which the other systems' bounds limit.
 //! *Why* an application never sees a request half done: its counter reaches 0 here and nowhere else.
 
+use crate::registering;
 use crate::supply_buffers::capacity;
 use crate::tables::CompleteTables;
 use tickwire_components::{
@@ -18,6 +19,9 @@ pub fn complete(tables: CompleteTables) {
     let CompleteTables { progress, procs, notices, vcs, cars, large, requests, held } = tables;
     let mut finished = std::mem::replace(&mut progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(cars) {
+        if progress.registered != 0 {
+            registering::release(progress, row);
+        }
         let car = &mut cars[row as usize];
         let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
         let mut parts = 1;
@@ -112,6 +116,7 @@ fn finish(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], h
         progress.answers.push(row);
     } else {
         held[row as usize].0.clear();
+        progress.registrations.let_go(row);
         free_request(progress, cars, requests, row);
     }
 }

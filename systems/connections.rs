@@ -9,6 +9,7 @@ use crate::communicators::known;
 use crate::complete::abort;
 use crate::endpoint::Endpoint;
 use crate::matching::{posted_to_any, remove_posted};
+use crate::registering::sweep;
 use crate::supply_buffers::hand_out::forget;
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
@@ -28,6 +29,11 @@ pub fn maintain(world: &mut World, tables: &Tables) {
     progress.pending.clear(Pending::WORLD);
     let wanted = std::mem::take(&mut progress.wanted);
     let ended = std::mem::take(&mut progress.ended);
+    if !(progress.registrations.dead.is_empty() && progress.registrations.withdrawn.is_empty()) {
+        let all = tables.all(world);
+        sweep(all.progress, all.endpoints);
+    }
+    let progress = tables.progress(world);
     let (cars, buffers) = (progress.free_cars.count, progress.free_buffer_rows);
     // A submission that waits for no contact waits for rows, however many it needs.
     let short = wanted.is_empty() && !tables.inbound(world).waiting.is_empty();
@@ -111,6 +117,15 @@ fn route(all: &mut AllTables<'_>, proc: u32) -> Result<(u8, Vec<u8>), String> {
         }
     }
     best.map(|(_, index, card)| (index, card)).ok_or_else(|| refused.join("; "))
+}
+
+/// The endpoint that messages of a proc go over, or would; `None` if none reaches it.
+pub fn endpoint_of(all: &mut AllTables<'_>, proc: u32) -> Option<u8> {
+    let row = all.procs.known.get(proc as usize)?.row;
+    match all.vcs.get(row as usize) {
+        Some(vc) if matches!(vc.state, VcState::Connecting | VcState::Connected) => Some(vc.endpoint),
+        _ => route(all, proc).ok().map(|(endpoint, _)| endpoint),
+    }
 }
 
 /// One transport's part of a proc's card, which is a list of name length, name, length, bytes.

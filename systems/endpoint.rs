@@ -5,6 +5,7 @@ use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
 use tickwire_components::limits::Limits;
+use tickwire_components::wire::ADDRESS_BYTES;
 use tickwire_components::{Abilities, Exclusive};
 use tickwire_transports::{AnyTransport, Transport};
 
@@ -82,11 +83,15 @@ impl Endpoint {
         let capabilities = transport.capabilities();
         let frame_max = capabilities.frame_max;
         let eager_max = limits.eager_max.min(frame_max) as u64;
+        // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an address.
+        let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
+        let inline_max = if registers { eager_max.min(copies) } else { eager_max };
+        let reads = capabilities.remote_read && (!registers || copies >= ADDRESS_BYTES);
         Endpoint {
             eager_max,
-            inline_end: if capabilities.whole_frames { eager_max + 1 } else { 0 },
+            inline_end: if capabilities.whole_frames { inline_max + 1 } else { 0 },
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
-            read_min: if capabilities.remote_read { limits.read_min as u64 } else { u64::MAX },
+            read_min: if reads { limits.read_min as u64 } else { u64::MAX },
             abilities: capabilities.abilities(),
             cheap_poll: capabilities.cheap_poll,
             outstanding: 0,

@@ -8,14 +8,15 @@
 use crate::complete::free_car;
 use crate::endpoint::Endpoint;
 use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
+use crate::registering::serve;
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Stretch, Vc, VcState,
-    car_flags,
+    Access, Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Stretch, Vc,
+    VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -44,8 +45,8 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
         let vc = &mut vcs[vc_row as usize];
         if vc.state == VcState::Connected && !vc.sends.is_empty() {
             let endpoint = &mut endpoints[vc.endpoint as usize];
-            if !drive(progress, cars, large, vc, endpoint, &mut row_states) {
-                progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
+            if let Err(words) = drive(progress, cars, large, vc, endpoint, &mut row_states) {
+                progress.ended.push((vc_row, Ended::Link(words)));
                 progress.pending |= Pending::WORLD;
             }
         }
@@ -107,7 +108,10 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
     Taken::Posted
 }
 
-/// Sends a VC's envelopes and replies in order until one does not go; `false` if the link has failed.
+/// Sends a VC's envelopes and replies in order until one does not go.
+///
+/// # Errors
+/// Why the VC ends, in words.
 fn drive(
     progress: &mut Progress,
     cars: &mut [Car],
@@ -115,9 +119,16 @@ fn drive(
     vc: &mut Vc,
     endpoint: &mut Endpoint,
     row_states: &mut RowStateColumns<'_>,
-) -> bool {
+) -> Result<(), String> {
     while !vc.sends.is_empty() {
         let row = vc.sends.head;
+        if endpoint.abilities.registers && cars[row as usize].kind == CarKind::Send {
+            match serve(progress, cars, endpoint, vc.endpoint, row, Access::SEND) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(words) => return Err(format!("the memory of a message cannot be registered: {words}")),
+            }
+        }
         let car = cars[row as usize];
         let Large { length, wanted, address } = large[row as usize];
         let transport = endpoint.transport.get();
@@ -150,8 +161,8 @@ fn drive(
         };
         match sent {
             Sent::Done => {}
-            Sent::Blocked => return true,
-            Sent::Failed => return false,
+            Sent::Blocked => return Ok(()),
+            Sent::Failed => return Err("the transport reports a failed link".into()),
         }
         progress.work.sent += 1;
         vc.sends.pop(cars);
@@ -179,7 +190,7 @@ fn drive(
             progress.pending |= Pending::COMPLETE;
         }
     }
-    true
+    Ok(())
 }
 
 /// What tells a peer where a message is: as it is in this process, which the peer asks the kernel for.

@@ -13,10 +13,12 @@ pub mod pool;
 
 use crate::endpoint::Endpoint;
 use crate::posting::{layout, list_sender};
+use crate::registering::serve;
 use crate::tables::SupplyTables;
 use decide::{decide, received};
 use tickwire_components::{
-    ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, Pending, Progress, Row, Target, Vc, VcState, car_flags,
+    Access, ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, Pending, Progress, Row, Target, Vc, VcState,
+    car_flags,
 };
 
 /// The system.
@@ -66,7 +68,11 @@ fn reply(
     let endpoint = &mut endpoints[vc.endpoint as usize];
     let readable = large.address != 0 && endpoint.transport.get().reads(vc.link);
     let question = received(endpoint.abilities, target, large.wanted, endpoint.eager_max, readable);
-    if decide(&question).means == Means::Read {
+    let read = decide(&question).means == Means::Read;
+    // Memory that cannot be registered is filled out of pieces, which come in memory of the method.
+    let register = read && endpoint.abilities.registers;
+    if read && (!register || matches!(serve(progress, cars, endpoint, vc.endpoint, row, Access::RECEIVE), Ok(true))) {
+        let car = &mut cars[row as usize];
         car.state = CarState::Reading;
         progress.reads.push(cars, row);
         progress.pending |= Pending::TRANSFER;

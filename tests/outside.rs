@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod registering;
+
+use registering::Known;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::os::unix::net::UnixStream;
 use tickwire::components::wire::{HEADER_BYTES, Header, Kind};
-use tickwire::components::{Arrival, ArrivalState, Pieces, Row, Span};
+use tickwire::components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::transports::{Capabilities, LinkEvent, Reach, Sent, Transport};
 use tickwire::{Bootstrap, Engine, Rank, Tag};
@@ -39,6 +42,9 @@ struct Streams {
     lines: Vec<Option<Line>>,
     asked: Vec<u32>,
     lent: Vec<Vec<u8>>,
+    /// Memory that it was told of, where it wants to know.
+    known: Option<Known>,
+    name: &'static str,
     capabilities: Capabilities,
 }
 
@@ -94,7 +100,8 @@ impl Streams {
     fn new(me: u32) -> Self {
         let capabilities = Capabilities::least(Reach::Network, 50, FRAME_MAX);
         let lines = (0..16).map(|_| None).collect();
-        Streams { me, lines, asked: Vec::new(), lent: Vec::new(), capabilities }
+        let (asked, lent) = (Vec::new(), Vec::new());
+        Streams { me, lines, asked, lent, known: None, name: "streams", capabilities }
     }
 }
 
@@ -102,7 +109,7 @@ impl Transport for Streams {
     type RowState = Progress;
 
     fn name(&self) -> &str {
-        "streams"
+        self.name
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -132,6 +139,9 @@ impl Transport for Streams {
     }
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut Progress) -> Sent {
+        if !self.knows(header, pieces) {
+            return Sent::Failed;
+        }
         let Some(line) = &mut self.lines[link as usize] else { return Sent::Failed };
         if line.busy && state.written == 0 {
             return Sent::Blocked;
@@ -153,6 +163,22 @@ impl Transport for Streams {
         }
         (line.busy, state.written) = (false, 0);
         Sent::Done
+    }
+
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        self.known.as_mut().map_or(Ok(Registration(0)), |known| known.register(span, access))
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.known.iter_mut().for_each(|known| known.deregister(registration));
+    }
+
+    fn reads(&self, _: u32) -> bool {
+        self.capabilities.remote_read
+    }
+
+    fn read(&mut self, _: u32, address: u64, into: Span) -> Result<(), String> {
+        self.known.as_mut().map_or(Err("no memory is known".into()), |known| known.read(address, into))
     }
 
     fn ready(&self) -> bool {
@@ -229,7 +255,12 @@ fn span(bytes: &mut [u8]) -> Span {
 }
 
 fn cluster(procs: u32) -> Cluster {
-    let streams = std::sync::Mutex::new(streams(procs).into_iter().map(Some).collect::<Vec<_>>());
+    cluster_of(streams(procs))
+}
+
+fn cluster_of(streams: Vec<Streams>) -> Cluster {
+    let procs = streams.len() as u32;
+    let streams = std::sync::Mutex::new(streams.into_iter().map(Some).collect::<Vec<_>>());
     Cluster::build(procs, |rank| {
         let transport = streams.lock().unwrap()[rank as usize].take().unwrap();
         Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(transport)

@@ -4,7 +4,7 @@ use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, Pieces, Row, Span, Spans, Stretch};
+use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Spans, Stretch};
 
 /// Runs of a datatype that a boxed transport is given as such; more are packed before.
 const GATHERED_MAX: usize = 8;
@@ -51,6 +51,13 @@ pub trait Outside: Send {
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
     /// See [`Transport::take_back`].
     fn take_back(&mut self, run: Span);
+    /// See [`Transport::register`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String>;
+    /// See [`Transport::deregister`].
+    fn deregister(&mut self, registration: Registration);
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::ready`].
@@ -109,6 +116,12 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn take_back(&mut self, run: Span) {
         self.0.take_back(run);
+    }
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        self.0.register(span, access)
+    }
+    fn deregister(&mut self, registration: Registration) {
+        self.0.deregister(registration);
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
@@ -211,6 +224,19 @@ impl AnyTransport {
     /// See [`Transport::take_back`].
     pub fn take_back(&mut self, run: Span) {
         each!(self, t => t.take_back(run));
+    }
+
+    /// See [`Transport::register`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        each!(self, t => t.register(span, access))
+    }
+
+    /// See [`Transport::deregister`].
+    pub fn deregister(&mut self, registration: Registration) {
+        each!(self, t => t.deregister(registration));
     }
 
     /// See [`Transport::connect`].
@@ -352,12 +378,21 @@ fn send_layout(
     state: Option<&mut dyn Any>,
 ) -> Sent {
     let runs: Spans = layout.runs().take(GATHERED_MAX + 1).collect();
-    if runs.len() <= GATHERED_MAX {
+    let capabilities = transport.capabilities();
+    // Known memory is what it is packed into, for as long as the frame takes.
+    let register = capabilities.needs_registration && layout.len() > capabilities.inject_max;
+    if runs.len() <= GATHERED_MAX && !register {
         return transport.send(link, header, &runs, state);
     }
     let mut packed = crate::copy::gather(layout);
     // SAFETY: the new bytes, which live until the call returns.
     #[expect(unsafe_code, reason = "a span over the call's own bytes")]
     let run = unsafe { Span::new(packed.as_mut_ptr(), packed.len()) };
-    transport.send(link, header, &[run], state)
+    if !register {
+        return transport.send(link, header, &[run], state);
+    }
+    let Ok(registration) = transport.register(run, Access::SEND) else { return Sent::Blocked };
+    let sent = transport.send(link, header, &[run], state);
+    transport.deregister(registration);
+    sent
 }

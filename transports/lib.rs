@@ -19,7 +19,7 @@ pub use shm::{Shm, ShmConfig, ShmError};
 
 use rustix::fd::BorrowedFd;
 use tickwire_components::wire::Header;
-use tickwire_components::{Abilities, Arrival, Pieces, Row, Span, Spans};
+use tickwire_components::{Abilities, Access, Arrival, Pieces, Registration, Row, Span, Spans};
 
 /// Who can be reached at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ pub struct Capabilities {
     pub atomics: bool,
     /// It can take receives for one source only.
     pub directed_receive: bool,
-    /// Buffers must be registered before use.
+    /// Buffers must be registered before use. See [`Transport::register`].
     pub needs_registration: bool,
     /// It takes and fills several runs of memory as one.
     pub gathers: bool,
@@ -208,6 +208,22 @@ pub trait Transport: Send {
     /// Takes back a run that it has lent, as a whole.
     fn take_back(&mut self, run: Span) {
         let _ = run;
+    }
+
+    /// Makes memory known, so that frames may be sent out of it or messages read into it, until
+    /// [`Transport::deregister`]. Called only where [`Capabilities::needs_registration`]. Such a transport is given payload
+    /// in memory that it knows, or of at most [`Capabilities::inject_max`] bytes, and reads into memory that it knows.
+    ///
+    /// # Errors
+    /// Why not, in words. Others that are not needed are deregistered then, and it is asked again.
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        let _ = (span, access);
+        Ok(Registration(0))
+    }
+
+    /// Forgets memory, which may be freed already. No operation uses it any more.
+    fn deregister(&mut self, registration: Registration) {
+        let _ = registration;
     }
 
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span, Spans};
+use tickwire_components::{Access, Arrival, ArrivalState, NIL, Pieces, Registration, Row, Span, Spans};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -293,6 +293,14 @@ impl<T: Transport> Transport for Sim<T> {
 
     fn take_back(&mut self, run: Span) {
         self.inner.take_back(run);
+    }
+
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        self.inner.register(span, access)
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.inner.deregister(registration);
     }
 
     fn ready(&self) -> bool {

@@ -147,6 +147,12 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("cars_max", limits.cars_max as u64, "operations in flight or not yet taken"),
         limit("buffers_max", limits.buffers_max as u64, "unexpected messages with payload"),
         limit("forward_bytes", limits.forward_bytes as u64, "B of temporaries of operations that pass bytes on"),
+        limit(
+            "registrations_max",
+            limits.registrations_max as u64,
+            "registered ranges that are kept while nobody needs them",
+        ),
+        limit("registered_bytes", limits.registered_bytes as u64, "B of such ranges"),
         limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
         limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
         limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),

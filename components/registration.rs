@@ -1,0 +1,366 @@
+//! Memory that is registered with transports: a cache with references and a bound.
+//!
+//! An address outlives the memory behind it: what a transport has registered under it may be pages that the process has given
+//! back. So an entry lives as long as somebody promises that its memory does:
+//!
+//! - an operation that is not done, and a persistent request, which own or borrow the buffer: they hold a reference;
+//! - the application, for a range that it has announced ([`Registrations::announce`]): entries within stay in the cache
+//!   without a reference, until the range is withdrawn, which its owner does before it frees the memory.
+//!
+//! With the last of these an entry is found no more, and it is deregistered at the next look at the world.
+
+use crate::limits::Limits;
+use crate::{Row, Span};
+use crossbeam_queue::SegQueue;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::ops::BitOr;
+use std::sync::Arc;
+
+/// A transport's own name of a range that is registered with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Registration(pub u64);
+
+/// What a transport may do with registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access(pub u8);
+
+impl Access {
+    /// Send out of it; a peer may read it, where the transport reads memory of peers.
+    pub const SEND: Access = Access(1);
+    /// Fill it.
+    pub const RECEIVE: Access = Access(2);
+
+    /// Whether this allows what `other` asks for.
+    pub const fn covers(self, other: Access) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Access;
+    fn bitor(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+}
+
+/// A range that is registered.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The endpoint whose transport has it.
+    endpoint: u8,
+    /// First address.
+    start: usize,
+    /// Bytes.
+    length: usize,
+    access: Access,
+    /// The transport's name of it.
+    registration: Registration,
+    /// Operations and persistent requests that need it.
+    references: u32,
+    /// When it was asked for last, in look-ups.
+    used: u64,
+}
+
+impl Entry {
+    fn takes(&self, endpoint: u8, span: Span, access: Access) -> bool {
+        let (start, length) = (span.start().addr(), span.len());
+        self.endpoint == endpoint
+            && self.access.covers(access)
+            && self.start <= start
+            && start + length <= self.start + self.length
+    }
+}
+
+/// What the cache has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RegistrationCounts {
+    /// Ranges that are registered.
+    pub entries: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Look-ups that found one.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Ranges that had to go for the bound, or because a transport had no room for another.
+    pub evictions: u64,
+}
+
+/// Entries in front of a range that a look-up passes at most: ranges that overlap are few.
+const LOOKS: usize = 8;
+
+/// All ranges that are registered, ordered by endpoint and first address.
+#[derive(Debug)]
+pub struct Registrations {
+    /// The ranges.
+    entries: Vec<Entry>,
+    /// What operations that are not done hold, by the row of the envelope CAR.
+    uses: HashMap<Row, Uses, ahash::RandomState>,
+    /// What persistent requests hold, by request row.
+    held: HashMap<Row, Uses, ahash::RandomState>,
+    /// Ranges that the application has announced: (number, first address, end).
+    announced: Vec<(u64, usize, usize)>,
+    next: u64,
+    /// Numbers of ranges that are withdrawn, from whatever thread.
+    pub withdrawn: Arc<SegQueue<u64>>,
+    /// Entries that are not found any more and have yet to be deregistered: (endpoint, name).
+    pub dead: Vec<(u8, Registration)>,
+    clock: u64,
+    counts: RegistrationCounts,
+    entries_max: usize,
+    bytes_max: usize,
+}
+
+/// A range by which an entry is found again: (endpoint, registration).
+type Uses = SmallVec<[(u8, Registration); 2]>;
+
+impl Registrations {
+    /// An empty cache with the bounds of these limits.
+    pub fn new(limits: &Limits) -> Self {
+        let seed = ahash::RandomState::with_seed(limits.hash_seed as usize);
+        Registrations {
+            entries: Vec::new(),
+            uses: HashMap::with_hasher(seed.clone()),
+            held: HashMap::with_hasher(seed),
+            announced: Vec::new(),
+            next: 0,
+            withdrawn: Arc::default(),
+            dead: Vec::new(),
+            clock: 0,
+            counts: RegistrationCounts::default(),
+            entries_max: limits.registrations_max,
+            bytes_max: limits.registered_bytes,
+        }
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> RegistrationCounts {
+        let bytes = self.entries.iter().map(|entry| entry.length).sum();
+        RegistrationCounts { entries: self.entries.len(), bytes, ..self.counts }
+    }
+
+    /// Operations that hold ranges.
+    pub fn users(&self) -> u32 {
+        self.uses.len() as u32
+    }
+
+    /// Whether an operation has its ranges.
+    pub fn serves(&self, row: Row) -> bool {
+        self.uses.contains_key(&row)
+    }
+
+    /// The range that covers these bytes, with one reference more; counted as a hit, or as a miss if there is none.
+    pub fn find(&mut self, endpoint: u8, span: Span, access: Access) -> Option<Registration> {
+        self.take_withdrawn();
+        self.clock += 1;
+        let start = span.start().addr();
+        let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
+        let found = self.entries[..behind].iter_mut().rev().take(LOOKS).find(|e| e.takes(endpoint, span, access));
+        let Some(entry) = found else {
+            self.counts.misses += 1;
+            return None;
+        };
+        (entry.references, entry.used) = (entry.references + 1, self.clock);
+        self.counts.hits += 1;
+        Some(entry.registration)
+    }
+
+    /// Adds a range that was just registered, with one reference.
+    pub fn insert(&mut self, endpoint: u8, span: Span, access: Access, registration: Registration) {
+        let (start, length, used) = (span.start().addr(), span.len(), self.clock);
+        let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
+        let entry = Entry { endpoint, start, length, access, registration, references: 1, used };
+        self.entries.insert(behind, entry);
+    }
+
+    /// Notes what an operation holds, or a persistent request if `persistent`.
+    pub fn hold(&mut self, row: Row, endpoint: u8, registration: Registration, persistent: bool) {
+        let map = if persistent { &mut self.held } else { &mut self.uses };
+        map.entry(row).or_default().push((endpoint, registration));
+    }
+
+    /// An operation is done with its ranges; whether it had any.
+    pub fn release(&mut self, row: Row) -> bool {
+        let uses = self.uses.remove(&row);
+        uses.iter().flatten().for_each(|&name| self.unreference(name));
+        uses.is_some()
+    }
+
+    /// A persistent request has come to its end, or its buffer may have moved.
+    pub fn let_go(&mut self, row: Row) {
+        let held = self.held.remove(&row);
+        held.iter().flatten().for_each(|&name| self.unreference(name));
+    }
+
+    /// Whether a persistent request holds ranges.
+    pub fn is_held(&self, row: Row) -> bool {
+        self.held.contains_key(&row)
+    }
+
+    fn unreference(&mut self, (endpoint, registration): (u8, Registration)) {
+        let named = |entry: &Entry| entry.endpoint == endpoint && entry.registration == registration;
+        let Some(index) = self.entries.iter().position(named) else { return };
+        let entry = &mut self.entries[index];
+        entry.references -= 1;
+        if entry.references == 0 {
+            let (start, end) = (entry.start, entry.start + entry.length);
+            if !self.announced.iter().any(|&(_, first, last)| first <= start && end <= last) {
+                self.remove(index);
+            }
+            self.keep_bounds();
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        let entry = self.entries.remove(index);
+        self.dead.push((entry.endpoint, entry.registration));
+    }
+
+    /// What nobody needs is kept up to the bounds, the most recently used first.
+    fn keep_bounds(&mut self) {
+        loop {
+            let unused = self.entries.iter().filter(|entry| entry.references == 0);
+            let (count, bytes) = unused.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + entry.length));
+            if (count <= self.entries_max && bytes <= self.bytes_max) || !self.evict(None) {
+                return;
+            }
+        }
+    }
+
+    /// Makes the entry that has not been used for longest go, of one endpoint or of all. `false` if all are needed.
+    pub fn evict(&mut self, endpoint: Option<u8>) -> bool {
+        let unused = self.entries.iter().enumerate().filter(|(_, entry)| entry.references == 0);
+        let unused = unused.filter(|(_, entry)| endpoint.is_none_or(|endpoint| endpoint == entry.endpoint));
+        let Some((index, _)) = unused.min_by_key(|(_, entry)| entry.used) else { return false };
+        self.remove(index);
+        self.counts.evictions += 1;
+        true
+    }
+
+    /// Whether an endpoint's ranges are needed by somebody who will be done with them.
+    pub fn is_busy(&self, endpoint: u8) -> bool {
+        self.uses.values().flatten().any(|&(other, _)| other == endpoint)
+    }
+
+    /// The application promises that a range stays as it is until its number comes through `withdrawn`.
+    pub fn announce(&mut self, span: Span) -> u64 {
+        self.next += 1;
+        self.announced.push((self.next, span.start().addr(), span.start().addr() + span.len()));
+        self.next
+    }
+
+    /// Forgets entries whose range was withdrawn, before any look-up could find them.
+    pub fn take_withdrawn(&mut self) {
+        while let Some(number) = self.withdrawn.pop() {
+            self.announced.retain(|&(other, ..)| other != number);
+            for index in (0..self.entries.len()).rev() {
+                let Entry { start, length, references, .. } = self.entries[index];
+                let kept = |&(_, first, last): &(u64, usize, usize)| first <= start && start + length <= last;
+                if references == 0 && !self.announced.iter().any(kept) {
+                    self.remove(index);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(start: usize, length: usize) -> Span {
+        // SAFETY: nobody follows the address.
+        #[expect(unsafe_code, reason = "an address")]
+        unsafe {
+            Span::new(std::ptr::without_provenance_mut(start), length)
+        }
+    }
+
+    fn cache(entries: usize, bytes: usize) -> Registrations {
+        let limits = Limits { registrations_max: entries, registered_bytes: bytes, ..Limits::default() };
+        Registrations::new(&limits)
+    }
+
+    /// Asks for a range as an operation in `row` does; registers it under `name` if there is none. Whether it was a hit.
+    fn ask(cache: &mut Registrations, row: Row, (start, length): (usize, usize), name: u64) -> bool {
+        let found = cache.find(0, span(start, length), Access::SEND);
+        let registration = found.unwrap_or(Registration(name));
+        if found.is_none() {
+            cache.insert(0, span(start, length), Access::SEND, registration);
+        }
+        cache.hold(row, 0, registration, false);
+        found.is_some()
+    }
+
+    #[test]
+    fn a_range_is_found_within_another_and_only_there() {
+        let mut cache = cache(8, 1 << 20);
+        assert!(!ask(&mut cache, 1, (1000, 500), 1));
+        assert!(ask(&mut cache, 2, (1000, 500), 0) && ask(&mut cache, 3, (1200, 300), 0));
+        assert_eq!(cache.find(0, span(1200, 301), Access::SEND), None, "past its end");
+        assert_eq!(cache.find(0, span(999, 10), Access::SEND), None, "before its start");
+        assert_eq!(cache.find(1, span(1000, 10), Access::SEND), None, "of another endpoint");
+        assert_eq!(cache.find(0, span(1000, 10), Access::RECEIVE), None, "for something else");
+        let counts = cache.counts();
+        assert_eq!((counts.entries, counts.bytes, counts.hits, counts.misses), (1, 500, 2, 5));
+    }
+
+    #[test]
+    fn memory_that_goes_back_to_its_owner_is_found_no_more() {
+        let mut cache = cache(8, 1 << 20);
+        ask(&mut cache, 1, (1000, 500), 1);
+        ask(&mut cache, 2, (1000, 500), 0);
+        assert!(cache.release(1) && cache.dead.is_empty() && !cache.release(1));
+        assert!(cache.release(2));
+        assert_eq!((&cache.dead[..], cache.counts().entries), (&[(0, Registration(1))][..], 0));
+        assert!(!ask(&mut cache, 3, (1000, 500), 2), "a stale address is not believed");
+    }
+
+    #[test]
+    fn what_was_announced_stays_until_it_is_withdrawn() {
+        let mut cache = cache(8, 1 << 20);
+        let number = cache.announce(span(1000, 500));
+        ask(&mut cache, 1, (1100, 100), 1);
+        cache.release(1);
+        assert!(ask(&mut cache, 2, (1100, 100), 0));
+        cache.withdrawn.push(number);
+        assert!(ask(&mut cache, 3, (1100, 100), 0), "an operation that is not done still has it");
+        (cache.release(2), cache.release(3));
+        assert!(!ask(&mut cache, 4, (1100, 100), 2));
+        assert_eq!(cache.dead, [(0, Registration(1))]);
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first_and_nothing_that_is_needed() {
+        let mut cache = cache(2, 1 << 20);
+        cache.announce(span(0, 10_000));
+        for number in 0..3 {
+            ask(&mut cache, number, (1000 * number as usize, 500), u64::from(number));
+        }
+        assert_eq!(cache.counts().entries, 3, "what is needed is not counted");
+        ask(&mut cache, 9, (0, 500), 77);
+        (0..3).for_each(|row| drop(cache.release(row)));
+        assert!(cache.dead.is_empty(), "two are unused, and one is needed");
+        cache.release(9);
+        assert_eq!((cache.dead.clone(), cache.counts().evictions), (vec![(0, Registration(1))], 1));
+        let mut small = self::cache(8, 900);
+        small.announce(span(0, 10_000));
+        (0..2).for_each(|row| drop(ask(&mut small, row, (1000 * row as usize, 500), u64::from(row))));
+        (0..2).for_each(|row| drop(small.release(row)));
+        assert_eq!(small.counts().bytes, 500);
+    }
+
+    #[test]
+    fn a_persistent_request_holds_its_range_between_two_starts() {
+        let mut cache = cache(8, 1 << 20);
+        cache.find(0, span(1000, 500), Access::SEND);
+        cache.insert(0, span(1000, 500), Access::SEND, Registration(1));
+        cache.hold(5, 0, Registration(1), true);
+        for _ in 0..3 {
+            assert!(ask(&mut cache, 5, (1000, 500), 0) && cache.release(5));
+        }
+        cache.let_go(5);
+        assert_eq!(cache.dead, [(0, Registration(1))]);
+    }
+}

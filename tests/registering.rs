@@ -1,0 +1,253 @@
+//! A transport that takes payload and fills memory only where it was told of it.
+
+use super::{Streams, cases, cluster_of, content, streams};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tickwire::components::wire::Header;
+use tickwire::components::{Access, Pieces, Registration, Span};
+use tickwire::testing::Cluster;
+use tickwire::transports::Capabilities;
+use tickwire::{Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
+
+/// Bytes that it copies out at once, whatever memory they are in.
+const COPIED: usize = 64;
+const BOUND: u32 = cases::BOUND;
+
+#[derive(Default)]
+struct Ranges {
+    /// By their names: first address, bytes, what for.
+    there: BTreeMap<u64, (usize, usize, Access)>,
+    /// How many there have been.
+    made: u64,
+    /// How many it takes at a time.
+    room: usize,
+    /// Frames and reads that it has refused.
+    refused: u32,
+}
+
+/// What is known, of all procs of a cluster that have it in common: peers read what is known to them all.
+#[derive(Clone)]
+pub(crate) struct Known(Arc<Mutex<Ranges>>);
+
+impl Known {
+    fn new(room: usize) -> Self {
+        Known(Arc::new(Mutex::new(Ranges { room, ..Ranges::default() })))
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        self.0.lock().unwrap()
+    }
+
+    /// Ranges that are known now, and that were in all; none of them was missing when it was needed.
+    fn counts(&self) -> (usize, u64) {
+        let ranges = self.ranges();
+        assert_eq!(ranges.refused, 0, "memory that was not known");
+        (ranges.there.len(), ranges.made)
+    }
+
+    pub(crate) fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        let mut ranges = self.ranges();
+        if ranges.there.len() >= ranges.room {
+            return Err(format!("there is room for {} ranges", ranges.room));
+        }
+        ranges.made += 1;
+        let name = ranges.made;
+        ranges.there.insert(name, (span.start().addr(), span.len(), access));
+        Ok(Registration(name))
+    }
+
+    pub(crate) fn deregister(&mut self, registration: Registration) {
+        assert!(self.ranges().there.remove(&registration.0).is_some(), "a range that is not there");
+    }
+
+    fn has(&self, start: usize, length: usize, access: Access) -> bool {
+        let mut ranges = self.ranges();
+        let within = |&(first, bytes, what): &(usize, usize, Access)| {
+            first <= start && start + length <= first + bytes && what.covers(access)
+        };
+        let found = ranges.there.values().any(within);
+        ranges.refused += u32::from(!found);
+        found
+    }
+
+    /// Reads a peer's memory, which is of this process: both ends must be known.
+    pub(crate) fn read(&mut self, address: u64, into: Span) -> Result<(), String> {
+        if !self.has(address as usize, into.len(), Access::SEND)
+            || !self.has(into.start().addr(), into.len(), Access::RECEIVE)
+        {
+            return Err("memory that is not known".into());
+        }
+        // SAFETY: the engine of the peer keeps what it offers until it is told that it was read.
+        #[expect(unsafe_code, reason = "memory of a peer in the same process")]
+        unsafe {
+            let from = std::ptr::with_exposed_provenance::<u8>(address as usize);
+            std::ptr::copy_nonoverlapping(from, into.start(), into.len());
+        }
+        Ok(())
+    }
+}
+
+impl Streams {
+    /// Streams that want to know.
+    fn knowing(mut self, known: Known, reads: bool) -> Self {
+        self.capabilities =
+            Capabilities { needs_registration: true, remote_read: reads, inject_max: COPIED, ..self.capabilities };
+        self.known = Some(known);
+        self
+    }
+
+    /// Whether a frame's payload may be taken from where it is.
+    pub(super) fn knows<P: Pieces + ?Sized>(&self, header: &Header, pieces: &P) -> bool {
+        let Some(known) = &self.known else { return true };
+        let runs = || (0..pieces.pieces()).map(|index| pieces.piece(index)).filter(|run| !run.is_empty());
+        header.payload() as usize <= COPIED || runs().all(|run| known.has(run.start().addr(), run.len(), Access::SEND))
+    }
+}
+
+/// A cluster whose procs know memory apart from each other or, to read it, in common; room for so many ranges each.
+fn knowing(procs: u32, reads: bool, room: usize) -> (Cluster, Vec<Known>) {
+    let common = Known::new(if reads { room * procs as usize } else { room });
+    let known: Vec<Known> = (0..procs).map(|_| if reads { common.clone() } else { Known::new(room) }).collect();
+    let all = streams(procs).into_iter().zip(&known).map(|(s, known)| s.knowing(known.clone(), reads)).collect();
+    (cluster_of(all), known)
+}
+
+fn send_and_receive<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B, number: u64) -> B {
+    let world = cluster.engines[0].comm_world();
+    let length = buffer.total();
+    let receive = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+    let send = cluster.engines[0].isend(buffer, Rank(1), Tag(1), world).unwrap();
+    assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(number, length));
+    cluster.finish(BOUND, 0, send).unwrap().0
+}
+
+#[test]
+fn all_cases_with_memory_that_must_be_known() {
+    for reads in [false, true] {
+        let (mut cluster, known) = knowing(2, reads, 1000);
+        cases::all(&mut cluster);
+        cluster.tick_times(3);
+        for (engine, known) in cluster.engines.iter_mut().zip(&known) {
+            let (there, made) = known.counts();
+            assert!(there == 0 && made > 0, "{there} of {made} are left, reads {reads}");
+            let counts = engine.registrations();
+            assert_eq!((counts.entries, counts.bytes), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn many_operations_share_the_room_that_a_transport_has() {
+    let (mut cluster, known) = knowing(2, false, 2);
+    let world = cluster.engines[0].comm_world();
+    let mut open = Vec::new();
+    for number in 0..30u64 {
+        let length = 100 + 3000 * number as usize;
+        let receive = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+        let send = cluster.engines[0].isend(content(number, length), Rank(1), Tag(1), world).unwrap();
+        open.push((number, send, receive));
+    }
+    for (number, send, receive) in open {
+        let (buffer, _) = cluster.finish(BOUND, 1, receive).unwrap();
+        assert!(buffer == content(number, buffer.len()));
+        cluster.finish(BOUND, 0, send).unwrap();
+    }
+    assert_eq!(known[0].counts().1, 30);
+}
+
+#[test]
+fn memory_that_cannot_be_registered_at_all_ends_the_vc_with_the_reason() {
+    let (mut cluster, _) = knowing(2, false, 0);
+    let world = cluster.engines[0].comm_world();
+    let send = cluster.engines[0].isend(vec![1; 1000], Rank(1), Tag(1), world).unwrap();
+    let failed = cluster.finish(BOUND, 0, send).unwrap_err().to_string();
+    assert!(failed.contains("cannot be registered: there is room for 0 ranges"), "{failed}");
+}
+
+#[test]
+fn a_persistent_request_registers_its_memory_once() {
+    let (mut cluster, known) = knowing(2, false, 10);
+    let world = cluster.engines[0].comm_world();
+    let mut persistent = cluster.engines[0].send_init(content(0, 50_000), Rank(1), Tag(1), world).unwrap();
+    assert_eq!(known[0].counts(), (1, 1), "at its making");
+    let start = |cluster: &mut Cluster, persistent: &tickwire::Persistent<Vec<u8>>, number| {
+        let receive = cluster.engines[1].irecv(vec![0; 50_000], Rank(0), Tag(1), world).unwrap();
+        cluster.engines[0].start(persistent).unwrap();
+        assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(number, 50_000));
+        cluster.tick_until(BOUND, "a start", |cluster| cluster.engines[0].test(persistent).unwrap().is_done());
+    };
+    for number in 0..10 {
+        let bytes = cluster.engines[0].contents(&mut persistent).unwrap();
+        bytes.copy_from_slice(&content(number, 50_000));
+        start(&mut cluster, &persistent, number);
+    }
+    assert_eq!(known[0].counts(), (1, 1));
+    let counts = cluster.engines[0].registrations();
+    let expected = RegistrationCounts { entries: 1, bytes: 50_000, hits: 10, misses: 1, evictions: 0 };
+    assert_eq!(counts, expected);
+    // Whoever has the buffer itself may put another one in its place.
+    *cluster.engines[0].buffer(&mut persistent).unwrap() = content(77, 50_000);
+    start(&mut cluster, &persistent, 77);
+    assert_eq!(known[0].counts().1, 2);
+    drop(persistent);
+    cluster.tick_times(300);
+    assert_eq!(known[0].counts(), (0, 2), "gone with the request");
+}
+
+#[test]
+fn a_persistent_receive_from_any_source_registers_with_each_method_that_fills_memory() {
+    let known = [Known::new(10), Known::new(10), Known::new(10)];
+    let [first, second, third] = [0, 1, 2].map(|index: usize| {
+        let mut one = streams(2).remove(0).knowing(known[index].clone(), index < 2);
+        one.name = ["one", "two", "three"][index];
+        one
+    });
+    let builder = tickwire::Engine::builder().transport(first).transport(second).transport(third);
+    let mut engine = builder.build(tickwire::Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    let any = engine.recv_init(vec![0; 1000], Source::Any, Tag(1), world).unwrap();
+    assert_eq!(known.each_ref().map(|known| known.counts().0), [1, 1, 0], "the third fills only its own memory");
+    let own = engine.recv_init(vec![0; 1000], Rank(0), Tag(1), world).unwrap();
+    assert_eq!(engine.registrations().entries, 2, "a proc that is reached otherwise needs none");
+    engine.free(any).unwrap();
+    engine.free(own).unwrap();
+    engine.tick();
+    assert_eq!(known.each_ref().map(|known| known.counts().0), [0; 3]);
+}
+
+#[test]
+fn buffers_that_the_engine_was_told_of_stay_registered_until_they_are_dropped() {
+    let (mut cluster, known) = knowing(2, false, 10);
+    let mut plain = content(1, 20_000);
+    for _ in 0..5 {
+        plain = send_and_receive(&mut cluster, plain, 1);
+    }
+    assert_eq!(known[0].counts(), (0, 5), "what has gone back to the application may be freed");
+    let mut told = cluster.engines[0].register(content(1, 20_000));
+    for number in 2..7 {
+        told = send_and_receive(&mut cluster, told, number - 1);
+        told.copy_from_slice(&content(number, 20_000));
+    }
+    assert_eq!(known[0].counts(), (1, 6));
+    let counts = cluster.engines[0].registrations();
+    assert_eq!((counts.hits, counts.misses), (4, 6));
+    drop(told);
+    send_and_receive(&mut cluster, content(9, 20_000), 9);
+    cluster.tick_times(3);
+    assert_eq!(known[0].counts().0, 0);
+}
+
+#[test]
+fn a_datatype_is_packed_into_memory_that_is_known() {
+    let (mut cluster, known) = knowing(2, false, 10);
+    let world = cluster.engines[0].comm_world();
+    let column = Datatype::vector(3000, 1, 2, &Datatype::of::<u8>()).unwrap();
+    let matrix: Vec<u8> = content(3, 6000);
+    let every_second: Vec<u8> = matrix.iter().copied().step_by(2).collect();
+    let receive = cluster.engines[1].irecv(vec![0; 3000], Rank(0), Tag(1), world).unwrap();
+    let typed = Typed::new(matrix, &column, 1).unwrap();
+    let send = cluster.engines[0].isend(typed, Rank(1), Tag(1), world).unwrap();
+    assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == every_second);
+    cluster.finish(BOUND, 0, send).unwrap();
+    assert!(known[0].counts().0 == 0 && known[0].counts().1 > 0);
+}
