@@ -97,7 +97,8 @@ pub struct Car {
     pub next: Row,
     /// First data CAR under this envelope, next one under a data CAR.
     pub chain: Row,
-    /// Value of the wildcard counter when a receive was posted: the order between a VC's queue and the wildcard queue.
+    /// Value of the wildcard counter when a receive was posted: the order between a VC's queue and the wildcard queue. Of a
+    /// row in a send queue, the priority that it leaves with; of one in a data queue, whether a frame of it was refused.
     pub counter: u32,
     /// The bytes to send or to fill; unused where data CARs are chained.
     pub span: Span,
@@ -113,7 +114,7 @@ pub struct Car {
     pub kind: CarKind,
     /// See [`car_flags`].
     pub flags: u8,
-    /// Priority of the message; reserved for the protocols that order by it.
+    /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
     pub priority: u8,
     /// The peer's CAR row: of the sender in a matched receive, of the receiver in a send after its CTS.
     pub peer: Row,

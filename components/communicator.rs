@@ -119,6 +119,8 @@ pub struct Communicator {
     pub state: CommState,
     /// Whether receives from any source or of any tag are refused.
     pub no_wildcard: bool,
+    /// Priority of messages that are given none of their own.
+    pub priority: u8,
     /// See [`ErrorHandler`].
     pub error_handler: ErrorHandler,
 }
@@ -146,6 +148,7 @@ impl Communicator {
         agreements: 0,
         state: CommState::Free,
         no_wildcard: false,
+        priority: 0,
         error_handler: ErrorHandler::Return,
     };
 

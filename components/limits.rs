@@ -81,6 +81,10 @@ pub const REGISTERED_BYTES: usize = 256 << 20;
 /// Bytes that the pool keeps for reuse after the unexpected queue has been emptied.
 pub const POOL_KEPT_BYTES: usize = 32 << 20;
 
+/// Passes of which one serves first what would be served last: with 8 pieces a pass, 3 % of a VC is never taken from a
+/// message by more urgent ones.
+pub const FAIR_TURN: u32 = 4;
+
 /// Time between two looks at sockets, µs; a look is two system calls of about 300 ns, so it costs less than 1 %.
 pub const CONTROL_US: u32 = 100;
 /// Looks between two samples of the clock: 25 ns in 512 looks of 5 ns or more. A tick counts for [`CLOCK_LOOKS_A_TICK`].

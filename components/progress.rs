@@ -4,6 +4,7 @@ use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{Buffer, NIL, Registrations, Row, UnexpectedQueue};
 use bevy_ecs::component::Component;
+use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
 
 /// A list of rows, first in first out, linked through the rows.
@@ -248,6 +249,12 @@ pub struct Progress {
     pub copies: Queue,
     /// VCs with something to send, linked through the VC rows.
     pub senders: Queue,
+    /// Whether a priority above 0 may wait in a queue: else nobody looks at priorities.
+    pub urgent: bool,
+    /// Passes in which priorities mattered.
+    pub turns: u32,
+    /// Priorities above 0 of offers in the unexpected queue, by (VC, message id).
+    pub offered: HashMap<(Row, Row), u8, ahash::RandomState>,
     /// Since the tick before: see [`Work`].
     pub work: Work,
     /// The clock as the caller gave it, ns since the engine was built.
@@ -311,6 +318,9 @@ impl Default for Progress {
             reads: Queue::EMPTY,
             copies: Queue::EMPTY,
             senders: Queue::EMPTY,
+            urgent: false,
+            turns: 0,
+            offered: HashMap::with_hasher(ahash::RandomState::with_seed(0)),
             work: Work::default(),
             now_ns: 0,
             registered: 0,
@@ -351,6 +361,7 @@ impl Progress {
             counter_max: u32::MAX >> (32 - limits.wildcard_bits),
             matching,
             indexed: matching == Matching::Index,
+            offered: HashMap::with_hasher(ahash::RandomState::with_seed(limits.hash_seed as usize)),
             forward_bytes: [0, limits.forward_bytes as u64],
             registrations: Box::new(Registrations::new(limits)),
             posted: Box::new(PostedIndex::new(limits.hash_seed)),

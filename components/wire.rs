@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
 //! | 1 | flags ([`READY`], [`READABLE`]) |
-//! | 2 | priority |
+//! | 2 | priority, of a [`Kind::Rts`] |
 //! | 3 | reserved, 0 |
 //! | 4–5, 6–7 | credits granted for eager bytes, for envelopes |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
@@ -106,6 +106,18 @@ impl Header {
     #[inline]
     pub const fn with_flags(self, flags: u8) -> Self {
         Header { lead: self.lead | (flags as u64) << 8, ..self }
+    }
+
+    /// The same header with a priority.
+    #[inline]
+    pub const fn with_priority(self, priority: u8) -> Self {
+        Header { lead: self.lead | (priority as u64) << 16, ..self }
+    }
+
+    /// The priority of the message.
+    #[inline]
+    pub const fn priority(&self) -> u8 {
+        (self.lead >> 16) as u8
     }
 
     /// What the frame is, if its first byte says something known.

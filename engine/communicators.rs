@@ -85,6 +85,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives messages on a communicator a priority, where they are given none of their own. See [`SendOptions::priority`](crate::SendOptions::priority).
+    /// Local; it is that of sends that are posted from now on. Duplicates made later have it too.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_set_priority(&mut self, comm: Comm, priority: u8) -> Result<(), CommError> {
+        self.communicator(comm, "comm_set_priority")?.priority = priority;
+        Ok(())
+    }
+
     /// Says what an error of an operation on a communicator does (`MPI_Comm_set_errhandler`). Local; communicators made
     /// from it later inherit it. At first all return errors.
     ///

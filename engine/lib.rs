@@ -80,6 +80,7 @@ mod registered;
 mod request;
 mod scope;
 mod send_modes;
+mod send_options;
 mod slots;
 mod submit;
 #[cfg(feature = "testing")]
@@ -96,6 +97,7 @@ pub use crate::procs::{Only, Route, TrafficClass};
 pub use crate::registered::Registered;
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
+pub use crate::send_options::SendOptions;
 pub use crate::slots::SlotInfo;
 pub use crate::submit::{Submitted, Submitter};
 pub use bootstrap::Bootstrap;

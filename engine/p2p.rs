@@ -2,10 +2,11 @@
 
 use crate::core::{Closed, Engine};
 use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
+use crate::send_options::SendOptions;
 use tickwire_components::limits::ANY;
 use tickwire_components::{
-    Comm, Large, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId, RequestState,
-    Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+    Car, Comm, Communicator, Large, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError,
+    RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::communicators::live;
 use tickwire_systems::complete::{free_request, outcome, status};
@@ -177,7 +178,7 @@ impl Engine {
             return Ok(Request::ready(self.home, buffer, to.0, tag.0));
         }
         let length = buffer.total();
-        self.post_send_rows(buffer, length, to, tag, comm, scoped, 0)
+        self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::new())
     }
 
     /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
@@ -196,7 +197,7 @@ impl Engine {
         false
     }
 
-    /// As [`Engine::post_send`], in a mode that `flags` say, and through the tables in any case.
+    /// As [`Engine::post_send`], with options, and through the tables in any case.
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "the arguments of a send, its scope and its mode")]
     pub(crate) fn post_send_rows<B: Pieces>(
@@ -207,7 +208,7 @@ impl Engine {
         tag: Tag,
         comm: Comm,
         scoped: bool,
-        flags: u8,
+        options: SendOptions,
     ) -> Result<Request<B>, Rejected<B>> {
         if to == Rank::NULL {
             return match self.check_null(comm, tag.0) {
@@ -215,7 +216,7 @@ impl Engine {
                 Err(error) => Err(Rejected { error, buffer }),
             };
         }
-        match self.queue_send_rows(&buffer, length, to, tag, comm, flags) {
+        match self.queue_send_rows(&buffer, length, to, tag, comm, options) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
         }
@@ -228,7 +229,7 @@ impl Engine {
         to: Rank,
         tag: Tag,
         comm: Comm,
-        flags: u8,
+        options: SendOptions,
     ) -> Result<Row, PostError> {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
@@ -241,7 +242,8 @@ impl Engine {
             let reason = all.procs.reason(vc_row).to_owned();
             return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
         }
-        let car = send_car(&envelope, vc_row, flags);
+        let priority = options.priority_or(all.communicators[Communicator::row(comm.0)].priority);
+        let car = Car { priority, ..send_car(&envelope, vc_row, options.flags()) };
         let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
             return Err(full(&self.limits));
         };

@@ -3,9 +3,10 @@
 use crate::core::{Closed, Engine};
 use crate::p2p::{full, source_rank, tag_number};
 use crate::request::{Failed, Rejected, Request, Waitable};
+use crate::send_options::SendOptions;
 use tickwire_components::{
-    Car, CarState, Comm, LeasedBytes, Lent, NIL, Pending, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
-    RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+    Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, Pending, Pieces, PostError, ProcId, Rank, RequestError,
+    RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::complete::free_request;
 use tickwire_systems::posting::{
@@ -24,6 +25,7 @@ pub struct Persistent<B> {
     /// Destination, or source as on the wire.
     rank: u32,
     tag: u32,
+    options: SendOptions,
 }
 
 /// What a persistent request does.
@@ -40,6 +42,11 @@ impl<B> Persistent<B> {
     /// The untyped name of the request.
     pub fn id(&self) -> RequestId {
         self.token.id()
+    }
+
+    /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`].
+    pub fn with_priority(self, priority: u8) -> Self {
+        Persistent { options: self.options.priority(priority), ..self }
     }
 }
 
@@ -110,7 +117,7 @@ impl Engine {
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let token = Request::new(self.home, row, tables.requests[row as usize].generation);
-        Ok(Persistent { token, what, comm, rank, tag })
+        Ok(Persistent { token, what, comm, rank, tag, options: SendOptions::new() })
     }
 
     fn check_persistent(
@@ -183,7 +190,8 @@ impl Engine {
             }
             _ => 0,
         };
-        self.start_rows(row, &lent, what, rank, tag, comm, flags)
+        let options = persistent.options;
+        self.start_rows(row, &lent, what, rank, tag, comm, flags, options)
     }
 
     #[expect(clippy::too_many_arguments, reason = "a row and the arguments of its operation")]
@@ -196,6 +204,7 @@ impl Engine {
         tag: u32,
         comm: Comm,
         flags: u8,
+        options: SendOptions,
     ) -> Result<(), PostError> {
         let communicators = self.tables.send(&mut self.world).communicators;
         let envelope = match what {
@@ -214,7 +223,10 @@ impl Engine {
         }
         let car = match what {
             What::Receive => receive_car(all.progress, &envelope, vc_row),
-            _ => send_car(&envelope, vc_row, flags),
+            _ => {
+                let priority = options.priority_or(all.communicators[Communicator::row(comm.0)].priority);
+                Car { priority, ..send_car(&envelope, vc_row, flags) }
+            }
         };
         if !activate(all.progress, all.cars, all.requests, lent, car, row) {
             return Err(full(&self.limits));

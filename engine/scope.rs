@@ -4,6 +4,7 @@ use crate::core::{Closed, Engine};
 use crate::persistent::Persistent;
 use crate::probe::{Message, RejectedMessage};
 use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
+use crate::send_options::SendOptions;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
@@ -156,7 +157,22 @@ impl<'env> Scope<'_, 'env> {
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
-        self.engine.post_send_rows(buffer, length, to, tag, comm, true, car_flags::SYNCHRONOUS)
+        self.engine.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))
+    }
+
+    /// As [`Engine::isend_with`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn isend_with<B: Pieces + 'env>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.engine.post_with(buffer, to, tag, comm, true, options)
     }
 
     /// As [`Engine::irsend`], with a borrowed buffer.

@@ -2,6 +2,7 @@
 
 use crate::core::{Closed, Engine};
 use crate::request::{OperationError, Rejected, Request};
+use crate::send_options::SendOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tickwire_components::limits::BUFFERED_OVERHEAD;
@@ -51,7 +52,7 @@ impl Engine {
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
-        self.post_send_rows(buffer, length, to, tag, comm, false, car_flags::SYNCHRONOUS)
+        self.post_send_rows(buffer, length, to, tag, comm, false, SendOptions::of(car_flags::SYNCHRONOUS))
     }
 
     /// Starts a send in ready mode (`MPI_Irsend`): the caller knows that its receive is posted.
@@ -94,7 +95,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::send`].
     pub fn ssend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let request = self.post_send_rows(bytes, bytes.len(), to, tag, comm, true, car_flags::SYNCHRONOUS)?;
+        let request =
+            self.post_send_rows(bytes, bytes.len(), to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))?;
         self.settle(request).map(drop)
     }
 
@@ -125,7 +127,7 @@ impl Engine {
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
         match self.asks_when_ready(to, comm, length) {
-            true => self.post_send_rows(buffer, length, to, tag, comm, scoped, car_flags::READY),
+            true => self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::of(car_flags::READY)),
             false => self.post_send(buffer, to, tag, comm, scoped),
         }
     }
@@ -161,7 +163,9 @@ impl Engine {
         self.attached.used.fetch_add(needed, Ordering::Relaxed);
         let copied = Copied { bytes: copy::gather(buffer), used: self.attached.used.clone() };
         // Nobody will ask for it: it is freed when it has left.
-        self.post_send_rows(copied, length, to, tag, comm, false, 0).map(drop).map_err(|rejected| rejected.error)?;
+        self.post_send_rows(copied, length, to, tag, comm, false, SendOptions::new())
+            .map(drop)
+            .map_err(|rejected| rejected.error)?;
         self.free_dropped();
         Ok(())
     }

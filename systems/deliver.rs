@@ -120,6 +120,7 @@ fn take_control(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
     car.source = header.source();
     car.tag = header.tag();
     car.vc = vc_row;
+    car.priority = header.priority();
     offer(progress, cars, large, row, header.message(), header.length, address_in(header, payload));
     true
 }

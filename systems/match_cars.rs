@@ -10,6 +10,7 @@
 use crate::communicators::{Unclaimed, known, unclaimed};
 use crate::complete::abort;
 use crate::matching::{enqueue, find_posted, key};
+use crate::priorities::{insert, insert_send};
 use crate::tables::MatchTables;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
@@ -57,6 +58,7 @@ pub fn pair(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row:
         progress.copies.push(cars, row);
         progress.pending |= Pending::TRANSFER;
     } else {
+        car.priority = progress.offered.remove(&(found.vc, found.message)).unwrap_or(0);
         offer(progress, cars, large, row, found.message, found.length, found.address);
     }
 }
@@ -76,7 +78,7 @@ pub(crate) fn offer(
     car.peer = message;
     car.done = 0;
     large[row as usize] = Large { length, wanted: length, address };
-    progress.offers.push(cars, row);
+    insert(&mut progress.offers, cars, row);
     progress.pending |= Pending::SUPPLY;
 }
 
@@ -106,6 +108,7 @@ fn match_arrival(
         car.source = header.source();
         car.tag = header.tag();
         car.vc = arrival.vc;
+        car.priority = header.priority();
         if eager {
             car.state = CarState::Matched;
             arrival.car = row;
@@ -215,6 +218,10 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, c
         Unclaimed::Impossible => return refuse(progress, arrival, "an envelope of an unknown context"),
     }
     let rts = header.kind() == Some(Kind::Rts);
+    if rts && (header.priority() > 0 || !progress.offered.is_empty()) {
+        // One with the same name may be left of an offer that was withdrawn.
+        progress.offered.insert((arrival.vc, header.message()), header.priority());
+    }
     let entry = progress.unexpected.push(Unexpected {
         context: header.context(),
         source: header.source(),
@@ -245,7 +252,7 @@ fn refuse_ready(progress: &mut Progress, arrival: &mut Arrival, cars: &mut [Car]
     let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
     let (context, peer) = (arrival.header.context(), arrival.header.message());
     cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
-    vcs[vc as usize].sends.push(cars, row);
+    insert_send(progress, &mut vcs[vc as usize].sends, cars, row);
     crate::posting::list_sender(progress, vcs, vc);
     arrival.state = ArrivalState::Handled;
     progress.pending |= Pending::TRANSFER;
@@ -280,8 +287,9 @@ fn clear_to_send(
         progress.pending |= Pending::COMPLETE;
         return;
     }
-    car.state = CarState::Sending;
-    vcs[vc_row as usize].data.push(cars, row);
+    (car.state, car.counter) = (CarState::Sending, 0);
+    progress.urgent |= car.priority > 0;
+    insert(&mut vcs[vc_row as usize].data, cars, row);
     crate::posting::list_sender(progress, vcs, vc_row);
 }
 

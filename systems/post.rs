@@ -8,6 +8,7 @@
 use crate::complete::free_car;
 use crate::endpoint::Endpoint;
 use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
+use crate::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::registering::serve;
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
@@ -16,8 +17,8 @@ use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Access, Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Stretch, Vc,
-    VcState, car_flags,
+    Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span,
+    Stretch, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -40,6 +41,9 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
         }
     }
     let PostTables { progress, cars, large, vcs, endpoints, .. } = tables;
+    if progress.urgent {
+        order_senders(progress, cars, vcs);
+    }
     let mut vc_row = progress.senders.head;
     while vc_row != NIL {
         let next = vcs[vc_row as usize].next;
@@ -91,7 +95,12 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
     let lent = &submission.lent;
-    let car = if receive { receive_car(progress, &envelope, vc_row) } else { send_car(&envelope, vc_row, 0) };
+    let car = if receive {
+        receive_car(progress, &envelope, vc_row)
+    } else {
+        let priority = tables.communicators[Communicator::row(comm)].priority;
+        Car { priority, ..send_car(&envelope, vc_row, 0) }
+    };
     let Some(row) = take_rows(progress, tables.cars, tables.requests, lent, car) else {
         if progress.rows_exhausted {
             let (table, rows, limit) = ("CAR", tables.cars.len(), "cars_max");
@@ -121,6 +130,9 @@ fn drive(
     endpoint: &mut Endpoint,
     row_states: &mut RowStateColumns<'_>,
 ) -> Result<(), String> {
+    if is_fair_turn(progress) {
+        turn_sends(&mut vc.sends, cars);
+    }
     while !vc.sends.is_empty() {
         let row = vc.sends.head;
         if endpoint.abilities.registers && cars[row as usize].kind == CarKind::Send {
@@ -193,7 +205,7 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
     if length >= endpoint.read_min && car.chain == NIL && length == car.span.len() as u64 {
         flags |= wire::READABLE;
     }
-    Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags)
+    Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
 }
 
 #[inline]

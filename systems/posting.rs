@@ -3,6 +3,7 @@
 use crate::communicators::{alive, live};
 use crate::endpoint::Endpoint;
 use crate::matching::{enqueue, key};
+use crate::priorities::insert_send;
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
@@ -224,7 +225,7 @@ pub fn queue_send(
     large[row as usize] = Large::of(length);
     let vc_row = cars[row as usize].vc;
     let vc = &mut vcs[vc_row as usize];
-    vc.sends.push(cars, row);
+    insert_send(progress, &mut vc.sends, cars, row);
     if vc.state == VcState::Connected {
         list_sender(progress, vcs, vc_row);
     }

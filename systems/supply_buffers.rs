@@ -13,6 +13,7 @@ pub mod pool;
 
 use crate::endpoint::Endpoint;
 use crate::posting::{layout, list_sender};
+use crate::priorities::{insert, insert_send};
 use crate::registering::serve;
 use crate::tables::SupplyTables;
 use decide::{decide, received};
@@ -74,7 +75,8 @@ pub(crate) fn reply(
     if read && (!register || matches!(serve(progress, cars, endpoint, vc.endpoint, row, Access::RECEIVE), Ok(true))) {
         let car = &mut cars[row as usize];
         car.state = CarState::Reading;
-        progress.reads.push(cars, row);
+        progress.urgent |= car.priority > 0;
+        insert(&mut progress.reads, cars, row);
         progress.pending |= Pending::TRANSFER;
         return;
     }
@@ -87,7 +89,7 @@ pub fn answer(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Ro
     let car = &mut cars[row as usize];
     car.state = CarState::Queued;
     let vc_row = car.vc;
-    vcs[vc_row as usize].sends.push(cars, row);
+    insert_send(progress, &mut vcs[vc_row as usize].sends, cars, row);
     list_sender(progress, vcs, vc_row);
 }
 

@@ -10,6 +10,7 @@
 use crate::endpoint::Endpoint;
 use crate::post::send_now;
 use crate::posting::layout;
+use crate::priorities::{REFUSED, insert, is_fair_turn, settle_head, turn};
 use crate::supply_buffers::{answer, give_buffer};
 use crate::tables::{RowStateColumns, TransferTables};
 use smallvec::SmallVec;
@@ -29,6 +30,7 @@ pub const PIECES_A_PASS: usize = 8;
 #[inline]
 pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
     let TransferTables { progress, arrivals, cars, large, buffers, vcs, endpoints } = tables;
+    progress.turns = progress.turns.wrapping_add(u32::from(progress.urgent));
     if !progress.copies.is_empty() {
         receive_copies(progress, cars, buffers);
     }
@@ -182,12 +184,17 @@ pub(crate) fn read_messages(
     endpoints: &mut [Endpoint],
 ) {
     let mut left = READ_BYTES_A_PASS as u64;
+    let mut most = u64::MAX;
+    if is_fair_turn(progress) {
+        turn(&mut progress.reads, cars);
+        most = left / PIECES_A_PASS as u64;
+    }
     while left > 0 && !progress.reads.is_empty() {
         let row = progress.reads.head;
         let Large { wanted, address, .. } = large[row as usize];
         let Car { done, vc, .. } = cars[row as usize];
         let vc = vcs[vc as usize];
-        let (data, into) = place_at(cars, row, left.min(wanted - done));
+        let (data, into) = place_at(cars, row, left.min(most).min(wanted - done));
         let transport = endpoints[vc.endpoint as usize].transport.get();
         match transport.read(vc.link, address.wrapping_add(done), into) {
             Ok(()) if !into.is_empty() => {
@@ -202,7 +209,10 @@ pub(crate) fn read_messages(
                     if left == 0 {
                         // Others have their turn before a long message goes on.
                         progress.reads.pop(cars);
-                        progress.reads.push(cars, row);
+                        insert(&mut progress.reads, cars, row);
+                    } else if most != u64::MAX {
+                        most = u64::MAX;
+                        settle_head(&mut progress.reads, cars);
                     }
                     continue;
                 }
@@ -285,13 +295,28 @@ fn send_vc_pieces(
     row_states: &mut RowStateColumns<'_>,
 ) -> Result<(), ()> {
     let mut left = PIECES_A_PASS;
+    let mut turned = is_fair_turn(progress);
+    if turned {
+        turn(&mut vc.data, cars);
+    }
     while left > 0 && !vc.data.is_empty() {
+        // An envelope that was refused while a frame had gone in part goes before the next frame, or it never would.
+        if endpoint.rows.is_some() && envelope_waits(cars, vc) {
+            progress.pending |= Pending::POST;
+            break;
+        }
+        // One that a transport may have had a part of goes on by one frame.
+        let begun = progress.urgent && cars[vc.data.head as usize].counter == REFUSED;
+        let most = if turned || begun { 1 } else { left };
+        if progress.urgent && !std::mem::take(&mut turned) {
+            settle_head(&mut vc.data, cars);
+        }
         let row = vc.data.head;
         let wanted = large[row as usize].wanted;
         let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
         let (sent, moved, outcome) = match layout(cars, row) {
             None => {
-                let frames = pieces(cars, row, wanted, endpoint.piece_bytes, left);
+                let frames = pieces(cars, row, wanted, endpoint.piece_bytes, most);
                 left -= frames.len();
                 let (sent, outcome) = endpoint.transport.get().send_batch(vc.link, &frames, state);
                 (sent, frames[..sent].iter().map(|f| f.header.length).sum::<u64>(), outcome)
@@ -304,6 +329,9 @@ fn send_vc_pieces(
         progress.work.sent += sent as u32;
         let car = &mut cars[row as usize];
         car.done += moved;
+        if endpoint.rows.is_some() {
+            car.counter = if outcome == Sent::Blocked { REFUSED } else { 0 };
+        }
         if car.done == wanted {
             vc.data.pop(cars);
             finish(progress, cars, row, large[row as usize].length, false);
@@ -318,6 +346,12 @@ fn send_vc_pieces(
         progress.pending |= Pending::TRANSFER;
     }
     Ok(())
+}
+
+/// Whether a VC's next envelope was refused by its transport, and no piece has begun that must be finished first.
+fn envelope_waits(cars: &[Car], vc: &Vc) -> bool {
+    let refused = cars.get(vc.sends.head as usize).is_some_and(|car| car.flags & car_flags::STARTED != 0);
+    refused && cars[vc.data.head as usize].counter != REFUSED
 }
 
 /// Sends the next piece of a message that has a layout, packed where the transport wants it. Returns how many pieces and

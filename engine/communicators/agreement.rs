@@ -86,7 +86,7 @@ impl Operation {
 
 impl Engine {
     /// Starts to duplicate a communicator (`MPI_Comm_idup`): the same members under a context of their own. The error
-    /// handler and the promise of [`Engine::comm_set_no_wildcard`] are kept. All members call it, and they call the
+    /// handler, the promise of [`Engine::comm_set_no_wildcard`] and the priority are kept. All members call it, and they call the
     /// operations on a communicator in the same order.
     ///
     /// # Errors

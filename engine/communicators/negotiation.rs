@@ -290,6 +290,7 @@ impl Negotiation {
             let handle = make(&mut all, id, incarnation, &group, self.parent);
             if matches!(self.operation, Operation::Dup) {
                 all.communicators[id as usize].no_wildcard = all.communicators[self.parent as usize].no_wildcard;
+                all.communicators[id as usize].priority = all.communicators[self.parent as usize].priority;
             }
             made = Some(Comm(handle));
         }

@@ -1,0 +1,176 @@
+//! What is urgent goes first, over transports of which each carries less urgent messages already, and never what came later of
+//! one communicator.
+
+use super::{Streams, cases, content, streams};
+use proptest::prelude::*;
+use std::sync::Mutex;
+use tickwire::components::Large;
+use tickwire::testing::{Cluster, ROWS, rows};
+use tickwire::{Agreed, Comm, Engine, Rank, SendOptions, Source, Tag, TagFilter};
+
+const BOUND: u32 = cases::BOUND;
+
+/// A cluster in which proc 0 reaches each other one over a transport of its own.
+fn star(procs: u32) -> Cluster {
+    let made: Vec<Vec<Streams>> = (1..procs)
+        .map(|other| {
+            let mut all = streams(procs);
+            for streams in &mut all {
+                let ends = [(0, other), (other, 0)];
+                let me = streams.me;
+                for (to, line) in streams.lines.iter_mut().enumerate() {
+                    if !ends.contains(&(me, to as u32)) {
+                        *line = None;
+                    }
+                }
+                streams.name = ["one", "two", "three"][other as usize - 1];
+            }
+            all
+        })
+        .collect();
+    let made = Mutex::new(made);
+    Cluster::build(procs, |rank| {
+        let mut made = made.lock().unwrap();
+        let mut builder = Engine::builder().exclude(["shm"]).initial_rows(ROWS);
+        for all in made.iter_mut() {
+            let index = all.iter().position(|streams| streams.me == rank).unwrap();
+            builder = builder.transport(all.remove(index));
+        }
+        builder
+    })
+}
+
+/// Duplicates the world's communicator.
+fn dup(cluster: &mut Cluster) -> Comm {
+    let world = cluster.engines[0].comm_world();
+    dup_of(cluster, world)
+}
+
+fn dup_of(cluster: &mut Cluster, comm: Comm) -> Comm {
+    let mut begun: Vec<_> = cluster.engines.iter_mut().map(|engine| engine.start_dup(comm).unwrap()).collect();
+    let mut made = vec![None; begun.len()];
+    cluster.tick_until(BOUND, "all have agreed", |cluster| {
+        for ((engine, agreement), made) in cluster.engines.iter_mut().zip(&mut begun).zip(&mut made) {
+            if made.is_none()
+                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
+            {
+                *made = comm;
+            }
+        }
+        made.iter().all(Option::is_some)
+    });
+    made[0].unwrap()
+}
+
+#[test]
+fn an_urgent_message_overtakes_64_mib_of_others_over_two_transports() {
+    overtake(star(3));
+}
+
+#[test]
+fn an_urgent_message_overtakes_64_mib_of_others_in_rings() {
+    overtake(Cluster::loopback(3));
+}
+
+fn overtake(mut cluster: Cluster) {
+    const LOW: usize = 8 << 20;
+    let (world, urgent) = (cluster.engines[0].comm_world(), dup(&mut cluster));
+    let mut open = Vec::new();
+    for other in 1..3usize {
+        for _ in 0..4 {
+            let receive = cluster.engines[other].irecv(vec![0; LOW], Rank(0), Tag(1), world).unwrap();
+            let send = cluster.engines[0].isend(vec![1; LOW], Rank(other as u32), Tag(1), world).unwrap();
+            open.push((send, receive));
+        }
+    }
+    let arrived = |cluster: &mut Cluster| -> u64 {
+        let low = |large: &Large| large.length == LOW as u64;
+        let all = cluster.engines[1..].iter_mut().map(rows);
+        all.map(|all| {
+            all.cars.iter().zip(&*all.large).filter(|(_, large)| low(large)).map(|(car, _)| car.done).sum::<u64>()
+        })
+        .sum()
+    };
+    cluster.tick_until(BOUND, "the first pieces arrive", |cluster| arrived(cluster) > 100_000);
+    let before = arrived(&mut cluster);
+    let mut first = Vec::new();
+    // One that is sent whole, and one that is as long as many pieces.
+    for (length, tag) in [(100, 2), (100_000, 3)] {
+        for other in 1..3usize {
+            let receive = cluster.engines[other].irecv(vec![0; length], Rank(0), Tag(tag), urgent).unwrap();
+            let options = SendOptions::new().priority(200);
+            let to = Rank(other as u32);
+            let send = cluster.engines[0].isend_with(content(9, length), to, Tag(tag), urgent, options).unwrap();
+            first.push((other, send, receive, length));
+        }
+    }
+    for (other, send, receive, length) in first {
+        assert!(cluster.finish(BOUND, other, receive).unwrap().0 == content(9, length));
+        cluster.finish(BOUND, 0, send).unwrap();
+    }
+    let (after, all) = (arrived(&mut cluster), 8 * LOW as u64);
+    assert!(after < all / 64, "{} of {all} bytes went before them", after - before);
+    assert!(after > before, "and some went all the same");
+}
+
+/// What one proc sends another: (communicator, bytes, priority), and ticks after it.
+fn sends() -> impl Strategy<Value = Vec<(usize, usize, u8, u32)>> {
+    let length = prop_oneof![3 => 0usize..300, 1 => 20_000usize..90_000];
+    let priority = prop_oneof![Just(0u8), Just(1), Just(128), Just(255)];
+    let ticks = prop_oneof![3 => Just(0u32), 1 => 1u32..4];
+    proptest::collection::vec((0usize..3, length, priority, ticks), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn envelopes_of_one_context_never_reorder(sends in sends(), loopback in any::<bool>()) {
+        let mut cluster = if loopback { Cluster::loopback(2) } else { super::cluster(2) };
+        let comms = [cluster.engines[0].comm_world(), dup(&mut cluster), dup(&mut cluster)];
+        let mut open = Vec::new();
+        for (number, &(comm, length, priority, ticks)) in (0u32..).zip(&sends) {
+            let (buffer, options) = (content(number.into(), length), SendOptions::new().priority(priority));
+            open.push(cluster.engines[0].isend_with(buffer, Rank(1), Tag(number), comms[comm], options).unwrap());
+            cluster.tick_times(ticks);
+        }
+        for (index, &comm) in comms.iter().enumerate() {
+            for (number, &(_, length, ..)) in (0u32..).zip(&sends).filter(|(_, send)| send.0 == index) {
+                let receive = cluster.engines[1].irecv(vec![0; length], Source::Any, TagFilter::Any, comm).unwrap();
+                let (buffer, status) = cluster.finish(BOUND, 1, receive).unwrap();
+                prop_assert_eq!(status.tag, Tag(number));
+                prop_assert!(buffer == content(number.into(), length));
+            }
+        }
+        for send in open {
+            cluster.finish(BOUND, 0, send).unwrap();
+        }
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_communicator_has_a_priority_for_messages_that_have_none() {
+    let mut cluster = star(2);
+    let (world, urgent) = (cluster.engines[0].comm_world(), dup(&mut cluster));
+    cluster.engines[0].comm_set_priority(urgent, 9).unwrap();
+    let long = |engine: &mut Engine, comm| engine.isend(vec![1; 100_000], Rank(1), Tag(1), comm).unwrap();
+    let sends = [world, urgent].map(|comm| long(&mut cluster.engines[0], comm));
+    let mut persistent = cluster.engines[0].send_init(vec![1; 100_000], Rank(1), Tag(1), urgent).unwrap();
+    cluster.engines[0].start(&persistent).unwrap();
+    let priorities =
+        |cluster: &mut Cluster, ids: [u32; 3]| ids.map(|row| rows(&mut cluster.engines[0]).cars[row as usize].priority);
+    let ids = [sends[0].id().row, sends[1].id().row, persistent.id().row];
+    assert_eq!(priorities(&mut cluster, ids), [0, 9, 9]);
+    for comm in [world, urgent, urgent] {
+        let receive = cluster.engines[1].irecv(vec![0; 100_000], Rank(0), Tag(1), comm).unwrap();
+        cluster.finish(BOUND, 1, receive).unwrap();
+    }
+    cluster.tick_until(BOUND, "it is sent", |cluster| cluster.engines[0].test(&persistent).unwrap().is_done());
+    persistent = persistent.with_priority(77);
+    cluster.engines[0].start(&persistent).unwrap();
+    assert_eq!(priorities(&mut cluster, ids)[2], 77);
+    let again = dup_of(&mut cluster, urgent);
+    let send = long(&mut cluster.engines[0], again);
+    assert_eq!(rows(&mut cluster.engines[0]).cars[send.id().row as usize].priority, 9, "duplicates keep it");
+}
