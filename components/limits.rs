@@ -1,6 +1,8 @@
 //! Every limit and per-tick budget, with the sum that argues for it. What an application may change is a field of
 //! [`Limits`]; the constants are its defaults and the bounds of the formats.
 
+use crate::credit::Credit;
+
 /// Largest tag of an application; the upper half of the range is reserved for the engine's own traffic.
 pub const TAG_MAX: u32 = (1 << 31) - 1;
 /// Wire value of "any source" and "any tag" in a posted receive. Never on the wire.
@@ -54,6 +56,9 @@ pub const WALK_MAX: u32 = 32;
 pub const ROWS_INITIAL: usize = 4096;
 /// CAR rows at most: a million posted receives and as many again in flight.
 pub const ROWS_MAX: usize = 1 << 21;
+/// CAR rows beside these that only grants of credit use, so that no number of operations can hold them up: each is free
+/// again when its frame has left.
+pub const CONTROL_ROWS: usize = 8;
 /// Buffer rows at start and at most; each holds one unexpected payload.
 pub const BUFFERS_INITIAL: usize = 1024;
 /// See [`BUFFERS_INITIAL`].
@@ -71,6 +76,16 @@ pub const CLOCK_LOOKS_A_TICK: u32 = 8;
 pub const SPINS_SHARED: u32 = 200;
 /// Rings that the owner polls directly; all others announce themselves by a bit.
 pub const WATCHED: usize = 4;
+
+/// Bytes that a proc keeps of messages before their receives, from all peers together: half of what would still be called
+/// small beside an application, and 30,000 messages of 1 KiB.
+pub const UNEXPECTED_BYTES: usize = 32 << 20;
+/// Credit that both sides of a VC know of without a word: enough to be busy until the first grant arrives, 64 KiB.
+pub const CREDIT_INITIAL: Credit = Credit { lines: 1 << 10, envelopes: 64 };
+/// Most lines of a window: 2^24 of 64 B are 1 GiB.
+pub const CREDIT_LINES_MAX: u32 = 1 << 24;
+/// Most envelopes of a window: a header's field has 16 bits, and two windows may meet in one.
+pub const CREDIT_ENVELOPES_MAX: u32 = 1 << 14;
 
 /// How posted receives and unexpected messages are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,6 +121,9 @@ pub struct Limits {
     pub buffers_max: usize,
     /// Largest payload that is sent without asking, bytes.
     pub eager_max: usize,
+    /// Bytes that are kept of messages before their receives, from all peers together; each has its share as credit, at
+    /// least that of [`CREDIT_INITIAL`].
+    pub unexpected_bytes_max: usize,
     /// Payload of a piece of a large message, bytes.
     pub piece_bytes: usize,
     /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
@@ -142,6 +160,7 @@ impl Default for Limits {
             cars_max: ROWS_MAX,
             buffers_max: BUFFERS_MAX,
             eager_max: EAGER_MAX,
+            unexpected_bytes_max: UNEXPECTED_BYTES,
             piece_bytes: PIECE_BYTES,
             read_min: READ_MIN,
             ring_bytes: RING_BYTES,
@@ -195,5 +214,6 @@ impl Limits {
 const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_power_of_two());
 const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
 const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
+const _: () = assert!(CREDIT_INITIAL.envelopes >= 4 && 2 * CREDIT_ENVELOPES_MAX <= u16::MAX as u32);
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);

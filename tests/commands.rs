@@ -104,7 +104,7 @@ fn idle_ticks_are_measured_with_peers_inside_and_outside_the_process() {
 
 #[test]
 fn a_blocked_rank_sleeps_and_wakes() {
-    let args = ["perf", "block", "--plain", "--block-ms", "50", "--wakeups", "3", "--sleep-ms", "20"];
+    let args = ["perf", "block", "--plain", "--block-ms", "50", "--wakeups", "3", "--sleep-ms", "60"];
     let found = figures(&tickwire(&args));
     let names: Vec<&str> = found.iter().map(|(metric, ..)| &**metric).collect();
     assert_eq!(names, ["block_cpu", "wake_min", "wake_median", "wake_max", "wake_asleep"]);

@@ -3,6 +3,7 @@
 use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span, Spans, Stretch};
 
@@ -47,6 +48,10 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String>;
+    /// See [`Transport::grant`].
+    fn grant(&mut self, link: u32, credit: Credit);
+    /// See [`Transport::granted`].
+    fn granted(&mut self, link: u32) -> Credit;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::ready`].
@@ -99,6 +104,12 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
+    }
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.0.grant(link, credit);
+    }
+    fn granted(&mut self, link: u32) -> Credit {
+        self.0.granted(link)
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
@@ -204,6 +215,16 @@ impl AnyTransport {
     /// See [`Transport::attach`].
     pub fn attach(&mut self, link: u32, vc: Row) {
         each!(self, t => t.attach(link, vc));
+    }
+
+    /// See [`Transport::grant`].
+    pub fn grant(&mut self, link: u32, credit: Credit) {
+        each!(self, t => t.grant(link, credit));
+    }
+
+    /// See [`Transport::granted`].
+    pub fn granted(&mut self, link: u32) -> Credit {
+        each!(self, t => t.granted(link))
     }
 
     /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].

@@ -18,6 +18,7 @@ pub use loopback::{Hub, Loopback};
 pub use shm::{Shm, ShmConfig, ShmError};
 
 use rustix::fd::BorrowedFd;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
@@ -61,6 +62,8 @@ pub struct Capabilities {
     pub completion_data: usize,
     /// `wait` can sleep on it.
     pub can_sleep: bool,
+    /// It writes what a peer may send into the peer's memory ([`Transport::grant`]); elsewhere that goes in headers.
+    pub windows: bool,
     /// Looking whether something is there costs next to nothing: no system call, no lock.
     pub cheap_poll: bool,
 }
@@ -83,6 +86,7 @@ impl Capabilities {
             frame_max,
             completion_data: 0,
             can_sleep: false,
+            windows: false,
             cheap_poll: false,
         }
     }
@@ -176,6 +180,17 @@ pub trait Transport: Send {
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         let _ = (link, address, into);
         Err("this transport reads no memory".into())
+    }
+
+    /// Writes into the peer's memory that it may send so much more. Called where [`Capabilities::windows`] says so.
+    fn grant(&mut self, link: u32, credit: Credit) {
+        let _ = (link, credit);
+    }
+
+    /// What the peer has written since it was asked last. Whoever gets nothing wants more: from then on a grant ends a sleep.
+    fn granted(&mut self, link: u32) -> Credit {
+        let _ = link;
+        Credit::NONE
     }
 
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.

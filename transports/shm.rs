@@ -45,6 +45,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
@@ -273,6 +274,7 @@ fn capabilities(frame_max: usize) -> Capabilities {
         inject_max: frame_max,
         can_sleep: true,
         cheap_poll: true,
+        windows: true,
         ..Capabilities::least(Reach::Host, 80, frame_max)
     }
 }
@@ -320,6 +322,14 @@ impl Transport for Shm {
 
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.read_memory(link, address, into)
+    }
+
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.links.grant(link, credit);
+    }
+
+    fn granted(&mut self, link: u32) -> Credit {
+        self.links.granted(link)
     }
 
     #[inline]
