@@ -34,7 +34,13 @@ impl Blocks {
     pub(super) fn alloc(&mut self, layout: Layout) -> *mut u8 {
         // SAFETY: any size and alignment may be asked for.
         #[expect(unsafe_code, reason = "an allocator")]
-        let block = unsafe { self.blocks.malloc(layout.size(), layout.align()) };
+        let block = unsafe {
+            match self.blocks.malloc(layout.size(), layout.align()) {
+                // It asks for room for all of a block, though there may be some free at the end.
+                block if block.is_null() && self.blocks.trim(0) => self.blocks.malloc(layout.size(), layout.align()),
+                block => block,
+            }
+        };
         if !block.is_null() {
             self.used += layout.size();
         }

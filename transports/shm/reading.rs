@@ -69,7 +69,7 @@ impl Shm {
         self.read
     }
 
-    fn line(&self, link: u32) -> Option<&Line> {
+    pub(super) fn line(&self, link: u32) -> Option<&Line> {
         match &self.table.get(link as usize)?.stage {
             Stage::Open(line) => Some(line),
             _ => None,
