@@ -211,7 +211,7 @@ static HEAP: Heap = Heap {
     file: AtomicI32::new(-1),
     kept: AtomicUsize::new(0),
     overflowed: AtomicU64::new(0),
-    blocks: Mutex::new(Blocks::EMPTY),
+    blocks: Mutex::new(Blocks::empty()),
 };
 
 const MISSING_OVERCOMMIT: i32 = -1;
@@ -335,17 +335,17 @@ impl Heap {
         unsafe { self.lock().dealloc(block, layout) }
     }
 
-    /// Gives a block another size where it is; `false` if that cannot be done without moving much.
+    /// Gives a block another size; `None` if that cannot be done without moving much.
     ///
     /// # Safety
     /// As [`Heap::dealloc`].
     #[expect(unsafe_code, reason = "an allocator")]
     unsafe fn resize(&self, block: *mut u8, layout: Layout, bytes: usize) -> Option<*mut u8> {
-        // SAFETY: by this function's contract.
-        match self.state() {
-            State::On => unsafe { self.lock().resize(block, layout, bytes) },
-            _ => None,
+        if self.state() != State::On {
+            return None;
         }
+        // SAFETY: by this function's contract.
+        unsafe { self.lock().resize(block, layout, bytes) }
     }
 
     fn keep(&self, change: impl FnMut(usize) -> Option<usize>) -> bool {
@@ -358,7 +358,11 @@ extern "C" fn in_child() {
     if HEAP.state() == State::On {
         HEAP.state.store(State::Forked as u8, Ordering::Release);
         let base = HEAP.base.load(Ordering::Relaxed);
-        space::make_private(Space { base, bytes: HEAP.bytes.load(Ordering::Relaxed), file: HEAP.file.load(Ordering::Relaxed) });
+        space::make_private(Space {
+            base,
+            bytes: HEAP.bytes.load(Ordering::Relaxed),
+            file: HEAP.file.load(Ordering::Relaxed),
+        });
     }
 }
 

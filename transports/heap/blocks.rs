@@ -18,7 +18,10 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// None, and no room.
-    pub(super) const EMPTY: Self = Blocks { blocks: Dlmalloc::new_with_allocator(Range::EMPTY), used: 0 };
+    pub(super) const fn empty() -> Self {
+        let range = Range { base: null_mut(), bytes: 0, end: Cell::new(0), touched: Cell::new(0) };
+        Blocks { blocks: Dlmalloc::new_with_allocator(range), used: 0 }
+    }
 
     /// Gives it its room, once.
     pub(super) fn begin(&mut self, base: *mut u8, bytes: usize) {
@@ -92,10 +95,6 @@ struct Range {
 // SAFETY: addresses of memory that the whole process shares; whoever holds the lock of the heap is the only user.
 #[expect(unsafe_code, reason = "owns a range of memory")]
 unsafe impl Send for Range {}
-
-impl Range {
-    const EMPTY: Self = Range { base: null_mut(), bytes: 0, end: Cell::new(0), touched: Cell::new(0) };
-}
 
 // SAFETY: `alloc` gives every byte of the range out once until it is given back by `free_part`.
 #[expect(unsafe_code, reason = "what an allocator takes its memory from")]

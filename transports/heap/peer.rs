@@ -77,7 +77,8 @@ impl PeerHeap {
         let end = first.checked_add(length)?;
         // SAFETY: within the map, which lives as long as `self`; whoever uses the span only reads.
         #[expect(unsafe_code, reason = "a place in a mapping")]
-        (end <= self.bytes as u64).then(|| unsafe { Span::new(self.base.as_ptr().add(first as usize), length as usize) })
+        (end <= self.bytes as u64)
+            .then(|| unsafe { Span::new(self.base.as_ptr().add(first as usize), length as usize) })
     }
 }
 

@@ -67,9 +67,11 @@ unsafe impl GlobalAlloc for SharedHeap {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: by the caller's contract, and each block goes back to whose it is.
-        match HEAP.owns(block) {
-            true => unsafe { HEAP.dealloc(block, layout) },
-            false => unsafe { System.dealloc(block, layout) },
+        unsafe {
+            match HEAP.owns(block) {
+                true => HEAP.dealloc(block, layout),
+                false => System.dealloc(block, layout),
+            }
         }
     }
 

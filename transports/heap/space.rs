@@ -156,7 +156,8 @@ pub(super) fn after_fork(child: extern "C" fn()) {
 
 /// In a child, which does not have the heap's mapping: maps the same bytes for it alone.
 pub(super) fn make_private(space: Space) {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
+    let (protection, flags) =
+        (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
     // SAFETY: the child has nothing there, since the parent's mapping is not inherited; the file is as long.
     #[expect(unsafe_code, reason = "a mapping is raw memory")]
     unsafe {

@@ -22,7 +22,7 @@ struct Own {
 impl Own {
     fn new() -> Self {
         let space = space::make().expect("a heap");
-        let mut blocks = Blocks::EMPTY;
+        let mut blocks = Blocks::empty();
         blocks.begin(space.base, 4 << 20);
         Own { space, blocks }
     }
@@ -114,7 +114,9 @@ fn a_buffer_is_zeroed_aligned_and_readable_in_a_peers_map() {
     }
     assert!(HeapBuffer::new(0).expect("nothing").is_empty());
     let full = HeapBuffer::new(1 << 50).expect_err("no room");
-    assert!(matches!(full, HeapError::Full { asked, .. } if asked == 1 << 50) && full.to_string().contains("free some"));
+    assert!(
+        matches!(full, HeapError::Full { asked, .. } if asked == 1 << 50) && full.to_string().contains("free some")
+    );
     let local = [0u8; 64];
     assert!(map.find(local.as_ptr().expose_provenance() as u64, 64).is_none(), "not in the heap");
 }

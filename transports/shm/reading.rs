@@ -78,9 +78,8 @@ impl Shm {
 
     /// See [`crate::Transport::reads`].
     pub(super) fn may_read(&self, link: u32, address: u64, length: u64) -> bool {
-        self.line(link).is_some_and(|line| {
-            line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some())
-        })
+        self.line(link)
+            .is_some_and(|line| line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some()))
     }
 
     /// See [`crate::Transport::read`].

@@ -859,7 +859,8 @@ fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
     // Neither what is elsewhere, nor what is partly elsewhere.
     let offer = crate::heap::offer().expect("on");
     let end = offer.base + offer.bytes;
-    for (address, length) in [(at(&plain), 100_000), (offer.base - 8, 16), (end - 8, 16), (end, 8), (u64::MAX - 8, 64)] {
+    for (address, length) in [(at(&plain), 100_000), (offer.base - 8, 16), (end - 8, 16), (end, 8), (u64::MAX - 8, 64)]
+    {
         assert!(!net.shm(0).reads(a, address, length), "{address:#x}");
         let address = std::ptr::with_exposed_provenance(address as usize);
         assert!(read(&mut net, 0, a, address, length as usize).unwrap_err().contains("may not be read"));
