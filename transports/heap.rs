@@ -28,7 +28,7 @@
 //!
 //! A sealed `memfd`, as large as the heap may become and without memory until it is used. Sealed against shrinking and
 //! growing, it cannot be cut under those that map it. It is closed by `exec`. Its memory counts as shared memory; it comes
-//! back to the system when large blocks are freed, less [`HEAP_KEPT_BYTES`](tickwire_components::limits::HEAP_KEPT_BYTES) for
+//! back to the system when large blocks are freed, less [`HEAP_KEPT_BYTES`] for
 //! reuse. Where the kernel promises memory before it is used (`vm.overcommit_memory` is 2) a file without memory could end
 //! the process by a signal, so there is no heap.
 //!
