@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tickwire::components::Pieces;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, ROWS};
+use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
 use tickwire::{Datatype, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
 use tickwire_tests::cases::{BOUND, content};
 
@@ -19,12 +20,17 @@ fn scratch(name: &str) -> PathBuf {
 
 /// Runs a job of `rank` programs and looks at what it leaves behind.
 fn run(ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
-    run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args)
+    run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, None)
 }
 
-fn run_program(program: &str, ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
+/// The same of another program, with a size of its shared heap.
+fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], heap_bytes: Option<&str>) -> JobOutcome {
     let place = scratch(&format!("{test}-{ranks}-{}", args.join("-")));
     let job = Job::new(ranks).program(program).args([test]).args([place.as_os_str()]);
+    let job = match heap_bytes {
+        Some(bytes) => job.env(ENV_SHARED_HEAP_BYTES, bytes),
+        None => job,
+    };
     let outcome = job.args(args).on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
     let name = std::fs::read_to_string(place.join("job")).unwrap();
     let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -58,15 +64,24 @@ fn a_killed_rank_is_noticed_and_the_others_go_on() {
 
 #[test]
 fn a_programs_whole_heap_is_read_by_its_peer_without_the_kernel() {
-    let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap", &[]);
+    let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap", &[], None);
     assert_eq!(outcome.code(), 0, "{outcome:?}");
 }
 
 #[test]
 fn a_rank_that_is_killed_while_its_heap_is_read_harms_nobody() {
-    let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap-death", &[]);
+    let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap-death", &[], None);
     assert_eq!(outcome.statuses[1], RankStatus::Killed(9), "{outcome:?}");
     assert!(outcome.statuses[0].is_success(), "{outcome:?}");
+}
+
+#[test]
+fn a_program_goes_on_with_a_full_heap_and_without_one() {
+    // The least there can be, and a size that cannot be.
+    for bytes in ["1048576", "none"] {
+        let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap-fallback", &[bytes], Some(bytes));
+        assert_eq!(outcome.code(), 0, "{bytes}: {outcome:?}");
+    }
 }
 
 /// A cluster whose engines with these numbers use the shared heap; the kernel reads nothing.

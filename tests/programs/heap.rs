@@ -32,6 +32,7 @@ fn main() {
     }
     match args[0].as_str() {
         "heap" => heap(&mut engine),
+        "heap-fallback" => fallback(&mut engine),
         "heap-death" => death(&mut engine, place),
         other => panic!("no such test: {other}"),
     }
@@ -75,6 +76,7 @@ fn heap(engine: &mut Engine) {
             assert_eq!((read.heap, read.attach), (due, 0), "read, neither in pieces nor by the kernel");
         }
         if round == 0 {
+            threads();
             child();
         }
     }
@@ -90,6 +92,59 @@ fn heap(engine: &mut Engine) {
     assert_eq!(engine.bytes_read().heap, due);
     let report = engine.heap_report().unwrap();
     assert!(report.used >= buffer.len() && report.reserved > report.used && report.overflowed == 0, "{report:?}");
+}
+
+/// Threads allocate at a time, and free what others have allocated.
+fn threads() {
+    let (sender, receiver) = std::sync::mpsc::channel::<(u8, Vec<u8>)>();
+    std::thread::scope(|scope| {
+        for number in 0..4u8 {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let mut kept = Vec::new();
+                for round in 0..500usize {
+                    let mut bytes = vec![number; 1 + round * 7919 % 60_000];
+                    bytes.extend_from_slice(&[number; 500]);
+                    if round % 2 == 0 {
+                        kept.push(bytes)
+                    } else {
+                        sender.send((number, bytes)).unwrap()
+                    }
+                    if kept.len() > 20 {
+                        assert!(kept.swap_remove(round % 20).iter().all(|&byte| byte == number));
+                    }
+                }
+                assert!(kept.iter().flatten().all(|&byte| byte == number));
+            });
+        }
+        drop(sender);
+        for (number, bytes) in receiver {
+            assert!(bytes.iter().all(|&byte| byte == number));
+        }
+    });
+}
+
+/// A heap that is too small or cannot be had ends nothing: what is elsewhere comes in pieces.
+fn fallback(engine: &mut Engine) {
+    let (world, me, peer) = (engine.comm_world(), engine.rank(), Rank(1 - engine.rank().0));
+    let messages: Vec<Vec<u8>> = (0..8).map(|name| content(name, 600_000)).collect();
+    for message in &messages {
+        if me == Rank(0) {
+            engine.send(message, peer, Tag(1), world).unwrap();
+            engine.recv(&mut [], peer, Tag(2), world).unwrap();
+        } else {
+            let mut buffer = vec![0; message.len()];
+            engine.recv(&mut buffer, peer, Tag(1), world).unwrap();
+            assert!(buffer == *message);
+            engine.send(&[], peer, Tag(2), world).unwrap();
+        }
+    }
+    let (none, read) = (maps(false) + maps(true) == 0, engine.bytes_read().heap);
+    assert!(read <= 600_000 && (read == 0 || !none), "of 4.8 MB: {read}");
+    match engine.heap_report() {
+        Some(report) => assert!(!none && report.reserved == 1 << 20 && report.overflowed > 0, "{report:?}"),
+        None => assert!(none),
+    }
 }
 
 /// A child works between fork and exec: it reads what its parent had and allocates, and its parent does not notice.
