@@ -30,6 +30,26 @@ pub const PIECE_BYTES: usize = 32 << 10;
 pub const READ_MIN: usize = EAGER_MAX + 1;
 /// Bytes that one pass reads out of the memory of senders at most: 100 µs at 10 GB/s.
 pub const READ_BYTES_A_PASS: usize = 1 << 20;
+/// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
+/// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.
+pub const HEAP_BYTES: usize = 16 << 30;
+/// Bytes of a shared heap at most, also of a peer's: 64 of them fill half of such an address space.
+pub const HEAP_BYTES_MAX: usize = 1 << 40;
+/// Bytes of a shared heap at least: below, the fallback is all there is.
+pub const HEAP_BYTES_MIN: usize = 1 << 20;
+/// Shortest block that a program's allocator takes from the shared heap. A shorter one is never read there, and most blocks
+/// are shorter: they stay with the system's allocator, which has caches for each thread.
+pub const HEAP_BLOCK_MIN: usize = 1 << 10;
+/// Shortest block of the shared heap whose memory may go back to the system when it is freed: 64 pages, so that the call
+/// costs less than the faults it causes.
+pub const HEAP_LARGE_MIN: usize = 256 << 10;
+/// Freed memory that the shared heap keeps for reuse: sixteen messages of 4 MiB.
+pub const HEAP_KEPT_BYTES: usize = 64 << 20;
+/// Shortest block of the shared heap that is zeroed by giving its pages back: clearing it would cost more than their faults,
+/// and would touch what is perhaps never used.
+pub const HEAP_ZEROED_MIN: usize = 32 << 20;
+/// Alignment of a buffer of the shared heap: a cache line.
+pub const HEAP_ALIGN: usize = 64;
 /// Largest message: the length field has 64 bits, addresses have 47.
 pub const MESSAGE_MAX: u64 = 1 << 46;
 /// Levels of loops and lists in a datatype at most: walking over one is recursive, 200 B of stack each.
@@ -215,5 +235,7 @@ const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_pow
 const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
 const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
 const _: () = assert!(CREDIT_INITIAL.envelopes >= 4 && 2 * CREDIT_ENVELOPES_MAX <= u16::MAX as u32);
+const _: () = assert!(HEAP_BLOCK_MIN < READ_MIN && HEAP_BLOCK_MIN < HEAP_LARGE_MIN && HEAP_LARGE_MIN < HEAP_KEPT_BYTES);
+const _: () = assert!(HEAP_BYTES_MIN <= HEAP_BYTES && HEAP_BYTES <= HEAP_BYTES_MAX);
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);

@@ -56,8 +56,8 @@ pub(crate) fn reply(
     }
     let vc_row = car.vc;
     let vc = &mut vcs[vc_row as usize];
-    if plain && large.address != 0 && large.wanted > 0 && endpoints[vc.endpoint as usize].transport.get().reads(vc.link)
-    {
+    let transport = endpoints[vc.endpoint as usize].transport.get();
+    if plain && large.address != 0 && large.wanted > 0 && transport.reads(vc.link, large.address, large.wanted) {
         car.state = CarState::Reading;
         progress.reads.push(cars, row);
         progress.pending |= Pending::TRANSFER;

@@ -116,7 +116,7 @@ impl Transport for FakeWire {
         lock(&self.state).attached.push((link, vc));
     }
 
-    fn reads(&self, _: u32) -> bool {
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
         !lock(&self.state).memory.is_empty()
     }
 

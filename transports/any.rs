@@ -42,7 +42,7 @@ pub trait Outside: Send {
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::reads`].
-    fn reads(&self, link: u32) -> bool;
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool;
     /// See [`Transport::read`].
     ///
     /// # Errors
@@ -99,8 +99,8 @@ impl<T: Transport> Outside for Boxed<T> {
     fn attach(&mut self, link: u32, vc: Row) {
         self.0.attach(link, vc);
     }
-    fn reads(&self, link: u32) -> bool {
-        self.0.reads(link)
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        self.0.reads(link, address, length)
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
@@ -192,8 +192,8 @@ impl AnyTransport {
     }
 
     /// See [`Transport::reads`].
-    pub fn reads(&self, link: u32) -> bool {
-        each!(self, t => t.reads(link))
+    pub fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        each!(self, t => t.reads(link, address, length))
     }
 
     /// See [`Transport::read`].

@@ -8,12 +8,14 @@
 mod any;
 pub mod copy;
 pub mod handshake;
+pub mod heap;
 mod loopback;
 pub mod rings;
 pub mod shm;
 pub mod sim;
 
 pub use any::{AnyTransport, Outside};
+pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
 pub use shm::{Shm, ShmConfig, ShmError};
 
@@ -166,9 +168,9 @@ pub trait Transport: Send {
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
 
-    /// Whether [`Transport::read`] works on a link.
-    fn reads(&self, link: u32) -> bool {
-        let _ = link;
+    /// Whether [`Transport::read`] works on a link for `length` bytes that the peer has at `address`, by its own word.
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        let _ = (link, address, length);
         false
     }
 
