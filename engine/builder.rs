@@ -4,6 +4,7 @@ use crate::bootstrap::{Bootstrap, Exchange};
 use crate::core::{Closed, Engine};
 use crate::executor::TickExecutor;
 use crate::request::Home;
+use crate::shared_heap;
 use crate::slots::SlotInfo;
 use crate::wait::Waiter;
 use bevy_ecs::change_detection::CheckChangeTicks;
@@ -46,6 +47,8 @@ pub struct Builder {
     hub: Option<Hub>,
     rows: usize,
     worlds: Vec<Adder<World>>,
+    shared_heap: Option<bool>,
+    cross_memory_attach: bool,
 }
 
 impl Engine {
@@ -61,6 +64,8 @@ impl Engine {
             hub: None,
             rows: limits::ROWS_INITIAL,
             worlds: Vec::new(),
+            shared_heap: None,
+            cross_memory_attach: true,
         }
     }
 }
@@ -119,6 +124,23 @@ impl Builder {
         self
     }
 
+    /// Opens the process's shared heap before peers connect, and lets all peers of this host read the whole of it at any time:
+    /// see [`transports::heap`](crate::transports::heap). [`Engine::alloc`] then has buffers. Overrides the environment.
+    ///
+    /// It is off unless `TICKWIRE_SHARED_HEAP` is 1 or [`SharedHeap`](crate::SharedHeap) is the program's allocator; with
+    /// `false` peers do not get a heap that is open for another reason.
+    pub fn shared_heap(mut self, on: bool) -> Self {
+        self.shared_heap = Some(on);
+        self
+    }
+
+    /// Whether large messages that are in no shared heap are read out of their senders' memory by the kernel, where it allows
+    /// it (on by default), or sent in pieces.
+    pub fn cross_memory_attach(mut self, on: bool) -> Self {
+        self.cross_memory_attach = on;
+        self
+    }
+
     /// CAR and request rows to begin with.
     pub fn initial_rows(mut self, rows: usize) -> Self {
         self.rows = rows.max(1);
@@ -132,6 +154,8 @@ impl Builder {
     pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
         self.limits.check().map_err(BuildError::Limits)?;
         self.read_environment()?;
+        let shared_heap = shared_heap::decide(self.shared_heap)?;
+        self.shared_heap = Some(shared_heap);
         let mut exchange = bootstrap.into_exchange();
         let mut world = World::new();
         for prepare in self.worlds.drain(..) {
@@ -186,6 +210,7 @@ impl Builder {
             waiter,
             attached: Default::default(),
             slots,
+            shared_heap,
             comms: Default::default(),
             #[cfg(feature = "dynamic-endpoints")]
             dynamic_slots: Vec::new(),
@@ -236,6 +261,8 @@ impl Builder {
             let mut config = ShmConfig::new(exchange.job(), me, procs);
             config.ring_bytes = self.limits.ring_bytes;
             config.connect_ms_max = self.limits.connect_ms_max;
+            config.shared_heap = self.shared_heap == Some(true);
+            config.cross_memory_attach = self.cross_memory_attach;
             let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
             endpoints.push(Endpoint::new(AnyTransport::Shm(Box::new(shm)), &self.limits, None));
         }

@@ -56,6 +56,8 @@ pub struct Engine {
     pub(crate) waiter: crate::wait::Waiter,
     pub(crate) attached: crate::send_modes::Attached,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
+    /// Whether peers may read the process's shared heap. Fixed when it is built.
+    pub(crate) shared_heap: bool,
     pub(crate) comms: crate::communicators::Comms,
     #[cfg(feature = "dynamic-endpoints")]
     pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,

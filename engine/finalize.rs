@@ -113,6 +113,7 @@ impl Engine {
         progress.wildcard = tickwire_components::Queue::EMPTY;
         progress.posted.clear();
         progress.staged = tickwire_components::Queue::EMPTY;
+        progress.replies = tickwire_components::Queue::EMPTY;
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;
         progress.reads = tickwire_components::Queue::EMPTY;

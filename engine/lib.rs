@@ -46,6 +46,13 @@
 //! …)`. Every call that takes a buffer takes a [`Typed`] one. Its bytes go straight from their places into the transport's
 //! memory and out of it, a piece at a time, so a message costs what packing it would.
 //!
+//! # Shared heap
+//!
+//! A large message between processes of one host is copied once, by the kernel, out of the sender's buffer into the
+//! receiver's. From a buffer in the [shared heap](transports::heap) the receiver copies it itself, without a system call:
+//! [`Engine::alloc`] has such buffers, or [`SharedHeap`] makes a program's whole heap one. It is off unless the program asks
+//! for it, since **all peers of the host can then read that heap at any time**, whatever else is in it.
+//!
 //! # Time, threads, failure
 //!
 //! [`Engine::wait`] looks, ticks, spins, yields and at last sleeps on file descriptors, over all transports at once. The
@@ -81,6 +88,7 @@ mod request;
 mod scope;
 mod send_modes;
 mod send_options;
+mod shared_heap;
 mod slots;
 mod submit;
 #[cfg(feature = "testing")]
@@ -98,6 +106,7 @@ pub use crate::registered::Registered;
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::send_options::SendOptions;
+pub use crate::shared_heap::ENV_SHARED_HEAP;
 pub use crate::slots::SlotInfo;
 pub use crate::submit::{Submitted, Submitter};
 pub use bootstrap::Bootstrap;
@@ -112,6 +121,7 @@ pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;
 pub use tickwire_traces as traces;
 pub use tickwire_transports as transports;
+pub use tickwire_transports::{HeapBuffer, HeapError, SharedHeap};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

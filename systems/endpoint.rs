@@ -28,6 +28,10 @@ pub struct Endpoint {
     pub read_min: u64,
     /// What it can do with memory. Fixed when it is opened.
     pub abilities: Abilities,
+    /// Credit is granted by writing it into the peer's memory. Fixed when it is opened.
+    pub windows: bool,
+    /// Credit goes with other frames where there are some. Fixed when it is opened.
+    pub piggybacks: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
     /// Operations that wait for something from it; while there are some, it is looked at in every tick.
@@ -93,6 +97,8 @@ impl Endpoint {
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
             read_min: if reads { limits.read_min as u64 } else { u64::MAX },
             abilities: capabilities.abilities(),
+            windows: capabilities.windows,
+            piggybacks: capabilities.whole_frames && !capabilities.windows,
             cheap_poll: capabilities.cheap_poll,
             outstanding: 0,
             interval: 1,

@@ -61,7 +61,7 @@ fn put_behind(queue: &mut Queue, cars: &mut [Car], previous: Row, row: Row) {
     }
 }
 
-/// Puts an envelope or a reply into a VC's send queue. In `counter` stands the priority that a row of it leaves with.
+/// Puts an envelope into a VC's send queue. In `counter` stands the priority that a row of it leaves with.
 #[inline]
 pub fn insert_send(progress: &mut Progress, queue: &mut Queue, cars: &mut [Car], row: Row) {
     let car = &mut cars[row as usize];

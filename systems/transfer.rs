@@ -7,6 +7,7 @@
 //! [`PIECES_A_PASS`] pieces for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
+use crate::credits::{due, owe_lines};
 use crate::endpoint::Endpoint;
 use crate::post::send_now;
 use crate::posting::layout;
@@ -32,7 +33,7 @@ pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
     let TransferTables { progress, arrivals, cars, large, buffers, vcs, endpoints } = tables;
     progress.turns = progress.turns.wrapping_add(u32::from(progress.urgent));
     if !progress.copies.is_empty() {
-        receive_copies(progress, cars, buffers);
+        receive_copies(progress, cars, buffers, vcs);
     }
     if !progress.reads.is_empty() {
         read_messages(progress, cars, large, vcs, endpoints);
@@ -158,10 +159,11 @@ fn buffer_span(buffer: &mut Buffer) -> Span {
 
 /// Receives whose message was unexpected and is in a temporary.
 #[cold]
-fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buffer]) {
+fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buffer], vcs: &mut [Vc]) {
     while let Some(row) = progress.copies.pop(cars) {
         let car = &mut cars[row as usize];
         let (length, buffer) = (car.done, car.peer);
+        owe_lines(progress, vcs, car.vc, length);
         car.done = 0;
         let mut moved = 0;
         if buffer != NIL {
@@ -193,7 +195,7 @@ pub(crate) fn read_messages(
         let row = progress.reads.head;
         let Large { wanted, address, .. } = large[row as usize];
         let Car { done, vc, .. } = cars[row as usize];
-        let vc = vcs[vc as usize];
+        let vc = &mut vcs[vc as usize];
         let (data, into) = place_at(cars, row, left.min(most).min(wanted - done));
         let transport = endpoints[vc.endpoint as usize].transport.get();
         match transport.read(vc.link, address.wrapping_add(done), into) {
@@ -220,7 +222,7 @@ pub(crate) fn read_messages(
             _ => restart(cars, large, row),
         }
         progress.reads.pop(cars);
-        if !send_now(progress, cars, large, &vc, &mut endpoints[vc.endpoint as usize], row) {
+        if !send_now(progress, cars, large, vc, &mut endpoints[vc.endpoint as usize], row) {
             answer(progress, cars, vcs, row);
         }
     }
@@ -278,7 +280,12 @@ fn send_pieces(
             }
         }
         let vc = &mut vcs[vc_row as usize];
-        if vc.state == VcState::Connected && !(vc.data.is_empty() && vc.sends.is_empty()) {
+        if vc.state == VcState::Connected
+            && !(vc.data.is_empty()
+                && vc.sends.is_empty()
+                && progress.replies.is_empty()
+                && due(progress, vc, false).is_none())
+        {
             progress.senders.push(vcs, vc_row);
         } else {
             vc.listed = false;
@@ -301,7 +308,7 @@ fn send_vc_pieces(
     }
     while left > 0 && !vc.data.is_empty() {
         // An envelope that was refused while a frame had gone in part goes before the next frame, or it never would.
-        if endpoint.rows.is_some() && envelope_waits(cars, vc) {
+        if endpoint.rows.is_some() && envelope_waits(progress, cars, vc) {
             progress.pending |= Pending::POST;
             break;
         }
@@ -348,10 +355,21 @@ fn send_vc_pieces(
     Ok(())
 }
 
-/// Whether a VC's next envelope was refused by its transport, and no piece has begun that must be finished first.
-fn envelope_waits(cars: &[Car], vc: &Vc) -> bool {
-    let refused = cars.get(vc.sends.head as usize).is_some_and(|car| car.flags & car_flags::STARTED != 0);
-    refused && cars[vc.data.head as usize].counter != REFUSED
+/// Whether a VC's next envelope or a reply was refused by its transport, and no piece has begun that must be finished first.
+fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool {
+    let head = &cars[vc.data.head as usize];
+    if head.counter == REFUSED {
+        return false;
+    }
+    let refused = |car: &Car| car.flags & car_flags::STARTED != 0;
+    let mut reply = progress.replies.head;
+    while let Some(car) = cars.get(reply as usize) {
+        if car.vc == head.vc && refused(car) {
+            return true;
+        }
+        reply = car.next;
+    }
+    cars.get(vc.sends.head as usize).is_some_and(refused)
 }
 
 /// Sends the next piece of a message that has a layout, packed where the transport wants it. Returns how many pieces and

@@ -174,7 +174,7 @@ impl Transport for Streams {
         self.known.iter_mut().for_each(|known| known.deregister(registration));
     }
 
-    fn reads(&self, _: u32) -> bool {
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
         self.capabilities.remote_read
     }
 

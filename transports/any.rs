@@ -3,6 +3,7 @@
 use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Spans, Stretch};
 
@@ -41,7 +42,7 @@ pub trait Outside: Send {
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::reads`].
-    fn reads(&self, link: u32) -> bool;
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool;
     /// See [`Transport::read`].
     ///
     /// # Errors
@@ -58,6 +59,10 @@ pub trait Outside: Send {
     fn register(&mut self, span: Span, access: Access) -> Result<Registration, String>;
     /// See [`Transport::deregister`].
     fn deregister(&mut self, registration: Registration);
+    /// See [`Transport::grant`].
+    fn grant(&mut self, link: u32, credit: Credit);
+    /// See [`Transport::granted`].
+    fn granted(&mut self, link: u32) -> Credit;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::ready`].
@@ -105,8 +110,8 @@ impl<T: Transport> Outside for Boxed<T> {
     fn attach(&mut self, link: u32, vc: Row) {
         self.0.attach(link, vc);
     }
-    fn reads(&self, link: u32) -> bool {
-        self.0.reads(link)
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        self.0.reads(link, address, length)
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
@@ -122,6 +127,12 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn deregister(&mut self, registration: Registration) {
         self.0.deregister(registration);
+    }
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.0.grant(link, credit);
+    }
+    fn granted(&mut self, link: u32) -> Credit {
+        self.0.granted(link)
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
@@ -204,8 +215,8 @@ impl AnyTransport {
     }
 
     /// See [`Transport::reads`].
-    pub fn reads(&self, link: u32) -> bool {
-        each!(self, t => t.reads(link))
+    pub fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        each!(self, t => t.reads(link, address, length))
     }
 
     /// See [`Transport::read`].
@@ -250,6 +261,16 @@ impl AnyTransport {
     /// See [`Transport::attach`].
     pub fn attach(&mut self, link: u32, vc: Row) {
         each!(self, t => t.attach(link, vc));
+    }
+
+    /// See [`Transport::grant`].
+    pub fn grant(&mut self, link: u32, credit: Credit) {
+        each!(self, t => t.grant(link, credit));
+    }
+
+    /// See [`Transport::granted`].
+    pub fn granted(&mut self, link: u32) -> Credit {
+        each!(self, t => t.granted(link))
     }
 
     /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].

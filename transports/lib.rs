@@ -8,16 +8,19 @@
 mod any;
 pub mod copy;
 pub mod handshake;
+pub mod heap;
 mod loopback;
 pub mod rings;
 pub mod shm;
 pub mod sim;
 
 pub use any::{AnyTransport, Outside};
+pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
 pub use shm::{Shm, ShmConfig, ShmError};
 
 use rustix::fd::BorrowedFd;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Abilities, Access, Arrival, Pieces, Registration, Row, Span, Spans};
 
@@ -67,6 +70,8 @@ pub struct Capabilities {
     pub completion_data: usize,
     /// `wait` can sleep on it.
     pub can_sleep: bool,
+    /// It writes what a peer may send into the peer's memory ([`Transport::grant`]); elsewhere that goes in headers.
+    pub windows: bool,
     /// Looking whether something is there costs next to nothing: no system call, no lock.
     pub cheap_poll: bool,
 }
@@ -92,6 +97,7 @@ impl Capabilities {
             frame_max,
             completion_data: 0,
             can_sleep: false,
+            windows: false,
             cheap_poll: false,
         }
     }
@@ -182,9 +188,9 @@ pub trait Transport: Send {
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
 
-    /// Whether [`Transport::read`] works on a link.
-    fn reads(&self, link: u32) -> bool {
-        let _ = link;
+    /// Whether [`Transport::read`] works on a link for `length` bytes that the peer has at `address`, by its own word.
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        let _ = (link, address, length);
         false
     }
 
@@ -224,6 +230,17 @@ pub trait Transport: Send {
     /// Forgets memory, which may be freed already. No operation uses it any more.
     fn deregister(&mut self, registration: Registration) {
         let _ = registration;
+    }
+
+    /// Writes into the peer's memory that it may send so much more. Called where [`Capabilities::windows`] says so.
+    fn grant(&mut self, link: u32, credit: Credit) {
+        let _ = (link, credit);
+    }
+
+    /// What the peer has written since it was asked last. Whoever gets nothing wants more: from then on a grant ends a sleep.
+    fn granted(&mut self, link: u32) -> Credit {
+        let _ = link;
+        Credit::NONE
     }
 
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.

@@ -37,7 +37,7 @@ fn an_urgent_envelope_lifts_those_of_its_context_in_front_of_it() {
 }
 
 #[test]
-fn replies_are_bound_to_no_context_and_what_a_transport_has_begun_stays_in_front() {
+fn what_is_no_envelope_is_bound_to_no_context_and_what_a_transport_has_begun_stays_in_front() {
     let (mut progress, mut queue) = (Progress::default(), Queue::EMPTY);
     let car = |kind, priority, flags| Car { kind, priority, flags, context: 1, ..Car::default() };
     let mut cars = [
@@ -159,8 +159,8 @@ fn offers_are_answered_by_priority_whether_they_were_awaited_or_not() {
     world.arrive(vc, offer(3, 200), &[]);
     world.run(crate::match_cars::match_cars);
     world.run(supply_buffers);
-    let sends = world.vc(vc).sends;
-    assert_eq!(world.cars_in(sends), [posted[1], posted[3], posted[2], posted[0]]);
+    let replies = world.all().progress.replies;
+    assert_eq!(world.cars_in(replies), [posted[1], posted[3], posted[2], posted[0]]);
     assert!(world.all().progress.offered.is_empty());
 }
 
