@@ -154,6 +154,7 @@ fn connect(all: &mut AllTables<'_>, row: Row) -> Result<(), PostError> {
             vc.endpoint = endpoint;
             vc.link = link;
             vc.state = VcState::Connecting;
+            all.progress.vc_changes += 1;
             Ok(())
         }
         Err(reason) => {
@@ -225,6 +226,7 @@ fn accepted(all: &mut AllTables<'_>, row: Row, endpoint: u8, link: u32) {
 fn connected(all: &mut AllTables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
     vc.state = VcState::Connected;
+    all.progress.vc_changes += 1;
     if !vc.sends.is_empty() || !vc.data.is_empty() {
         crate::posting::list_sender(all.progress, all.vcs, row);
     }
@@ -250,6 +252,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     let (link, endpoint) = (vc.link, vc.endpoint);
     vc.state = VcState::Failed;
+    all.progress.vc_changes += 1;
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     all.procs.reasons.push((row, reason));
     if link != NIL {

@@ -95,6 +95,8 @@ pub struct Shm {
     /// Whether the listener is left alone until a visitor has gone.
     crowded: bool,
     queued: Vec<LinkEvent>,
+    /// Bytes that were read out of peers' memory.
+    bytes_read: u64,
 }
 
 impl Shm {
@@ -147,6 +149,7 @@ impl Shm {
             capabilities: capabilities(frame_max),
             listener: Some(listener),
             links: Links::new(view),
+            bytes_read: 0,
             table: Vec::new(),
             procs: BTreeMap::new(),
             free: Vec::new(),
@@ -290,6 +293,11 @@ impl Transport for Shm {
 
     fn card(&self) -> Vec<u8> {
         self.own.card.to_vec()
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        let (sent, received) = self.links.moved();
+        (sent, received + self.bytes_read)
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {

@@ -71,6 +71,7 @@ impl Shm {
         if !lives(process) {
             return Err(format!("process {pid} has ended"));
         }
+        self.bytes_read += done as u64;
         match self.links.stands(link) {
             true => Ok(()),
             false => Err("the sender has given the message up".into()),
