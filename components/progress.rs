@@ -303,6 +303,8 @@ pub struct Progress {
     pub wanted: Vec<u32>,
     /// VCs that have ended, and why.
     pub ended: Vec<(Row, Ended)>,
+    /// Incremented whenever the state of a VC changes, for those who watch.
+    pub vc_changes: u32,
     /// The tables are as large as they may become.
     pub rows_exhausted: bool,
     /// Frames that this tick may still read.
@@ -355,6 +357,7 @@ impl Default for Progress {
             probing: false,
             wanted: Vec::new(),
             ended: Vec::new(),
+            vc_changes: 0,
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,
             only: (NIL, NIL),

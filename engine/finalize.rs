@@ -36,6 +36,7 @@ impl Engine {
         for endpoint in self.tables.endpoints(&mut self.world) {
             endpoint.transport.get().close();
         }
+        self.flush_trace();
         self.exchange.finish();
         match poisoned {
             Some(words) => Err(FinalizeError::Poisoned(words)),

@@ -65,6 +65,12 @@
 //! change ticks once, which is the one exception to a tick's bound (`cargo bench -p tickwire-tests --bench scan` measures
 //! it). The engine's own systems do not advance it.
 //!
+//! # Watching
+//!
+//! [`Builder::trace`] and [`ENV_TRACE`] tell every tick, run of a system, message, connection and error to a
+//! [sink](traces::Sink): in memory, or a file that Perfetto opens. With the feature `tracy` a Tracy profiler that connects is
+//! told the same but for messages. An engine that nobody watches has none of it on its paths.
+//!
 //! # Where things are
 //!
 //! `components` has the data, `systems` the transforms, `transports` what moves bytes, and this crate the world, the
@@ -93,7 +99,9 @@ mod slots;
 mod submit;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod trace;
 mod wait;
+mod watch;
 
 pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
 pub use crate::communicators::{Agreed, Agreement};
@@ -109,6 +117,7 @@ pub use crate::send_options::SendOptions;
 pub use crate::shared_heap::ENV_SHARED_HEAP;
 pub use crate::slots::SlotInfo;
 pub use crate::submit::{Submitted, Submitter};
+pub use crate::trace::ENV_TRACE;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{

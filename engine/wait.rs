@@ -331,6 +331,7 @@ impl Engine {
             return Ok(());
         }
         let time = self.wait_timeout().min(most);
+        self.flush_trace();
         let slept = self.nap(time);
         self.woke();
         self.look_around();

@@ -172,6 +172,7 @@ fn connect(all: &mut AllTables<'_>, row: Row) -> Result<(), PostError> {
             vc.endpoint = endpoint;
             vc.link = link;
             vc.state = VcState::Connecting;
+            all.progress.vc_changes += 1;
             Ok(())
         }
         Err(reason) => {
@@ -247,6 +248,7 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
         vc.lines_owed = all.progress.window.lines.saturating_sub(CREDIT_INITIAL.lines);
     }
     vc.state = VcState::Connected;
+    all.progress.vc_changes += 1;
     if !vc.sends.is_empty() || !vc.data.is_empty() || !due(all.progress, vc, false).is_none() {
         crate::posting::list_sender(all.progress, all.vcs, row);
     }
@@ -274,6 +276,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     vc.state = VcState::Failed;
     all.progress.hungry -= u32::from(vc.envelopes_left == 0);
     vc.envelopes_left = 1;
+    all.progress.vc_changes += 1;
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     all.procs.reasons.push((row, reason));
     if link != NIL {

@@ -34,6 +34,8 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
+    /// See [`Transport::moved`].
+    fn moved(&self) -> (u64, u64);
     /// See [`Transport::connect`].
     ///
     /// # Errors
@@ -103,6 +105,9 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         self.0.reaches(proc, card)
+    }
+    fn moved(&self) -> (u64, u64) {
+        self.0.moved()
     }
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.0.connect(proc, card, now_ns)
@@ -212,6 +217,11 @@ impl AnyTransport {
     /// Why not, in words.
     pub fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         each!(self, t => t.reaches(proc, card))
+    }
+
+    /// See [`Transport::moved`].
+    pub fn moved(&self) -> (u64, u64) {
+        each!(self, t => t.moved())
     }
 
     /// See [`Transport::reads`].

@@ -13,11 +13,13 @@ mod loopback;
 pub mod rings;
 pub mod shm;
 pub mod sim;
+mod tapped;
 
 pub use any::{AnyTransport, Outside};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
 pub use shm::{Shm, ShmConfig, ShmError};
+pub use tapped::Tapped;
 
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
@@ -187,6 +189,11 @@ pub trait Transport: Send {
     /// # Errors
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
+
+    /// Bytes that it has sent and received so far, headers and gaps included; 0 if it does not count them.
+    fn moved(&self) -> (u64, u64) {
+        (0, 0)
+    }
 
     /// Whether [`Transport::read`] works on a link for `length` bytes that the peer has at `address`, by its own word.
     fn reads(&self, link: u32, address: u64, length: u64) -> bool {

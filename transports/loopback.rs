@@ -185,6 +185,10 @@ impl Transport for Loopback {
         Vec::new()
     }
 
+    fn moved(&self) -> (u64, u64) {
+        self.links.moved()
+    }
+
     fn reaches(&self, proc: u32, _card: &[u8]) -> Result<(), String> {
         if self.hub.place(proc) < self.hub.lock().members.len() {
             Ok(())

@@ -304,6 +304,11 @@ impl Transport for Shm {
         self.own.card.to_vec()
     }
 
+    fn moved(&self) -> (u64, u64) {
+        let (sent, received) = self.links.moved();
+        (sent, received + self.read.heap + self.read.attach)
+    }
+
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         let ShmConfig { me, procs, .. } = self.own.config;
         if proc == me {

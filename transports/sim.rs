@@ -266,6 +266,10 @@ impl<T: Transport> Transport for Sim<T> {
         self.inner.card()
     }
 
+    fn moved(&self) -> (u64, u64) {
+        self.inner.moved()
+    }
+
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         self.inner.reaches(proc, card)
     }

@@ -84,7 +84,7 @@ fn blocks_are_apart_aligned_and_used_again() {
                 }
             }
         }
-        assert_eq!(own.blocks.used(), live.iter().map(|(_, layout, _)| layout.size()).sum());
+        assert_eq!(own.blocks.used(), live.iter().map(|(_, layout, _)| layout.size()).sum::<usize>());
     }
     for (block, layout, _) in live {
         // SAFETY: as above.

@@ -108,6 +108,8 @@ pub struct Links {
     faults: Vec<(u32, Corrupt)>,
     /// Closed links with payloads that nobody has released yet: kept for their memory.
     closed: Vec<LinkRow>,
+    /// Bytes that closed links have sent and received.
+    closed_bytes: (u64, u64),
     /// A look at the watched rings has found nothing since the last frame: the next one comes alone.
     quiet: Cell<bool>,
     inbox: InboxView,
@@ -153,6 +155,7 @@ impl Links {
             backlog: Vec::with_capacity(64),
             faults: Vec::new(),
             closed: Vec::new(),
+            closed_bytes: (0, 0),
             quiet: Cell::new(true),
             inbox,
         }
@@ -217,6 +220,8 @@ impl Links {
         if let Some(row) = self.rows.get_mut(link as usize).and_then(Option::take) {
             // What was offered is the application's again after this.
             row.writer.memory().abandon();
+            self.closed_bytes.0 += row.writer.position();
+            self.closed_bytes.1 += row.reader.position();
             if row.touched {
                 self.closed.push(*row);
             }
@@ -242,6 +247,13 @@ impl Links {
             Some(row) => (row.reader.position(), row.fault.is_none() && row.reader.ready()),
             None => (0, false),
         }
+    }
+
+    /// Bytes of all rings that were written and read so far.
+    pub fn moved(&self) -> (u64, u64) {
+        self.rows.iter().flatten().fold(self.closed_bytes, |(sent, received), row| {
+            (sent + row.writer.position(), received + row.reader.position())
+        })
     }
 
     /// Whether a connection is open.

@@ -95,6 +95,11 @@ impl<M: RingMemory> Writer<M> {
         &self.memory
     }
 
+    /// Bytes of the ring that were written so far.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Largest frame, bytes: a quarter of the ring, so that a drained ring always takes it.
     pub fn frame_max(&self) -> u64 {
         self.memory.capacity() / 4

@@ -1,0 +1,286 @@
+//! Watching ticks: what the executor tells a sink and the Tracy profiler.
+//!
+//! The executor is made for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
+//! [`Watcher`] looks at the tables before and after each system. Messages are not seen here but by
+//! [`Tapped`](crate::transports::Tapped), since a send may leave outside of ticks.
+
+use bevy_ecs::world::World;
+use tickwire_components::credit::LINE_BYTES;
+use tickwire_components::{ArrivalState, Link, NIL, Queue, Row, VcState, Work};
+use tickwire_systems::ProgressSystems;
+use tickwire_systems::tables::Tables;
+use tickwire_traces::tracy::{Profile, Zone};
+use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
+
+/// Who is told what an executor does.
+pub(crate) trait Watch: Send + Sync + 'static {
+    /// Whether this tick is watched, and only by a profiler: the fused path may be taken.
+    fn profiles(&self) -> bool;
+
+    /// The name of a system, before its first run.
+    fn name(&mut self, system: usize, name: &str);
+
+    /// A tick begins.
+    fn begin(&mut self, tables: &Tables, world: &mut World);
+
+    /// Runs a system.
+    fn run(&mut self, system: usize, tables: &Tables, world: &mut World, run: impl FnOnce(&mut World));
+
+    /// A tick has ended, after so many passes.
+    fn end(&mut self, tables: &Tables, world: &mut World, passes: u32);
+}
+
+/// Nobody.
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {
+    #[inline(always)]
+    fn profiles(&self) -> bool {
+        false
+    }
+    #[inline(always)]
+    fn name(&mut self, _: usize, _: &str) {}
+    #[inline(always)]
+    fn begin(&mut self, _: &Tables, _: &mut World) {}
+    #[inline(always)]
+    fn run(&mut self, _: usize, _: &Tables, world: &mut World, run: impl FnOnce(&mut World)) {
+        run(world);
+    }
+    #[inline(always)]
+    fn end(&mut self, _: &Tables, _: &mut World, _: u32) {}
+}
+
+/// A sink, a profiler, or both.
+pub(crate) struct Watcher {
+    trace: Option<Trace>,
+    rank: u32,
+    profile: Profile,
+    /// Whether a profiler is connected in this tick.
+    profiled: bool,
+    names: Vec<String>,
+    /// What [`Progress::vc_changes`](tickwire_components::Progress::vc_changes) was when the VCs were looked at last.
+    vc_changes: u32,
+    vcs: Vec<VcState>,
+    /// Bytes that each endpoint had moved when it was looked at last.
+    moved: Vec<(u64, u64)>,
+    before: Work,
+}
+
+impl Watcher {
+    /// For an engine of a rank.
+    pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
+        let profile = Profile::new(rank);
+        Watcher {
+            trace,
+            rank,
+            profile,
+            profiled: false,
+            names: Vec::new(),
+            vc_changes: 0,
+            vcs: Vec::new(),
+            moved: Vec::new(),
+            before: Work::default(),
+        }
+    }
+
+    fn watches(&self) -> bool {
+        self.trace.is_some() || self.profiled
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        if let Some(trace) = &self.trace {
+            trace.record(event);
+        }
+    }
+
+    /// Tells the states of VCs that are not what they were.
+    #[cold]
+    fn look_at_vcs(&mut self, tables: &Tables, world: &mut World) {
+        let all = tables.all(world);
+        self.vc_changes = all.progress.vc_changes;
+        self.vcs.resize(all.vcs.len(), VcState::Unconnected);
+        for (row, vc) in all.vcs.iter().enumerate() {
+            if std::mem::replace(&mut self.vcs[row], vc.state) == vc.state {
+                continue;
+            }
+            let reason = if vc.state == VcState::Failed { all.procs.reason(row as Row) } else { "" };
+            let (proc, state, at_ns) = (vc.proc, vc.state, now_ns());
+            if self.profiled {
+                tickwire_traces::tracy::message(self.rank, &format!("VC to rank {proc}: {state:?} {reason}"));
+            }
+            if let Some(trace) = &self.trace {
+                trace.record(&Event::VcChanged { proc, state, reason: reason.into(), at_ns });
+            }
+        }
+    }
+
+    /// Tells how many bytes the transports have moved, if that is not what it was.
+    fn look_at_endpoints(&mut self, tables: &Tables, world: &mut World, at_ns: u64) {
+        let endpoints = tables.endpoints(world);
+        self.moved.resize(endpoints.len(), (0, 0));
+        for (endpoint, before) in endpoints.iter_mut().zip(&mut self.moved) {
+            let transport = endpoint.transport.get();
+            let moved = transport.moved();
+            let (sent_bytes, received_bytes) = moved;
+            if self.profiled {
+                self.profile.moved(transport.name(), sent_bytes, received_bytes);
+            }
+            if std::mem::replace(before, moved) != moved
+                && let Some(trace) = &self.trace
+            {
+                let transport = transport.name().into();
+                trace.record(&Event::Moved { transport, sent_bytes, received_bytes, at_ns });
+            }
+        }
+    }
+}
+
+impl Watch for Watcher {
+    fn profiles(&self) -> bool {
+        self.profiled && self.trace.is_none()
+    }
+
+    fn name(&mut self, system: usize, name: &str) {
+        self.names.resize(self.names.len().max(system + 1), String::new());
+        name.clone_into(&mut self.names[system]);
+        self.tell(&Event::System { system: system as u16, name: name.into() });
+    }
+
+    fn begin(&mut self, tables: &Tables, world: &mut World) {
+        self.profiled = self.profile.begin_tick();
+        if !self.watches() {
+            return;
+        }
+        let progress = tables.progress(world);
+        self.before = progress.work;
+        if progress.vc_changes != self.vc_changes {
+            self.look_at_vcs(tables, world);
+        }
+        self.tell(&Event::TickBegan { at_ns: now_ns() });
+    }
+
+    fn run(&mut self, system: usize, tables: &Tables, world: &mut World, run: impl FnOnce(&mut World)) {
+        if !self.watches() {
+            return run(world);
+        }
+        let before = (rows_due(system, tables, world), tables.progress(world).work);
+        let begin_ns = if self.trace.is_some() { now_ns() } else { 0 };
+        let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
+        run(world);
+        let rows = before.0 + rows_done(system, before.1, tables.progress(world).work);
+        if let Some(zone) = zone {
+            zone.end(rows);
+        }
+        if let Some(trace) = &self.trace {
+            trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns: now_ns() });
+        }
+    }
+
+    fn end(&mut self, tables: &Tables, world: &mut World, passes: u32) {
+        if !self.watches() {
+            return;
+        }
+        if tables.progress(world).vc_changes != self.vc_changes {
+            self.look_at_vcs(tables, world);
+        }
+        let at_ns = now_ns();
+        self.look_at_endpoints(tables, world, at_ns);
+        let (work, depths) = (less(tables.progress(world).work, self.before), depths(tables, world));
+        if self.profiled {
+            self.profile.end_tick(&work, passes, &depths);
+        }
+        self.tell(&Event::TickEnded { at_ns, work, passes, depths });
+    }
+}
+
+/// What was done since `before`.
+fn less(work: Work, before: Work) -> Work {
+    Work {
+        posted: work.posted.wrapping_sub(before.posted),
+        matched: work.matched.wrapping_sub(before.matched),
+        sent: work.sent.wrapping_sub(before.sent),
+        received: work.received.wrapping_sub(before.received),
+        completed: work.completed.wrapping_sub(before.completed),
+    }
+}
+
+/// Rows that a system finds, and handles all of.
+fn rows_due(system: usize, tables: &Tables, world: &mut World) -> u64 {
+    let all = tables.all(world);
+    let (progress, cars) = (all.progress, all.cars);
+    let arrivals = &all.arrivals[..progress.arrivals as usize];
+    let count = |state| arrivals.iter().filter(|arrival| arrival.state == state).count() as u64;
+    match system {
+        MATCH => length(&progress.staged, cars) + count(ArrivalState::New),
+        SUPPLY => length(&progress.offers, cars) + count(ArrivalState::Unexpected),
+        TRANSFER => length(&progress.copies, cars) + arrivals.len() as u64,
+        COMPLETE => length(&progress.finished, cars),
+        _ => 0,
+    }
+}
+
+/// Rows that a system has handled beside those that it found: they follow from what was done.
+fn rows_done(system: usize, before: Work, after: Work) -> u64 {
+    let done = less(after, before);
+    u64::from(match system {
+        POST => done.posted + done.sent,
+        TRANSFER => done.sent + done.received,
+        DRAIN | DELIVER => done.received,
+        _ => 0,
+    })
+}
+
+const POST: usize = ProgressSystems::Post as usize;
+const MATCH: usize = ProgressSystems::Match as usize;
+const SUPPLY: usize = ProgressSystems::SupplyBuffers as usize;
+const TRANSFER: usize = ProgressSystems::Transfer as usize;
+const DRAIN: usize = ProgressSystems::DrainCq as usize;
+const COMPLETE: usize = ProgressSystems::Complete as usize;
+
+fn length<L: Link>(queue: &Queue, rows: &mut [L]) -> u64 {
+    count_to(queue, rows, u64::MAX)
+}
+
+/// Rows of a list, counted up to `most`.
+fn count_to<L: Link>(queue: &Queue, rows: &mut [L], most: u64) -> u64 {
+    let (mut row, mut count) = (queue.head, 0);
+    while row != NIL && count < most {
+        count += 1;
+        row = *rows[row as usize].next_mut();
+    }
+    count
+}
+
+/// What waits.
+fn depths(tables: &Tables, world: &mut World) -> Depths {
+    let all = tables.all(world);
+    let (progress, cars) = (all.progress, all.cars);
+    let (mut posted, mut wildcard) = (0, 0);
+    if progress.indexed {
+        posted = u64::from(progress.posted.count);
+        wildcard = u64::from(progress.posted.any_source());
+    } else {
+        wildcard += count_to(&progress.wildcard, cars, Depths::COUNTED_MAX);
+        posted += wildcard;
+        // A VC without receives is a visit as well.
+        let mut left = Depths::COUNTED_MAX - posted;
+        for vc in all.vcs.iter() {
+            let here = count_to(&vc.posted, cars, left);
+            posted += here;
+            left = left.saturating_sub(here.max(1));
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    let connected = all.vcs.iter().take(Depths::COUNTED_MAX as usize).filter(|vc| vc.state == VcState::Connected);
+    let credit_bytes = connected.map(|vc| u64::from(vc.lines) * LINE_BYTES as u64).sum();
+    Depths {
+        posted,
+        wildcard,
+        unexpected: u64::from(progress.unexpected.count),
+        unexpected_bytes: progress.unexpected.bytes,
+        cars: cars.len() as u64 - u64::from(progress.free_cars.count + progress.control_cars.count),
+        credit_bytes,
+    }
+}
