@@ -26,6 +26,7 @@ mod registration;
 mod request;
 pub mod slots;
 mod span;
+mod stream;
 pub mod submission;
 mod supply;
 mod unexpected;
@@ -47,6 +48,7 @@ pub use progress::{Ended, FreeList, Link, Pending, Progress, Queue, Work};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, Span, Spans};
+pub use stream::{ARRIVING, CUT_OFF, Destination, Stream};
 pub use supply::{
     Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,
 };

@@ -3,7 +3,7 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Registrations, Row, UnexpectedQueue};
+use crate::{Buffer, NIL, Registrations, Row, Stream, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -250,6 +250,10 @@ pub struct Progress {
     pub reads: Queue,
     /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
     pub copies: Queue,
+    /// Messages that are arriving in parts; few.
+    pub streams: Vec<Stream>,
+    /// Bytes that were copied out of temporaries so far.
+    pub kept_copied: u64,
     /// Answers to peers, of all VCs: they need no credit, and so wait for nothing that does.
     pub replies: Queue,
     /// VCs with something to send, linked through the VC rows.
@@ -331,6 +335,8 @@ impl Default for Progress {
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
             copies: Queue::EMPTY,
+            streams: Vec::new(),
+            kept_copied: 0,
             replies: Queue::EMPTY,
             senders: Queue::EMPTY,
             urgent: false,

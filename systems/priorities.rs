@@ -13,7 +13,8 @@
 //!   replies and reads).
 //! - Nothing starves: in every [`FAIR_TURN`]th pass the message that a queue would serve last goes first, with one frame of a
 //!   VC, or one share of what a pass reads.
-//! - A frame that a transport has taken in part stays in front: its rest must follow at once.
+//! - A frame that a transport has taken in part stays in front, and so does a message that leaves in parts: the rest must
+//!   follow at once.
 
 use smallvec::SmallVec;
 use tickwire_components::limits::FAIR_TURN;
@@ -83,7 +84,8 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
     while let Some(at) = queue.pop(cars) {
         let car = &cars[at as usize];
         let bound = kind == CarKind::Send && car.kind == CarKind::Send && car.context == context && !passed;
-        let begun = std::mem::take(&mut first) && car.flags & car_flags::STARTED != 0;
+        // In part by its transport, or in parts by itself.
+        let begun = std::mem::take(&mut first) && (car.flags & car_flags::STARTED != 0 || car.done > 0);
         let list = if begun || (car.counter >= priority && at != row) {
             &mut front
         } else if bound || at == row {

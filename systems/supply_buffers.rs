@@ -17,6 +17,7 @@ use crate::priorities::insert;
 use crate::registering::serve;
 use crate::tables::SupplyTables;
 use decide::{decide, received};
+use tickwire_components::wire::Kind;
 use tickwire_components::{
     Access, ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, Pending, Progress, Row, Target, Vc, VcState,
     car_flags,
@@ -31,8 +32,15 @@ pub fn supply_buffers(tables: SupplyTables) {
     }
     for arrival in &mut arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::Unexpected {
+            if arrival.header.lead as u8 == Kind::Part as u8 {
+                // Where the parts before it are.
+                arrival.buffer = progress.unexpected.entries[arrival.car as usize].buffer;
+                arrival.state = ArrivalState::Placed;
+                progress.pending |= Pending::TRANSFER;
+                continue;
+            }
             // DrainCq reads no more frames than there are free buffer rows.
-            let Some(row) = take_buffer(progress, buffers, arrival.payload.len()) else { continue };
+            let Some(row) = take_buffer(progress, buffers, arrival.header.length as usize) else { continue };
             arrival.buffer = row;
             arrival.state = ArrivalState::Placed;
             progress.unexpected.entries[arrival.car as usize].buffer = row;
@@ -145,7 +153,7 @@ mod tests {
     use super::*;
     use crate::testing::TestWorld;
     use tickwire_components::limits::POOL_KEPT_BYTES;
-    use tickwire_components::wire::{Header, Kind};
+    use tickwire_components::wire::Header;
     use tickwire_components::{NIL, Unexpected};
 
     /// An arrival that Match has put into the unexpected queue.

@@ -115,7 +115,7 @@ fn overtake(mut cluster: Cluster) {
 
 /// What one proc sends another: (communicator, bytes, priority), and ticks after it.
 fn sends() -> impl Strategy<Value = Vec<(usize, usize, u8, u32)>> {
-    let length = prop_oneof![3 => 0usize..300, 1 => 20_000usize..90_000];
+    let length = prop_oneof![3 => 0usize..300, 1 => 4_000usize..8_200, 1 => 20_000usize..90_000];
     let priority = prop_oneof![Just(0u8), Just(1), Just(128), Just(255)];
     let ticks = prop_oneof![3 => Just(0u32), 1 => 1u32..4];
     proptest::collection::vec((0usize..3, length, priority, ticks), 1..60)

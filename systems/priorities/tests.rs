@@ -50,6 +50,12 @@ fn what_is_no_envelope_is_bound_to_no_context_and_what_a_transport_has_begun_sta
         insert_send(&mut progress, &mut queue, &mut cars, row);
     }
     assert_eq!(drain(&mut queue, &mut cars), [0, 2, 1, 3]);
+    // A message of which a part has gone is begun too.
+    (cars[0].flags, cars[0].done) = (0, 5);
+    for row in [0, 2] {
+        insert_send(&mut progress, &mut queue, &mut cars, row);
+    }
+    assert_eq!(drain(&mut queue, &mut cars), [0, 2]);
 }
 
 #[test]
