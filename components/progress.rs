@@ -2,7 +2,7 @@
 
 use crate::index::PostedIndex;
 use crate::limits::{Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Row, UnexpectedQueue};
+use crate::{Buffer, NIL, Row, Stamp, Stamps, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
 
@@ -278,6 +278,10 @@ pub struct Progress {
     pub budget: u32,
     /// Poll only this endpoint and link; [`NIL`] for all.
     pub only: (u32, u32),
+    /// Ticks so far, the looks of a wait included.
+    pub ticks: u64,
+    /// When operations were posted, by CAR row. Written by posting.
+    pub stamps: Stamps,
 }
 
 impl Default for Progress {
@@ -313,6 +317,8 @@ impl Default for Progress {
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,
             only: (NIL, NIL),
+            ticks: 0,
+            stamps: Stamps::default(),
         }
     }
 }
@@ -336,6 +342,12 @@ impl Progress {
             unexpected,
             ..Progress::default()
         }
+    }
+
+    /// What the clocks say.
+    #[inline(always)]
+    pub fn stamp(&self) -> Stamp {
+        Stamp { tick: self.ticks, now_ns: self.now_ns }
     }
 
     /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`].

@@ -1,7 +1,7 @@
 //! Messages that arrived before their receive: one queue, in order of arrival, of compact entries.
 
 use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
-use crate::{NIL, Row};
+use crate::{NIL, Row, Stamp, Stamps};
 
 /// An unexpected envelope, 48 B. Not an entity: there can be millions.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,8 @@ pub struct UnexpectedQueue {
     forms: [Option<Box<EnvelopeIndex>>; FORMS],
     /// Which of these are kept up to date: all that exist, while the queue is deep.
     live: [bool; FORMS],
+    /// When entries came, by row.
+    stamps: Stamps,
 }
 
 impl Default for UnexpectedQueue {
@@ -78,6 +80,7 @@ impl Default for UnexpectedQueue {
             seed: 0,
             forms: [const { None }; FORMS],
             live: [false; FORMS],
+            stamps: Stamps::default(),
         }
     }
 }
@@ -113,6 +116,17 @@ impl UnexpectedQueue {
             }
         }
         row
+    }
+
+    /// Notes when an entry came.
+    pub fn stamp(&mut self, row: Row, stamp: Stamp) {
+        self.stamps.grow(row as usize + 1);
+        self.stamps.set(row, stamp);
+    }
+
+    /// When an entry came, if that was noted.
+    pub fn came(&self, row: Row) -> Option<Stamp> {
+        self.stamps.get(row)
     }
 
     /// The oldest entry that a receive with this key takes. It stays.

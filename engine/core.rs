@@ -57,6 +57,7 @@ pub struct Engine {
     pub(crate) attached: crate::send_modes::Attached,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
     pub(crate) comms: crate::communicators::Comms,
+    pub(crate) observer: crate::observe::Observer,
     #[cfg(feature = "dynamic-endpoints")]
     pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,
     pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
@@ -180,6 +181,8 @@ impl Engine {
             self.look_at_clock();
         }
         let LookTables { progress, inbound, endpoints } = self.tables.look(&mut self.world);
+        progress.ticks += 1;
+        self.observer.page.ticked(progress.ticks);
         if inbound.ready() {
             progress.pending |= Pending::POST;
         }
@@ -213,6 +216,7 @@ impl Engine {
         if let Some(check) = self.world.resource_mut::<TicksDue>().0.take() {
             self.schedule.check_change_ticks(check);
         }
+        self.observe();
     }
 
     /// The launcher says that a proc has ended. A peer that is connected tells it by itself, after its last frame.
@@ -231,7 +235,9 @@ impl Engine {
     /// What was done since the last tick.
     #[inline(always)]
     pub(crate) fn take_work(&mut self) -> Work {
-        std::mem::take(&mut self.tables.progress(&mut self.world).work)
+        let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
+        self.observer.add(work);
+        work
     }
 
     /// A tick after a look that found something.
@@ -240,6 +246,7 @@ impl Engine {
         if !self.open {
             return;
         }
+        self.observer.busy += 1;
         let progress = self.tables.progress(&mut self.world);
         progress.budget = self.limits.tick_budget as u32;
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.

@@ -72,6 +72,7 @@ mod executor;
 mod finalize;
 pub mod launch;
 mod notify;
+mod observe;
 mod p2p;
 mod persistent;
 mod probe;
@@ -84,11 +85,15 @@ mod submit;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod wait;
+#[cfg(feature = "dump")]
+pub mod watch;
 
 pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
 pub use crate::communicators::{Agreed, Agreement};
 pub use crate::core::Engine;
 pub use crate::notify::Completion;
+#[cfg(feature = "dump")]
+pub use crate::observe::ENV_DUMP_SIGNAL;
 pub use crate::persistent::Persistent;
 pub use crate::probe::{Message, RejectedMessage};
 pub use crate::procs::{Only, Route, TrafficClass};

@@ -223,6 +223,8 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, c
         next: NIL,
         previous: NIL,
     });
+    let stamp = progress.stamp();
+    progress.unexpected.stamp(entry, stamp);
     progress.pending |= Pending::TRANSFER;
     if rts || header.length == 0 {
         arrival.state = ArrivalState::Handled;

@@ -377,6 +377,7 @@ impl Tables {
         world.insert_resource(Shared(tables.clone()));
         let all = tables.all(world);
         link_free(&mut all.progress.free_cars, all.cars, 0);
+        all.progress.stamps.grow(all.cars.len());
         link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
         all.progress.count_free_buffers();
         tables
@@ -470,6 +471,7 @@ impl Tables {
         self.refresh(world);
         let all = self.all(world);
         link_free(&mut all.progress.free_cars, all.cars, cars);
+        all.progress.stamps.grow(all.cars.len());
         all.progress.rows_exhausted = all.cars.len() == all.limits.0.cars_max;
         more > 0
     }

@@ -1,4 +1,9 @@
-//! What tickwire tells about itself: counters by system.
+//! What tickwire tells about itself: counters by system, a dump of what is pending, and who waits for whom.
+
+pub mod dump;
+pub mod page;
+pub mod whowaits;
+pub mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! The transports that an engine can hold.
 
-use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
+use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Traffic, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::wire::Header;
@@ -42,6 +42,8 @@ pub trait Outside: Send {
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::reads`].
     fn reads(&self, link: u32) -> bool;
+    /// See [`Transport::traffic`].
+    fn traffic(&self, link: u32) -> Option<Traffic>;
     /// See [`Transport::read`].
     ///
     /// # Errors
@@ -96,6 +98,9 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn reads(&self, link: u32) -> bool {
         self.0.reads(link)
+    }
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.0.traffic(link)
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
@@ -314,6 +319,11 @@ impl AnyTransport {
     /// See [`Transport::disarm`].
     pub fn disarm(&mut self) {
         each!(self, t => t.disarm());
+    }
+
+    /// See [`Transport::traffic`].
+    pub fn traffic(&self, link: u32) -> Option<Traffic> {
+        each!(self, t => t.traffic(link))
     }
 
     /// See [`Transport::close`].

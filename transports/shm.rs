@@ -32,7 +32,7 @@ use crate::handshake::{Greeting, ONE_SIDED, Packet};
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
-use crate::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError};
@@ -318,8 +318,14 @@ impl Transport for Shm {
         self.may_read(link)
     }
 
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.links.traffic(link)
+    }
+
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        self.read_memory(link, address, into)
+        self.read_memory(link, address, into)?;
+        self.links.read_directly(link, into.len() as u64);
+        Ok(())
     }
 
     #[inline]

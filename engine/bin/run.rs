@@ -15,6 +15,9 @@ pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 4096
     #[arg(short, long = "ranks", value_name = "N")]
     n: u32,
+    /// Say the job's name and the launcher's number on stderr first
+    #[arg(long)]
+    print_job: bool,
     /// Start each line of output with the rank that wrote it, as in `[3] text`
     #[arg(long)]
     tag_output: bool,
@@ -45,7 +48,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         Then::Continue => OnFailure::Continue,
     };
     let job = Job::new(args.n).program(program.next().unwrap_or_default()).args(program);
-    match job.tag_output(args.tag_output).pin(args.pin).on_failure(on_failure).run() {
+    match job.print_name(args.print_job).tag_output(args.tag_output).pin(args.pin).on_failure(on_failure).run() {
         Ok(outcome) => ExitCode::from(outcome.code().clamp(0, 255) as u8),
         Err(error) => {
             // A closed stderr is no reason to panic.

@@ -91,6 +91,11 @@ impl<M: RingMemory> Writer<M> {
         &self.memory
     }
 
+    /// How much was written, bytes since the ring's creation.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Largest frame, bytes: a quarter of the ring, so that a drained ring always takes it.
     pub fn frame_max(&self) -> u64 {
         self.memory.capacity() / 4
