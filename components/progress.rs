@@ -2,7 +2,7 @@
 
 use crate::index::PostedIndex;
 use crate::limits::{Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Row, Stamp, Stamps, UnexpectedQueue};
+use crate::{Buffer, NIL, Receipts, Row, Stamp, Stamps, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
 
@@ -282,6 +282,8 @@ pub struct Progress {
     pub ticks: u64,
     /// When operations were posted, by CAR row. Written by posting.
     pub stamps: Stamps,
+    /// Receipts of operations, where they were asked for.
+    pub receipts: Receipts,
 }
 
 impl Default for Progress {
@@ -319,6 +321,7 @@ impl Default for Progress {
             only: (NIL, NIL),
             ticks: 0,
             stamps: Stamps::default(),
+            receipts: Receipts::default(),
         }
     }
 }

@@ -282,8 +282,13 @@ impl Engine {
             self.poison(&*panic);
             return;
         }
-        if !self.tables.progress(&mut self.world).answers.is_empty() {
+        let progress = self.tables.progress(&mut self.world);
+        let (answers, receipts) = (!progress.answers.is_empty(), progress.receipts.unfinished > 0);
+        if answers {
             self.answer_submissions();
+        }
+        if receipts {
+            self.note_receipts();
         }
     }
 

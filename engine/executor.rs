@@ -12,6 +12,7 @@ use tickwire_systems::complete::complete;
 use tickwire_systems::connections::maintain;
 use tickwire_systems::drain_cq::drain_cq;
 use tickwire_systems::match_cars::match_cars;
+use tickwire_systems::receipts::note;
 use tickwire_systems::supply_buffers::supply_buffers;
 use tickwire_systems::tables::Tables;
 use tickwire_systems::transfer::transfer;
@@ -105,7 +106,8 @@ impl SystemExecutor for TickExecutor {
         // SAFETY: systems are run, not replaced.
         #[expect(unsafe_code, reason = "bevy's access for executors")]
         let systems = unsafe { schedule.systems_mut() };
-        if !self.users {
+        let receipts = self.tables.progress(world).receipts.unfinished > 0;
+        if !self.users && !receipts {
             return self.run_own(systems, world);
         }
         let mut first = match self.tables.progress(world).pending {
@@ -129,6 +131,9 @@ impl SystemExecutor for TickExecutor {
                         #[expect(unsafe_code, reason = "how an executor runs a system")]
                         let done = unsafe { systems[index].run_unsafe((), cell) };
                         debug_assert!(done.is_ok());
+                        if receipts {
+                            note(world, &self.tables);
+                        }
                     }
                     Step::User { before, after } => {
                         if ran.has(before) || self.tables.progress(world).pending.has(after) {

@@ -77,6 +77,7 @@ mod p2p;
 mod persistent;
 mod probe;
 mod procs;
+mod receipt;
 mod request;
 mod scope;
 mod send_modes;
@@ -97,6 +98,7 @@ pub use crate::observe::ENV_DUMP_SIGNAL;
 pub use crate::persistent::Persistent;
 pub use crate::probe::{Message, RejectedMessage};
 pub use crate::procs::{Only, Route, TrafficClass};
+pub use crate::receipt::Receipted;
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::slots::SlotInfo;
@@ -105,7 +107,8 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
     BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
-    Order, PostError, ProcId, Rank, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed, Work,
+    Order, PostError, ProcId, Protocol, Rank, Receipt, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed,
+    Work,
     limits::{Limits, Matching},
 };
 pub use tickwire_systems as systems;

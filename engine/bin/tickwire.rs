@@ -7,6 +7,7 @@ mod info;
 mod jobs;
 mod perf;
 mod run;
+mod top;
 mod worlds;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 #[command(name = "tickwire", version, max_term_width = 100, propagate_version = true, infer_long_args = true)]
 #[command(after_help = "Examples:
   tickwire run -n 4 -- ./app        start 4 ranks of ./app
+  tickwire top                      what the job that runs does, live
   tickwire dump 4711                what is pending in process 4711
   tickwire whowaits                 who waits for whom in the job that runs
   tickwire perf p2p                 latency, message rate and bandwidth between two ranks
@@ -35,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Top(top::TopArgs),
     Dump(dump::DumpArgs),
     #[command(name = "whowaits")]
     WhoWaits(dump::WhoWaitsArgs),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run::run(args),
+        Command::Top(args) => fault::report("top", top::top(args)),
         Command::Dump(args) => fault::report("dump", dump::dump(args)),
         Command::WhoWaits(args) => fault::report("whowaits", dump::who(args)),
         Command::Perf(args) => fault::report("perf", perf::perf(args)),
