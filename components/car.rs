@@ -167,6 +167,14 @@ pub struct Large {
     pub address: u64,
 }
 
+impl Large {
+    /// Of a message of so many bytes, which is wanted as a whole and cannot be read.
+    #[inline]
+    pub const fn of(length: u64) -> Self {
+        Large { length, wanted: length, address: 0 }
+    }
+}
+
 /// Rows are recycled, never removed: removing one would renumber another.
 pub(crate) fn refuse_removal(_: bevy_ecs::world::DeferredWorld<'_>, context: bevy_ecs::lifecycle::HookContext) {
     panic!(

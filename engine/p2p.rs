@@ -4,12 +4,13 @@ use crate::core::{Closed, Engine};
 use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId, RequestState, Row,
-    Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+    Comm, Large, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError, RequestId, RequestState,
+    Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::communicators::live;
 use tickwire_systems::complete::{free_request, outcome, status};
 use tickwire_systems::connections::contact;
+use tickwire_systems::post::send_now;
 use tickwire_systems::posting::{
     check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, send_car, send_envelope,
     send_inline, take_rows,
@@ -244,7 +245,11 @@ impl Engine {
         let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
             return Err(full(&self.limits));
         };
-        queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
+        all.large[row as usize] = Large::of(envelope.length);
+        let endpoint = &mut all.endpoints[all.vcs[vc_row as usize].endpoint as usize];
+        if !send_now(all.progress, all.cars, all.large, &all.vcs[vc_row as usize], endpoint, row) {
+            queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
+        }
         Ok(row)
     }
 

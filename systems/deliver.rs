@@ -10,29 +10,34 @@
 //! only without systems of the application, which may look at the rows in between.
 
 use crate::complete::finish_awaited;
-use crate::match_cars::check_envelope;
+use crate::endpoint::Endpoint;
+use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::find_posted;
+use crate::supply_buffers::reply;
 use crate::tables::DeliverTables;
-use crate::transfer::fill;
-use tickwire_components::wire::Header;
-use tickwire_components::{CarState, NIL, Pending, Row, Span, car_flags};
+use crate::transfer::{fill, read_messages};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, car_flags};
 use tickwire_transports::copy;
 
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
 pub fn deliver(mut tables: DeliverTables) {
     let (mut count, mut rest) = (0, false);
-    for endpoint in std::mem::take(&mut tables.endpoints) {
+    let endpoints = std::mem::take(&mut tables.endpoints);
+    for endpoint in endpoints.iter_mut() {
         let most = tables.progress.budget - count;
         let take = |header: &Header, payload: Span, vc_row: Row| take_frame(&mut tables, header, payload, vc_row);
         let (taken, left) = endpoint.transport.get().deliver(most, take);
         count += taken;
         rest |= left;
     }
+    if !tables.progress.offers.is_empty() {
+        read_offers(&mut tables, endpoints);
+    }
     let progress = tables.progress;
     progress.budget -= count;
     progress.work.received += count;
-    progress.work.matched += count;
     if !rest {
         progress.pending.clear(Pending::DRAIN);
     }
@@ -41,11 +46,15 @@ pub fn deliver(mut tables: DeliverTables) {
 /// A frame from its arrival to the end of its request; `false` if that is not for here.
 #[inline(always)]
 fn take_frame(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
+    if header.lead as u8 != Kind::Eager as u8 {
+        return take_control(tables, header, payload, vc_row);
+    }
     let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
     }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
+    progress.work.matched += 1;
     let car = &mut cars[row as usize];
     car.source = header.source();
     car.tag = header.tag();
@@ -53,9 +62,7 @@ fn take_frame(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc
     car.done = header.length;
     if car.chain == NIL && car.request == row {
         let moved = copy::copy(car.span, payload);
-        if moved == payload.len() && requests[row as usize].counter == 1 && finish_awaited(progress, requests, row) {
-            requests[row as usize].counter = 0;
-            car.state = CarState::Done;
+        if moved == payload.len() && end(progress, car, requests, row) {
             return true;
         }
         if moved < payload.len() {
@@ -68,10 +75,69 @@ fn take_frame(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc
         }
         cars[row as usize].done = header.length;
     }
+    leave(progress, cars, row);
+    true
+}
+
+/// Ends a request with its only CAR, if its token's owner is all who will ask for it.
+#[inline(always)]
+fn end(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
+    let done = requests[row as usize].counter == 1 && finish_awaited(progress, requests, row);
+    if done {
+        requests[row as usize].counter = 0;
+        car.state = CarState::Done;
+    }
+    done
+}
+
+/// What Complete must look at.
+fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
     cars[row as usize].state = CarState::Finished;
     progress.finished.push(cars, row);
     progress.pending |= Pending::COMPLETE;
+}
+
+/// The two control frames of a message that is read out of its sender's memory: the offer, if its receive is posted, and
+/// the end.
+#[inline(never)]
+fn take_control(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
+    let DeliverTables { progress, cars, large, requests, vcs, communicators, .. } = tables;
+    if header.lead as u8 == Kind::Done as u8 {
+        let row = header.message();
+        let Some(car) = cars.get_mut(row as usize).filter(|car| was_offered(car, vc_row)) else { return false };
+        car.done = large[row as usize].length;
+        if !(car.chain == NIL && car.request == row && end(progress, car, requests, row)) {
+            leave(progress, cars, row);
+        }
+        return true;
+    }
+    if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
+        return false;
+    }
+    let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
+    progress.work.matched += 1;
+    let car = &mut cars[row as usize];
+    car.source = header.source();
+    car.tag = header.tag();
+    car.vc = vc_row;
+    offer(progress, cars, large, row, header.message(), header.length, address_in(header, payload));
     true
+}
+
+/// Reads what was offered, as SupplyBuffers and Transfer do.
+#[inline(never)]
+fn read_offers(tables: &mut DeliverTables<'_>, endpoints: &mut [Endpoint]) {
+    let DeliverTables { progress, cars, large, vcs, .. } = tables;
+    while let Some(row) = progress.offers.pop(cars) {
+        reply(progress, cars, large, vcs, endpoints, row);
+    }
+    progress.pending.clear(Pending::SUPPLY | Pending::TRANSFER);
+    if !progress.reads.is_empty() {
+        read_messages(progress, cars, large, vcs, endpoints);
+    }
+    if !progress.senders.is_empty() {
+        progress.pending |= Pending::TRANSFER;
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +145,7 @@ mod tests {
     use super::*;
     use crate::complete::complete;
     use crate::testing::{Posted, TestWorld};
-    use tickwire_components::wire::Kind;
+    use tickwire_components::wire::READABLE;
     use tickwire_components::{RequestState, VcState};
 
     fn eager(tag: u32, length: usize) -> Header {
@@ -156,5 +222,41 @@ mod tests {
         assert_eq!(ended(&mut world, short), (RequestState::Done, 8, car_flags::TRUNCATED));
         assert_eq!(ended(&mut world, pieces), (RequestState::Done, 8, 0));
         assert_eq!(world.request(detached).state, RequestState::Free);
+    }
+
+    fn offered(length: u64, message: u32) -> Header {
+        Header::new(Kind::Rts, 0, 1, 5, message, length).with_flags(READABLE)
+    }
+
+    #[test]
+    fn an_offer_whose_receive_is_posted_is_read_and_answered() {
+        let (mut world, vc) = world();
+        let posted = world.receive(Some(1), Some(5), &[100]);
+        world.wire().memory.push((4096, (0..100).collect()));
+        let mut address = 4096u64.to_ne_bytes();
+        assert!(offer(&mut world, vc, offered(100, 33), &mut address));
+        assert!(!offer(&mut world, vc, offered(100, 34), &mut address), "of another nobody has posted a receive");
+        let tables = world.tables.clone();
+        let mut delivering = tables.delivering(&mut world.world);
+        let endpoints = std::mem::take(&mut delivering.endpoints);
+        read_offers(&mut delivering, endpoints);
+        assert_eq!(world.bytes(posted), (0..100).collect::<Vec<u8>>());
+        // This transport keeps a state for each row, so its frames leave with Post.
+        world.run(crate::post::post);
+        let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!(answers, [(Some(Kind::Done), 33)]);
+        assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 100));
+    }
+
+    #[test]
+    fn the_end_of_a_message_that_was_read_ends_its_send_and_no_other() {
+        let (mut world, vc) = world();
+        let posted = world.send(1, 5, &[&[7; 9000]]);
+        world.run(crate::post::post);
+        let done = |row| Header::new(Kind::Done, 0, 0, 0, row, 0);
+        assert!(!offer(&mut world, vc + 1, done(posted.car), &mut []), "it was offered to somebody else");
+        assert!(offer(&mut world, vc, done(posted.car), &mut []));
+        assert_eq!(ended(&mut world, posted), (RequestState::Done, 9000, car_flags::STARTED));
+        assert!(!offer(&mut world, vc, done(posted.car), &mut []), "it is over");
     }
 }

@@ -14,8 +14,8 @@ use crate::tables::MatchTables;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Unexpected,
-    Vc, car_flags,
+    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Span,
+    Unexpected, Vc, car_flags,
 };
 use tickwire_transports::copy;
 
@@ -62,7 +62,7 @@ pub fn pair(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row:
 }
 
 /// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
-fn offer(
+pub(crate) fn offer(
     progress: &mut Progress,
     cars: &mut [Car],
     large: &mut [Large],
@@ -114,7 +114,7 @@ fn match_arrival(
         } else {
             arrival.state = ArrivalState::Handled;
             progress.pending |= Pending::TRANSFER;
-            offer(progress, cars, large, row, header.message(), header.length, address_in(arrival));
+            offer(progress, cars, large, row, header.message(), header.length, address_in(&header, arrival.payload));
         }
         return;
     }
@@ -132,13 +132,13 @@ fn match_arrival(
             _ => refuse(progress, arrival, "a piece for a receive that expects none"),
         },
         Some(Kind::Cts) => match cars.get_mut(header.message() as usize) {
-            Some(car) if car.state == CarState::Offered && car.vc == arrival.vc => {
+            Some(car) if was_offered(car, arrival.vc) => {
                 clear_to_send(progress, &header, cars, large, vcs, arrival.vc);
             }
             _ => refuse(progress, arrival, "a clear-to-send for a message that was not offered"),
         },
         Some(Kind::Done) => match cars.get_mut(header.message() as usize) {
-            Some(car) if car.state == CarState::Offered && car.vc == arrival.vc => {
+            Some(car) if was_offered(car, arrival.vc) => {
                 car.state = CarState::Finished;
                 car.done = large[header.message() as usize].length;
                 progress.finished.push(cars, header.message());
@@ -147,9 +147,7 @@ fn match_arrival(
             _ => refuse(progress, arrival, "the end of a message that was not offered"),
         },
         Some(Kind::Nack) => match cars.get(header.message() as usize) {
-            Some(car)
-                if car.state == CarState::Offered && car.vc == arrival.vc && car.flags & car_flags::READY != 0 =>
-            {
+            Some(car) if was_offered(car, arrival.vc) && car.flags & car_flags::READY != 0 => {
                 abort(progress, cars, header.message(), car_flags::NOT_READY);
             }
             _ => refuse(progress, arrival, "a refusal of a message that was not offered in ready mode"),
@@ -164,11 +162,17 @@ fn match_arrival(
 
 /// Where an offered message is in its sender's memory; 0 if it cannot be read. Whatever it says, only that process is asked.
 #[inline]
-fn address_in(arrival: &Arrival) -> u64 {
-    match arrival.header.flags() & wire::READABLE {
+pub(crate) fn address_in(header: &Header, payload: Span) -> u64 {
+    match header.flags() & wire::READABLE {
         0 => 0,
-        _ => copy::word(arrival.payload).unwrap_or(0),
+        _ => copy::word(payload).unwrap_or(0),
     }
+}
+
+/// Whether a CAR is a message that was offered to a VC, which may answer.
+#[inline]
+pub(crate) fn was_offered(car: &Car, vc_row: Row) -> bool {
+    car.state == CarState::Offered && car.vc == vc_row
 }
 
 /// What a peer says of an envelope is checked against what is known of the peer.
@@ -219,7 +223,7 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, c
         length: header.length,
         buffer: NIL,
         message: if rts { header.message() } else { NIL },
-        address: address_in(arrival),
+        address: address_in(header, arrival.payload),
         next: NIL,
         previous: NIL,
     });

@@ -10,6 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
+use std::any::Any;
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
@@ -118,68 +119,104 @@ fn drive(
 ) -> bool {
     while !vc.sends.is_empty() {
         let row = vc.sends.head;
-        let car = cars[row as usize];
-        let Large { length, wanted, address } = large[row as usize];
-        let transport = endpoint.transport.get();
         let mut state = None;
         if let Some(rows) = endpoint.rows {
             state = row_states.get(rows, row);
-            if let Some(state) = state.as_deref_mut().filter(|_| car.flags & car_flags::STARTED == 0) {
+            if let Some(state) = state.as_deref_mut().filter(|_| cars[row as usize].flags & car_flags::STARTED == 0) {
                 (rows.reset)(state);
             }
             cars[row as usize].flags |= car_flags::STARTED;
         }
-        let asks = car.flags & car_flags::ASKING != 0;
-        let eager = length <= endpoint.eager_max && !asks && length == capacity(cars, row);
-        let header = match car.kind {
-            CarKind::Receive if address != 0 => Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
-            CarKind::Receive => Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
-            CarKind::Refusal => Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
-            _ if eager => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
-            _ => {
-                let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
-                if length >= endpoint.read_min && car.chain == NIL && length == car.span.len() as u64 {
-                    flags |= wire::READABLE;
-                }
-                Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags)
-            }
-        };
-        let sent = match header.flags() & wire::READABLE {
-            0 => transport.send(vc.link, &header, &Chain { cars, row }, state),
-            _ => transport.send(vc.link, &header, &&address_of(car.span)[..], state),
-        };
-        match sent {
+        let header = head(cars, large, endpoint, row);
+        match send_head(cars, vc.link, endpoint, &header, row, state) {
             Sent::Done => {}
             Sent::Blocked => return true,
             Sent::Failed => return false,
         }
-        progress.work.sent += 1;
         vc.sends.pop(cars);
-        if car.kind == CarKind::Refusal {
-            free_car(progress, cars, row);
-            continue;
-        }
-        let car = &mut cars[row as usize];
-        let finished = match header.kind() {
-            Some(Kind::Done) => true,
-            Some(Kind::Cts) => {
-                car.state = CarState::Receiving;
-                wanted == 0
-            }
-            Some(Kind::Rts) => {
-                car.state = CarState::Offered;
-                false
-            }
-            _ => true,
-        };
-        if finished {
-            car.done = length;
-            car.state = CarState::Finished;
-            progress.finished.push(cars, row);
-            progress.pending |= Pending::COMPLETE;
-        }
+        has_gone(progress, cars, large, &header, row);
     }
     true
+}
+
+/// Sends what a row has to say before the rest of its message, an envelope or a reply, if nothing is before it in its VC's
+/// queue, where it is not yet. `false` leaves everything to the queue.
+///
+/// Not for transports that keep a state for each row: these are driven by [`post`].
+pub fn send_now(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &[Large],
+    vc: &Vc,
+    endpoint: &mut Endpoint,
+    row: Row,
+) -> bool {
+    if vc.state != VcState::Connected || !vc.sends.is_empty() || endpoint.rows.is_some() {
+        return false;
+    }
+    let header = head(cars, large, endpoint, row);
+    // A failure is told by the next frame, which the queue sends.
+    if send_head(cars, vc.link, endpoint, &header, row, None) != Sent::Done {
+        return false;
+    }
+    has_gone(progress, cars, large, &header, row);
+    true
+}
+
+/// The header of what a row says first, from the tables.
+#[inline]
+fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header {
+    let car = &cars[row as usize];
+    let Large { length, wanted, address } = large[row as usize];
+    match car.kind {
+        CarKind::Receive if address != 0 => return Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
+        CarKind::Receive => return Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
+        CarKind::Refusal => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
+        _ => {}
+    }
+    let asks = car.flags & car_flags::ASKING != 0;
+    if length <= endpoint.eager_max && !asks && length == capacity(cars, row) {
+        return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
+    }
+    let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
+    if length >= endpoint.read_min && car.chain == NIL && length == car.span.len() as u64 {
+        flags |= wire::READABLE;
+    }
+    Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags)
+}
+
+#[inline]
+fn send_head(
+    cars: &[Car],
+    link: u32,
+    endpoint: &mut Endpoint,
+    header: &Header,
+    row: Row,
+    state: Option<&mut dyn Any>,
+) -> Sent {
+    let transport = endpoint.transport.get();
+    match header.flags() & wire::READABLE {
+        0 => transport.send(link, header, &Chain { cars, row }, state),
+        _ => transport.send(link, header, &&address_of(cars[row as usize].span)[..], state),
+    }
+}
+
+/// A row whose first word has left its queue.
+#[inline]
+fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: &Header, row: Row) {
+    progress.work.sent += 1;
+    let car = &mut cars[row as usize];
+    let Large { length, wanted, .. } = large[row as usize];
+    match header.kind() {
+        Some(Kind::Nack) => return free_car(progress, cars, row),
+        Some(Kind::Rts) => return car.state = CarState::Offered,
+        Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
+        _ => {}
+    }
+    car.done = length;
+    car.state = CarState::Finished;
+    progress.finished.push(cars, row);
+    progress.pending |= Pending::COMPLETE;
 }
 
 /// What tells a peer where a message is: as it is in this process, which the peer asks the kernel for.

@@ -225,7 +225,7 @@ pub fn queue_send(
     row: Row,
     length: u64,
 ) {
-    large[row as usize] = Large { length, wanted: length, address: 0 };
+    large[row as usize] = Large::of(length);
     let vc_row = cars[row as usize].vc;
     let vc = &mut vcs[vc_row as usize];
     vc.sends.push(cars, row);

@@ -34,7 +34,7 @@ pub fn supply_buffers(tables: SupplyTables) {
 }
 
 /// The segment of a matched receive is where its data goes: tell the sender.
-fn reply(
+pub(crate) fn reply(
     progress: &mut Progress,
     cars: &mut [Car],
     large: &mut [Large],

@@ -252,6 +252,7 @@ view! {
         progress: Progress, one;
         endpoints: Endpoint, rows;
         cars: Car, rows;
+        large: Large, with_cars;
         requests: Request, with_cars;
         vcs: Vc, rows;
         communicators: Communicator, rows_read;

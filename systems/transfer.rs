@@ -8,6 +8,7 @@
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
 use crate::endpoint::Endpoint;
+use crate::post::send_now;
 use crate::posting::layout;
 use crate::supply_buffers::{answer, give_buffer};
 use crate::tables::{RowStateColumns, TransferTables};
@@ -172,8 +173,8 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
 }
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
-#[cold]
-fn read_messages(
+#[inline(never)]
+pub(crate) fn read_messages(
     progress: &mut Progress,
     cars: &mut [Car],
     large: &mut [Large],
@@ -209,7 +210,9 @@ fn read_messages(
             _ => restart(cars, large, row),
         }
         progress.reads.pop(cars);
-        answer(progress, cars, vcs, row);
+        if !send_now(progress, cars, large, &vc, &mut endpoints[vc.endpoint as usize], row) {
+            answer(progress, cars, vcs, row);
+        }
     }
     if !progress.reads.is_empty() {
         progress.pending |= Pending::TRANSFER;

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tickwire_components::limits::WATCHED;
-use tickwire_components::wire::Header;
+use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
 
 /// A peer's inbox, or the own one: a view of memory that `keep` keeps alive.
@@ -270,7 +270,7 @@ impl Links {
             Ok(true) => {
                 // Something has been read since the last frame was written: the peer has had its turn, and waits.
                 let heard = row.reader.position();
-                if heard != row.answered {
+                if heard != row.answered || header.lead as u8 == Kind::Rts as u8 {
                     row.answered = heard;
                     row.writer.hand_over(header.payload());
                 }

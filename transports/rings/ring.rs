@@ -10,7 +10,7 @@
 //! that loom can drive them.
 
 use super::atomics::{Ordering, fence};
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
 /// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
@@ -217,6 +217,9 @@ impl<M: RingMemory> Writer<M> {
     }
 }
 
+/// The first word of an offer to read a message, without any other flag.
+const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
+
 /// The reading end.
 #[derive(Debug)]
 pub struct Reader<M> {
@@ -297,27 +300,29 @@ impl<M: RingMemory> Reader<M> {
         Ok(Some((header, span)))
     }
 
-    /// The next frame if it is a message as a whole without flags, priority or credits; stays before it. For anything
-    /// else, frames that cannot be included, there is [`Reader::read`].
+    /// The next frame if it is a message as a whole without flags, priority or credits, an offer to read one, or the end of
+    /// one that was read; stays before it. For anything else, frames that cannot be included, there is [`Reader::read`].
     #[inline(always)]
     pub fn peek_whole(&self) -> Option<(Header, Span)> {
         let memory = &self.memory;
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
-        if lead != Kind::Eager as u64 {
+        if lead != Kind::Eager as u64 && lead != READABLE_RTS && lead != Kind::Done as u64 {
             return None;
         }
         let length = memory.load(offset + 24, Ordering::Relaxed);
-        if length > self.payload_max || offset + frame_bytes(length) > memory.capacity() {
-            return None;
-        }
-        if length > 32 {
-            // On their way while the message is matched.
-            memory.expect_read(offset + 64, length - 32);
-        }
         let origin = memory.load(offset + 8, Ordering::Relaxed);
         let name = memory.load(offset + 16, Ordering::Relaxed);
-        Some((Header { lead, origin, name, length }, memory.bytes(offset + HEADER_BYTES as u64, length as usize)))
+        let header = Header { lead, origin, name, length };
+        let payload = if lead == Kind::Eager as u64 { length } else { header.payload() };
+        if payload > self.payload_max || offset + frame_bytes(payload) > memory.capacity() {
+            return None;
+        }
+        if payload > 32 {
+            // On their way while the message is matched.
+            memory.expect_read(offset + 64, payload - 32);
+        }
+        Some((header, memory.bytes(offset + HEADER_BYTES as u64, payload as usize)))
     }
 
     /// Goes past the frame that [`Reader::peek_whole`] has shown, whose payload has so many bytes.

@@ -1,13 +1,14 @@
 //! Reading a peer's memory with one copy (cross-memory attach, process_vm_readv(2)): what a large message is received by.
 //!
-//! Only reads, only from the process that the control socket's credentials name, and only while its descriptor says that
-//! it lives, before and after: a number that another process has got meanwhile fools nobody. Whether the kernel allows it
-//! (ptrace scope, containers, users) is found out when a connection opens.
+//! Only reads, only from the process that the control socket's credentials name, and only while it lives: its descriptor,
+//! opened when the connection was, is asked after each read. It names this one process and none that has got its number
+//! later, and a process does not come back, so what lives after the read has lived before it, and the answer after one read
+//! is the answer before the next. Whether the kernel allows reading (ptrace scope, containers, users) is found out when a
+//! connection opens.
 
 use super::Shm;
 use super::Stage;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use tickwire_components::Span;
 
@@ -39,10 +40,12 @@ pub(super) fn allowed(pid: u32) -> bool {
     read_once(pid, NOWHERE, span) == Err(Errno::FAULT)
 }
 
-/// Whether a process has not ended.
+/// Whether a process has not ended. With poll(2) itself: the call that takes a `timespec` is 12 % slower.
+#[expect(unsafe_code, reason = "no crate that is used here has this call")]
 fn lives(process: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(process, PollFlags::IN)];
-    matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    let mut polled = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which is local.
+    unsafe { libc::poll(&raw mut polled, 1, 0) == 0 }
 }
 
 impl Shm {
@@ -56,10 +59,6 @@ impl Shm {
         let stage = self.table.get(link as usize).map(|peer| &peer.stage);
         let Some(Stage::Open(line)) = stage else { return Err("the connection is not open".into()) };
         let Some((pid, process)) = line.process() else { return Err("the process cannot be named for sure".into()) };
-        let gone = || format!("process {pid} has ended");
-        if !lives(process) {
-            return Err(gone());
-        }
         let mut done = 0;
         while done < into.len() {
             match read_once(pid, address.wrapping_add(done as u64), into.part(done, usize::MAX)) {
@@ -70,7 +69,7 @@ impl Shm {
             }
         }
         if !lives(process) {
-            return Err(gone());
+            return Err(format!("process {pid} has ended"));
         }
         match self.links.stands(link) {
             true => Ok(()),
