@@ -147,10 +147,16 @@ impl Engine {
 
     #[inline]
     fn tick_now(&mut self) -> Work {
-        if self.look() {
+        let busy = self.look();
+        if busy {
             self.run();
         }
-        self.take_work()
+        let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
+        // Otherwise nothing was done, but what calls have done before.
+        if busy || work.posted != 0 {
+            self.observer.add(work);
+        }
+        work
     }
 
     #[cold]
@@ -282,12 +288,10 @@ impl Engine {
             self.poison(&*panic);
             return;
         }
-        let progress = self.tables.progress(&mut self.world);
-        let (answers, receipts) = (!progress.answers.is_empty(), progress.receipts.unfinished > 0);
-        if answers {
+        if !self.tables.progress(&mut self.world).answers.is_empty() {
             self.answer_submissions();
         }
-        if receipts {
+        if self.observer.passes != 0 {
             self.note_receipts();
         }
     }

@@ -6,6 +6,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tickwire::testing::{Cluster, STEP_NS};
+use tickwire::traces::dump::Stage;
+use tickwire::{Rank, Source, Tag, TagFilter};
 use tickwire_tests::binaries::binary;
 
 /// Above everything that a loaded machine may need.
@@ -74,6 +77,46 @@ fn good(output: &Output) -> String {
     let words = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
     words
+}
+
+#[test]
+fn a_dump_has_every_queue_whatever_the_transport() {
+    for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
+        let world = cluster.engines[0].comm_world();
+        let [one, two] = &mut cluster.engines[..] else { unreachable!() };
+        let posted = one.irecv(vec![0; 64], Rank(1), Tag(7), world).unwrap();
+        let any = one.irecv(vec![0; 32], Source::Any, TagFilter::Any, world).unwrap();
+        one.cancel(&any).unwrap();
+        let offered = two.isend(vec![0; 1 << 20], Rank(0), Tag(8), world).unwrap();
+        let sent = two.isend(vec![0; 16], Rank(0), Tag(9), world).unwrap();
+        cluster.tick_until(1000, "both messages have come", |c| c.engines[0].dump().unexpected.len() == 2);
+        let late = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(6), world).unwrap();
+        cluster.tick_times(10);
+        let dump = cluster.engines[0].dump();
+        let stages: Vec<_> = dump.operations.iter().map(|o| (o.tag, o.stage, o.bytes)).collect();
+        let expected = [(Some(7), Stage::Posted, 64), (None, Stage::Done, 0), (Some(6), Stage::Posted, 8)];
+        assert_eq!(stages, expected, "oldest first");
+        let ages: Vec<u64> = dump.operations.iter().map(|o| o.age.unwrap().ns).collect();
+        assert!(ages[0] >= ages[2] + STEP_NS && ages[2] == 10 * STEP_NS, "{ages:?}");
+        let messages: Vec<_> = dump.unexpected.iter().map(|m| (m.tag, m.bytes, m.offered, m.peer)).collect();
+        assert_eq!(messages, [(8, 1 << 20, true, Some(1)), (9, 16, false, Some(1))]);
+        let peer = dump.peers.iter().find(|peer| peer.proc == 1).unwrap();
+        assert_eq!((peer.posted.rows, peer.posted.bytes, peer.unexpected.rows), (2, 72, 2));
+        assert_eq!(peer.traffic.unwrap().received, 128, "two frames of a cache line");
+        let bytes = |name: &str| dump.accounting.queues.iter().find(|(queue, _)| queue == name).unwrap().1;
+        assert_eq!(bytes("receives posted for one source").bytes, 72);
+        assert_eq!(bytes("messages unexpected, held in temporaries").bytes, 16);
+        assert_eq!(bytes("messages unexpected, held by their senders").bytes, 1 << 20);
+        let theirs = cluster.engines[1].dump();
+        assert_eq!((theirs.operations[0].stage, theirs.operations[0].peer), (Stage::Offered, Some(0)));
+        let large = cluster.engines[0].irecv(vec![0; 1 << 20], Rank(1), Tag(8), world).unwrap();
+        cluster.finish(1000, 0, large).unwrap();
+        cluster.tick_until(1000, "the offer is done", |c| c.engines[1].dump().active == 0);
+        let read =
+            cluster.engines[0].accounting().transports.iter().map(|t| t.traffic.read + t.traffic.received).sum::<u64>();
+        assert!(read >= 1 << 20);
+        drop((posted, any, offered, sent, late));
+    }
 }
 
 #[test]
