@@ -31,7 +31,10 @@ pub(crate) const TRANSPORTS: [&str; 7] = ["TRANSPORT", "LINKS", "OUT/S", "IN/S",
 pub(crate) const PEERS: [&str; 10] =
     ["PEER", "STATE", "TRANSPORT", "OUT/S", "IN/S", "READ/S", "OUT", "IN AND READ", "POSTED", "SENDS"];
 
-/// A row of a table: its cells, and the numbers by which they are sorted.
+/// A rank that has not ticked for so long is said to be silent, ns: it may just not have had a processor.
+const SILENT_NS: u64 = 500_000_000;
+
+/// A row of a table.
 pub(crate) trait Row<const N: usize> {
     /// The cells.
     fn cells(&self) -> [String; N];
@@ -128,13 +131,13 @@ fn rank_of(old: &Snapshot, page: &Snapshot, seconds: f64, now_ns: u64) -> Rank {
     let peers: Vec<Peer> = page.peers.iter().map(peer).collect();
     let mut flow = Flow::default();
     peers.iter().for_each(|peer| flow.add(&peer.flow));
-    let silent = Nanoseconds(now_ns.saturating_sub(now.written_ns));
+    let silent = now_ns.saturating_sub(now.written_ns);
     Rank {
         state: match () {
             () if now.closed != 0 => "closed".into(),
             () if now.written_ns == 0 => "starting".into(),
             () if page.asleep => "asleep".into(),
-            () if ticks == 0.0 => format!("silent {silent}"),
+            () if ticks == 0.0 && silent >= SILENT_NS => format!("silent {}", Nanoseconds(silent)),
             () => "ticking".into(),
         },
         rates: [ticks, passed(now.sent, before.sent), passed(now.received, before.received)].map(|n| n / seconds),
