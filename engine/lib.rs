@@ -58,6 +58,12 @@
 //! change ticks once, which is the one exception to a tick's bound (`cargo bench -p tickwire-tests --bench scan` measures
 //! it). The engine's own systems do not advance it.
 //!
+//! # Looking at it
+//!
+//! [`Engine::dump`] says what is pending, [`Engine::accounting`] how many bytes are where; `tickwire dump` and `tickwire
+//! whowaits` ask a running job the same, `tickwire top` reads the page of statistics that every engine keeps.
+//! [`Engine::receipted`] posts an operation whose stages are noted.
+//!
 //! # Where things are
 //!
 //! `components` has the data, `systems` the transforms, `transports` what moves bytes, and this crate the world, the

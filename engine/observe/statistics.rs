@@ -6,7 +6,8 @@ use rustix::fd::AsFd;
 use rustix::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::limits::{OBSERVE_NS, PEERS_A_LOOK, ROWS_A_LOOK, ROWS_A_LOOK_MAX};
-use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, VcState, Work};
+use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, Vc, VcState, Work};
+use tickwire_systems::endpoint::Endpoint;
 use tickwire_systems::tables::AllTables;
 use tickwire_traces::page::{Figures, Identity, Page, PeerFigures};
 
@@ -223,29 +224,30 @@ impl Engine {
         observer.peer = last;
         let AllTables { vcs, endpoints, .. } = all;
         let counts = &observer.counts.peers;
-        let peers = (first..last).map(|row| {
-            let vc = &vcs[row];
-            let traffic = endpoints.get_mut(vc.endpoint as usize).and_then(|e| e.transport.get().traffic(vc.link));
-            let traffic = traffic.unwrap_or_default();
-            let [posted_receives, sends] = counts.get(row).copied().unwrap_or_default();
-            let state = match vc.state {
-                VcState::Unconnected => 0,
-                VcState::Connecting => 1,
-                VcState::Connected => 2,
-                VcState::Failed => 3,
-            };
-            PeerFigures {
-                proc: vc.proc.into(),
-                state,
-                endpoint: vc.endpoint.into(),
-                sent: traffic.sent,
-                received: traffic.received,
-                read: traffic.read,
-                posted_receives,
-                sends,
-            }
-        });
+        let peers =
+            (first..last).map(|row| figures_of(&vcs[row], endpoints, counts.get(row).copied().unwrap_or_default()));
         observer.page.publish(figures, first, peers);
+    }
+}
+
+/// The figures of a peer; of its operations: receives posted, and sends that wait or move.
+fn figures_of(vc: &Vc, endpoints: &mut [Endpoint], [posted_receives, sends]: [u64; 2]) -> PeerFigures {
+    let traffic = endpoints.get_mut(vc.endpoint as usize).and_then(|e| e.transport.get().traffic(vc.link));
+    let traffic = traffic.unwrap_or_default();
+    PeerFigures {
+        proc: vc.proc.into(),
+        state: match vc.state {
+            VcState::Unconnected => 0,
+            VcState::Connecting => 1,
+            VcState::Connected => 2,
+            VcState::Failed => 3,
+        },
+        endpoint: vc.endpoint.into(),
+        sent: traffic.sent,
+        received: traffic.received,
+        read: traffic.read,
+        posted_receives,
+        sends,
     }
 }
 
