@@ -9,7 +9,7 @@ use bevy_ecs::component::Component;
 #[derive(Component, Debug)]
 #[component(on_remove = crate::car::refuse_removal)]
 pub struct Buffer {
-    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`].
+    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`], or above them.
     pub bytes: Box<[u8]>,
     /// Next row of the free list it is in.
     pub next: Row,
@@ -24,8 +24,10 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// Sizes that are kept apart in the pool, bytes. The first means: no storage.
-    pub const CLASS_BYTES: [usize; 6] = [0, 256, 2 << 10, 8 << 10, 64 << 10, 256 << 20];
+    /// Sizes that are kept apart in the pool, bytes. The first means: no storage; the last, which is no buffer's, any size
+    /// above the others.
+    pub const CLASS_BYTES: [usize; 10] =
+        [0, 256, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, usize::MAX];
     /// How many classes there are.
     pub const CLASSES: usize = Self::CLASS_BYTES.len();
 
@@ -33,6 +35,15 @@ impl Buffer {
     #[inline]
     pub fn class_for(bytes: usize) -> usize {
         Self::CLASS_BYTES.iter().position(|&c| bytes <= c).unwrap_or(Self::CLASSES - 1).max(1)
+    }
+
+    /// Bytes of storage for so many bytes of payload.
+    #[inline]
+    pub fn storage_for(bytes: usize) -> usize {
+        match Self::CLASS_BYTES[Self::class_for(bytes)] {
+            usize::MAX => bytes,
+            class => class,
+        }
     }
 
     /// The class this row belongs to.

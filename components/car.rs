@@ -20,6 +20,9 @@ pub enum CarKind {
     Layout,
     /// A refusal of an offer in ready mode, on its way to the sender. Belongs to no request.
     Refusal,
+    /// Credit on its way to a peer: as many lines as its message has bytes, as many envelopes as are wanted of it. Belongs to
+    /// no request.
+    Grant,
 }
 
 /// Where a CAR stands.
@@ -163,11 +166,17 @@ pub struct Large {
     /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
     /// truncated receive that is done, what it could take.
     pub wanted: u64,
-    /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read.
+    /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read. Of a
+    /// send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`], [`Large::OFFERED`]).
     pub address: u64,
 }
 
 impl Large {
+    /// The message leaves with its envelope.
+    pub const EAGER: u64 = 1;
+    /// The envelope asks first.
+    pub const OFFERED: u64 = 2;
+
     /// Of a message of so many bytes, which is wanted as a whole and cannot be read.
     #[inline]
     pub const fn of(length: u64) -> Self {

@@ -167,6 +167,14 @@ pub enum BuildError {
         /// What went wrong and what to do.
         reason: String,
     },
+    /// The file for events cannot be written.
+    #[error("trace file {path}: {reason}; name a file in a directory where this process may write")]
+    Trace {
+        /// Its path.
+        path: String,
+        /// The system's answer.
+        reason: String,
+    },
     /// The systems cannot be ordered, or two access the same data without an order.
     #[error("schedule: {0}")]
     Schedule(String),

@@ -198,6 +198,11 @@ impl PostedIndex {
         self.count -= 1;
     }
 
+    /// How many of them take any source.
+    pub fn any_source(&self) -> u32 {
+        (0..FORMS).filter(|form| form & 1 != 0).map(|form| self.forms[form]).sum()
+    }
+
     /// Forgets all receives; the storage stays.
     pub fn clear(&mut self) {
         self.index.clear();

@@ -10,6 +10,7 @@ mod arrival;
 mod buffer;
 mod car;
 mod communicator;
+pub mod credit;
 mod datatype;
 mod errors;
 mod exclusive;

@@ -1,6 +1,8 @@
 //! Every limit and per-tick budget, with the sum that argues for it. What an application may change is a field of
 //! [`Limits`]; the constants are its defaults and the bounds of the formats.
 
+use crate::credit::Credit;
+
 /// Largest tag of an application; the upper half of the range is reserved for the engine's own traffic.
 pub const TAG_MAX: u32 = (1 << 31) - 1;
 /// Wire value of "any source" and "any tag" in a posted receive. Never on the wire.
@@ -28,6 +30,26 @@ pub const PIECE_BYTES: usize = 32 << 10;
 pub const READ_MIN: usize = EAGER_MAX + 1;
 /// Bytes that one pass reads out of the memory of senders at most: 100 µs at 10 GB/s.
 pub const READ_BYTES_A_PASS: usize = 1 << 20;
+/// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
+/// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.
+pub const HEAP_BYTES: usize = 16 << 30;
+/// Bytes of a shared heap at most, also of a peer's: 64 of them fill half of such an address space.
+pub const HEAP_BYTES_MAX: usize = 1 << 40;
+/// Bytes of a shared heap at least: below, the fallback is all there is.
+pub const HEAP_BYTES_MIN: usize = 1 << 20;
+/// Shortest block that a program's allocator takes from the shared heap. A shorter one is never read there, and most blocks
+/// are shorter: they stay with the system's allocator, which has caches for each thread.
+pub const HEAP_BLOCK_MIN: usize = 1 << 10;
+/// Shortest block of the shared heap whose memory may go back to the system when it is freed: 64 pages, so that the call
+/// costs less than the faults it causes.
+pub const HEAP_LARGE_MIN: usize = 256 << 10;
+/// Freed memory that the shared heap keeps for reuse: sixteen messages of 4 MiB.
+pub const HEAP_KEPT_BYTES: usize = 64 << 20;
+/// Shortest block of the shared heap that is zeroed by giving its pages back: clearing it would cost more than their faults,
+/// and would touch what is perhaps never used.
+pub const HEAP_ZEROED_MIN: usize = 32 << 20;
+/// Alignment of a buffer of the shared heap: a cache line.
+pub const HEAP_ALIGN: usize = 64;
 /// Largest message: the length field has 64 bits, addresses have 47.
 pub const MESSAGE_MAX: u64 = 1 << 46;
 /// Levels of loops and lists in a datatype at most: walking over one is recursive, 200 B of stack each.
@@ -54,6 +76,9 @@ pub const WALK_MAX: u32 = 32;
 pub const ROWS_INITIAL: usize = 4096;
 /// CAR rows at most: a million posted receives and as many again in flight.
 pub const ROWS_MAX: usize = 1 << 21;
+/// CAR rows beside these that only grants of credit use, so that no number of operations can hold them up: each is free
+/// again when its frame has left.
+pub const CONTROL_ROWS: usize = 8;
 /// Buffer rows at start and at most; each holds one unexpected payload.
 pub const BUFFERS_INITIAL: usize = 1024;
 /// See [`BUFFERS_INITIAL`].
@@ -82,6 +107,16 @@ pub const PEERS_A_LOOK: usize = 32;
 pub const SPINS_SHARED: u32 = 200;
 /// Rings that the owner polls directly; all others announce themselves by a bit.
 pub const WATCHED: usize = 4;
+
+/// Bytes that a proc keeps of messages before their receives, from all peers together: half of what would still be called
+/// small beside an application, and 30,000 messages of 1 KiB.
+pub const UNEXPECTED_BYTES: usize = 32 << 20;
+/// Credit that both sides of a VC know of without a word: enough to be busy until the first grant arrives, 64 KiB.
+pub const CREDIT_INITIAL: Credit = Credit { lines: 1 << 10, envelopes: 64 };
+/// Most lines of a window: 2^24 of 64 B are 1 GiB.
+pub const CREDIT_LINES_MAX: u32 = 1 << 24;
+/// Most envelopes of a window: a header's field has 16 bits, and two windows may meet in one.
+pub const CREDIT_ENVELOPES_MAX: u32 = 1 << 14;
 
 /// How posted receives and unexpected messages are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -117,6 +152,9 @@ pub struct Limits {
     pub buffers_max: usize,
     /// Largest payload that is sent without asking, bytes.
     pub eager_max: usize,
+    /// Bytes that are kept of messages before their receives, from all peers together; each has its share as credit, at
+    /// least that of [`CREDIT_INITIAL`].
+    pub unexpected_bytes_max: usize,
     /// Payload of a piece of a large message, bytes.
     pub piece_bytes: usize,
     /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
@@ -153,6 +191,7 @@ impl Default for Limits {
             cars_max: ROWS_MAX,
             buffers_max: BUFFERS_MAX,
             eager_max: EAGER_MAX,
+            unexpected_bytes_max: UNEXPECTED_BYTES,
             piece_bytes: PIECE_BYTES,
             read_min: READ_MIN,
             ring_bytes: RING_BYTES,
@@ -206,5 +245,8 @@ impl Limits {
 const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_power_of_two());
 const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
 const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
+const _: () = assert!(CREDIT_INITIAL.envelopes >= 4 && 2 * CREDIT_ENVELOPES_MAX <= u16::MAX as u32);
+const _: () = assert!(HEAP_BLOCK_MIN < READ_MIN && HEAP_BLOCK_MIN < HEAP_LARGE_MIN && HEAP_LARGE_MIN < HEAP_KEPT_BYTES);
+const _: () = assert!(HEAP_BYTES_MIN <= HEAP_BYTES && HEAP_BYTES <= HEAP_BYTES_MAX);
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);

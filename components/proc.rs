@@ -1,5 +1,6 @@
 //! Procs: the compact table of all that are known, and the virtual connection to each that was contacted.
 
+use crate::limits::CREDIT_INITIAL;
 use crate::{NIL, Queue, Row};
 use bevy_ecs::component::Component;
 
@@ -18,13 +19,14 @@ pub enum VcState {
     Failed,
 }
 
-/// A virtual connection: the state that point-to-point, RMA and collectives share about a contacted proc. 48 B.
+/// A virtual connection: the state that point-to-point, RMA and collectives share about a contacted proc. 56 B.
 ///
-/// Written by posting and Post (queues, state), Match (posted), DrainCq (state, link).
+/// Written by posting and Post (queues, state, credit), Match and Deliver (posted, what is owed), DrainCq (state, link).
+/// See [`crate::credit`] for what its credit is.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(on_remove = crate::car::refuse_removal)]
 pub struct Vc {
-    /// Envelopes that wait for the connection or for room. CAR rows.
+    /// Envelopes that wait for the connection, for credit or for room. CAR rows.
     pub sends: Queue,
     /// Large messages whose pieces are leaving. CAR rows.
     pub data: Queue,
@@ -36,8 +38,16 @@ pub struct Vc {
     pub link: u32,
     /// Next VC in the list of those with something to send.
     pub next: Row,
-    /// When the connection attempt ends, ms of the engine's clock; u32::MAX if there is none.
-    pub deadline_ms: u32,
+    /// Lines that may be sent to it.
+    pub lines: u32,
+    /// Lines of its messages that are kept no more, and have not been granted again.
+    pub lines_owed: u32,
+    /// Its offers that wait for their receives.
+    pub offers_kept: u32,
+    /// Offers that may be sent to it.
+    pub envelopes: u16,
+    /// Offers that it may still send.
+    pub envelopes_left: u16,
     /// See [`VcState`].
     pub state: VcState,
     /// The endpoint: row of the transport it is routed over.
@@ -49,7 +59,7 @@ pub struct Vc {
 }
 
 // With its 8 B of change ticks and two slots of 8 B + 8 B, a contacted proc stays within 96 B.
-const _: () = assert!(size_of::<Vc>() <= 48);
+const _: () = assert!(size_of::<Vc>() <= 56);
 
 impl Vc {
     /// A VC of a proc over an endpoint, unconnected.
@@ -61,7 +71,11 @@ impl Vc {
             proc,
             link: NIL,
             next: NIL,
-            deadline_ms: u32::MAX,
+            lines: CREDIT_INITIAL.lines,
+            lines_owed: 0,
+            offers_kept: 0,
+            envelopes: CREDIT_INITIAL.envelopes as u16,
+            envelopes_left: CREDIT_INITIAL.envelopes as u16,
             state: VcState::Unconnected,
             endpoint,
             listed: false,

@@ -1,7 +1,8 @@
 //! The engine's own row: what is pending, the free lists, the queues that belong to no VC.
 
+use crate::credit::Credit;
 use crate::index::PostedIndex;
-use crate::limits::{Limits, Matching, WALK_MAX};
+use crate::limits::{CREDIT_INITIAL, Limits, Matching, WALK_MAX};
 use crate::{Buffer, NIL, Receipts, Row, Stamp, Stamps, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
@@ -226,6 +227,8 @@ pub struct Progress {
     pub finished: Queue,
     /// Free rows of CARs and their requests.
     pub free_cars: FreeList,
+    /// Free CAR rows for grants of credit.
+    pub control_cars: FreeList,
     /// Receives from any source, oldest first. Unused while posted receives are indexed.
     pub wildcard: Queue,
     /// Incremented on each enqueue into the wildcard queue.
@@ -246,6 +249,8 @@ pub struct Progress {
     pub reads: Queue,
     /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
     pub copies: Queue,
+    /// Answers to peers, of all VCs: they need no credit, and so wait for nothing that does.
+    pub replies: Queue,
     /// VCs with something to send, linked through the VC rows.
     pub senders: Queue,
     /// Since the tick before: see [`Work`].
@@ -268,10 +273,18 @@ pub struct Progress {
     pub late: bool,
     /// Requests done that other threads await.
     pub answers: Vec<Row>,
+    /// What each peer may have outstanding here.
+    pub window: Credit,
+    /// VCs whose peer has no envelope left.
+    pub hungry: u32,
+    /// Whether a probe has found nothing since the last pass: as good as a receive that is posted.
+    pub probing: bool,
     /// Procs that submissions want to talk to for the first time.
     pub wanted: Vec<u32>,
     /// VCs that have ended, and why.
     pub ended: Vec<(Row, Ended)>,
+    /// Incremented whenever the state of a VC changes, for those who watch.
+    pub vc_changes: u32,
     /// The tables are as large as they may become.
     pub rows_exhausted: bool,
     /// Frames that this tick may still read.
@@ -293,6 +306,7 @@ impl Default for Progress {
             arrivals: 0,
             finished: Queue::EMPTY,
             free_cars: FreeList::EMPTY,
+            control_cars: FreeList::EMPTY,
             wildcard: Queue::EMPTY,
             counter: 0,
             counter_max: u32::MAX,
@@ -303,6 +317,7 @@ impl Default for Progress {
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
             copies: Queue::EMPTY,
+            replies: Queue::EMPTY,
             senders: Queue::EMPTY,
             work: Work::default(),
             now_ns: 0,
@@ -314,8 +329,12 @@ impl Default for Progress {
             pool_bytes: 0,
             late: false,
             answers: Vec::new(),
+            window: CREDIT_INITIAL,
+            hungry: 0,
+            probing: false,
             wanted: Vec::new(),
             ended: Vec::new(),
+            vc_changes: 0,
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,
             only: (NIL, NIL),
@@ -327,8 +346,8 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// The row of an engine with these limits.
-    pub fn new(limits: &Limits) -> Self {
+    /// The row of an engine with these limits, in a world of so many procs.
+    pub fn new(limits: &Limits, procs: u32) -> Self {
         let matching = limits.matching;
         let mut unexpected = UnexpectedQueue::default();
         unexpected.seed = limits.hash_seed;
@@ -338,6 +357,7 @@ impl Progress {
             Matching::Index => 0,
         };
         Progress {
+            window: Credit::window(limits, procs.saturating_sub(1)),
             counter_max: u32::MAX >> (32 - limits.wildcard_bits),
             matching,
             indexed: matching == Matching::Index,

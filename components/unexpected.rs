@@ -1,5 +1,6 @@
 //! Messages that arrived before their receive: one queue, in order of arrival, of compact entries.
 
+use crate::credit::cost;
 use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
 use crate::{NIL, Row, Stamp, Stamps};
 
@@ -55,6 +56,8 @@ pub struct UnexpectedQueue {
     pub count: u32,
     /// Payload bytes in temporaries.
     pub bytes: u64,
+    /// Lines of credit that these have cost.
+    pub lines: u64,
     /// Entries that a look-up walks past before an index is made: [`u32::MAX`] for never, 0 for always.
     pub walk_max: u32,
     /// Seed of the index.
@@ -76,6 +79,7 @@ impl Default for UnexpectedQueue {
             free: NIL,
             count: 0,
             bytes: 0,
+            lines: 0,
             walk_max: u32::MAX,
             seed: 0,
             forms: [const { None }; FORMS],
@@ -107,6 +111,7 @@ impl UnexpectedQueue {
         self.count += 1;
         if entry.message == NIL {
             self.bytes += entry.length;
+            self.lines += u64::from(cost(entry.length));
         }
         for form in 0..FORMS {
             if self.live[form]
@@ -186,6 +191,7 @@ impl UnexpectedQueue {
         self.count -= 1;
         if entry.message == NIL {
             self.bytes -= entry.length;
+            self.lines -= u64::from(cost(entry.length));
         }
         for form in 0..FORMS {
             if self.live[form]
@@ -226,6 +232,18 @@ impl UnexpectedQueue {
             row = entry.next;
         }
         found
+    }
+
+    /// Lines of credit that what is kept of one VC has cost.
+    pub fn lines_of(&self, vc: Row) -> u64 {
+        let (mut row, mut lines) = (self.head, 0);
+        while let Some(entry) = self.entries.get(row as usize) {
+            if entry.vc == vc && entry.message == NIL {
+                lines += u64::from(cost(entry.length));
+            }
+            row = entry.next;
+        }
+        lines
     }
 
     /// Bytes of storage: the slab, and the indices.

@@ -7,7 +7,7 @@
 //! | 1 | flags ([`READY`], [`READABLE`]) |
 //! | 2 | priority |
 //! | 3 | reserved, 0 |
-//! | 4–5, 6–7 | credits granted for eager bytes, for envelopes |
+//! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
@@ -16,13 +16,15 @@
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field.
 
+use crate::credit::Credit;
+
 /// Bytes of [`Header`] on the wire.
 pub const HEADER_BYTES: usize = 32;
 
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 4;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -52,8 +54,10 @@ pub enum Kind {
     Nack = 6,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] has read the message.
     Done = 7,
+    /// Nothing but the credit in its header.
+    Credit = 8,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 8,
+    Wrap = 9,
 }
 
 impl Kind {
@@ -68,7 +72,8 @@ impl Kind {
             5 => Kind::Bye,
             6 => Kind::Nack,
             7 => Kind::Done,
-            8 => Kind::Wrap,
+            8 => Kind::Credit,
+            9 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -106,6 +111,20 @@ impl Header {
     #[inline]
     pub const fn with_flags(self, flags: u8) -> Self {
         Header { lead: self.lead | (flags as u64) << 8, ..self }
+    }
+
+    /// The same header with credit, as much as its fields take; and how much that is.
+    #[inline]
+    pub fn with_credit(self, credit: Credit) -> (Self, Credit) {
+        let (lines, envelopes) = (credit.lines.min(u16::MAX.into()), credit.envelopes.min(u16::MAX.into()));
+        let lead = self.lead | u64::from(lines) << 32 | u64::from(envelopes) << 48;
+        (Header { lead, ..self }, Credit { lines, envelopes })
+    }
+
+    /// The credit that it brings.
+    #[inline]
+    pub const fn credit(&self) -> Credit {
+        Credit { lines: (self.lead >> 32) as u16 as u32, envelopes: (self.lead >> 48) as u32 }
     }
 
     /// What the frame is, if its first byte says something known.
@@ -182,11 +201,21 @@ mod tests {
     }
 
     #[test]
+    fn credit_stands_in_the_first_word_as_far_as_it_fits() {
+        let header = Header::new(Kind::Cts, 2, 3, 4, 5, 6).with_flags(0xA8);
+        let (with, taken) = header.with_credit(Credit { lines: 0x1234, envelopes: 70_000 });
+        assert_eq!((with.credit(), taken), (taken, Credit { lines: 0x1234, envelopes: 0xFFFF }));
+        assert_eq!(with.lead.to_le_bytes(), [3, 0xA8, 0, 0, 0x34, 0x12, 0xFF, 0xFF]);
+        assert_eq!((with.kind(), with.flags(), with.payload()), (header.kind(), header.flags(), header.payload()));
+        assert_eq!(header.with_credit(Credit::NONE).0, header);
+    }
+
+    #[test]
     fn every_byte_is_a_kind_or_refused() {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 8),
+                None => assert!(byte == 0 || byte > 9),
             }
         }
     }

@@ -5,8 +5,11 @@ use crate::core::{Closed, Engine};
 use crate::executor::TickExecutor;
 use crate::observe::Observer;
 use crate::request::Home;
+use crate::shared_heap;
 use crate::slots::SlotInfo;
+use crate::trace::{self, outside};
 use crate::wait::Waiter;
+use crate::watch::{Unwatched, Watcher};
 use bevy_ecs::change_detection::CheckChangeTicks;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings, ScheduleLabel};
@@ -19,11 +22,11 @@ use tickwire_components::submission::Submissions;
 use tickwire_components::{BuildError, Vc};
 use tickwire_systems::configure;
 use tickwire_systems::connections::{add_card, contact, spawn_proc};
-use tickwire_systems::endpoint::{Endpoint, RowStates};
+use tickwire_systems::endpoint::Endpoint;
 use tickwire_systems::tables::{Plan, Tables};
-use tickwire_traces::Counters;
+use tickwire_traces::{Counters, Sink, Trace};
 use tickwire_transports::shm::ShmConfig;
-use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, Transport};
+use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, Tapped, Transport};
 
 /// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
 pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
@@ -34,7 +37,7 @@ pub struct Tick;
 
 type Adder<T> = Box<dyn FnOnce(&mut T) + Send>;
 type Slot = (SlotInfo, fn(&mut World));
-type Opener = Box<dyn FnOnce(&mut World, &Limits) -> Endpoint + Send>;
+type Opener = Box<dyn FnOnce(&mut World, &Limits, Option<&Trace>) -> Endpoint + Send>;
 
 /// How an engine is configured. See [`Engine::builder`].
 pub struct Builder {
@@ -49,6 +52,9 @@ pub struct Builder {
     worlds: Vec<Adder<World>>,
     #[cfg(feature = "dump")]
     dump_signal: Option<String>,
+    shared_heap: Option<bool>,
+    cross_memory_attach: bool,
+    trace: Option<Trace>,
 }
 
 impl Engine {
@@ -66,6 +72,9 @@ impl Engine {
             worlds: Vec::new(),
             #[cfg(feature = "dump")]
             dump_signal: None,
+            shared_heap: None,
+            cross_memory_attach: true,
+            trace: None,
         }
     }
 }
@@ -99,10 +108,18 @@ impl Builder {
 
     /// Adds a transport besides loopback and shared memory.
     pub fn transport<T: Transport + 'static>(mut self, transport: T) -> Self {
-        self.transports.push(Box::new(move |world, limits| {
-            let rows = RowStates::register::<T>(world);
-            Endpoint::new(AnyTransport::outside(transport), limits, Some(rows))
+        self.transports.push(Box::new(move |world, limits, trace| match trace {
+            Some(trace) => outside(world, limits, Tapped::new(transport, trace.clone())),
+            None => outside(world, limits, transport),
         }));
+        self
+    }
+
+    /// Tells all events to a sink. Overrides the environment.
+    ///
+    /// Ticks and messages then take longer: messages go through the systems one by one, and each event takes the time.
+    pub fn trace(mut self, sink: impl Sink + 'static) -> Self {
+        self.trace = Some(Trace::new(sink));
         self
     }
 
@@ -132,6 +149,23 @@ impl Builder {
         self
     }
 
+    /// Opens the process's shared heap before peers connect, and lets all peers of this host read the whole of it at any time:
+    /// see [`transports::heap`](crate::transports::heap). [`Engine::alloc`] then has buffers. Overrides the environment.
+    ///
+    /// It is off unless `TICKWIRE_SHARED_HEAP` is 1 or [`SharedHeap`](crate::SharedHeap) is the program's allocator; with
+    /// `false` peers do not get a heap that is open for another reason.
+    pub fn shared_heap(mut self, on: bool) -> Self {
+        self.shared_heap = Some(on);
+        self
+    }
+
+    /// Whether large messages that are in no shared heap are read out of their senders' memory by the kernel, where it allows
+    /// it (on by default), or sent in pieces.
+    pub fn cross_memory_attach(mut self, on: bool) -> Self {
+        self.cross_memory_attach = on;
+        self
+    }
+
     /// CAR and request rows to begin with.
     pub fn initial_rows(mut self, rows: usize) -> Self {
         self.rows = rows.max(1);
@@ -145,7 +179,10 @@ impl Builder {
     pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
         self.limits.check().map_err(BuildError::Limits)?;
         self.read_environment()?;
+        let shared_heap = shared_heap::decide(self.shared_heap)?;
+        self.shared_heap = Some(shared_heap);
         let mut exchange = bootstrap.into_exchange();
+        self.trace = trace::open(self.trace, &*exchange)?;
         let mut world = World::new();
         for prepare in self.worlds.drain(..) {
             prepare(&mut world);
@@ -178,12 +215,15 @@ impl Builder {
         tables.all(&mut world).procs.known[plan.me as usize].row = me;
         let counters = Arc::new(Counters::default());
         let application_systems = !self.systems.is_empty();
-        let schedule = self.schedule(&mut world, &tables, counters.clone())?;
+        let schedule = self.schedule(&mut world, &tables, counters.clone(), plan.me)?;
         let mut engine = Engine {
             world,
             schedule,
             tables,
-            frequent_passes: if application_systems { 0 } else { self.limits.passes_max.max(2) },
+            frequent_passes: match application_systems || self.trace.is_some() {
+                true => 0,
+                false => self.limits.passes_max.max(2),
+            },
             spins: spins(&self.limits, exchange.size()),
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,
@@ -198,9 +238,11 @@ impl Builder {
             events: Vec::with_capacity(16),
             exchange,
             counters,
+            trace: self.trace,
             waiter,
             attached: Default::default(),
             slots,
+            shared_heap,
             comms: Default::default(),
             observer,
             #[cfg(feature = "dynamic-endpoints")]
@@ -260,17 +302,25 @@ impl Builder {
         if self.wants("loopback") {
             let hub = self.hub.take().unwrap_or_else(|| Hub::alone(me, self.limits.ring_bytes));
             let loopback = Loopback::join(&hub, me).map_err(|e| failed("loopback", e))?;
-            endpoints.push(Endpoint::new(AnyTransport::Loopback(loopback), &self.limits, None));
+            endpoints.push(match &self.trace {
+                Some(trace) => outside(world, &self.limits, Tapped::new(loopback, trace.clone())),
+                None => Endpoint::new(AnyTransport::Loopback(loopback), &self.limits, None),
+            });
         }
         if self.wants("shm") && procs > 1 && !clustered {
             let mut config = ShmConfig::new(exchange.job(), me, procs);
             config.ring_bytes = self.limits.ring_bytes;
             config.connect_ms_max = self.limits.connect_ms_max;
+            config.shared_heap = self.shared_heap == Some(true);
+            config.cross_memory_attach = self.cross_memory_attach;
             let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
-            endpoints.push(Endpoint::new(AnyTransport::Shm(Box::new(shm)), &self.limits, None));
+            endpoints.push(match &self.trace {
+                Some(trace) => outside(world, &self.limits, Tapped::new(shm, trace.clone())),
+                None => Endpoint::new(AnyTransport::Shm(Box::new(shm)), &self.limits, None),
+            });
         }
         for open in self.transports.drain(..).collect::<Vec<_>>() {
-            let mut endpoint = open(world, &self.limits);
+            let mut endpoint = open(world, &self.limits, self.trace.as_ref());
             if self.wants(endpoint.transport.get().name()) {
                 endpoints.push(endpoint);
             }
@@ -294,6 +344,7 @@ impl Builder {
         world: &mut World,
         tables: &Tables,
         counters: Arc<Counters>,
+        rank: u32,
     ) -> Result<Schedule, BuildError> {
         let mut schedule = Schedule::new(Tick);
         schedule.set_build_settings(ScheduleBuildSettings {
@@ -305,7 +356,13 @@ impl Builder {
         for add in self.systems.drain(..) {
             add(&mut schedule);
         }
-        schedule.set_executor(TickExecutor::new(tables.clone(), own, self.limits.passes_max, counters));
+        let (tables, passes_max) = (tables.clone(), self.limits.passes_max);
+        if self.trace.is_some() || cfg!(feature = "tracy") {
+            let watcher = Watcher::new(self.trace.clone(), rank);
+            schedule.set_executor(TickExecutor::new(watcher, tables, own, passes_max, counters));
+        } else {
+            schedule.set_executor(TickExecutor::new(Unwatched, tables, own, passes_max, counters));
+        }
         refuse_conditions(&schedule)?;
         schedule.initialize(world).map_err(|e| BuildError::Schedule(e.to_string(schedule.graph(), world)))?;
         // The world's periodic check of change ticks must reach the systems of this schedule too.

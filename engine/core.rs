@@ -4,6 +4,7 @@ use crate::bootstrap::{BootstrapEvent, Exchange};
 use crate::builder::TicksDue;
 use crate::executor::frequent_passes;
 use crate::request::Home;
+use crate::watch::Unwatched;
 use bevy_ecs::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestErr
 use tickwire_systems::connections::{contact, control, wants_control};
 use tickwire_systems::deliver::deliver;
 use tickwire_systems::tables::{LookTables, Tables};
-use tickwire_traces::{Counters, DELIVER};
+use tickwire_traces::{Counters, DELIVER, Trace, tracy};
 use tickwire_transports::LinkEvent;
 
 /// A communication engine: one proc's membership of a world. `Send`, not `Sync`: one thread owns it at a time.
@@ -49,13 +50,17 @@ pub struct Engine {
     pub(crate) virtual_time: bool,
     pub(crate) started: Instant,
     pub(crate) events: Vec<LinkEvent>,
-    /// Passes that need no run of the schedule; 0 where the application has systems.
+    /// Passes that need no run of the schedule; 0 where the application has systems, or a sink takes events.
     pub(crate) frequent_passes: u32,
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,
+    /// Where events go, if anywhere.
+    pub(crate) trace: Option<Trace>,
     pub(crate) waiter: crate::wait::Waiter,
     pub(crate) attached: crate::send_modes::Attached,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
+    /// Whether peers may read the process's shared heap. Fixed when it is built.
+    pub(crate) shared_heap: bool,
     pub(crate) comms: crate::communicators::Comms,
     pub(crate) observer: crate::observe::Observer,
     #[cfg(feature = "dynamic-endpoints")]
@@ -256,7 +261,11 @@ impl Engine {
         let progress = self.tables.progress(&mut self.world);
         progress.budget = self.limits.tick_budget as u32;
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
-        if progress.pending == Pending::DRAIN && self.frequent_passes != 0 && progress.senders.is_empty() {
+        if progress.pending == Pending::DRAIN
+            && self.frequent_passes != 0
+            && progress.senders.is_empty()
+            && !tracy::connected()
+        {
             self.counters.ran(DELIVER);
             deliver(self.tables.delivering(&mut self.world));
             if self.tables.progress(&mut self.world).pending == Pending::NONE {
@@ -278,9 +287,11 @@ impl Engine {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }
         let (schedule, world) = (&mut self.schedule, &mut self.world);
-        let (tables, counters, passes_max) = (&self.tables, &self.counters, self.frequent_passes);
+        // The schedule's executor is the one that is watched.
+        let passes_max = if tracy::connected() { 0 } else { self.frequent_passes };
+        let (tables, counters) = (&self.tables, &self.counters);
         let passes = || {
-            if passes_max == 0 || !frequent_passes(tables, counters, world, passes_max) {
+            if passes_max == 0 || !frequent_passes(&mut Unwatched, tables, counters, world, passes_max) {
                 schedule.run(world);
             }
         };
@@ -303,6 +314,7 @@ impl Engine {
             .map(|s| (*s).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a system panicked".into());
+        self.tell_error(&format!("the engine is poisoned: {words}"));
         self.closed = Closed::Poisoned(words);
         self.open = false;
         // The system may have moved tables before it panicked.

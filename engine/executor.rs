@@ -1,5 +1,6 @@
 //! The executor of the engine's schedule: bevy's systems, run only when they have something to do.
 
+use crate::watch::Watch;
 use bevy_ecs::error::{BevyError, ErrorContext};
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{FixedBitSet, SystemExecutor, SystemSchedule, SystemWithAccess};
@@ -10,20 +11,22 @@ use tickwire_components::Pending;
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::complete::complete;
 use tickwire_systems::connections::maintain;
+use tickwire_systems::deliver::deliver;
 use tickwire_systems::drain_cq::drain_cq;
 use tickwire_systems::match_cars::match_cars;
 use tickwire_systems::receipts::note;
 use tickwire_systems::supply_buffers::supply_buffers;
 use tickwire_systems::tables::Tables;
 use tickwire_systems::transfer::transfer;
-use tickwire_traces::Counters;
+use tickwire_traces::{Counters, DELIVER};
 
 /// Runs the systems of a tick in passes.
 ///
 /// One of the engine's systems runs if its bit in `Progress::pending` is set, one of the application's once per pass in
 /// which the set before or after it has run. Deferred commands are applied right after the system that made them. A
 /// pass that follows an arrival starts at DrainCq; passes go on until nothing is pending or the pass budget is spent.
-pub(crate) struct TickExecutor {
+pub(crate) struct TickExecutor<W> {
+    watch: W,
     tables: Tables,
     own: [(TypeId, ProgressSystems); 6],
     steps: Vec<Step>,
@@ -40,21 +43,33 @@ pub(crate) struct TickExecutor {
 #[derive(Clone, Copy)]
 enum Step {
     Own(ProgressSystems, Pending),
-    /// Of the application: the bits of the sets around it.
+    /// Of the application: its number, and the bits of the sets around it.
     User {
+        number: usize,
         before: Pending,
         after: Pending,
     },
 }
 
-impl TickExecutor {
+impl<W: Watch> TickExecutor<W> {
     pub(crate) fn new(
+        watch: W,
         tables: Tables,
         own: [(TypeId, ProgressSystems); 6],
         passes_max: u32,
         counters: Arc<Counters>,
     ) -> Self {
-        TickExecutor { tables, own, steps: Vec::new(), drain: 0, passes_max, counters, users: false, place: [0; 8] }
+        TickExecutor {
+            watch,
+            tables,
+            own,
+            steps: Vec::new(),
+            drain: 0,
+            passes_max,
+            counters,
+            users: false,
+            place: [0; 8],
+        }
     }
 
     /// Which systems are whose: done on the first run after each `init`, since `init` cannot look at systems.
@@ -65,15 +80,27 @@ impl TickExecutor {
         let systems = unsafe { schedule.systems_mut() };
         let set_of = |id| self.own.iter().find(|(own, _)| *own == id).map(|(_, set)| *set);
         let sets: Vec<Option<ProgressSystems>> = systems.iter().map(|s| set_of(s.system_type())).collect();
+        let mut users = DELIVER;
         self.steps = (0..systems.len())
             .map(|index| match sets[index] {
                 Some(set) => Step::Own(set, set.pending()),
                 None => Step::User {
+                    number: {
+                        users += 1;
+                        users
+                    },
                     before: sets[..index].iter().rev().flatten().next().map_or(Pending::NONE, |s| s.pending()),
                     after: sets[index..].iter().flatten().next().map_or(Pending::NONE, |s| s.pending()),
                 },
             })
             .collect();
+        ProgressSystems::ORDER.iter().for_each(|set| self.watch.name(*set as usize, set.name()));
+        self.watch.name(DELIVER, "deliver");
+        for (step, system) in self.steps.iter().zip(systems.iter()) {
+            if let Step::User { number, .. } = step {
+                self.watch.name(*number, &system.name().to_string());
+            }
+        }
         self.users = sets.iter().any(Option::is_none);
         for (index, set) in sets.iter().enumerate() {
             if let Some(set) = set {
@@ -88,7 +115,7 @@ impl TickExecutor {
     }
 }
 
-impl SystemExecutor for TickExecutor {
+impl<W: Watch> SystemExecutor for TickExecutor<W> {
     fn init(&mut self, _: &SystemSchedule) {
         self.steps.clear();
     }
@@ -106,79 +133,110 @@ impl SystemExecutor for TickExecutor {
         // SAFETY: systems are run, not replaced.
         #[expect(unsafe_code, reason = "bevy's access for executors")]
         let systems = unsafe { schedule.systems_mut() };
+        self.watch.begin(&self.tables, world);
         let receipts = self.tables.progress(world).receipts.unfinished > 0;
-        if !self.users && !receipts {
-            return self.run_own(systems, world);
-        }
-        let mut first = match self.tables.progress(world).pending {
-            Pending::DRAIN => self.drain,
-            _ => 0,
+        let passes = match self.users || receipts {
+            true => self.run_all(systems, world, error_handler, receipts),
+            false => self.run_own(systems, world),
         };
-        for _ in 0..self.passes_max {
-            let mut ran = Pending::NONE;
-            for (index, step) in self.steps.iter().enumerate().skip(first) {
-                match *step {
-                    Step::Own(set, bit) => {
-                        let progress = self.tables.progress(world);
-                        if !progress.pending.has(bit) {
-                            continue;
-                        }
-                        progress.pending.clear(bit);
-                        ran |= bit;
-                        self.counters.ran(set as usize);
-                        let cell = world.as_unsafe_world_cell();
-                        // SAFETY: systems run one after another and this one has the world to itself.
-                        #[expect(unsafe_code, reason = "how an executor runs a system")]
-                        let done = unsafe { systems[index].run_unsafe((), cell) };
-                        debug_assert!(done.is_ok());
-                        if receipts {
-                            note(world, &self.tables);
-                        }
-                    }
-                    Step::User { before, after } => {
-                        if ran.has(before) || self.tables.progress(world).pending.has(after) {
-                            let rows = self.tables.row_counts(world);
-                            run_user(&mut systems[index], world, error_handler);
-                            self.tables.refresh(world);
-                            guard(rows, self.tables.row_counts(world));
-                        }
-                    }
-                }
-            }
-            let pending = &mut self.tables.progress(world).pending;
-            if pending.has(Pending::WORLD) {
-                maintain(world, &self.tables);
-            }
-            if self.tables.progress(world).pending == Pending::NONE {
-                break;
-            }
-            first = 0;
-        }
+        self.watch.end(&self.tables, world, passes);
     }
 
     fn set_apply_final_deferred(&mut self, _: bool) {}
 }
 
-impl TickExecutor {
-    /// The passes when there are only the engine's systems.
-    fn run_own(&mut self, systems: &mut [SystemWithAccess], world: &mut World) {
-        for _ in 0..self.passes_max {
-            for set in [ProgressSystems::Post, ProgressSystems::Match, ProgressSystems::SupplyBuffers] {
-                if due(&self.tables, &self.counters, world, set) {
-                    run_system(&mut systems[self.place[set as usize]], world);
+impl<W: Watch> TickExecutor<W> {
+    /// The passes when the application has systems, or when operations with receipts are looked at after each; returns how
+    /// many there were.
+    fn run_all(
+        &mut self,
+        systems: &mut [SystemWithAccess],
+        world: &mut World,
+        error_handler: fn(BevyError, ErrorContext),
+        receipts: bool,
+    ) -> u32 {
+        let TickExecutor { watch, tables, counters, steps, .. } = self;
+        let mut first = match tables.progress(world).pending {
+            Pending::DRAIN => self.drain,
+            _ => 0,
+        };
+        for pass in 1..=self.passes_max {
+            let mut ran = Pending::NONE;
+            for (index, step) in steps.iter().enumerate().skip(first) {
+                match *step {
+                    Step::Own(set, bit) => {
+                        let progress = tables.progress(world);
+                        if !progress.pending.has(bit) {
+                            continue;
+                        }
+                        progress.pending.clear(bit);
+                        ran |= bit;
+                        counters.ran(set as usize);
+                        watch.run(set as usize, tables, world, |world| run_system(&mut systems[index], world));
+                        if receipts {
+                            note(world, tables);
+                        }
+                    }
+                    Step::User { number, before, after } => {
+                        if ran.has(before) || tables.progress(world).pending.has(after) {
+                            let rows = tables.row_counts(world);
+                            watch.run(number, tables, world, |world| {
+                                run_user(&mut systems[index], world, error_handler);
+                                tables.refresh(world);
+                            });
+                            guard(rows, tables.row_counts(world));
+                        }
+                    }
                 }
             }
-            if frequent_passes(&self.tables, &self.counters, world, 1) {
-                return;
+            let pending = &mut tables.progress(world).pending;
+            if pending.has(Pending::WORLD) {
+                maintain(world, tables);
             }
-            if self.tables.progress(world).pending.has(Pending::WORLD) {
-                maintain(world, &self.tables);
+            if tables.progress(world).pending == Pending::NONE {
+                return pass;
             }
-            if self.tables.progress(world).pending == Pending::NONE {
-                return;
+            first = 0;
+        }
+        self.passes_max
+    }
+
+    /// The passes when there are only the engine's systems; returns how many there were.
+    fn run_own(&mut self, systems: &mut [SystemWithAccess], world: &mut World) -> u32 {
+        let TickExecutor { watch, tables, counters, .. } = self;
+        if watch.profiles() && delivers(tables, world) {
+            counters.ran(DELIVER);
+            watch.run(DELIVER, tables, world, |world| deliver(tables.delivering(world)));
+            if tables.progress(world).pending == Pending::NONE {
+                return 1;
             }
         }
+        for pass in 1..=self.passes_max {
+            for set in [ProgressSystems::Post, ProgressSystems::Match, ProgressSystems::SupplyBuffers] {
+                if due(tables, counters, world, set) {
+                    let system = &mut systems[self.place[set as usize]];
+                    watch.run(set as usize, tables, world, |world| run_system(system, world));
+                }
+            }
+            if frequent_passes(watch, tables, counters, world, 1) {
+                return pass;
+            }
+            if tables.progress(world).pending.has(Pending::WORLD) {
+                maintain(world, tables);
+            }
+            if tables.progress(world).pending == Pending::NONE {
+                return pass;
+            }
+        }
+        self.passes_max
     }
+}
+
+/// Whether there are only arrivals, and nothing else waits: what Deliver may be called for.
+#[inline(always)]
+fn delivers(tables: &Tables, world: &mut World) -> bool {
+    let progress = tables.progress(world);
+    progress.pending == Pending::DRAIN && progress.senders.is_empty()
 }
 
 /// What only the schedule as a whole does.
@@ -190,27 +248,36 @@ const RARE: Pending = Pending(Pending::POST.0 | Pending::SUPPLY.0 | Pending::WOR
 ///
 /// `true` if nothing is pending any more; `false` leaves the rest, in order, to a run of the schedule.
 #[inline]
-pub(crate) fn frequent_passes(tables: &Tables, counters: &Counters, world: &mut World, passes_max: u32) -> bool {
+pub(crate) fn frequent_passes(
+    watch: &mut impl Watch,
+    tables: &Tables,
+    counters: &Counters,
+    world: &mut World,
+    passes_max: u32,
+) -> bool {
+    use ProgressSystems::{Complete, DrainCq, Match, SupplyBuffers, Transfer};
     for _ in 0..passes_max {
         if tables.progress(world).pending.has(RARE) && passes_max > 1 {
             return false;
         }
-        if due(tables, counters, world, ProgressSystems::Match) {
-            match_cars(tables.matching(world));
+        if due(tables, counters, world, Match) {
+            watch.run(Match as usize, tables, world, |world| match_cars(tables.matching(world)));
         }
         // A pass is always finished: what Match has put among the unexpected is not there for a receive before its bytes are.
-        if due(tables, counters, world, ProgressSystems::SupplyBuffers) {
-            supply_buffers(tables.supply(world));
+        if due(tables, counters, world, SupplyBuffers) {
+            watch.run(SupplyBuffers as usize, tables, world, |world| supply_buffers(tables.supply(world)));
         }
-        if due(tables, counters, world, ProgressSystems::Transfer) {
-            let (tables, row_states) = tables.transferring(world);
-            transfer(tables, row_states);
+        if due(tables, counters, world, Transfer) {
+            watch.run(Transfer as usize, tables, world, |world| {
+                let (tables, row_states) = tables.transferring(world);
+                transfer(tables, row_states);
+            });
         }
-        if due(tables, counters, world, ProgressSystems::DrainCq) {
-            drain_cq(tables.drain(world));
+        if due(tables, counters, world, DrainCq) {
+            watch.run(DrainCq as usize, tables, world, |world| drain_cq(tables.drain(world)));
         }
-        if due(tables, counters, world, ProgressSystems::Complete) {
-            complete(tables.complete(world));
+        if due(tables, counters, world, Complete) {
+            watch.run(Complete as usize, tables, world, |world| complete(tables.complete(world)));
         }
         if tables.progress(world).pending == Pending::NONE {
             return true;

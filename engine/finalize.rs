@@ -37,6 +37,7 @@ impl Engine {
         for endpoint in self.tables.endpoints(&mut self.world) {
             endpoint.transport.get().close();
         }
+        self.flush_trace();
         self.exchange.finish();
         match poisoned {
             Some(words) => Err(FinalizeError::Poisoned(words)),
@@ -114,6 +115,7 @@ impl Engine {
         progress.wildcard = tickwire_components::Queue::EMPTY;
         progress.posted.clear();
         progress.staged = tickwire_components::Queue::EMPTY;
+        progress.replies = tickwire_components::Queue::EMPTY;
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;
         progress.reads = tickwire_components::Queue::EMPTY;

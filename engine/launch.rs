@@ -11,6 +11,7 @@ mod output;
 mod ranks;
 mod signals;
 mod supervise;
+mod trace;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -19,6 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use crate::trace::ENV_TRACE;
 use rustix::fs::Access;
 use thiserror::Error;
 use tickwire_components::limits::LOCAL_RANKS_MAX;
@@ -58,6 +60,7 @@ pub struct Job {
     tag_output: bool,
     print_name: bool,
     pin: bool,
+    trace: Option<PathBuf>,
 }
 
 impl Job {
@@ -74,6 +77,7 @@ impl Job {
             tag_output: false,
             print_name: false,
             pin: false,
+            trace: None,
         }
     }
 
@@ -134,13 +138,21 @@ impl Job {
         self
     }
 
+    /// A file for the events of all ranks, which Perfetto and `chrome://tracing` open; unless said otherwise, the one that
+    /// [`ENV_TRACE`] names. Each rank writes a file beside it, and they become one when all have ended, however that was.
+    #[must_use]
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trace = Some(path.into());
+        self
+    }
+
     /// Starts the ranks and returns when all have ended. SIGINT and SIGTERM are caught meanwhile and end the ranks.
     /// The soft limit of open files is raised for the calling process, not for the ranks. What a rank starts itself
     /// is its own to end.
     ///
     /// # Errors
     /// The job cannot be started; ranks that had been started are ended first.
-    pub fn run(self) -> Result<JobOutcome, LaunchError> {
+    pub fn run(mut self) -> Result<JobOutcome, LaunchError> {
         match self.ranks as usize {
             0 => return Err(LaunchError::NoRanks),
             1..=LOCAL_RANKS_MAX => {}
@@ -148,9 +160,12 @@ impl Job {
         }
         let program = resolve(&self.program, std::env::var_os("PATH"))?;
         ranks::raise_file_limit(&self)?;
+        let named = std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        self.trace = trace::prepare(self.trace.or(named), self.ranks)?;
         // What the caller has printed comes before what the ranks print.
         let _ = io::stdout().flush();
-        supervise::run(&self, &program)
+        let outcome = supervise::run(&self, &program);
+        trace::merge(self.trace.as_deref(), self.ranks, outcome)
     }
 }
 
@@ -220,6 +235,8 @@ pub struct JobOutcome {
     pub interrupted: Option<i32>,
     /// The end of every rank that was started, in rank order.
     pub statuses: Vec<RankStatus>,
+    /// Why the events of the ranks did not become one file: those of each are still beside it.
+    pub trace_error: Option<String>,
 }
 
 impl JobOutcome {
@@ -229,7 +246,7 @@ impl JobOutcome {
         match (self.interrupted, self.first_failure) {
             (Some(signal), _) => 128 + signal,
             (None, Some((_, status))) => status.code(),
-            (None, None) => 0,
+            (None, None) => i32::from(self.trace_error.is_some()),
         }
     }
 }
@@ -264,6 +281,14 @@ pub enum LaunchError {
         /// As it was found.
         program: String,
     },
+    /// The file for events cannot be written.
+    #[error("trace file {path}: {source}; name a file in a directory where you may write")]
+    Trace {
+        /// Its path.
+        path: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The limit of open files is too low.
     #[error("{ranks} ranks need {needed} open files of {limit}: use `ulimit -n {needed}`, or start fewer ranks")]
     Files {
@@ -296,8 +321,11 @@ impl LaunchError {
     /// Whether the caller asked for something that cannot be, rather than the system lacking something.
     #[must_use]
     pub fn is_wrong_use(&self) -> bool {
-        use LaunchError::{NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks};
-        matches!(self, NoRanks | TooManyRanks { .. } | NoProgram | ProgramNotFound { .. } | NotExecutable { .. })
+        use LaunchError::{NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace};
+        matches!(
+            self,
+            NoRanks | TooManyRanks { .. } | NoProgram | ProgramNotFound { .. } | NotExecutable { .. } | Trace { .. }
+        )
     }
 }
 
@@ -372,10 +400,12 @@ mod tests {
         assert_eq!(RankStatus::Exited(0).to_string(), "exited");
         assert_eq!((RankStatus::Killed(9).code(), RankStatus::Exited(3).code()), (137, 3));
         let failed = Some((1, RankStatus::Exited(3)));
-        let outcome = JobOutcome { first_failure: failed, interrupted: Some(2), statuses: Vec::new() };
+        let outcome = JobOutcome { first_failure: failed, interrupted: Some(2), ..JobOutcome::default() };
         assert_eq!(outcome.code(), 130);
         assert_eq!(JobOutcome { interrupted: None, ..outcome }.code(), 3);
         assert_eq!(JobOutcome::default().code(), 0);
+        let lost = Some("no space left".to_owned());
+        assert_eq!(JobOutcome { trace_error: lost, ..JobOutcome::default() }.code(), 1);
     }
 
     #[test]

@@ -46,6 +46,13 @@
 //! …)`. Every call that takes a buffer takes a [`Typed`] one. Its bytes go straight from their places into the transport's
 //! memory and out of it, a piece at a time, so a message costs what packing it would.
 //!
+//! # Shared heap
+//!
+//! A large message between processes of one host is copied once, by the kernel, out of the sender's buffer into the
+//! receiver's. From a buffer in the [shared heap](transports::heap) the receiver copies it itself, without a system call:
+//! [`Engine::alloc`] has such buffers, or [`SharedHeap`] makes a program's whole heap one. It is off unless the program asks
+//! for it, since **all peers of the host can then read that heap at any time**, whatever else is in it.
+//!
 //! # Time, threads, failure
 //!
 //! [`Engine::wait`] looks, ticks, spins, yields and at last sleeps on file descriptors, over all transports at once. The
@@ -64,6 +71,12 @@
 //! whowaits` ask a running job the same, `tickwire top` reads the page of statistics that every engine keeps.
 //! [`Engine::receipted`] posts an operation whose stages are noted.
 //!
+//! # Watching
+//!
+//! [`Builder::trace`] and [`ENV_TRACE`] tell every tick, run of a system, message, connection and error to a
+//! [sink](traces::Sink): in memory, or a file that Perfetto opens. With the feature `tracy` a Tracy profiler that connects is
+//! told the same but for messages. An engine that nobody watches has none of it on its paths.
+//!
 //! # Where things are
 //!
 //! `components` has the data, `systems` the transforms, `transports` what moves bytes, and this crate the world, the
@@ -76,6 +89,8 @@ mod communicators;
 mod core;
 mod executor;
 mod finalize;
+#[cfg(feature = "dump")]
+pub mod jobs;
 pub mod launch;
 mod notify;
 mod observe;
@@ -87,13 +102,14 @@ mod receipt;
 mod request;
 mod scope;
 mod send_modes;
+mod shared_heap;
 mod slots;
 mod submit;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod trace;
 mod wait;
-#[cfg(feature = "dump")]
-pub mod watch;
+mod watch;
 
 pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
 pub use crate::communicators::{Agreed, Agreement};
@@ -107,8 +123,10 @@ pub use crate::procs::{Only, Route, TrafficClass};
 pub use crate::receipt::Receipted;
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
+pub use crate::shared_heap::ENV_SHARED_HEAP;
 pub use crate::slots::SlotInfo;
 pub use crate::submit::{Submitted, Submitter};
+pub use crate::trace::ENV_TRACE;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
@@ -121,6 +139,7 @@ pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;
 pub use tickwire_traces as traces;
 pub use tickwire_transports as transports;
+pub use tickwire_transports::{HeapBuffer, HeapError, SharedHeap};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -188,7 +188,7 @@ impl Engine {
             && let Some(envelope) = send_envelope(tables.communicators, comm.0, to.0, tag.0, buffer.total())
         {
             let row = tables.procs.known[envelope.proc as usize].row;
-            if let Some(vc) = tables.vcs.get(row as usize) {
+            if let Some(vc) = tables.vcs.get_mut(row as usize) {
                 let endpoint = &mut tables.endpoints[vc.endpoint as usize];
                 return send_inline(tables.progress, vc, endpoint, &envelope, buffer);
             }
@@ -247,7 +247,7 @@ impl Engine {
         };
         all.large[row as usize] = Large::of(envelope.length);
         let endpoint = &mut all.endpoints[all.vcs[vc_row as usize].endpoint as usize];
-        if !send_now(all.progress, all.cars, all.large, &all.vcs[vc_row as usize], endpoint, row) {
+        if !send_now(all.progress, all.cars, all.large, &mut all.vcs[vc_row as usize], endpoint, row) {
             queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
         }
         Ok(row)

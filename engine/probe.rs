@@ -12,6 +12,7 @@ use tickwire_components::{
     Tag, TagFilter, Unexpected, VcState,
 };
 use tickwire_systems::communicators::alive;
+use tickwire_systems::credits::feed;
 use tickwire_systems::match_cars::pair;
 use tickwire_systems::posting::{check_receive, receive_car, take_rows};
 
@@ -189,7 +190,7 @@ impl Engine {
             return Err(full(&self.limits));
         };
         all.progress.unexpected.release(message.row);
-        pair(all.progress, all.cars, all.large, row, &found);
+        pair(all.progress, all.cars, all.large, all.vcs, row, &found);
         Ok(row)
     }
 
@@ -212,7 +213,7 @@ impl Engine {
             };
             all.requests[row as usize].state = RequestState::Detached;
             all.progress.unexpected.release(entry);
-            pair(all.progress, all.cars, all.large, row, &found);
+            pair(all.progress, all.cars, all.large, all.vcs, row, &found);
         }
     }
 
@@ -252,7 +253,13 @@ impl Engine {
         if progress.arrivals > 0 || !progress.staged.is_empty() {
             self.run();
         }
-        self.tables.progress(&mut self.world).unexpected.find(wanted)
+        let all = self.tables.all(&mut self.world);
+        let found = all.progress.unexpected.find(wanted);
+        if found.is_none() && all.progress.hungry > 0 {
+            all.progress.probing = true;
+            feed(all.progress, all.vcs, NIL);
+        }
+        found
     }
 
     fn await_message(&mut self, wanted: &EnvelopeKey, comm: Comm) -> Result<Row, OperationError> {

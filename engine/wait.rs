@@ -345,6 +345,7 @@ impl Engine {
             return Ok(());
         }
         let time = self.wait_timeout().min(most);
+        self.flush_trace();
         let before = self.tables.progress(&mut self.world).now_ns;
         self.observer.page.asleep(true);
         let slept = self.nap(time);

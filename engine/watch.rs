@@ -1,239 +1,286 @@
-//! Looking at running jobs from outside: which there are on this host, what their statistics pages say, and what is pending
-//! in them. The commands `tickwire top`, `dump` and `whowaits` are this with a command line.
+//! Watching ticks: what the executor tells a sink and the Tracy profiler.
 //!
-//! Nothing is asked of a process to find it: its page is among its descriptors in `/proc`, and the launcher's variables are
-//! in its environment. Only processes of the same user can be seen; root sees all.
+//! The executor is made for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
+//! [`Watcher`] looks at the tables before and after each system. Messages are not seen here but by
+//! [`Tapped`](crate::transports::Tapped), since a send may leave outside of ticks.
 
-use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE};
-use crate::observe::address;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::{Duration, Instant};
-use thiserror::Error;
-use tickwire_traces::dump::Dump;
-use tickwire_traces::page::{NAME, Snapshot};
+use bevy_ecs::world::World;
+use tickwire_components::credit::LINE_BYTES;
+use tickwire_components::{ArrivalState, Link, NIL, Queue, Row, VcState, Work};
+use tickwire_systems::ProgressSystems;
+use tickwire_systems::tables::Tables;
+use tickwire_traces::tracy::{Profile, Zone};
+use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 
-/// A process that takes part in a job.
-#[derive(Debug)]
-pub struct Process {
-    /// Its number.
-    pub pid: u32,
-    /// The job.
-    pub job: String,
-    /// Its rank in the job.
-    pub rank: u32,
-    /// Ranks in the job.
-    pub size: u32,
-    /// Its pages, one for each engine: none before the first is built and after the last is dropped.
-    pub pages: Vec<File>,
+/// Who is told what an executor does.
+pub(crate) trait Watch: Send + Sync + 'static {
+    /// Whether this tick is watched, and only by a profiler: the fused path may be taken.
+    fn profiles(&self) -> bool;
+
+    /// The name of a system, before its first run.
+    fn name(&mut self, system: usize, name: &str);
+
+    /// A tick begins.
+    fn begin(&mut self, tables: &Tables, world: &mut World);
+
+    /// Runs a system.
+    fn run(&mut self, system: usize, tables: &Tables, world: &mut World, run: impl FnOnce(&mut World));
+
+    /// A tick has ended, after so many passes.
+    fn end(&mut self, tables: &Tables, world: &mut World, passes: u32);
 }
 
-/// Why a process has given no dump.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AskError {
-    /// It has no engine.
-    #[error("process {pid} has no engine: it is no rank, has not built one yet, or has closed it")]
-    NoEngine {
-        /// The process.
-        pid: u32,
-    },
-    /// It is building its engine, which waits for the other ranks.
-    #[error("process {pid} is building its engine, and waits for the other ranks to do so")]
-    Starting {
-        /// The process.
-        pid: u32,
-    },
-    /// It does not tick.
-    #[error("process {pid} does not tick: last seen ticking {} ago", tickwire_traces::words::Nanoseconds(*.ns))]
-    Silent {
-        /// The process.
-        pid: u32,
-        /// Since its clock was sampled last, ns.
-        ns: u64,
-    },
-    /// It ticks, but too rarely to have looked at its sockets, which it does once in 64 ticks.
-    #[error("process {pid} has not answered in {ms} ms; it ticks, {ticks} times meanwhile: wait longer")]
-    Slow {
-        /// The process.
-        pid: u32,
-        /// How long it was waited for, ms.
-        ms: u64,
-        /// How often it has ticked.
-        ticks: u64,
-    },
-    /// Its answer is no dump.
-    #[error(
-        "process {pid} has answered what is no dump ({words}): use the command and the library of the same version"
-    )]
-    Strange {
-        /// The process.
-        pid: u32,
-        /// What is wrong with it.
-        words: String,
-    },
-    /// The system refused.
-    #[error("process {pid} cannot be asked: {source}")]
-    System {
-        /// The process.
-        pid: u32,
-        /// The system's answer.
-        source: io::Error,
-    },
-}
+/// Nobody.
+pub(crate) struct Unwatched;
 
-/// The time of the pages' clock, ns.
-pub fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Everything on this host that takes part in a job, as far as it can be seen: by job, rank and number.
-///
-/// # Errors
-/// If there is no `/proc`.
-pub fn processes() -> io::Result<Vec<Process>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let pid = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok());
-        found.extend(pid.and_then(process));
+impl Watch for Unwatched {
+    #[inline(always)]
+    fn profiles(&self) -> bool {
+        false
     }
-    found.sort_by(|a, b| (&a.job, a.rank, a.pid).cmp(&(&b.job, b.rank, b.pid)));
-    Ok(found)
-}
-
-/// One process, if it takes part in a job.
-pub fn process(pid: u32) -> Option<Process> {
-    let place = Path::new("/proc").join(pid.to_string());
-    let pages = pages(&place);
-    if let Some(page) = pages.iter().find_map(|page| Snapshot::read(page).ok()) {
-        let (rank, size) = (page.identity.rank as u32, page.identity.size as u32);
-        return Some(Process { pid, job: page.job, rank, size, pages });
+    #[inline(always)]
+    fn name(&mut self, _: usize, _: &str) {}
+    #[inline(always)]
+    fn begin(&mut self, _: &Tables, _: &mut World) {}
+    #[inline(always)]
+    fn run(&mut self, _: usize, _: &Tables, world: &mut World, run: impl FnOnce(&mut World)) {
+        run(world);
     }
-    let environment = std::fs::read(place.join("environ")).ok()?;
-    let get = |name: &str| {
-        let mut variables = environment.split(|&byte| byte == 0);
-        let value = variables.find_map(|v| v.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
-        String::from_utf8(value.to_vec()).ok()
-    };
-    let (rank, size) = (get(ENV_RANK)?.parse().ok()?, get(ENV_SIZE)?.parse().ok()?);
-    Some(Process { pid, job: get(ENV_JOB)?, rank, size, pages })
+    #[inline(always)]
+    fn end(&mut self, _: &Tables, _: &mut World, _: u32) {}
 }
 
-/// The pages among a process's descriptors, by number of the descriptor.
-fn pages(place: &Path) -> Vec<File> {
-    let Ok(entries) = std::fs::read_dir(place.join("fd")) else { return Vec::new() };
-    let wanted = format!("/memfd:{NAME}");
-    let is_page = |path: &std::path::PathBuf| {
-        std::fs::read_link(path).is_ok_and(|link| link.to_str().is_some_and(|link| link.starts_with(&wanted)))
-    };
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_page).collect();
-    paths.sort();
-    paths.iter().flat_map(File::open).collect()
+/// A sink, a profiler, or both.
+pub(crate) struct Watcher {
+    trace: Option<Trace>,
+    rank: u32,
+    profile: Profile,
+    /// Whether a profiler is connected in this tick.
+    profiled: bool,
+    names: Vec<String>,
+    /// What [`Progress::vc_changes`](tickwire_components::Progress::vc_changes) was when the VCs were looked at last.
+    vc_changes: u32,
+    vcs: Vec<VcState>,
+    /// Bytes that each endpoint had moved when it was looked at last.
+    moved: Vec<(u64, u64)>,
+    before: Work,
 }
 
-/// Whether a word names a job: its name or the start of it, its launcher's number, or that of one of its processes.
-pub fn is_named(process: &Process, word: &str) -> bool {
-    let numbers = |c: char| c.is_ascii_digit();
-    if !word.is_empty() && word.chars().all(numbers) {
-        return process.pid.to_string() == word || process.job.split('-').nth(1) == Some(word);
-    }
-    !word.is_empty() && process.job.starts_with(word)
-}
-
-/// Asks a process for the dumps of its engines, and waits so long at most.
-///
-/// # Errors
-/// Why it gives none.
-pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError> {
-    let pid = process.pid;
-    let end = Instant::now() + patience;
-    let pages: Vec<Snapshot> = process.pages.iter().flat_map(Snapshot::read).collect();
-    if pages.is_empty() {
-        return Err(AskError::NoEngine { pid });
-    }
-    // All are asked before one is waited for: they may depend on each other.
-    let calls: Vec<_> = pages.iter().map(call).collect();
-    let mut dumps = Vec::new();
-    for ((page, file), call) in pages.iter().zip(&process.pages).zip(calls) {
-        let answer = call.and_then(|stream| listen(stream, end));
-        match answer {
-            Ok(answer) if !answer.is_empty() => {
-                let strange = |e: serde_json::Error| AskError::Strange { pid, words: e.to_string() };
-                dumps.push(serde_json::from_slice(&answer).map_err(strange)?);
-            }
-            Ok(_) => return Err(AskError::NoEngine { pid }),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let now = Snapshot::read(file).unwrap_or_else(|_| page.clone());
-                let ticks = now.ticks.saturating_sub(page.ticks);
-                let ns = now_ns().saturating_sub(now.figures.written_ns);
-                if now.figures.written_ns == 0 {
-                    return Err(AskError::Starting { pid });
-                }
-                let ms = patience.as_millis() as u64;
-                return Err(if ticks == 0 { AskError::Silent { pid, ns } } else { AskError::Slow { pid, ms, ticks } });
-            }
-            Err(source) if source.kind() == io::ErrorKind::ConnectionRefused => return Err(AskError::NoEngine { pid }),
-            Err(source) => return Err(AskError::System { pid, source }),
+impl Watcher {
+    /// For an engine of a rank.
+    pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
+        let profile = Profile::new(rank);
+        Watcher {
+            trace,
+            rank,
+            profile,
+            profiled: false,
+            names: Vec::new(),
+            vc_changes: 0,
+            vcs: Vec::new(),
+            moved: Vec::new(),
+            before: Work::default(),
         }
     }
-    Ok(dumps)
-}
 
-/// Connects to an engine, and makes sure that it is the one.
-fn call(page: &Snapshot) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(page.identity.pid, page.identity.engine)?)?;
-    let who = socket_peercred(&stream)?;
-    if u64::from(who.pid.as_raw_nonzero().get() as u32) != page.identity.pid {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process answers in its name"));
+    fn watches(&self) -> bool {
+        self.trace.is_some() || self.profiled
     }
-    stream.set_nonblocking(true)?;
-    Ok(stream)
-}
 
-/// Reads until the other side closes.
-fn listen(mut stream: UnixStream, end: Instant) -> io::Result<Vec<u8>> {
-    let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
-    loop {
-        match stream.read(&mut part) {
-            Ok(0) => return Ok(answer),
-            Ok(read) => answer.extend_from_slice(&part[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let left = end.saturating_duration_since(Instant::now());
-                let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-                if poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&time))? == 0 {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
+    fn tell(&self, event: &Event<'_>) {
+        if let Some(trace) = &self.trace {
+            trace.record(event);
+        }
+    }
+
+    /// Tells the states of VCs that are not what they were.
+    #[cold]
+    fn look_at_vcs(&mut self, tables: &Tables, world: &mut World) {
+        let all = tables.all(world);
+        self.vc_changes = all.progress.vc_changes;
+        self.vcs.resize(all.vcs.len(), VcState::Unconnected);
+        for (row, vc) in all.vcs.iter().enumerate() {
+            if std::mem::replace(&mut self.vcs[row], vc.state) == vc.state {
+                continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            let reason = if vc.state == VcState::Failed { all.procs.reason(row as Row) } else { "" };
+            let (proc, state, at_ns) = (vc.proc, vc.state, now_ns());
+            if self.profiled {
+                tickwire_traces::tracy::message(self.rank, &format!("VC to rank {proc}: {state:?} {reason}"));
+            }
+            if let Some(trace) = &self.trace {
+                trace.record(&Event::VcChanged { proc, state, reason: reason.into(), at_ns });
+            }
+        }
+    }
+
+    /// Tells how many bytes the transports have moved, if that is not what it was.
+    fn look_at_endpoints(&mut self, tables: &Tables, world: &mut World, at_ns: u64) {
+        let endpoints = tables.endpoints(world);
+        self.moved.resize(endpoints.len(), (0, 0));
+        for (endpoint, before) in endpoints.iter_mut().zip(&mut self.moved) {
+            let transport = endpoint.transport.get();
+            let moved = transport.moved();
+            let (sent_bytes, received_bytes) = moved;
+            if self.profiled {
+                self.profile.moved(transport.name(), sent_bytes, received_bytes);
+            }
+            if std::mem::replace(before, moved) != moved
+                && let Some(trace) = &self.trace
+            {
+                let transport = transport.name().into();
+                trace.record(&Event::Moved { transport, sent_bytes, received_bytes, at_ns });
+            }
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of_job(job: &str) -> Process {
-        Process { pid: 77, job: job.to_owned(), rank: 0, size: 1, pages: Vec::new() }
+impl Watch for Watcher {
+    fn profiles(&self) -> bool {
+        self.profiled && self.trace.is_none()
     }
 
-    #[test]
-    fn a_job_has_several_names() {
-        let process = of_job("job-4711-0a1b");
-        let named =
-            ["4711", "77", "job-4711", "job-4711-0a1b", "4", "", "job-9", "0a1b"].map(|w| is_named(&process, w));
-        assert_eq!(named, [true, true, true, true, false, false, false, false]);
+    fn name(&mut self, system: usize, name: &str) {
+        self.names.resize(self.names.len().max(system + 1), String::new());
+        name.clone_into(&mut self.names[system]);
+        self.tell(&Event::System { system: system as u16, name: name.into() });
     }
 
-    #[test]
-    fn a_process_without_an_engine_says_so() {
-        let error = ask(&of_job("job-1"), Duration::from_secs(1)).unwrap_err();
-        assert!(error.to_string().starts_with("process 77 has no engine"), "{error}");
+    fn begin(&mut self, tables: &Tables, world: &mut World) {
+        self.profiled = self.profile.begin_tick();
+        if !self.watches() {
+            return;
+        }
+        let progress = tables.progress(world);
+        self.before = progress.work;
+        if progress.vc_changes != self.vc_changes {
+            self.look_at_vcs(tables, world);
+        }
+        self.tell(&Event::TickBegan { at_ns: now_ns() });
+    }
+
+    fn run(&mut self, system: usize, tables: &Tables, world: &mut World, run: impl FnOnce(&mut World)) {
+        if !self.watches() {
+            return run(world);
+        }
+        let before = (rows_due(system, tables, world), tables.progress(world).work);
+        let begin_ns = if self.trace.is_some() { now_ns() } else { 0 };
+        let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
+        run(world);
+        let rows = before.0 + rows_done(system, before.1, tables.progress(world).work);
+        if let Some(zone) = zone {
+            zone.end(rows);
+        }
+        if let Some(trace) = &self.trace {
+            trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns: now_ns() });
+        }
+    }
+
+    fn end(&mut self, tables: &Tables, world: &mut World, passes: u32) {
+        if !self.watches() {
+            return;
+        }
+        if tables.progress(world).vc_changes != self.vc_changes {
+            self.look_at_vcs(tables, world);
+        }
+        let at_ns = now_ns();
+        self.look_at_endpoints(tables, world, at_ns);
+        let (work, depths) = (less(tables.progress(world).work, self.before), depths(tables, world));
+        if self.profiled {
+            self.profile.end_tick(&work, passes, &depths);
+        }
+        self.tell(&Event::TickEnded { at_ns, work, passes, depths });
+    }
+}
+
+/// What was done since `before`.
+fn less(work: Work, before: Work) -> Work {
+    Work {
+        posted: work.posted.wrapping_sub(before.posted),
+        matched: work.matched.wrapping_sub(before.matched),
+        sent: work.sent.wrapping_sub(before.sent),
+        received: work.received.wrapping_sub(before.received),
+        completed: work.completed.wrapping_sub(before.completed),
+    }
+}
+
+/// Rows that a system finds, and handles all of.
+fn rows_due(system: usize, tables: &Tables, world: &mut World) -> u64 {
+    let all = tables.all(world);
+    let (progress, cars) = (all.progress, all.cars);
+    let arrivals = &all.arrivals[..progress.arrivals as usize];
+    let count = |state| arrivals.iter().filter(|arrival| arrival.state == state).count() as u64;
+    match system {
+        MATCH => length(&progress.staged, cars) + count(ArrivalState::New),
+        SUPPLY => length(&progress.offers, cars) + count(ArrivalState::Unexpected),
+        TRANSFER => length(&progress.copies, cars) + arrivals.len() as u64,
+        COMPLETE => length(&progress.finished, cars),
+        _ => 0,
+    }
+}
+
+/// Rows that a system has handled beside those that it found: they follow from what was done.
+fn rows_done(system: usize, before: Work, after: Work) -> u64 {
+    let done = less(after, before);
+    u64::from(match system {
+        POST => done.posted + done.sent,
+        TRANSFER => done.sent + done.received,
+        DRAIN | DELIVER => done.received,
+        _ => 0,
+    })
+}
+
+const POST: usize = ProgressSystems::Post as usize;
+const MATCH: usize = ProgressSystems::Match as usize;
+const SUPPLY: usize = ProgressSystems::SupplyBuffers as usize;
+const TRANSFER: usize = ProgressSystems::Transfer as usize;
+const DRAIN: usize = ProgressSystems::DrainCq as usize;
+const COMPLETE: usize = ProgressSystems::Complete as usize;
+
+fn length<L: Link>(queue: &Queue, rows: &mut [L]) -> u64 {
+    count_to(queue, rows, u64::MAX)
+}
+
+/// Rows of a list, counted up to `most`.
+fn count_to<L: Link>(queue: &Queue, rows: &mut [L], most: u64) -> u64 {
+    let (mut row, mut count) = (queue.head, 0);
+    while row != NIL && count < most {
+        count += 1;
+        row = *rows[row as usize].next_mut();
+    }
+    count
+}
+
+/// What waits.
+fn depths(tables: &Tables, world: &mut World) -> Depths {
+    let all = tables.all(world);
+    let (progress, cars) = (all.progress, all.cars);
+    let (mut posted, mut wildcard) = (0, 0);
+    if progress.indexed {
+        posted = u64::from(progress.posted.count);
+        wildcard = u64::from(progress.posted.any_source());
+    } else {
+        wildcard += count_to(&progress.wildcard, cars, Depths::COUNTED_MAX);
+        posted += wildcard;
+        // A VC without receives is a visit as well.
+        let mut left = Depths::COUNTED_MAX - posted;
+        for vc in all.vcs.iter() {
+            let here = count_to(&vc.posted, cars, left);
+            posted += here;
+            left = left.saturating_sub(here.max(1));
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    let connected = all.vcs.iter().take(Depths::COUNTED_MAX as usize).filter(|vc| vc.state == VcState::Connected);
+    let credit_bytes = connected.map(|vc| u64::from(vc.lines) * LINE_BYTES as u64).sum();
+    Depths {
+        posted,
+        wildcard,
+        unexpected: u64::from(progress.unexpected.count),
+        unexpected_bytes: progress.unexpected.bytes,
+        cars: cars.len() as u64 - u64::from(progress.free_cars.count + progress.control_cars.count),
+        credit_bytes,
     }
 }

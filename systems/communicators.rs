@@ -11,6 +11,7 @@
 //! meets a receive of the next communicator. That its members agree on the smallest id that is free on all of them would
 //! not do: a message may still be in a ring when both of its ends have freed the communicator.
 
+use crate::credits::forget;
 use crate::supply_buffers::give_buffer;
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
@@ -215,6 +216,7 @@ fn give_back(all: &mut AllTables<'_>, messages: &[Unexpected]) {
         if message.buffer != NIL {
             give_buffer(all.progress, all.buffers, message.buffer);
         }
+        forget(all.progress, all.vcs, message);
     }
 }
 

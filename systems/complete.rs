@@ -144,6 +144,9 @@ pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [R
 pub fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
     let car = &mut cars[row as usize];
     car.state = CarState::Free;
+    if car.kind == CarKind::Grant {
+        return progress.control_cars.push(cars, row);
+    }
     car.kind = CarKind::None;
     progress.free_cars.push(cars, row);
 }

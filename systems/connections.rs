@@ -7,11 +7,13 @@
 
 use crate::communicators::known;
 use crate::complete::abort;
+use crate::credits::due;
 use crate::endpoint::Endpoint;
 use crate::matching::{posted_to_any, remove_posted};
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
 use tickwire_components::limits::ARRIVALS;
+use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::{
     CarKind, CarState, Ended, NIL, Pending, PostError, ProcId, Queue, RequestState, Row, Vc, VcState, car_flags,
 };
@@ -154,6 +156,7 @@ fn connect(all: &mut AllTables<'_>, row: Row) -> Result<(), PostError> {
             vc.endpoint = endpoint;
             vc.link = link;
             vc.state = VcState::Connecting;
+            all.progress.vc_changes += 1;
             Ok(())
         }
         Err(reason) => {
@@ -224,8 +227,13 @@ fn accepted(all: &mut AllTables<'_>, row: Row, endpoint: u8, link: u32) {
 /// Frames may flow: what was sent while connecting goes first, in order.
 fn connected(all: &mut AllTables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
+    if vc.state != VcState::Connected {
+        // The rest of the window.
+        vc.lines_owed = all.progress.window.lines.saturating_sub(CREDIT_INITIAL.lines);
+    }
     vc.state = VcState::Connected;
-    if !vc.sends.is_empty() || !vc.data.is_empty() {
+    all.progress.vc_changes += 1;
+    if !vc.sends.is_empty() || !vc.data.is_empty() || !due(all.progress, vc, false).is_none() {
         crate::posting::list_sender(all.progress, all.vcs, row);
     }
     all.progress.pending |= Pending::DRAIN;
@@ -250,10 +258,20 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     let (link, endpoint) = (vc.link, vc.endpoint);
     vc.state = VcState::Failed;
+    all.progress.hungry -= u32::from(vc.envelopes_left == 0);
+    vc.envelopes_left = 1;
+    all.progress.vc_changes += 1;
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     all.procs.reasons.push((row, reason));
     if link != NIL {
         all.endpoints[endpoint as usize].transport.get().close_link(link);
+    }
+    let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
+    while let Some(reply) = replies.pop(all.cars) {
+        // Those to this VC are ended below.
+        if all.cars[reply as usize].vc != row {
+            all.progress.replies.push(all.cars, reply);
+        }
     }
     use CarState::{Offered, Posted, Queued, Reading, Receiving, Sending};
     let needs = [Queued, Offered, Sending, Posted, Receiving, Reading];
@@ -295,7 +313,7 @@ mod tests {
     use super::*;
     use crate::testing::{Posted, TestWorld};
     use tickwire_components::Unexpected;
-    use tickwire_components::limits::Limits;
+    use tickwire_components::limits::{CONTROL_ROWS, Limits};
 
     /// Lets the wire tell events, and handles them.
     fn tell(world: &mut TestWorld, events: &[LinkEvent]) {
@@ -434,17 +452,19 @@ mod tests {
         assert_eq!(world.all().procs.reason(one), "protocol violation: a strange frame");
         assert_eq!((world.vc(2).proc, world.vc(2).state), (2, VcState::Connecting));
         let all = world.all();
-        assert_eq!((all.cars.len(), all.requests.len(), all.progress.free_cars.count), (16, 16, 16));
+        let rows = (all.cars.len() - CONTROL_ROWS, all.requests.len() - CONTROL_ROWS, all.progress.free_cars.count);
+        assert_eq!(rows, (16, 16, 16));
         assert!(all.progress.pending.has(Pending::POST) && !all.progress.pending.has(Pending::WORLD));
         for _ in 0..5 {
             maintain(&mut world.world, &tables);
         }
-        assert_eq!(world.all().cars.len(), CARS_LOW as usize, "that is enough");
+        assert_eq!(world.all().cars.len() - CONTROL_ROWS, CARS_LOW as usize, "that is enough");
         for _ in 0..2 {
             tables.grow(&mut world.world);
         }
         let all = world.all();
-        assert_eq!((all.cars.len(), all.progress.free_cars.count, all.progress.rows_exhausted), (100, 100, true));
+        let rows = (all.cars.len() - CONTROL_ROWS, all.progress.free_cars.count, all.progress.rows_exhausted);
+        assert_eq!(rows, (100, 100, true));
     }
 
     #[test]
@@ -457,7 +477,7 @@ mod tests {
         all.progress.pending = Pending::WORLD;
         let tables = world.tables.clone();
         maintain(&mut world.world, &tables);
-        assert_eq!(world.all().cars.len(), 2 * CARS_LOW as usize);
+        assert_eq!(world.all().cars.len() - CONTROL_ROWS, 2 * CARS_LOW as usize);
     }
 
     #[test]

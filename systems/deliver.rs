@@ -10,6 +10,7 @@
 //! only without systems of the application, which may look at the rows in between.
 
 use crate::complete::finish_awaited;
+use crate::credits::{owe_lines, take_envelope};
 use crate::endpoint::Endpoint;
 use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::find_posted;
@@ -54,6 +55,7 @@ fn take_frame(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc
         return false;
     }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
+    owe_lines(progress, vcs, vc_row, header.length);
     progress.work.matched += 1;
     let car = &mut cars[row as usize];
     car.source = header.source();
@@ -114,7 +116,12 @@ fn take_control(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
     }
+    // Without an envelope left it is an error, which Match tells.
+    if vcs[vc_row as usize].envelopes_left == 0 {
+        return false;
+    }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
+    take_envelope(progress, vcs, vc_row);
     progress.work.matched += 1;
     let car = &mut cars[row as usize];
     car.source = header.source();

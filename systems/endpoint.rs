@@ -25,6 +25,10 @@ pub struct Endpoint {
     pub piece_bytes: u64,
     /// Messages from this length on are offered to be read. Fixed when it is opened.
     pub read_min: u64,
+    /// Credit is granted by writing it into the peer's memory. Fixed when it is opened.
+    pub windows: bool,
+    /// Credit goes with other frames where there are some. Fixed when it is opened.
+    pub piggybacks: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
     /// Operations that wait for something from it; while there are some, it is looked at in every tick.
@@ -85,6 +89,8 @@ impl Endpoint {
             inline_end: if capabilities.whole_frames { eager_max + 1 } else { 0 },
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
             read_min: if capabilities.remote_read { limits.read_min as u64 } else { u64::MAX },
+            windows: capabilities.windows,
+            piggybacks: capabilities.whole_frames && !capabilities.windows,
             cheap_poll: capabilities.cheap_poll,
             outstanding: 0,
             interval: 1,

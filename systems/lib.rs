@@ -3,6 +3,7 @@
 pub mod communicators;
 pub mod complete;
 pub mod connections;
+pub mod credits;
 pub mod deliver;
 pub mod drain_cq;
 pub mod endpoint;

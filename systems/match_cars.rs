@@ -9,8 +9,10 @@
 
 use crate::communicators::{Unclaimed, known, unclaimed};
 use crate::complete::abort;
+use crate::credits::{add, feed, owe_lines, release_offer, take_envelope};
 use crate::matching::{enqueue, find_posted, key};
 use crate::tables::MatchTables;
+use tickwire_components::credit::cost;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
 use tickwire_components::{
@@ -24,8 +26,11 @@ use tickwire_transports::copy;
 pub fn match_cars(tables: MatchTables) {
     let MatchTables { progress, arrivals, cars, large, vcs, communicators } = tables;
     while let Some(row) = progress.staged.pop(cars) {
-        if !take_unexpected(progress, cars, large, row) {
+        if !take_unexpected(progress, cars, large, vcs, row) {
             enqueue(progress, cars, vcs, row);
+            if progress.hungry > 0 {
+                feed(progress, vcs, cars[row as usize].vc);
+            }
         }
     }
     for arrival in &mut arrivals[..progress.arrivals as usize] {
@@ -36,15 +41,28 @@ pub fn match_cars(tables: MatchTables) {
 }
 
 /// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
-pub fn take_unexpected(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row) -> bool {
+pub fn take_unexpected(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    row: Row,
+) -> bool {
     let Some(entry) = progress.unexpected.find(&key(&cars[row as usize])) else { return false };
     let found = progress.unexpected.remove(entry);
-    pair(progress, cars, large, row, &found);
+    pair(progress, cars, large, vcs, row, &found);
     true
 }
 
 /// Pairs a receive with a message that has left the unexpected queue.
-pub fn pair(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row, found: &Unexpected) {
+pub fn pair(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    row: Row,
+    found: &Unexpected,
+) {
     let car = &mut cars[row as usize];
     car.source = found.source;
     car.tag = found.tag;
@@ -57,6 +75,7 @@ pub fn pair(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row:
         progress.copies.push(cars, row);
         progress.pending |= Pending::TRANSFER;
     } else {
+        release_offer(progress, vcs, found.vc);
         offer(progress, cars, large, row, found.message, found.length, found.address);
     }
 }
@@ -90,16 +109,24 @@ fn match_arrival(
     communicators: &[Communicator],
 ) {
     let header = arrival.header;
+    if header.lead >> 32 != 0
+        && let Some(vc) = vcs.get_mut(arrival.vc as usize)
+    {
+        add(vc, header.credit());
+    }
     let eager = header.lead as u8 == Kind::Eager as u8;
     if eager || header.lead as u8 == Kind::Rts as u8 {
         if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
             return refuse(progress, arrival, wrong);
         }
+        if !eager && !take_envelope(progress, vcs, arrival.vc) {
+            return refuse(progress, arrival, "more offers than it was granted");
+        }
         let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
             if header.flags() & wire::READY != 0 && refuse_ready(progress, arrival, cars, vcs) {
                 return;
             }
-            return find_place(progress, arrival, &header, communicators);
+            return find_place(progress, arrival, &header, vcs, communicators);
         };
         progress.work.matched += 1;
         let car = &mut cars[row as usize];
@@ -107,6 +134,7 @@ fn match_arrival(
         car.tag = header.tag();
         car.vc = arrival.vc;
         if eager {
+            owe_lines(progress, vcs, arrival.vc, header.length);
             car.state = CarState::Matched;
             arrival.car = row;
             arrival.state = ArrivalState::Placed;
@@ -152,6 +180,7 @@ fn match_arrival(
             }
             _ => refuse(progress, arrival, "a refusal of a message that was not offered in ready mode"),
         },
+        Some(Kind::Credit) => {}
         Some(Kind::Bye) => {
             progress.ended.push((arrival.vc, Ended::Finalized));
             progress.pending |= Pending::WORLD;
@@ -204,17 +233,31 @@ pub(crate) fn check_envelope(
 
 /// An envelope that nobody has posted a receive for.
 #[cold]
-fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, communicators: &[Communicator]) {
+fn find_place(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    header: &Header,
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) {
+    let rts = header.kind() == Some(Kind::Rts);
     match unclaimed(communicators, header.context()) {
         Unclaimed::Keep => {}
         Unclaimed::Drop => {
+            if !rts {
+                owe_lines(progress, vcs, arrival.vc, header.length);
+            }
             arrival.state = ArrivalState::Handled;
             progress.pending |= Pending::TRANSFER;
             return;
         }
         Unclaimed::Impossible => return refuse(progress, arrival, "an envelope of an unknown context"),
     }
-    let rts = header.kind() == Some(Kind::Rts);
+    if rts {
+        vcs[arrival.vc as usize].offers_kept += 1;
+    } else if overdrawn(progress, vcs, arrival.vc, header.length) {
+        return refuse(progress, arrival, "more messages before their receives than it was granted");
+    }
     let entry = progress.unexpected.push(Unexpected {
         context: header.context(),
         source: header.source(),
@@ -239,6 +282,12 @@ fn find_place(progress: &mut Progress, arrival: &mut Arrival, header: &Header, c
     }
 }
 
+/// Whether a peer has sent more than its credit. Found out when all peers together would have: who keeps to it is safe.
+fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u64) -> bool {
+    let (window, cost) = (u64::from(progress.window.lines), u64::from(cost(length)));
+    progress.unexpected.lines + cost > window * vcs.len() as u64 && progress.unexpected.lines_of(vc_row) + cost > window
+}
+
 /// An offer in ready mode that met no receive: its sender is told. `false` if there is no row for that; the offer is
 /// then kept as any other.
 #[cold]
@@ -247,7 +296,7 @@ fn refuse_ready(progress: &mut Progress, arrival: &mut Arrival, cars: &mut [Car]
     let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
     let (context, peer) = (arrival.header.context(), arrival.header.message());
     cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
-    vcs[vc as usize].sends.push(cars, row);
+    progress.replies.push(cars, row);
     crate::posting::list_sender(progress, vcs, vc);
     arrival.state = ArrivalState::Handled;
     progress.pending |= Pending::TRANSFER;

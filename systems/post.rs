@@ -6,17 +6,19 @@
 //! *Why* order: whatever could not leave when it was posted leaves here, VC by VC, first in first out.
 
 use crate::complete::free_car;
+use crate::credits::{collect, due, grant, granted};
 use crate::endpoint::Endpoint;
 use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::supply_buffers::capacity;
 use crate::tables::{PostTables, RowStateColumns};
 use std::any::Any;
+use tickwire_components::credit::{Credit, cost};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Row, Span, Stretch, Vc, VcState,
-    car_flags,
+    Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Queue, Row, Span, Stretch, Vc,
+    VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -39,19 +41,29 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
         }
     }
     let PostTables { progress, cars, large, vcs, endpoints, .. } = tables;
+    if !progress.replies.is_empty() {
+        send_replies(progress, cars, large, vcs, endpoints, &mut row_states);
+    }
     let mut vc_row = progress.senders.head;
     while vc_row != NIL {
         let next = vcs[vc_row as usize].next;
         let vc = &mut vcs[vc_row as usize];
-        if vc.state == VcState::Connected && !vc.sends.is_empty() {
+        if vc.state == VcState::Connected {
             let endpoint = &mut endpoints[vc.endpoint as usize];
             if !drive(progress, cars, large, vc, endpoint, &mut row_states) {
-                progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
-                progress.pending |= Pending::WORLD;
+                failed(progress, vc_row);
             }
+            grant(progress, cars, large, vc, endpoint, vc_row);
         }
         vc_row = next;
     }
+    progress.probing = false;
+}
+
+#[cold]
+fn failed(progress: &mut Progress, vc_row: Row) {
+    progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
+    progress.pending |= Pending::WORLD;
 }
 
 enum Taken {
@@ -108,59 +120,151 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
     Taken::Posted
 }
 
-/// Sends a VC's envelopes and replies in order until one does not go; `false` if the link has failed.
+/// Sends what receives answer, in order as far as it goes.
+fn send_replies(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    endpoints: &mut [Endpoint],
+    row_states: &mut RowStateColumns<'_>,
+) {
+    let mut replies = std::mem::replace(&mut progress.replies, Queue::EMPTY);
+    while let Some(row) = replies.pop(cars) {
+        let vc_row = cars[row as usize].vc;
+        let vc = &mut vcs[vc_row as usize];
+        let endpoint = &mut endpoints[vc.endpoint as usize];
+        let sent = send_row(progress, cars, large, vc, endpoint, row_states, row);
+        if let Ok(header) = sent {
+            has_gone(progress, cars, large, &header, row);
+            continue;
+        }
+        progress.replies.push(cars, row);
+        if sent == Err(Sent::Failed) {
+            failed(progress, vc_row);
+        }
+    }
+}
+
+/// Sends a VC's envelopes in order until one does not go; `false` if the link has failed.
 fn drive(
     progress: &mut Progress,
     cars: &mut [Car],
-    large: &[Large],
+    large: &mut [Large],
     vc: &mut Vc,
     endpoint: &mut Endpoint,
     row_states: &mut RowStateColumns<'_>,
 ) -> bool {
     while !vc.sends.is_empty() {
         let row = vc.sends.head;
-        let mut state = None;
-        if let Some(rows) = endpoint.rows {
-            state = row_states.get(rows, row);
-            if let Some(state) = state.as_deref_mut().filter(|_| cars[row as usize].flags & car_flags::STARTED == 0) {
-                (rows.reset)(state);
+        match send_row(progress, cars, large, vc, endpoint, row_states, row) {
+            Ok(header) => {
+                vc.sends.pop(cars);
+                has_gone(progress, cars, large, &header, row);
             }
-            cars[row as usize].flags |= car_flags::STARTED;
+            Err(sent) => return sent != Sent::Failed,
         }
-        let header = head(cars, large, endpoint, row);
-        match send_head(cars, vc.link, endpoint, &header, row, state) {
-            Sent::Done => {}
-            Sent::Blocked => return true,
-            Sent::Failed => return false,
-        }
-        vc.sends.pop(cars);
-        has_gone(progress, cars, large, &header, row);
     }
     true
 }
 
-/// Sends what a row has to say before the rest of its message, an envelope or a reply, if nothing is before it in its VC's
-/// queue, where it is not yet. `false` leaves everything to the queue.
+/// Sends what a row has to say before the rest of its message, an envelope or a reply, with what there is to grant.
+///
+/// # Errors
+/// Why it has not gone: for want of room or of credit, or because the link has failed.
+fn send_row(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    row_states: &mut RowStateColumns<'_>,
+    row: Row,
+) -> Result<Header, Sent> {
+    if cars[row as usize].kind == CarKind::Send && large[row as usize].address == 0 {
+        // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
+        let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
+        large[row as usize].address = way;
+        spend(vc, way, large[row as usize].length);
+    }
+    let mut header = head(cars, large, endpoint, row);
+    let mut state = None;
+    if let Some(rows) = endpoint.rows {
+        state = row_states.get(rows, row);
+        if let Some(state) = state.as_deref_mut().filter(|_| cars[row as usize].flags & car_flags::STARTED == 0) {
+            (rows.reset)(state);
+        }
+        cars[row as usize].flags |= car_flags::STARTED;
+    }
+    let mut credit = Credit::NONE;
+    if endpoint.piggybacks && cars[row as usize].kind != CarKind::Grant {
+        (header, credit) = header.with_credit(due(progress, vc, true));
+    }
+    match send_head(cars, vc.link, endpoint, &header, row, state) {
+        Sent::Done => {}
+        sent => return Err(sent),
+    }
+    granted(progress, vc, credit);
+    Ok(header)
+}
+
+/// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
 ///
 /// Not for transports that keep a state for each row: these are driven by [`post`].
 pub fn send_now(
     progress: &mut Progress,
     cars: &mut [Car],
-    large: &[Large],
-    vc: &Vc,
+    large: &mut [Large],
+    vc: &mut Vc,
     endpoint: &mut Endpoint,
     row: Row,
 ) -> bool {
-    if vc.state != VcState::Connected || !vc.sends.is_empty() || endpoint.rows.is_some() {
+    let kept_back = match cars[row as usize].kind {
+        CarKind::Send => !vc.sends.is_empty(),
+        _ => !progress.replies.is_empty(),
+    };
+    if vc.state != VcState::Connected || kept_back || endpoint.rows.is_some() {
         return false;
+    }
+    if cars[row as usize].kind == CarKind::Send {
+        let Some(way) = choose(cars, large, vc, endpoint, row) else { return false };
+        large[row as usize].address = way;
     }
     let header = head(cars, large, endpoint, row);
     // A failure is told by the next frame, which the queue sends.
     if send_head(cars, vc.link, endpoint, &header, row, None) != Sent::Done {
         return false;
     }
+    if cars[row as usize].kind == CarKind::Send {
+        spend(vc, large[row as usize].address, large[row as usize].length);
+    }
     has_gone(progress, cars, large, &header, row);
     true
+}
+
+/// How an envelope leaves; `None` if there is no credit for it.
+fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
+    let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
+    if length <= endpoint.eager_max && flags & car_flags::ASKING == 0 && length == capacity(cars, row) {
+        if vc.lines < cost(length) {
+            collect(vc, endpoint);
+        }
+        if vc.lines >= cost(length) {
+            return Some(Large::EAGER);
+        }
+    }
+    if vc.envelopes == 0 {
+        collect(vc, endpoint);
+    }
+    (vc.envelopes > 0).then_some(Large::OFFERED)
+}
+
+/// Pays for an envelope.
+fn spend(vc: &mut Vc, way: u64, length: u64) {
+    match way {
+        Large::EAGER => vc.lines -= cost(length),
+        _ => vc.envelopes -= 1,
+    }
 }
 
 /// The header of what a row says first, from the tables.
@@ -172,11 +276,14 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
         CarKind::Receive if address != 0 => return Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
         CarKind::Receive => return Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
         CarKind::Refusal => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
+        CarKind::Grant => {
+            let credit = Credit { lines: length as u32, envelopes: wanted as u32 };
+            return Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0;
+        }
+        _ if address == Large::EAGER => {
+            return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
+        }
         _ => {}
-    }
-    let asks = car.flags & car_flags::ASKING != 0;
-    if length <= endpoint.eager_max && !asks && length == capacity(cars, row) {
-        return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
     if length >= endpoint.read_min && car.chain == NIL && length == car.span.len() as u64 {
@@ -197,7 +304,7 @@ fn send_head(
     let transport = endpoint.transport.get();
     match header.flags() & wire::READABLE {
         0 => transport.send(link, header, &Chain { cars, row }, state),
-        _ => transport.send(link, header, &&address_of(cars[row as usize].span)[..], state),
+        _ => transport.send(link, header, &Address::of(cars[row as usize].span), state),
     }
 }
 
@@ -208,7 +315,7 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
     let car = &mut cars[row as usize];
     let Large { length, wanted, .. } = large[row as usize];
     match header.kind() {
-        Some(Kind::Nack) => return free_car(progress, cars, row),
+        Some(Kind::Nack | Kind::Credit) => return free_car(progress, cars, row),
         Some(Kind::Rts) => return car.state = CarState::Offered,
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
         _ => {}
@@ -220,8 +327,21 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
 }
 
 /// What tells a peer where a message is: as it is in this process, which the peer asks the kernel for.
-fn address_of(span: Span) -> [u8; ADDRESS_BYTES as usize] {
-    (span.start().expose_provenance() as u64).to_ne_bytes()
+struct Address([u8; ADDRESS_BYTES as usize]);
+
+impl Address {
+    fn of(span: Span) -> Self {
+        Address((span.start().expose_provenance() as u64).to_ne_bytes())
+    }
+}
+
+// SAFETY: the bytes stay where they are while they are borrowed, and are only read.
+#[expect(unsafe_code, reason = "lends its own bytes as a payload")]
+unsafe impl Pieces for Address {
+    fn piece(&self, _index: usize) -> Span {
+        // SAFETY: as long as `self` is borrowed, which a send is over within.
+        unsafe { Span::new(self.0.as_ptr().cast_mut(), self.0.len()) }
+    }
 }
 
 /// The runs of an envelope CAR: its own span, or those of its data CARs.
@@ -317,7 +437,7 @@ mod tests {
         let car = &mut all.cars[posted.car as usize];
         (car.state, car.peer) = (CarState::Queued, 77);
         all.large[posted.car as usize] = Large { length: 9000, wanted, address: 0 };
-        all.vcs[vc as usize].sends.push(all.cars, posted.car);
+        all.progress.replies.push(all.cars, posted.car);
         crate::posting::list_sender(all.progress, all.vcs, vc);
         posted.car
     }

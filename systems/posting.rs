@@ -1,8 +1,10 @@
 //! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
 
 use crate::communicators::{alive, live};
+use crate::credits::feed;
 use crate::endpoint::Endpoint;
 use crate::matching::{enqueue, key};
+use tickwire_components::credit::cost;
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
@@ -92,7 +94,7 @@ pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) 
 #[inline]
 pub fn send_inline<P: Pieces + ?Sized>(
     progress: &mut Progress,
-    vc: &Vc,
+    vc: &mut Vc,
     endpoint: &mut Endpoint,
     envelope: &Envelope,
     pieces: &P,
@@ -100,10 +102,15 @@ pub fn send_inline<P: Pieces + ?Sized>(
     if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length >= endpoint.inline_end {
         return false;
     }
+    let cost = cost(envelope.length);
+    if vc.lines < cost {
+        return false;
+    }
     let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
     if endpoint.transport.get().send(vc.link, &header, pieces, None) != Sent::Done {
         return false;
     }
+    vc.lines -= cost;
     progress.work.posted += 1;
     progress.work.sent += 1;
     true
@@ -240,7 +247,7 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     // Arrivals that Match has not seen came before this receive.
     if progress.arrivals == 0
         && progress.staged.is_empty()
-        && (progress.unexpected.count == 0 || progress.unexpected.find(&key(&cars[row as usize])).is_none())
+        && (progress.unexpected.count | progress.hungry == 0 || none_waits(progress, cars, vcs, row))
     {
         enqueue(progress, cars, vcs, row);
     } else {
@@ -248,6 +255,18 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
         progress.staged.push(cars, row);
         progress.pending |= Pending::MATCH;
     }
+}
+
+/// Whether no unexpected message is there that a receive takes; peers that cannot send it are fed then.
+#[inline(never)]
+fn none_waits(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc], row: Row) -> bool {
+    if progress.unexpected.find(&key(&cars[row as usize])).is_some() {
+        return false;
+    }
+    if progress.hungry > 0 {
+        feed(progress, vcs, cars[row as usize].vc);
+    }
+    true
 }
 
 /// Notes that a VC has something to send.

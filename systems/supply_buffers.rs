@@ -1,7 +1,7 @@
 //! SupplyBuffers: decides where bytes go.
 //!
 //! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
-//! the reply of a matched offer (into its VC's send queue), pending.
+//! the reply of a matched offer (into the queue of replies), pending.
 //! *Bound* the arrival rows and the receives matched in this pass.
 //! *Why* who supplies the memory between a sender and a receiver is one decision, apart from matching and from moving.
 //! The receiver supplies, so far: its own segment where a receive is there, a temporary where none is. Into a segment a
@@ -56,8 +56,8 @@ pub(crate) fn reply(
     }
     let vc_row = car.vc;
     let vc = &mut vcs[vc_row as usize];
-    if plain && large.address != 0 && large.wanted > 0 && endpoints[vc.endpoint as usize].transport.get().reads(vc.link)
-    {
+    let transport = endpoints[vc.endpoint as usize].transport.get();
+    if plain && large.address != 0 && large.wanted > 0 && transport.reads(vc.link, large.address, large.wanted) {
         car.state = CarState::Reading;
         progress.reads.push(cars, row);
         progress.pending |= Pending::TRANSFER;
@@ -67,12 +67,12 @@ pub(crate) fn reply(
     answer(progress, cars, vcs, row);
 }
 
-/// Puts a receive's answer to its sender into the queue of its VC: what it says follows from the tables when it leaves.
+/// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.
 pub fn answer(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
     let car = &mut cars[row as usize];
     car.state = CarState::Queued;
     let vc_row = car.vc;
-    vcs[vc_row as usize].sends.push(cars, row);
+    progress.replies.push(cars, row);
     list_sender(progress, vcs, vc_row);
 }
 
@@ -101,7 +101,7 @@ pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize
             let row = (0..Buffer::CLASSES).find_map(|c| progress.free_buffers[c].pop(buffers))?;
             let buffer = &mut buffers[row as usize];
             progress.pool_bytes -= buffer.bytes.len() as u64;
-            buffer.bytes = vec![0; Buffer::CLASS_BYTES[class].max(bytes)].into_boxed_slice();
+            buffer.bytes = vec![0; Buffer::storage_for(bytes)].into_boxed_slice();
             row
         }
     };
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!((again, all.buffers[again as usize].bytes.as_ptr()), (first, address));
         assert_eq!(all.progress.pool_bytes, 0);
         let larger = take_buffer(all.progress, all.buffers, 300).unwrap();
-        assert!(larger != again && all.buffers[larger as usize].bytes.len() == 2 << 10);
+        assert!(larger != again && all.buffers[larger as usize].bytes.len() == 1 << 10);
     }
 
     #[test]
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!((all.large[fits as usize].wanted, all.large[short as usize].wanted), (100, 30));
         assert_eq!((all.cars[fits as usize].flags, all.cars[short as usize].flags), (0, car_flags::TRUNCATED));
         assert_eq!(all.cars[fits as usize].state, CarState::Queued);
-        let sends = all.vcs[vc as usize].sends;
-        assert_eq!(world.cars_in(sends), [fits, short]);
+        let replies = all.progress.replies;
+        assert_eq!(world.cars_in(replies), [fits, short]);
         assert!(world.vc(vc).listed && world.all().progress.pending.has(Pending::POST));
     }
 

@@ -13,7 +13,7 @@ use bevy_ecs::world::unsafe_world_cell::UnsafeWorldCell;
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
-use tickwire_components::limits::{self, Limits};
+use tickwire_components::limits::{self, CONTROL_ROWS, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
     Arrival, Buffer, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Notices, ProcTable,
@@ -219,7 +219,7 @@ view! {
         procs: ProcTable, one_read;
         communicators: Communicator, rows_read;
         endpoints: Endpoint, rows;
-        vcs: Vc, rows_read;
+        vcs: Vc, rows;
     }
 }
 
@@ -348,9 +348,9 @@ view! {
 impl Tables {
     /// Spawns all tables but the procs' and endpoints', which [`Tables::find`] needs too.
     pub fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) {
-        let rows = plan.rows.clamp(1, plan.limits.cars_max);
+        let rows = plan.rows.clamp(1, plan.limits.cars_max) + CONTROL_ROWS;
         world.spawn((
-            Progress::new(&plan.limits),
+            Progress::new(&plan.limits, plan.procs),
             ProcTable {
                 known: vec![KnownProc { row: NIL }; plan.procs as usize],
                 cards: plan.cards.clone(),
@@ -377,7 +377,9 @@ impl Tables {
         tables.refresh(world);
         world.insert_resource(Shared(tables.clone()));
         let all = tables.all(world);
-        link_free(&mut all.progress.free_cars, all.cars, 0);
+        let own = all.cars.len() - CONTROL_ROWS;
+        link_free(&mut all.progress.control_cars, all.cars, own);
+        link_free(&mut all.progress.free_cars, &mut all.cars[..own], 0);
         all.progress.stamps.grow(all.cars.len());
         link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
         all.progress.count_free_buffers();
@@ -466,14 +468,15 @@ impl Tables {
     pub fn grow(&self, world: &mut World) -> bool {
         let all = self.all(world);
         let cars = all.cars.len();
-        let more = cars.min(all.limits.0.cars_max.saturating_sub(cars));
+        let (own, most) = (cars - CONTROL_ROWS, all.limits.0.cars_max);
+        let more = own.min(most.saturating_sub(own));
         let generation = all.requests[0].generation;
         spawn_cars(world, more, generation);
         self.refresh(world);
         let all = self.all(world);
         link_free(&mut all.progress.free_cars, all.cars, cars);
         all.progress.stamps.grow(all.cars.len());
-        all.progress.rows_exhausted = all.cars.len() == all.limits.0.cars_max;
+        all.progress.rows_exhausted = own + more == most;
         more > 0
     }
 

@@ -11,6 +11,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::RunSystemOnce;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::limits::{ANY, Limits};
 use tickwire_components::submission::{Submission, Submissions};
 use tickwire_components::wire::Header;
@@ -115,7 +116,7 @@ impl Transport for FakeWire {
         lock(&self.state).attached.push((link, vc));
     }
 
-    fn reads(&self, _: u32) -> bool {
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
         !lock(&self.state).memory.is_empty()
     }
 
@@ -240,6 +241,8 @@ impl TestWorld {
         let me = spawn_proc(&mut world, 0, 0);
         let tables = Tables::find(&mut world);
         let mut world = TestWorld { world, tables, wire, buffers: Vec::new(), payloads: Vec::new() };
+        // As if both sides had been granted all there is.
+        world.all().progress.window = CREDIT_INITIAL;
         world.all().procs.known[0].row = me;
         world.set_state(me, VcState::Connected);
         world

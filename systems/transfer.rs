@@ -7,6 +7,7 @@
 //! [`PIECES_A_PASS`] pieces for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
+use crate::credits::{due, owe_lines};
 use crate::endpoint::Endpoint;
 use crate::post::send_now;
 use crate::posting::layout;
@@ -30,7 +31,7 @@ pub const PIECES_A_PASS: usize = 8;
 pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
     let TransferTables { progress, arrivals, cars, large, buffers, vcs, endpoints } = tables;
     if !progress.copies.is_empty() {
-        receive_copies(progress, cars, buffers);
+        receive_copies(progress, cars, buffers, vcs);
     }
     if !progress.reads.is_empty() {
         read_messages(progress, cars, large, vcs, endpoints);
@@ -156,10 +157,11 @@ fn buffer_span(buffer: &mut Buffer) -> Span {
 
 /// Receives whose message was unexpected and is in a temporary.
 #[cold]
-fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buffer]) {
+fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buffer], vcs: &mut [Vc]) {
     while let Some(row) = progress.copies.pop(cars) {
         let car = &mut cars[row as usize];
         let (length, buffer) = (car.done, car.peer);
+        owe_lines(progress, vcs, car.vc, length);
         car.done = 0;
         let mut moved = 0;
         if buffer != NIL {
@@ -186,7 +188,7 @@ pub(crate) fn read_messages(
         let row = progress.reads.head;
         let Large { wanted, address, .. } = large[row as usize];
         let Car { done, vc, .. } = cars[row as usize];
-        let vc = vcs[vc as usize];
+        let vc = &mut vcs[vc as usize];
         let (data, into) = place_at(cars, row, left.min(wanted - done));
         let transport = endpoints[vc.endpoint as usize].transport.get();
         match transport.read(vc.link, address.wrapping_add(done), into) {
@@ -210,7 +212,7 @@ pub(crate) fn read_messages(
             _ => restart(cars, large, row),
         }
         progress.reads.pop(cars);
-        if !send_now(progress, cars, large, &vc, &mut endpoints[vc.endpoint as usize], row) {
+        if !send_now(progress, cars, large, vc, &mut endpoints[vc.endpoint as usize], row) {
             answer(progress, cars, vcs, row);
         }
     }
@@ -268,7 +270,12 @@ fn send_pieces(
             }
         }
         let vc = &mut vcs[vc_row as usize];
-        if vc.state == VcState::Connected && !(vc.data.is_empty() && vc.sends.is_empty()) {
+        if vc.state == VcState::Connected
+            && !(vc.data.is_empty()
+                && vc.sends.is_empty()
+                && progress.replies.is_empty()
+                && due(progress, vc, false).is_none())
+        {
             progress.senders.push(vcs, vc_row);
         } else {
             vc.listed = false;

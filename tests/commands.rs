@@ -68,6 +68,9 @@ fn p2p_prints_every_figure_as_it_comes() {
     ]
     .concat();
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick"])), expected);
+    assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--shared-heap"])), expected);
+    let compared = good(&tickwire(&["perf", "p2p", "--quick", "--shared-heap"]));
+    assert!(compared.contains("a copy within one process"), "{compared}");
     // More ranks wait; engines of one process; a job that was started before.
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--ranks", "4"])), expected);
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--transport", "loopback"])), expected);
@@ -104,7 +107,7 @@ fn idle_ticks_are_measured_with_peers_inside_and_outside_the_process() {
 
 #[test]
 fn a_blocked_rank_sleeps_and_wakes() {
-    let args = ["perf", "block", "--plain", "--block-ms", "50", "--wakeups", "3", "--sleep-ms", "20"];
+    let args = ["perf", "block", "--plain", "--block-ms", "50", "--wakeups", "3", "--sleep-ms", "60"];
     let found = figures(&tickwire(&args));
     let names: Vec<&str> = found.iter().map(|(metric, ..)| &**metric).collect();
     assert_eq!(names, ["block_cpu", "wake_min", "wake_median", "wake_max", "wake_asleep"]);
@@ -121,7 +124,7 @@ fn figures_come_as_a_table_or_as_one_json_object() {
 #[test]
 fn info_names_transports_limits_and_the_machine() {
     let report = good(&tickwire(&["info"]));
-    for words in ["bevy_ecs 0.20", "loopback", "shm", "eager_max", "/dev/shm", "cores", "fences"] {
+    for words in ["bevy_ecs 0.20", "loopback", "shm", "eager_max", "/dev/shm", "cores", "fences", "shared heap"] {
         assert!(report.contains(words), "{words}: {report}");
     }
     let json = good(&tickwire(&["info", "--json"]));

@@ -56,7 +56,7 @@ impl Hanging {
 
     /// The numbers of its processes, by rank.
     fn processes(&self) -> Vec<u32> {
-        let own: Vec<_> = tickwire::watch::processes().unwrap().into_iter().filter(|p| p.job == self.job).collect();
+        let own: Vec<_> = tickwire::jobs::processes().unwrap().into_iter().filter(|p| p.job == self.job).collect();
         own.iter().map(|process| process.pid).collect()
     }
 }

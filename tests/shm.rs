@@ -3,7 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use std::path::PathBuf;
+use tickwire::components::Pieces;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
+use tickwire::testing::{Cluster, ROWS};
+use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
+use tickwire::{Datatype, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
+use tickwire_tests::cases::{BOUND, content};
 
 /// An empty directory of a test's own.
 fn scratch(name: &str) -> PathBuf {
@@ -15,8 +20,17 @@ fn scratch(name: &str) -> PathBuf {
 
 /// Runs a job of `rank` programs and looks at what it leaves behind.
 fn run(ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
+    run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, None)
+}
+
+/// The same of another program, with a size of its shared heap.
+fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], heap_bytes: Option<&str>) -> JobOutcome {
     let place = scratch(&format!("{test}-{ranks}-{}", args.join("-")));
-    let job = Job::new(ranks).program(env!("CARGO_BIN_EXE_tests-rank")).args([test]).args([place.as_os_str()]);
+    let job = Job::new(ranks).program(program).args([test]).args([place.as_os_str()]);
+    let job = match heap_bytes {
+        Some(bytes) => job.env(ENV_SHARED_HEAP_BYTES, bytes),
+        None => job,
+    };
     let outcome = job.args(args).on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
     let name = std::fs::read_to_string(place.join("job")).unwrap();
     let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -46,4 +60,110 @@ fn a_killed_rank_is_noticed_and_the_others_go_on() {
         let others = &outcome.statuses[..ranks as usize - 1];
         assert!(others.iter().all(|status| status.is_success()), "{outcome:?}");
     }
+}
+
+#[test]
+fn a_programs_whole_heap_is_read_by_its_peer_without_the_kernel() {
+    let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap", &[], None);
+    assert_eq!(outcome.code(), 0, "{outcome:?}");
+}
+
+#[test]
+fn a_rank_that_is_killed_while_its_heap_is_read_harms_nobody() {
+    let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap-death", &[], None);
+    assert_eq!(outcome.statuses[1], RankStatus::Killed(9), "{outcome:?}");
+    assert!(outcome.statuses[0].is_success(), "{outcome:?}");
+}
+
+#[test]
+fn a_program_goes_on_with_a_full_heap_and_without_one() {
+    // The least there can be, and a size that cannot be.
+    for bytes in ["1048576", "none"] {
+        let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap-fallback", &[bytes], Some(bytes));
+        assert_eq!(outcome.code(), 0, "{bytes}: {outcome:?}");
+    }
+}
+
+/// A cluster whose engines with these numbers use the shared heap; the kernel reads nothing.
+fn heaps(users: &[u32]) -> Cluster {
+    let users = users.to_vec();
+    Cluster::build(2, move |rank| {
+        Engine::builder().initial_rows(ROWS).cross_memory_attach(false).shared_heap(users.contains(&rank))
+    })
+}
+
+fn filled(engine: &Engine, name: u64, length: usize) -> HeapBuffer {
+    let mut buffer = engine.alloc(length).unwrap();
+    assert!(buffer.iter().all(|&byte| byte == 0));
+    buffer.copy_from_slice(&content(name, length));
+    buffer
+}
+
+/// A buffer from engine 0 to 1, and what arrived.
+fn pass<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B, length: usize) -> (B, Vec<u8>) {
+    let world = cluster.engines[0].comm_world();
+    let incoming = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+    let outgoing = cluster.engines[0].isend(buffer, Rank(1), Tag(1), world).unwrap();
+    let received = cluster.finish(BOUND, 1, incoming).unwrap().0;
+    (cluster.finish(BOUND, 0, outgoing).unwrap().0, received)
+}
+
+#[test]
+fn buffers_of_the_heap_go_wherever_buffers_go() {
+    let mut cluster = heaps(&[0, 1]);
+    let world = cluster.engines[0].comm_world();
+    let mut read = 0;
+    for (name, length) in [(1, 8193), (2, 100_000), (3, 3_000_000)] {
+        let buffer = filled(&cluster.engines[0], name, length);
+        let (mut buffer, received) = pass(&mut cluster, buffer, length);
+        assert!(received == content(name, length));
+        // Done means that nobody reads it any more.
+        buffer.fill(9);
+        let (buffer, received) = pass(&mut cluster, buffer, length);
+        assert!(received == buffer[..]);
+        read += 2 * length as u64;
+        assert_eq!(cluster.engines[1].bytes_read().heap, read, "not in pieces");
+    }
+    // Into one, of a persistent request, which is used again.
+    let buffer = filled(&cluster.engines[0], 4, 50_000);
+    let mut sends = cluster.engines[0].send_init(buffer, Rank(1), Tag(2), world).unwrap();
+    for round in 0..3 {
+        cluster.engines[0].buffer(&mut sends).unwrap()[0] = round;
+        let into = cluster.engines[1].alloc(50_000).unwrap();
+        let incoming = cluster.engines[1].irecv(into, Rank(0), Tag(2), world).unwrap();
+        cluster.engines[0].start(&sends).unwrap();
+        let received = cluster.finish(BOUND, 1, incoming).unwrap().0;
+        assert!(received[0] == round && received[1..] == content(4, 50_000)[1..]);
+        let id = sends.id();
+        cluster.tick_until(BOUND, "sent", |cluster| cluster.engines[0].test(&id).unwrap().is_done());
+    }
+    // Elements that are one run are read, others are packed into pieces.
+    let before = cluster.engines[1].bytes_read().heap;
+    let whole = Typed::new(filled(&cluster.engines[0], 5, 40_000), &Datatype::of::<u8>(), 40_000).unwrap();
+    assert!(pass(&mut cluster, whole, 40_000).1 == content(5, 40_000));
+    assert_eq!(cluster.engines[1].bytes_read().heap, before + 40_000);
+    let second = Datatype::vector(20_000, 1, 2, &Datatype::of::<u8>()).unwrap();
+    let scattered = Typed::new(filled(&cluster.engines[0], 5, 40_000), &second, 1).unwrap();
+    let expected: Vec<u8> = content(5, 40_000).into_iter().step_by(2).collect();
+    assert!(pass(&mut cluster, scattered, 20_000).1 == expected);
+    // So are those of no heap.
+    assert!(pass(&mut cluster, content(6, 300_000), 300_000).1 == content(6, 300_000));
+    assert_eq!(cluster.engines[1].bytes_read().heap, before + 40_000);
+    assert_eq!(cluster.engines[1].bytes_read().attach, 0);
+}
+
+#[test]
+fn an_engine_without_the_heap_reads_from_one_that_has_it() {
+    let mut cluster = heaps(&[0]);
+    let refused = cluster.engines[1].alloc(100).unwrap_err();
+    assert!(refused == HeapError::Off && refused.to_string().contains("TICKWIRE_SHARED_HEAP=1"), "{refused}");
+    assert!(cluster.engines[1].heap_report().is_none());
+    let buffer = filled(&cluster.engines[0], 1, 100_000);
+    assert!(cluster.engines[0].heap_report().unwrap().used >= 100_000);
+    assert!(pass(&mut cluster, buffer, 100_000).1 == content(1, 100_000));
+    assert_eq!(cluster.engines[1].bytes_read().heap, 100_000);
+    // A buffer may outlive its engine.
+    let buffer = filled(&cluster.engines[0], 2, 100);
+    drop(cluster);
+    assert!(buffer[..] == content(2, 100));
 }

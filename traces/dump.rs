@@ -1,16 +1,16 @@
 //! What is pending in an engine, as data: every operation and message that has not come to its end, whatever the
-//! transport. `Engine::dump` makes it, [`std::fmt::Display`] says it in words, and feature `serde` as JSON.
+//! transport. `Engine::dump` makes it, [`std::fmt::Display`] says it in words, and serde as JSON.
 
 mod text;
 
 /// Operations, and messages, that a dump has at most: the oldest. More are counted.
 pub const SHOWN_MAX: usize = 1000;
 
-/// Declares data that feature `serde` can write and read.
+/// Declares data that serde can write and read.
 macro_rules! data {
     ($($(#[$meta:meta])* pub $kind:ident $name:ident $body:tt)*) => {$(
         #[derive(Clone, PartialEq, Eq, Debug)]
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[derive(serde::Serialize, serde::Deserialize)]
         $(#[$meta])*
         pub $kind $name $body
     )*};
@@ -56,7 +56,7 @@ data! {
 
     /// What the owner of an engine does.
     #[derive(Copy, Default)]
-    #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+    #[serde(rename_all = "snake_case")]
     pub enum Activity {
         /// It calls the engine now and then.
         #[default]
@@ -140,7 +140,7 @@ data! {
 
     /// Where a connection stands.
     #[derive(Copy, Default)]
-    #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+    #[serde(rename_all = "snake_case")]
     pub enum Connection {
         /// Never used.
         #[default]
@@ -155,7 +155,7 @@ data! {
 
     /// Whose traffic something is.
     #[derive(Copy, Default)]
-    #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+    #[serde(rename_all = "snake_case")]
     pub enum Plane {
         /// The application's.
         #[default]
@@ -168,7 +168,7 @@ data! {
 
     /// What an operation is.
     #[derive(Copy, Default)]
-    #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+    #[serde(rename_all = "snake_case")]
     pub enum Kind {
         /// A send.
         Send,
@@ -181,7 +181,7 @@ data! {
 
     /// Where an operation stands.
     #[derive(Copy, PartialOrd, Ord, Default)]
-    #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+    #[serde(rename_all = "snake_case")]
     pub enum Stage {
         /// A receive that has yet to look at the unexpected messages.
         Staged,

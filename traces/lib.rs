@@ -1,49 +1,31 @@
-//! What tickwire tells about itself: counters by system, a dump of what is pending, and who waits for whom.
+//! What tickwire tells about itself: counters by system, events and where they go, the Tracy profiler, a dump of what is
+//! pending, who waits for whom, and a page of statistics.
+//!
+//! An engine that nobody watches only counts the runs of its systems ([`Counters`]). One that is given a [`Sink`] tells it
+//! every [`Event`]: ticks, runs of systems, messages, connections, errors. [`Ring`] keeps the last of them in memory,
+//! [`TraceFile`] writes them for <https://ui.perfetto.dev> and `chrome://tracing`. With the feature `tracy` an engine also
+//! speaks to a Tracy profiler while one is connected ([`tracy`]).
+//!
+//! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
+//! hangs; a [`Page`](page::Page) has the figures that are watched from outside.
 
+mod counters;
 pub mod dump;
+mod event;
+mod file;
+mod merge;
 pub mod page;
+mod ring;
+#[cfg(feature = "tracy")]
+pub mod tracy;
+#[cfg(not(feature = "tracy"))]
+#[path = "no_tracy.rs"]
+pub mod tracy;
 pub mod whowaits;
 pub mod words;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Index of the runs of Deliver, behind those of the six sets of a tick.
-pub const DELIVER: usize = 6;
-const RUNS: usize = DELIVER + 1;
-
-/// How often each system of an engine has run. Written by the thread that owns the engine, readable from any.
-#[derive(Debug, Default)]
-pub struct Counters {
-    runs: [AtomicU64; RUNS],
-}
-
-impl Counters {
-    /// Counts one run of system `index`, in the order of the sets of a tick; [`DELIVER`] is last.
-    #[inline(always)]
-    pub fn ran(&self, index: usize) {
-        if let Some(runs) = self.runs.get(index) {
-            // One writer: no atomic addition is needed.
-            runs.store(runs.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-    }
-
-    /// Runs of each system so far.
-    pub fn runs(&self) -> [u64; RUNS] {
-        std::array::from_fn(|index| self.runs[index].load(Ordering::Relaxed))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_by_system_and_ignores_others() {
-        let counters = Counters::default();
-        counters.ran(1);
-        counters.ran(1);
-        counters.ran(DELIVER);
-        counters.ran(9);
-        assert_eq!(counters.runs(), [0, 2, 0, 0, 0, 0, 1]);
-    }
-}
+pub use counters::{Counters, DELIVER};
+pub use event::{Depths, Event, Message, Sink, Trace, now_ns};
+pub use file::TraceFile;
+pub use merge::{Merged, merge, part};
+pub use ring::Ring;

@@ -8,9 +8,8 @@ use crate::words::Bytes;
 use std::fmt;
 
 /// What is known of a rank.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RankReport {
     /// Its engines' dumps; one as a rule.
     Dumped(Vec<Dump>),
@@ -30,8 +29,7 @@ pub enum RankReport {
 }
 
 /// One thing that a rank waits for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Wait {
     /// Who waits.
     pub rank: u32,
@@ -46,8 +44,7 @@ pub struct Wait {
 }
 
 /// What the dumps say together.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Findings {
     /// Everything that is waited for, by rank, oldest first.
     pub waits: Vec<Wait>,
@@ -58,8 +55,7 @@ pub struct Findings {
 }
 
 /// A rank that others wait for and that waits for nobody.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Culprit {
     /// Who.
     pub rank: u32,

@@ -3,6 +3,7 @@
 use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Traffic, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span, Spans, Stretch};
 
@@ -33,6 +34,8 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
+    /// See [`Transport::moved`].
+    fn moved(&self) -> (u64, u64);
     /// See [`Transport::connect`].
     ///
     /// # Errors
@@ -41,7 +44,7 @@ pub trait Outside: Send {
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::reads`].
-    fn reads(&self, link: u32) -> bool;
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool;
     /// See [`Transport::traffic`].
     fn traffic(&self, link: u32) -> Option<Traffic>;
     /// See [`Transport::read`].
@@ -49,6 +52,10 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String>;
+    /// See [`Transport::grant`].
+    fn grant(&mut self, link: u32, credit: Credit);
+    /// See [`Transport::granted`].
+    fn granted(&mut self, link: u32) -> Credit;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::ready`].
@@ -90,20 +97,29 @@ impl<T: Transport> Outside for Boxed<T> {
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         self.0.reaches(proc, card)
     }
+    fn moved(&self) -> (u64, u64) {
+        self.0.moved()
+    }
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.0.connect(proc, card, now_ns)
     }
     fn attach(&mut self, link: u32, vc: Row) {
         self.0.attach(link, vc);
     }
-    fn reads(&self, link: u32) -> bool {
-        self.0.reads(link)
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        self.0.reads(link, address, length)
     }
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.0.traffic(link)
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
+    }
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.0.grant(link, credit);
+    }
+    fn granted(&mut self, link: u32) -> Credit {
+        self.0.granted(link)
     }
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
@@ -185,9 +201,14 @@ impl AnyTransport {
         each!(self, t => t.reaches(proc, card))
     }
 
+    /// See [`Transport::moved`].
+    pub fn moved(&self) -> (u64, u64) {
+        each!(self, t => t.moved())
+    }
+
     /// See [`Transport::reads`].
-    pub fn reads(&self, link: u32) -> bool {
-        each!(self, t => t.reads(link))
+    pub fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        each!(self, t => t.reads(link, address, length))
     }
 
     /// See [`Transport::read`].
@@ -209,6 +230,16 @@ impl AnyTransport {
     /// See [`Transport::attach`].
     pub fn attach(&mut self, link: u32, vc: Row) {
         each!(self, t => t.attach(link, vc));
+    }
+
+    /// See [`Transport::grant`].
+    pub fn grant(&mut self, link: u32, credit: Credit) {
+        each!(self, t => t.grant(link, credit));
+    }
+
+    /// See [`Transport::granted`].
+    pub fn granted(&mut self, link: u32) -> Credit {
+        each!(self, t => t.granted(link))
     }
 
     /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].

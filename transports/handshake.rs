@@ -18,6 +18,7 @@
 //! | 56–63 | start time of the process, clock ticks since boot |
 //! | 64–79 | boot id |
 //! | 80–143 | name of the job, padded with 0 |
+//! | 144–151, 152–159 | where the shared heap starts in the process, its bytes; 0 without one |
 //!
 //! A refusal is the first nine bytes and a sentence.
 
@@ -26,7 +27,7 @@ use tickwire_components::limits::PROCS_MAX;
 use tickwire_components::wire::{BYTE_ORDER, HEADER_BYTES, MAGIC, VERSION};
 
 /// Bytes of a greeting or an answer.
-pub const PACKET_BYTES: usize = 144;
+pub const PACKET_BYTES: usize = 160;
 /// Bytes of the longest packet, a refusal.
 pub const PACKET_BYTES_MAX: usize = 512;
 /// Bytes of the longest job name.
@@ -34,6 +35,8 @@ pub const JOB_BYTES_MAX: usize = 64;
 /// Capability bit: the process has one-sided fences.
 pub const ONE_SIDED: u8 = 1;
 
+/// Where the shared heap is told of.
+const HEAP: usize = 144;
 /// Where the words of a refusal start.
 const TEXT: usize = 9;
 
@@ -60,6 +63,10 @@ pub struct Greeting {
     pub boot_id: u128,
     /// The job.
     pub job: String,
+    /// Where its shared heap starts in its memory.
+    pub heap_base: u64,
+    /// Bytes of its shared heap, whose descriptor follows the others; 0 if it has none.
+    pub heap_bytes: u64,
 }
 
 /// What a packet says.
@@ -250,7 +257,9 @@ impl Greeting {
         bytes.extend(self.start_time.to_ne_bytes());
         bytes.extend(self.boot_id.to_ne_bytes());
         bytes.extend(self.job.bytes().take(JOB_BYTES_MAX));
-        bytes.resize(PACKET_BYTES, 0);
+        bytes.resize(HEAP, 0);
+        bytes.extend(self.heap_base.to_ne_bytes());
+        bytes.extend(self.heap_bytes.to_ne_bytes());
         bytes
     }
 
@@ -283,7 +292,7 @@ impl Greeting {
         if bytes[11] & !ONE_SIDED != 0 || bytes[18..20] != [0; 2] || bytes[52..56] != [0; 4] {
             return Err(Mismatch::Reserved);
         }
-        let job = &bytes[80..];
+        let job = &bytes[80..HEAP];
         let end = job.iter().position(|&b| b == 0).unwrap_or(JOB_BYTES_MAX);
         if job[end..].iter().any(|&b| b != 0) {
             return Err(Mismatch::Text);
@@ -302,6 +311,8 @@ impl Greeting {
             start_time: long(56),
             boot_id: field(bytes, 64).map_or(0, u128::from_ne_bytes),
             job,
+            heap_base: long(HEAP),
+            heap_bytes: long(HEAP + 8),
         })
     }
 }
@@ -375,6 +386,8 @@ mod tests {
             start_time: 1 << 40,
             boot_id: 0x1234_5678_9ABC_DEF0_1111_2222_3333_4444,
             job: "a-job".into(),
+            heap_base: 1 << 46,
+            heap_bytes: 1 << 34,
         }
     }
 

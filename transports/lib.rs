@@ -8,16 +8,21 @@
 mod any;
 pub mod copy;
 pub mod handshake;
+pub mod heap;
 mod loopback;
 pub mod rings;
 pub mod shm;
 pub mod sim;
+mod tapped;
 
 pub use any::{AnyTransport, Outside};
+pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
 pub use shm::{Shm, ShmConfig, ShmError};
+pub use tapped::Tapped;
 
 use rustix::fd::BorrowedFd;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
@@ -61,6 +66,8 @@ pub struct Capabilities {
     pub completion_data: usize,
     /// `wait` can sleep on it.
     pub can_sleep: bool,
+    /// It writes what a peer may send into the peer's memory ([`Transport::grant`]); elsewhere that goes in headers.
+    pub windows: bool,
     /// Looking whether something is there costs next to nothing: no system call, no lock.
     pub cheap_poll: bool,
 }
@@ -83,6 +90,7 @@ impl Capabilities {
             frame_max,
             completion_data: 0,
             can_sleep: false,
+            windows: false,
             cheap_poll: false,
         }
     }
@@ -175,9 +183,14 @@ pub trait Transport: Send {
     /// Why not, in words.
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String>;
 
-    /// Whether [`Transport::read`] works on a link.
-    fn reads(&self, link: u32) -> bool {
-        let _ = link;
+    /// Bytes that it has sent and received so far, headers and gaps included; 0 if it does not count them.
+    fn moved(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// Whether [`Transport::read`] works on a link for `length` bytes that the peer has at `address`, by its own word.
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        let _ = (link, address, length);
         false
     }
 
@@ -195,6 +208,17 @@ pub trait Transport: Send {
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         let _ = (link, address, into);
         Err("this transport reads no memory".into())
+    }
+
+    /// Writes into the peer's memory that it may send so much more. Called where [`Capabilities::windows`] says so.
+    fn grant(&mut self, link: u32, credit: Credit) {
+        let _ = (link, credit);
+    }
+
+    /// What the peer has written since it was asked last. Whoever gets nothing wants more: from then on a grant ends a sleep.
+    fn granted(&mut self, link: u32) -> Credit {
+        let _ = link;
+        Credit::NONE
     }
 
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.

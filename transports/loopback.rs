@@ -8,6 +8,7 @@ use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 
@@ -120,6 +121,7 @@ impl Loopback {
             inject_max: hub.ring_bytes / 4 - 32,
             can_sleep: true,
             cheap_poll: true,
+            windows: true,
             ..Capabilities::least(Reach::Process, 100, hub.ring_bytes / 4 - 32)
         };
         let links = Links::new(inbox);
@@ -181,6 +183,10 @@ impl Transport for Loopback {
 
     fn card(&self) -> Vec<u8> {
         Vec::new()
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        self.links.moved()
     }
 
     fn reaches(&self, proc: u32, _card: &[u8]) -> Result<(), String> {
@@ -263,6 +269,14 @@ impl Transport for Loopback {
 
     fn attach(&mut self, link: u32, vc: Row) {
         self.links.attach(link, vc);
+    }
+
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.links.grant(link, credit);
+    }
+
+    fn granted(&mut self, link: u32) -> Credit {
+        self.links.granted(link)
     }
 
     #[inline]

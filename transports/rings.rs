@@ -12,3 +12,4 @@ pub mod memory;
 pub mod ring;
 #[cfg(test)]
 mod ring_tests;
+pub mod window;

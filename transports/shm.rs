@@ -12,7 +12,8 @@
 //!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
 //! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
 //!   the socket). What the peer wrote before is read first; then the end is reported, once.
-//! - **Reading.** Large messages are read out of the sender's memory where the kernel allows it: one copy. See `reading`.
+//! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap),
+//!   which the connection's handshake passes, else by the kernel, where it allows it. See `reading`.
 //! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
 //!   descriptor to sleep on.
 
@@ -29,6 +30,7 @@ mod socket;
 mod tests;
 
 use crate::handshake::{Greeting, ONE_SIDED, Packet};
+use crate::heap;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
@@ -38,6 +40,7 @@ use calling::Call;
 pub use config::{ShmConfig, ShmError};
 use ending::{Ending, Line};
 use own::{Own, Token};
+pub use reading::BytesRead;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -45,6 +48,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
@@ -95,6 +99,7 @@ pub struct Shm {
     /// Whether the listener is left alone until a visitor has gone.
     crowded: bool,
     queued: Vec<LinkEvent>,
+    read: BytesRead,
 }
 
 impl Shm {
@@ -110,6 +115,7 @@ impl Shm {
         let card = identity::host_card(boot_id, &config.directory)?;
         let pid = std::process::id();
         let frame_max = config.ring_bytes / 4 - HEADER_BYTES;
+        let heap = heap::offer().filter(|_| config.shared_heap);
         let greeting = Greeting {
             capabilities: if fences::one_sided() { ONE_SIDED } else { 0 },
             slot: 0,
@@ -121,6 +127,8 @@ impl Shm {
             start_time: identity::start_time(pid).unwrap_or(0),
             boot_id,
             job: config.job.clone(),
+            heap_base: heap.map_or(0, |heap| heap.base),
+            heap_bytes: heap.map_or(0, |heap| heap.bytes),
         };
         let listener = listen(&config)?;
         let place =
@@ -138,13 +146,16 @@ impl Shm {
             inbox,
             doorbell: Arc::new(doorbell),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(descriptors)?,
+            heap: heap.map(|heap| heap.file),
             config,
         };
+        // Of its own memory at least; of a peer's, each connection finds out.
+        let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(pid);
         own.watch(&own.doorbell, Token::Doorbell).map_err(descriptors)?;
         own.watch(&listener, Token::Listener).map_err(descriptors)?;
         Ok(Shm {
             own,
-            capabilities: capabilities(frame_max),
+            capabilities: capabilities(frame_max, remote_read),
             listener: Some(listener),
             links: Links::new(view),
             table: Vec::new(),
@@ -155,6 +166,7 @@ impl Shm {
             visitors: Vec::new(),
             crowded: false,
             queued: Vec::new(),
+            read: BytesRead::default(),
         })
     }
 
@@ -265,14 +277,14 @@ fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
     Err(ShmError::Taken { me: config.me, job: config.job.clone() })
 }
 
-fn capabilities(frame_max: usize) -> Capabilities {
+fn capabilities(frame_max: usize, remote_read: bool) -> Capabilities {
     Capabilities {
-        // Of its own memory at least; of a peer's, each connection finds out.
-        remote_read: reading::allowed(std::process::id()),
+        remote_read,
         whole_frames: true,
         inject_max: frame_max,
         can_sleep: true,
         cheap_poll: true,
+        windows: true,
         ..Capabilities::least(Reach::Host, 80, frame_max)
     }
 }
@@ -290,6 +302,11 @@ impl Transport for Shm {
 
     fn card(&self) -> Vec<u8> {
         self.own.card.to_vec()
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        let (sent, received) = self.links.moved();
+        (sent, received + self.read.heap + self.read.attach)
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
@@ -314,8 +331,8 @@ impl Transport for Shm {
         self.links.attach(link, vc);
     }
 
-    fn reads(&self, link: u32) -> bool {
-        self.may_read(link)
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        self.may_read(link, address, length)
     }
 
     fn traffic(&self, link: u32) -> Option<Traffic> {
@@ -326,6 +343,14 @@ impl Transport for Shm {
         self.read_memory(link, address, into)?;
         self.links.read_directly(link, into.len() as u64);
         Ok(())
+    }
+
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.links.grant(link, credit);
+    }
+
+    fn granted(&mut self, link: u32) -> Credit {
+        self.links.granted(link)
     }
 
     #[inline]

@@ -147,6 +147,7 @@ struct LinkState {
 /// A transport under simulation. See the module.
 pub struct Sim<T> {
     inner: T,
+    capabilities: Capabilities,
     me: u32,
     net: SimNet,
     random: SplitMix,
@@ -162,8 +163,11 @@ pub struct Sim<T> {
 impl<T: Transport> Sim<T> {
     /// Puts a transport of proc `me` under simulation.
     pub fn new(inner: T, me: u32, net: &SimNet) -> Self {
+        // What is not a frame cannot be delayed, so credit goes in frames.
+        let capabilities = Capabilities { windows: false, ..inner.capabilities().clone() };
         Sim {
             inner,
+            capabilities,
             me,
             net: net.clone(),
             random: SplitMix::new(net.config.seed ^ (u64::from(me) << 40)),
@@ -255,11 +259,15 @@ impl<T: Transport> Transport for Sim<T> {
     }
 
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.capabilities
     }
 
     fn card(&self) -> Vec<u8> {
         self.inner.card()
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        self.inner.moved()
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tickwire::jobs::{AskError, Process, ask, is_named, processes};
 use tickwire::traces::whowaits::RankReport;
-use tickwire::watch::{AskError, Process, ask, is_named, processes};
 
 use crate::fault::Fault;
 

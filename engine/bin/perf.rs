@@ -17,7 +17,7 @@ use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
 use crate::fault::Fault;
 use crate::worlds::Extended;
 use figures::{Figures, Form};
-use loops::Bench;
+use loops::{Bench, Buffers};
 
 /// Transports that can be asked for by name.
 const TRANSPORTS: [&str; 2] = ["loopback", "shm"];
@@ -51,6 +51,10 @@ pub(crate) struct PerfArgs {
     #[arg(long, global = true, value_name = "HOW", default_value = "auto")]
     #[arg(value_parser = |word: &str| word.parse::<Matching>())]
     matching: Matching,
+    /// Take the buffers of p2p and depth from the shared heap, which all peers on this host can read. Copies within this
+    /// process are measured too, as the limit, but not with --plain
+    #[arg(long, global = true)]
+    shared_heap: bool,
     /// A hundredth of the rounds: figures of no worth, for tests
     #[arg(long, global = true, hide = true)]
     quick: bool,
@@ -115,7 +119,10 @@ impl Suite {
 impl PerfArgs {
     /// An engine's configuration: the default one, with what was asked for.
     fn builder(&self) -> Builder {
-        let builder = Engine::builder().limits(self.limits());
+        let mut builder = Engine::builder().limits(self.limits());
+        if self.shared_heap {
+            builder = builder.shared_heap(true);
+        }
         let mut names = self.transport.clone();
         if names.is_empty() {
             return builder;
@@ -144,10 +151,16 @@ impl PerfArgs {
         }
     }
 
+    /// Whether copies within the process stand beside the figures.
+    fn compares(&self) -> bool {
+        self.shared_heap && !self.plain && matches!(self.suite, Suite::P2p(_))
+    }
+
     /// Where a rank's figures go: to stdout from rank 0, else nowhere.
     fn sink(&self, rank: u32, ranks: u32) -> Figures {
         let form = if rank == 0 { self.form() } else { Form::Nothing };
-        Figures::new(form, self.suite.name(), ranks, self.suite.figures())
+        let copies = if self.compares() { loops::COPY_FIGURES } else { 0 };
+        Figures::new(form, self.suite.name(), ranks, self.suite.figures() + copies)
     }
 }
 
@@ -205,10 +218,14 @@ fn measure_pair(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
         let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
             figures.say(metric, parameter, value, unit);
         };
-        let mut bench = Bench::new(&mut engine, &mut say, args.quick);
+        let buffers = Buffers::new(&engine, args.shared_heap)?;
+        let mut bench = Bench::new(&mut engine, &mut say, buffers, args.quick);
         match args.suite {
             Suite::Depth(_) => bench.depth()?,
             _ => bench.p2p()?,
+        }
+        if args.compares() {
+            bench.copies()?;
         }
     }
     ranks::leave_together(&mut engine)?;
@@ -222,8 +239,9 @@ fn own(args: &PerfArgs, messages: usize) -> Result<(), Fault> {
     let mut engine = args.builder().build(Bootstrap::solo())?;
     let mut figures = args.sink(0, 1);
     let mut say = |_: &str, _: usize, _: f64, _: &str| {};
+    let buffers = Buffers::new(&engine, args.shared_heap)?;
     let start = Instant::now();
-    Bench::new(&mut engine, &mut say, args.quick).own(messages)?;
+    Bench::new(&mut engine, &mut say, buffers, args.quick).own(messages)?;
     let time = start.elapsed();
     figures.say("self", messages, time.as_nanos() as f64 / messages.max(1) as f64, "ns");
     engine.finalize(FINALIZE_TIME)?;

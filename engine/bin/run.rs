@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -27,6 +28,9 @@ pub(crate) struct RunArgs {
     /// Bind each rank to one core, in turn
     #[arg(long)]
     pin: bool,
+    /// Write the events of all ranks to a file that ui.perfetto.dev and chrome://tracing open [default: $TICKWIRE_TRACE]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// The program of every rank, and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -47,9 +51,17 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
         Then::End => OnFailure::End,
         Then::Continue => OnFailure::Continue,
     };
-    let job = Job::new(args.n).program(program.next().unwrap_or_default()).args(program);
+    let mut job = Job::new(args.n).program(program.next().unwrap_or_default()).args(program);
+    if let Some(path) = args.trace {
+        job = job.trace(path);
+    }
     match job.print_name(args.print_job).tag_output(args.tag_output).pin(args.pin).on_failure(on_failure).run() {
-        Ok(outcome) => ExitCode::from(outcome.code().clamp(0, 255) as u8),
+        Ok(outcome) => {
+            if let Some(error) = &outcome.trace_error {
+                let _ = writeln!(std::io::stderr(), "tickwire run: {error}");
+            }
+            ExitCode::from(outcome.code().clamp(0, 255) as u8)
+        }
         Err(error) => {
             // A closed stderr is no reason to panic.
             let _ = writeln!(std::io::stderr(), "tickwire run: {error}");

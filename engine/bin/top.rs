@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tickwire::jobs::{Process, now_ns};
 use tickwire::traces::page::Snapshot;
-use tickwire::watch::{Process, now_ns};
 
 use crate::fault::Fault;
 use crate::info::table;

@@ -80,6 +80,7 @@ impl Engine {
 
     /// Does what a communicator's handler says. `given` is what the caller named it by, if it does not exist.
     fn raise(&mut self, row: Row, given: Option<Comm>, what: &str, error: &dyn Display) {
+        self.tell_error(&format!("{what}: {error}"));
         let Some(comm) = self.tables.all(&mut self.world).communicators.get(row as usize) else { return };
         if comm.error_handler != ErrorHandler::Abort {
             return;
@@ -94,6 +95,7 @@ impl Engine {
         // One write, so that lines of several ranks do not mix; a closed stderr is no reason to go on.
         let line = format!("tickwire: rank {rank}: {what} on {name}: {error}; ending the process\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
+        self.flush_trace();
         std::process::exit(1);
     }
 }

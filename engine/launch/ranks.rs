@@ -117,6 +117,7 @@ impl<'a> Starter<'a> {
         command.envs(self.job.env.iter().map(|(name, value)| (name, value)));
         command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.job.ranks.to_string());
         command.env(ENV_JOB, self.name).env(ENV_FD, theirs.as_raw_fd().to_string());
+        command.envs(super::trace::variables(self.job.trace.as_deref(), rank));
         command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
         if self.job.output == Output::Forward {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -312,7 +312,12 @@ impl<'a> Supervisor<'a> {
 
     fn outcome(mut self) -> JobOutcome {
         let statuses = self.ranks.iter().map(|rank| rank.status.unwrap_or(RankStatus::Lost)).collect();
-        JobOutcome { first_failure: self.failure.take(), interrupted: self.interrupted.map(Signal::as_raw), statuses }
+        JobOutcome {
+            first_failure: self.failure.take(),
+            interrupted: self.interrupted.map(Signal::as_raw),
+            statuses,
+            trace_error: None,
+        }
     }
 }
 

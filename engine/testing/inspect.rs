@@ -37,6 +37,11 @@ pub fn dump(engine: &mut Engine) -> String {
             "  vc {row}: proc {} {:?} {reason} link {} sends {:?} data {:?} posted {:?}",
             vc.proc, vc.state, vc.link as i32, vc.sends.head as i32, vc.data.head as i32, vc.posted.head as i32
         );
+        let _ = writeln!(
+            out,
+            "    may send {} lines, {} offers; owes {} lines, keeps {} offers, {} may come",
+            vc.lines, vc.envelopes, vc.lines_owed, vc.offers_kept, vc.envelopes_left
+        );
     }
     let used = |(_, car): &(usize, &Car)| !matches!(car.kind, CarKind::None | CarKind::Data);
     for (row, car) in all.cars.iter().enumerate().filter(used).take(SHOWN) {
@@ -88,6 +93,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         ("offers", progress.offers, CarState::Matched),
         ("copies", progress.copies, CarState::Matched),
         ("reads", progress.reads, CarState::Reading),
+        ("replies", progress.replies, CarState::Queued),
         ("finished", progress.finished, CarState::Finished),
     ];
     for vc in all.vcs.iter() {
@@ -110,6 +116,10 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         }
     }
     let free_cars = free(all.cars, progress.free_cars, "free CARs")?;
+    let control = free(all.cars, progress.control_cars, "free CARs of grants")?;
+    if control.iter().any(|&row| all.cars[row as usize].state != CarState::Free) {
+        return Err("a CAR for grants is in the free list and not free".into());
+    }
     if let Some(row) = free_cars.iter().find(|&&row| all.cars[row as usize].state != CarState::Free) {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
@@ -130,7 +140,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         (car.state == CarState::Done) != matches!(request.state, RequestState::Done | RequestState::Inactive)
             || (request.state == RequestState::Free
                 && !matches!(car.state, CarState::Free | CarState::Chained)
-                && car.kind != CarKind::Refusal)
+                && !matches!(car.kind, CarKind::Refusal | CarKind::Grant))
     }) {
         let (car, request) = (all.cars[row].state, all.requests[row].state);
         return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
@@ -139,7 +149,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         return Err(format!("{indexed} CARs are posted, the index has {}", progress.posted.count));
     }
     let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
-    if busy + free_cars.len() != all.cars.len() {
+    if busy + free_cars.len() + control.len() != all.cars.len() {
         return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
     }
     check_counts(engine)
@@ -201,7 +211,8 @@ pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     check_invariants(engine)?;
     let all = engine.tables.all(&mut engine.world);
     let progress = &*all.progress;
-    let used = all.cars.iter().filter(|car| car.state != CarState::Free).count();
+    // Credit that is on its way is nobody's operation.
+    let used = all.cars.iter().filter(|car| car.state != CarState::Free && car.kind != CarKind::Grant).count();
     let requests = all.requests.iter().filter(|request| request.state != RequestState::Free).count();
     if (used, requests, progress.unexpected.count, progress.scoped) != (0, 0, 0, 0) {
         let unexpected = progress.unexpected.count;

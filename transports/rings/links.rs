@@ -4,6 +4,7 @@ use super::fences;
 use super::inbox::{Inbox, SLOTS};
 use super::memory::RawRing;
 use super::ring::{Corrupt, Reader, RingMemory, Writer};
+use super::window::{Granter, Spender};
 use crate::{Sent, Traffic};
 use rustix::fd::OwnedFd;
 use std::any::Any;
@@ -11,6 +12,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use tickwire_components::credit::Credit;
 use tickwire_components::limits::WATCHED;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
@@ -69,6 +71,10 @@ pub struct Ends {
 struct LinkRow {
     writer: Writer<RawRing>,
     reader: Reader<RawRing>,
+    granter: Granter,
+    spender: Spender,
+    /// The peer has granted nothing when it was asked last.
+    wants_credit: bool,
     inbox: InboxView,
     slot: u32,
     vc: Row,
@@ -104,6 +110,8 @@ pub struct Links {
     faults: Vec<(u32, Corrupt)>,
     /// Closed links with payloads that nobody has released yet: kept for their memory.
     closed: Vec<LinkRow>,
+    /// Bytes that closed links have sent and received.
+    closed_bytes: (u64, u64),
     /// A look at the watched rings has found nothing since the last frame: the next one comes alone.
     quiet: Cell<bool>,
     inbox: InboxView,
@@ -149,6 +157,7 @@ impl Links {
             backlog: Vec::with_capacity(64),
             faults: Vec::new(),
             closed: Vec::new(),
+            closed_bytes: (0, 0),
             quiet: Cell::new(true),
             inbox,
         }
@@ -171,6 +180,9 @@ impl Links {
         self.rows[link as usize] = Some(Box::new(LinkRow {
             writer: Writer::new(ends.outgoing),
             reader: Reader::new(ends.incoming),
+            granter: Granter::default(),
+            spender: Spender::default(),
+            wants_credit: false,
             inbox: ends.inbox,
             slot: ends.slot,
             vc,
@@ -211,6 +223,8 @@ impl Links {
         if let Some(row) = self.rows.get_mut(link as usize).and_then(Option::take) {
             // What was offered is the application's again after this.
             row.writer.memory().abandon();
+            self.closed_bytes.0 += row.writer.position();
+            self.closed_bytes.1 += row.reader.position();
             if row.touched {
                 self.closed.push(*row);
             }
@@ -252,6 +266,13 @@ impl Links {
         }
     }
 
+    /// Bytes of all rings that were written and read so far.
+    pub fn moved(&self) -> (u64, u64) {
+        self.rows.iter().flatten().fold(self.closed_bytes, |(sent, received), row| {
+            (sent + row.writer.position(), received + row.reader.position())
+        })
+    }
+
     /// Whether a connection is open.
     pub fn is_open(&self, link: u32) -> bool {
         self.rows.get(link as usize).is_some_and(Option::is_some)
@@ -290,6 +311,26 @@ impl Links {
         }
     }
 
+    /// See [`crate::Transport::grant`].
+    pub fn grant(&mut self, link: u32, credit: Credit) {
+        let Some(row) = self.row(link) else { return };
+        let memory = *row.reader.memory();
+        row.granter.grant(&memory, credit);
+        fence(Ordering::SeqCst);
+        if memory.starving() {
+            memory.starve(false);
+            row.announce();
+        }
+    }
+
+    /// See [`crate::Transport::granted`].
+    pub fn granted(&mut self, link: u32) -> Credit {
+        let Some(row) = self.row(link) else { return Credit::NONE };
+        let credit = row.spender.collect(row.writer.memory());
+        row.wants_credit = credit.is_none();
+        credit
+    }
+
     /// Whether [`Links::drain`] would find something.
     #[inline(always)]
     pub fn ready(&self) -> bool {
@@ -325,8 +366,8 @@ impl Links {
         count
     }
 
-    /// Hands the whole messages of the watched rings to `take` one by one, each with its VC, and gives their space back,
-    /// until there is another kind of frame, one is not taken, or there have been `most`. Nothing that [`Links::drain`] has read may be unreleased.
+    /// Hands the whole messages of the watched rings, and what belongs to those that are read, to `take` one by one, each with
+    /// its VC, and gives their space back, until there is another kind of frame, one is not taken, or there have been `most`. Nothing that [`Links::drain`] has read may be unreleased.
     ///
     /// Returns how many were taken, and whether there is something that only a drain reads.
     #[inline(always)]
@@ -343,7 +384,7 @@ impl Links {
             let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
             let first = count;
             while count < most {
-                let Some((header, payload)) = row.reader.peek_whole() else {
+                let Some((header, payload)) = row.reader.peek_whole().or_else(|| row.reader.peek_read()) else {
                     refused |= row.reader.ready();
                     break;
                 };
@@ -557,12 +598,26 @@ impl Links {
         for row in self.rows.iter_mut().flatten() {
             // A refused frame that fits by now is something to wake up for; else the peer will ring.
             quiet &= !row.writer.wants_room() || row.writer.starve();
+            quiet &= !row.wants_credit || row.starve_for_credit();
         }
         quiet
     }
 }
 
 impl LinkRow {
+    /// Asks the peer to announce its next grant; `false` if there may be one already.
+    fn starve_for_credit(&mut self) -> bool {
+        let memory = self.writer.memory();
+        memory.starve(true);
+        fence(Ordering::SeqCst);
+        let still = self.spender.is_current(memory);
+        // Whoever wants room in the ring is still to be told.
+        if !still && !self.writer.wants_room() {
+            memory.starve(false);
+        }
+        still
+    }
+
     #[cold]
     #[inline(never)]
     fn announce(&self) {

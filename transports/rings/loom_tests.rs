@@ -6,10 +6,12 @@
 use super::atomics::{AtomicU32, AtomicU64, Ordering, fence};
 use super::inbox::Inbox;
 use super::ring::{Reader, RingMemory, Writer};
+use super::window::{self, Granter, Spender};
 use crate::OneRun;
 use loom::sync::Arc;
 use loom::thread;
 use tickwire_components::Span;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind, frame_bytes};
 
 /// Words of a modelled ring, four frames without payload.
@@ -20,6 +22,7 @@ struct Shared {
     released: AtomicU64,
     watched: AtomicU32,
     starving: AtomicU32,
+    window: [AtomicU32; window::WORDS],
 }
 
 #[derive(Clone)]
@@ -32,6 +35,7 @@ impl Modelled {
             released: AtomicU64::new(0),
             watched: AtomicU32::new(watched.into()),
             starving: AtomicU32::new(0),
+            window: std::array::from_fn(|_| AtomicU32::new(0)),
         }))
     }
 }
@@ -63,6 +67,12 @@ impl RingMemory for Modelled {
     }
     fn watch(&self, watched: bool) {
         self.0.watched.store(watched.into(), Ordering::Relaxed);
+    }
+    fn load_window(&self, word: usize, order: Ordering) -> u32 {
+        self.0.window[word].load(order)
+    }
+    fn store_window(&self, word: usize, value: u32, order: Ordering) {
+        self.0.window[word].store(value, order);
     }
     fn starving(&self) -> bool {
         self.0.starving.load(Ordering::SeqCst) != 0
@@ -293,5 +303,30 @@ fn loom_a_writer_that_sleeps_for_room_is_told_of_it() {
         let told = thread.join().expect("the reader ends");
         assert!(!sleeps || told, "the writer sleeps, there is room, and nobody has told it");
         assert!(push(&mut writer, 4));
+    });
+}
+
+#[test]
+fn loom_a_window_value_is_read_whole_or_not_at_all() {
+    model(3, || {
+        let memory = Modelled::new(true);
+        let other = memory.clone();
+        let granting = thread::spawn(move || {
+            let mut granter = Granter::default();
+            // In every value that is written, both totals are the same.
+            for more in [1, 10] {
+                granter.grant(&other, Credit { lines: more, envelopes: more });
+            }
+        });
+        let (mut spender, mut total) = (Spender::default(), 0);
+        for _ in 0..2 {
+            let Credit { lines, envelopes } = spender.collect(&memory);
+            assert_eq!(lines, envelopes, "torn");
+            total += lines;
+            assert!([0, 1, 11].contains(&total));
+        }
+        granting.join().expect("the other thread has not panicked");
+        total += spender.collect(&memory).lines;
+        assert_eq!(total, 11, "nothing is lost, nothing counted twice");
     });
 }

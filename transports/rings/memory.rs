@@ -1,6 +1,7 @@
 //! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
 
 use super::ring::RingMemory;
+use super::window;
 use crate::copy::copy_bytes;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -11,7 +12,9 @@ use tickwire_components::Span;
 #[repr(C, align(128))]
 pub struct RingControl {
     released: AtomicU64,
-    _apart: [u64; 7],
+    /// See [`super::window`]; read when credit is short, `released` when the ring is full.
+    window: [AtomicU32; window::WORDS],
+    _apart: [u64; 5],
     watched: AtomicU32,
     _pad: [u32; 15],
     /// Written by both: the writer asks, the reader answers.
@@ -162,6 +165,16 @@ impl RingMemory for RawRing {
     #[inline]
     fn release(&self, position: u64) {
         self.control().released.store(position, Ordering::Release);
+    }
+
+    #[inline]
+    fn load_window(&self, word: usize, order: Ordering) -> u32 {
+        self.control().window[word].load(order)
+    }
+
+    #[inline]
+    fn store_window(&self, word: usize, value: u32, order: Ordering) {
+        self.control().window[word].store(value, order);
     }
 
     #[inline]

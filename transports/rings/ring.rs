@@ -10,7 +10,7 @@
 //! that loom can drive them.
 
 use super::atomics::{Ordering, fence};
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
+use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
 /// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
@@ -37,6 +37,10 @@ pub trait RingMemory {
     fn starving(&self) -> bool;
     /// Says whether the writer sleeps until there is room.
     fn starve(&self, starving: bool);
+    /// Reads a word of the window value. See [`super::window`].
+    fn load_window(&self, word: usize, order: Ordering) -> u32;
+    /// Writes a word of the window value.
+    fn store_window(&self, word: usize, value: u32, order: Ordering);
     /// Tells the cache that these bytes will be written soon.
     fn expect_write(&self, _offset: u64, _bytes: u64) {}
     /// Tells the cache that these bytes will be read by another processor next.
@@ -91,7 +95,7 @@ impl<M: RingMemory> Writer<M> {
         &self.memory
     }
 
-    /// How much was written, bytes since the ring's creation.
+    /// Bytes of the ring that were written so far.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -219,6 +223,7 @@ impl<M: RingMemory> Writer<M> {
 
 /// The first word of an offer to read a message, without any other flag.
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
+const _: () = assert!(frame_bytes(ADDRESS_BYTES) == 64);
 
 /// The reading end.
 #[derive(Debug)]
@@ -300,29 +305,42 @@ impl<M: RingMemory> Reader<M> {
         Ok(Some((header, span)))
     }
 
-    /// The next frame if it is a message as a whole without flags, priority or credits, an offer to read one, or the end of
-    /// one that was read; stays before it. For anything else, frames that cannot be included, there is [`Reader::read`].
+    /// The next frame if it is a message as a whole without flags, priority or credit; stays before it. For anything else,
+    /// frames that cannot be included, there is [`Reader::read`].
     #[inline(always)]
     pub fn peek_whole(&self) -> Option<(Header, Span)> {
         let memory = &self.memory;
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
-        if lead != Kind::Eager as u64 && lead != READABLE_RTS && lead != Kind::Done as u64 {
+        if lead != Kind::Eager as u64 {
             return None;
         }
         let length = memory.load(offset + 24, Ordering::Relaxed);
-        let origin = memory.load(offset + 8, Ordering::Relaxed);
-        let name = memory.load(offset + 16, Ordering::Relaxed);
-        let header = Header { lead, origin, name, length };
-        let payload = if lead == Kind::Eager as u64 { length } else { header.payload() };
-        if payload > self.payload_max || offset + frame_bytes(payload) > memory.capacity() {
+        if length > self.payload_max || offset + frame_bytes(length) > memory.capacity() {
             return None;
         }
-        if payload > 32 {
+        if length > 32 {
             // On their way while the message is matched.
-            memory.expect_read(offset + 64, payload - 32);
+            memory.expect_read(offset + 64, length - 32);
         }
-        Some((header, memory.bytes(offset + HEADER_BYTES as u64, payload as usize)))
+        let origin = memory.load(offset + 8, Ordering::Relaxed);
+        let name = memory.load(offset + 16, Ordering::Relaxed);
+        Some((Header { lead, origin, name, length }, memory.bytes(offset + HEADER_BYTES as u64, length as usize)))
+    }
+
+    /// As [`Reader::peek_whole`], of an offer to read a message, or the end of one that was read.
+    #[inline(never)]
+    pub fn peek_read(&self) -> Option<(Header, Span)> {
+        let memory = &self.memory;
+        let offset = self.position & (memory.capacity() - 1);
+        let lead = memory.load(offset, Ordering::Acquire);
+        if lead != READABLE_RTS && lead != Kind::Done as u64 {
+            return None;
+        }
+        let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
+        let header = Header { lead, origin, name, length };
+        // Both are one line, and frames start at lines.
+        Some((header, memory.bytes(offset + HEADER_BYTES as u64, header.payload() as usize)))
     }
 
     /// Goes past the frame that [`Reader::peek_whole`] has shown, whose payload has so many bytes.

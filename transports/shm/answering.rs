@@ -9,7 +9,7 @@ use crate::LinkEvent;
 use crate::handshake::{Greeting, Packet};
 use crate::rings::links::Ends;
 use rustix::event::epoll;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Peers that have connected and not said anything yet, at most; others wait in the listener's queue.
@@ -116,7 +116,7 @@ impl Shm {
 
     /// Checks everything about a peer that asks for a connection.
     fn judge(&self, socket: OwnedFd, received: Received) -> Result<(Greeting, Line, Ends), Box<(OwnedFd, Packet)>> {
-        let (theirs, descriptors) = match hello(received) {
+        let (theirs, mut descriptors) = match hello(received) {
             Ok(greeting) => greeting,
             Err(reason) => return Err(Box::new((socket, Packet::Refused(reason)))),
         };
@@ -125,13 +125,14 @@ impl Shm {
         if let Err(answer) = self.has_place(theirs.proc) {
             return Err(Box::new((line.into_socket(), answer)));
         }
+        let heap = self.take_heap(&theirs, &mut descriptors);
         let ends = match <[OwnedFd; 3]>::try_from(descriptors) {
             Ok([pair, inbox, doorbell]) => segment::receive(pair, pair_bytes(self.own.config.ring_bytes))
                 .and_then(|pair| ends(&self.own, &theirs, Arc::new(pair), inbox, doorbell, false)),
             Err(_) => Err("the peer did not greet with three descriptors".into()),
         };
-        match ends {
-            Ok(ends) => Ok((theirs, line, ends)),
+        match ends.and_then(|ends| Ok((ends, heap?))) {
+            Ok((ends, heap)) => Ok((theirs, line.with_heap(heap), ends)),
             Err(reason) => Err(Box::new((line.into_socket(), Packet::Refused(reason)))),
         }
     }
@@ -166,7 +167,7 @@ impl Shm {
             return;
         };
         let welcome = Packet::Welcome(self.own.greeting(link));
-        if line.pass(&welcome, &[self.own.inbox.as_fd(), self.own.doorbell.as_fd()]).is_err() {
+        if line.pass(&welcome, &self.own.passed(None)).is_err() {
             // It has gone meanwhile. Its own attempt, if there is one, is still to be answered.
             self.free.push(link);
             return;

@@ -95,7 +95,7 @@ impl Call {
             }
         };
         let hello = Packet::Hello(own.greeting(link));
-        let sent = socket::send(&socket, &hello, &[pair.file.as_fd(), own.inbox.as_fd(), own.doorbell.as_fd()]);
+        let sent = socket::send(&socket, &hello, &own.passed(Some(pair.file.as_fd())));
         self.pair = Some(pair);
         match sent {
             Ok(()) => {}
@@ -160,7 +160,7 @@ pub(super) fn identify(own: &Own, socket: OwnedFd, theirs: &Greeting) -> Result<
     if theirs.slot as usize >= SLOTS {
         return Err((socket, format!("peer names slot {} of {SLOTS}", theirs.slot)));
     }
-    Line::new(socket, pid, theirs.start_time)
+    Line::new(socket, pid, theirs.start_time, own.config.cross_memory_attach)
 }
 
 /// Maps what a peer has passed and makes the ends of the connection.
@@ -289,9 +289,10 @@ impl Shm {
         theirs: &Greeting,
         proc: u32,
         pair: Option<Pair>,
-        descriptors: Vec<OwnedFd>,
+        mut descriptors: Vec<OwnedFd>,
     ) -> Result<(Line, Ends), (OwnedFd, String)> {
         let line = identify(&self.own, socket, theirs)?;
+        let heap = self.take_heap(theirs, &mut descriptors);
         let ends = if theirs.proc == proc {
             match (<[OwnedFd; 2]>::try_from(descriptors), pair) {
                 (Ok([inbox, doorbell]), Some(pair)) => ends(&self.own, theirs, pair.map, inbox, doorbell, true),
@@ -300,8 +301,8 @@ impl Shm {
         } else {
             Err(Mismatch::Other { theirs: theirs.proc, expected: proc }.to_string())
         };
-        match ends {
-            Ok(ends) => Ok((line, ends)),
+        match ends.and_then(|ends| Ok((ends, heap?))) {
+            Ok((ends, heap)) => Ok((line.with_heap(heap), ends)),
             Err(reason) => Err((line.into_socket(), reason)),
         }
     }

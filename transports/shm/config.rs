@@ -21,12 +21,16 @@ pub struct ShmConfig {
     pub connect_ms_max: u32,
     /// Where the segments are made; a tmpfs.
     pub directory: PathBuf,
+    /// Whether peers get the process's [shared heap](crate::heap) to read, if it is open.
+    pub shared_heap: bool,
+    /// Whether memory of peers that is not in their shared heaps is read too, where the kernel allows it (cross-memory attach).
+    pub cross_memory_attach: bool,
     /// Makes segments under names even where unnamed files are possible.
     pub(super) named: bool,
 }
 
 impl ShmConfig {
-    /// Default limits, and segments in `/dev/shm`.
+    /// Default limits, segments in `/dev/shm`, and a shared heap that stays with this process.
     pub fn new(job: impl Into<String>, me: u32, procs: u32) -> Self {
         ShmConfig {
             job: job.into(),
@@ -35,6 +39,8 @@ impl ShmConfig {
             ring_bytes: RING_BYTES,
             connect_ms_max: Limits::default().connect_ms_max,
             directory: "/dev/shm".into(),
+            shared_heap: false,
+            cross_memory_attach: true,
             named: false,
         }
     }

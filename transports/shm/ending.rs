@@ -5,9 +5,11 @@ use super::socket::{self, Read};
 use super::{Own, Shm, Stage, Token, identity, reading};
 use crate::LinkEvent;
 use crate::handshake::Packet;
+use crate::heap::PeerHeap;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::sync::Arc;
 
 /// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
 const UNREAD_NS_MAX: u64 = 1_000_000_000;
@@ -20,6 +22,8 @@ pub(super) struct Line {
     pid: u32,
     /// Whether the kernel lets this process read its memory.
     readable: bool,
+    /// Its shared heap, as this process maps it.
+    heap: Option<Arc<PeerHeap>>,
 }
 
 /// A connection whose peer has gone.
@@ -33,8 +37,8 @@ pub(super) struct Ending {
 }
 
 impl Line {
-    /// A line to process `pid`, which was started at `start_time` by its own word.
-    pub(super) fn new(socket: OwnedFd, pid: u32, start_time: u64) -> Result<Self, (OwnedFd, String)> {
+    /// A line to process `pid`, which was started at `start_time` by its own word; `attach` if its memory is to be read.
+    pub(super) fn new(socket: OwnedFd, pid: u32, start_time: u64, attach: bool) -> Result<Self, (OwnedFd, String)> {
         let process = match i32::try_from(pid).ok().and_then(Pid::from_raw).map(|p| pidfd_open(p, PidfdFlags::empty()))
         {
             Some(Err(Errno::SRCH)) => return Err((socket, format!("process {pid} has ended"))),
@@ -47,10 +51,20 @@ impl Line {
                 Err((socket, format!("peer says process {pid} was started at {start_time}, the kernel says {found}")))
             }
             _ => {
-                let readable = process.is_some() && reading::allowed(pid);
-                Ok(Line { socket, process, pid, readable })
+                let readable = attach && process.is_some() && reading::allowed(pid);
+                Ok(Line { socket, process, pid, readable, heap: None })
             }
         }
+    }
+
+    /// The same with the peer's shared heap.
+    pub(super) fn with_heap(self, heap: Option<Arc<PeerHeap>>) -> Self {
+        Line { heap, ..self }
+    }
+
+    /// The peer's shared heap.
+    pub(super) fn heap(&self) -> Option<&Arc<PeerHeap>> {
+        self.heap.as_ref()
     }
 
     /// Whether the memory of the process may be read.

@@ -3,8 +3,9 @@
 use super::{ShmConfig, segment, socket};
 use crate::handshake::Greeting;
 use rustix::event::epoll;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What stays the same while an endpoint is open.
@@ -16,6 +17,8 @@ pub(super) struct Own {
     pub(super) inbox: OwnedFd,
     pub(super) doorbell: Arc<OwnedFd>,
     pub(super) epoll: OwnedFd,
+    /// The process's shared heap, if peers get it.
+    pub(super) heap: Option<BorrowedFd<'static>>,
 }
 
 /// What a descriptor in the `epoll` instance is.
@@ -74,6 +77,11 @@ impl Own {
 
     pub(super) fn greeting(&self, slot: u32) -> Greeting {
         Greeting { slot, ..self.greeting.clone() }
+    }
+
+    /// What a greeting passes besides the segment of the pair.
+    pub(super) fn passed<'a>(&'a self, pair: Option<BorrowedFd<'a>>) -> SmallVec<[BorrowedFd<'a>; 4]> {
+        pair.into_iter().chain([self.inbox.as_fd(), self.doorbell.as_fd()]).chain(self.heap).collect()
     }
 
     pub(super) fn place(&self) -> segment::Place<'_> {

@@ -1,15 +1,23 @@
-//! Reading a peer's memory with one copy (cross-memory attach, process_vm_readv(2)): what a large message is received by.
+//! Reading a peer's memory with one copy: what a large message is received by.
 //!
-//! Only reads, only from the process that the control socket's credentials name, and only while it lives: its descriptor,
-//! opened when the connection was, is asked after each read. It names this one process and none that has got its number
-//! later, and a process does not come back, so what lives after the read has lived before it, and the answer after one read
-//! is the answer before the next. Whether the kernel allows reading (ptrace scope, containers, users) is found out when a
-//! connection opens.
+//! Out of the peer's shared heap, if it has one and the message is there: a copy out of this process's map of it, without a
+//! system call. Where a message is, is checked against what the peer said of its heap when the connection was made, and
+//! against the map. The map holds the bytes of a peer that has died; one that has given the message up is found out after.
+//!
+//! Else by the kernel (cross-memory attach, process_vm_readv(2)): only from the process that the control socket's
+//! credentials name, and only while it lives: its descriptor, opened when the connection was, is asked after each read. It
+//! names this one process and none that has got its number later, and a process does not come back, so what lives after the
+//! read has lived before it, and the answer after one read is the answer before the next. Whether the kernel allows reading
+//! (ptrace scope, containers, users) is found out when a connection opens.
 
-use super::Shm;
-use super::Stage;
+use super::ending::Line;
+use super::{Shm, Stage};
+use crate::copy;
+use crate::handshake::Greeting;
+use crate::heap::PeerHeap;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
+use std::sync::Arc;
 use tickwire_components::Span;
 
 /// An address that no process has anything at: the first page is never mapped.
@@ -48,32 +56,86 @@ fn lives(process: &OwnedFd) -> bool {
     unsafe { libc::poll(&raw mut polled, 1, 0) == 0 }
 }
 
+/// How much an endpoint has read out of its peers' memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BytesRead {
+    /// Out of their shared heaps, bytes.
+    pub heap: u64,
+    /// By the kernel, bytes.
+    pub attach: u64,
+}
+
 impl Shm {
+    /// How much it has read out of its peers' memory.
+    pub fn bytes_read(&self) -> BytesRead {
+        self.read
+    }
+
+    pub(super) fn line(&self, link: u32) -> Option<&Line> {
+        match &self.table.get(link as usize)?.stage {
+            Stage::Open(line) => Some(line),
+            _ => None,
+        }
+    }
+
     /// See [`crate::Transport::reads`].
-    pub(super) fn may_read(&self, link: u32) -> bool {
-        matches!(self.table.get(link as usize).map(|peer| &peer.stage), Some(Stage::Open(line)) if line.readable())
+    pub(super) fn may_read(&self, link: u32, address: u64, length: u64) -> bool {
+        self.line(link)
+            .is_some_and(|line| line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some()))
     }
 
     /// See [`crate::Transport::read`].
     pub(super) fn read_memory(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        let stage = self.table.get(link as usize).map(|peer| &peer.stage);
-        let Some(Stage::Open(line)) = stage else { return Err("the connection is not open".into()) };
-        let Some((pid, process)) = line.process() else { return Err("the process cannot be named for sure".into()) };
-        let mut done = 0;
-        while done < into.len() {
-            match read_once(pid, address.wrapping_add(done as u64), into.part(done, usize::MAX)) {
-                Ok(0) => return Err(format!("process {pid} has no memory at {address:#x}")),
-                Ok(read) => done += read,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(format!("the memory of process {pid} cannot be read: {error}")),
+        let line = self.line(link).ok_or("the connection is not open")?;
+        match line.heap().and_then(|heap| heap.find(address, into.len() as u64)) {
+            Some(from) => self.read.heap += copy::copy(into, from) as u64,
+            None => {
+                attach(line, address, into)?;
+                self.read.attach += into.len() as u64;
             }
-        }
-        if !lives(process) {
-            return Err(format!("process {pid} has ended"));
         }
         match self.links.stands(link) {
             true => Ok(()),
             false => Err("the sender has given the message up".into()),
         }
     }
+
+    /// The shared heap of a peer that has passed one, taken out of what it has passed.
+    pub(super) fn take_heap(
+        &self,
+        theirs: &Greeting,
+        passed: &mut Vec<OwnedFd>,
+    ) -> Result<Option<Arc<PeerHeap>>, String> {
+        let (base, bytes) = (theirs.heap_base, theirs.heap_bytes);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let file = passed.pop().ok_or("the peer names a shared heap and has passed none")?;
+        // Procs of one process have one heap, and it is mapped once.
+        let known = (0..self.table.len() as u32).filter_map(|link| self.line(link)?.heap());
+        if let Some(known) = known.into_iter().find(|heap| heap.is(&file, base, bytes)) {
+            return Ok(Some(known.clone()));
+        }
+        Ok(PeerHeap::receive(&file, base, bytes)?.map(Arc::new))
+    }
+}
+
+/// Has the kernel read a peer's memory.
+fn attach(line: &Line, address: u64, into: Span) -> Result<(), String> {
+    let Some((pid, process)) = line.process().filter(|_| line.readable()) else {
+        return Err("the process's memory may not be read".into());
+    };
+    let mut done = 0;
+    while done < into.len() {
+        match read_once(pid, address.wrapping_add(done as u64), into.part(done, usize::MAX)) {
+            Ok(0) => return Err(format!("process {pid} has no memory at {address:#x}")),
+            Ok(read) => done += read,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(format!("the memory of process {pid} cannot be read: {error}")),
+        }
+    }
+    if !lives(process) {
+        return Err(format!("process {pid} has ended"));
+    }
+    Ok(())
 }

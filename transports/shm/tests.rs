@@ -627,7 +627,7 @@ fn strangers_are_refused_and_harm_nobody() {
     }
     let stranger = Stranger::new(&mut net, 2);
     stranger.bytes(&[whole.clone(), vec![0; 100_000]].concat());
-    stranger.refused(&mut net, "bytes where 144 are due");
+    stranger.refused(&mut net, "bytes where 160 are due");
     let stranger = Stranger::new(&mut net, 2);
     stranger.bytes(&Packet::Closed.encode());
     stranger.refused(&mut net, "did not start with a greeting");
@@ -644,6 +644,18 @@ fn strangers_are_refused_and_harm_nobody() {
     passed(&mut net, "segment of 8704 bytes", |s| vec![s.pair.as_fd(), s.pair.as_fd(), s.doorbell.as_fd()]);
     passed(&mut net, "doorbell", |s| vec![s.pair.as_fd(), s.inbox.as_fd(), s.socket.as_fd()]);
     passed(&mut net, "other than a file", |s| vec![s.socket.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
+
+    let with_heap = |net: &mut Net, words: &str, pick: for<'a> fn(&'a Stranger) -> Vec<BorrowedFd<'a>>| {
+        let mut stranger = Stranger::new(net, 2);
+        (stranger.greeting.heap_base, stranger.greeting.heap_bytes) = (1 << 40, 4096);
+        stranger.hello(&pick(&stranger));
+        stranger.refused(net, words);
+    };
+    with_heap(&mut net, "three descriptors", |_| vec![]);
+    with_heap(&mut net, "three descriptors", |s| s.all().to_vec());
+    with_heap(&mut net, "not sealed", |s| [&s.all()[..], &[s.pair.as_fd()]].concat());
+    with_heap(&mut net, "no file in memory", |s| [&s.all()[..], &[s.doorbell.as_fd()]].concat());
+    passed(&mut net, "three descriptors", |s| [&s.all()[..], &[s.pair.as_fd()]].concat());
 
     net.talks(0, 1);
     net.connect(2, 0);
@@ -809,7 +821,7 @@ fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize
 fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     let mut net = Net::new("reads", 2);
     let (a, b) = net.connect(0, 1);
-    if !net.shm(0).reads(a) {
+    if !net.shm(0).reads(a, 0, 1) {
         // What the kernel forbids is not tried: such messages go in pieces.
         assert!(!net.shm(0).capabilities().remote_read);
         return;
@@ -825,5 +837,48 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     let wrong = read(&mut net, 0, a, bytes.as_ptr(), 8).unwrap_err();
     assert!(wrong.contains("given the message up"), "{wrong}");
     net.fails_with(0, "has closed the connection");
-    assert!(!net.shm(0).reads(a));
+    assert!(!net.shm(0).reads(a, 0, 1));
+}
+
+#[test]
+fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
+    crate::heap::open().expect("a heap");
+    let change = |config: &mut ShmConfig| {
+        (config.cross_memory_attach, config.shared_heap) = (false, config.me != 2);
+    };
+    let mut net = Net::with("heap", 4, change);
+    let (a, b) = net.connect(0, 1);
+    let mut buffer = crate::HeapBuffer::new(100_000).expect("room");
+    buffer.iter_mut().enumerate().for_each(|(n, byte)| *byte = (n * 31 % 251) as u8);
+    let plain = vec![1; 100_000];
+    let at = |bytes: &[u8]| bytes.as_ptr().expose_provenance() as u64;
+    assert!(net.shm(0).capabilities().remote_read && net.shm(0).reads(a, at(&buffer), 100_000));
+    assert!(read(&mut net, 0, a, buffer.as_ptr(), 100_000).as_deref() == Ok(&buffer[..]));
+    assert!(read(&mut net, 1, b, buffer[500..].as_ptr(), 1000).as_deref() == Ok(&buffer[500..1500]));
+    assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 100_000, attach: 0 });
+    // Neither what is elsewhere, nor what is partly elsewhere.
+    let offer = crate::heap::offer().expect("on");
+    let end = offer.base + offer.bytes;
+    for (address, length) in [(at(&plain), 100_000), (offer.base - 8, 16), (end - 8, 16), (end, 8), (u64::MAX - 8, 64)]
+    {
+        assert!(!net.shm(0).reads(a, address, length), "{address:#x}");
+        let address = std::ptr::with_exposed_provenance(address as usize);
+        assert!(read(&mut net, 0, a, address, length as usize).unwrap_err().contains("may not be read"));
+    }
+    // A peer that offers no heap reads from one that does, and has nothing read.
+    let (c, d) = net.connect(2, 1);
+    assert!(!net.shm(2).capabilities().remote_read && !net.shm(1).reads(d, at(&buffer), 8));
+    assert!(read(&mut net, 2, c, buffer.as_ptr(), 100_000).as_deref() == Ok(&buffer[..]));
+    // Two procs of one process have one heap, and one map of it that goes with the last of them.
+    let (e, _) = net.connect(0, 3);
+    let map = |net: &mut Net, link| net.shm(0).line(link).and_then(Line::heap).map(Arc::downgrade).expect("a map");
+    let (first, second) = (map(&mut net, a), map(&mut net, e));
+    assert!(first.ptr_eq(&second));
+    net.shm(1).close_link(b);
+    let wrong = read(&mut net, 0, a, buffer.as_ptr(), 8).unwrap_err();
+    assert!(wrong.contains("given the message up"), "{wrong}");
+    net.fails_with(0, "has closed the connection");
+    assert!(!net.shm(0).reads(a, at(&buffer), 8) && first.upgrade().is_some());
+    net.shm(0).close_link(e);
+    assert!(first.upgrade().is_none());
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use tickwire::Limits;
 use tickwire::components::limits::WALK_MAX;
+use tickwire::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::transports::rings::fences;
 use tickwire::transports::{Capabilities, Hub, Loopback, Reach, Shm, ShmConfig, Transport};
 
@@ -44,6 +45,10 @@ struct Machine {
     shm_directory: &'static str,
     shm_free_bytes: Option<u64>,
     shm_bytes: Option<u64>,
+    /// What a shared heap would have; `None` where there can be none.
+    shared_heap_bytes: Option<usize>,
+    /// Why there can be none.
+    shared_heap_missing: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +62,7 @@ impl Report {
     /// Opens each transport once, and asks the system.
     pub(crate) fn gather() -> Self {
         let space = rustix::fs::statvfs(SHM_DIRECTORY).ok();
+        let heap = heap::possible();
         Report {
             versions: Versions {
                 tickwire: env!("CARGO_PKG_VERSION"),
@@ -71,6 +77,8 @@ impl Report {
                 shm_directory: SHM_DIRECTORY,
                 shm_free_bytes: space.as_ref().map(|space| space.f_bavail * space.f_frsize),
                 shm_bytes: space.as_ref().map(|space| space.f_blocks * space.f_frsize),
+                shared_heap_bytes: heap.ok(),
+                shared_heap_missing: heap.err().map(|why| why.to_string()),
             },
             limits: limits(&Limits::default()),
         }
@@ -173,6 +181,14 @@ impl fmt::Display for Report {
             "two-sided: this kernel or sandbox refuses membarrier, so that each send has a fence"
         };
         writeln!(f, "fences {fences}")?;
+        match (machine.shared_heap_bytes, &machine.shared_heap_missing) {
+            (Some(bytes), _) => writeln!(
+                f,
+                "shared heap off unless asked for; up to {} MiB, then blocks are the system's ({ENV_SHARED_HEAP_BYTES})",
+                bytes >> 20
+            )?,
+            (None, why) => writeln!(f, "shared heap not available: {}", why.as_deref().unwrap_or("unknown"))?,
+        }
         match (machine.shm_free_bytes, machine.shm_bytes) {
             (Some(free), Some(all)) => {
                 writeln!(f, "{SHM_DIRECTORY} {} MiB free of {} MiB\n", free >> 20, all >> 20)?;

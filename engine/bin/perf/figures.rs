@@ -114,6 +114,7 @@ fn describe(metric: &str) -> (&str, &str) {
         "lat" => ("latency, half a round trip", "B"),
         "rate" => ("message rate", "B"),
         "bw" => ("bandwidth", "B"),
+        "copy" => ("a copy within one process", "B"),
         "posted" => ("latency behind posted receives", "receives"),
         "posted_any" => ("the same, from any source", "receives"),
         "unexpected" => ("latency behind unexpected messages", "messages"),

@@ -1,8 +1,9 @@
 //! The loops of the common measure, metric by metric as MPI benchmarks run them: same sizes, warm-up, window, buffers.
 
 use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
-use tickwire::{Comm, Engine, OperationError, Rank, Request, Source, Tag};
+use tickwire::{Comm, Engine, HeapBuffer, HeapError, OperationError, Rank, Request, Source, Tag};
 
 /// Longest message, bytes.
 const MAX: usize = 4 << 20;
@@ -13,9 +14,53 @@ const WINDOW: usize = 64;
 pub(crate) const P2P_FIGURES: usize = 21;
 /// Figures that [`Bench::depth`] gives.
 pub(crate) const DEPTH_FIGURES: usize = 15;
+/// Figures that [`Bench::copies`] gives.
+pub(crate) const COPY_FIGURES: usize = COPIED.len();
+/// Lengths of the messages that are copied straight out of the shared heap, bytes.
+const COPIED: [usize; 4] = [16384, 65536, 1 << 20, 4 << 20];
 
 /// One figure: metric, parameter, value, unit.
 pub(crate) type Say<'a> = &'a mut dyn FnMut(&str, usize, f64, &str);
+
+/// Bytes of the longest message.
+enum Bytes {
+    Plain(Vec<u8>),
+    Shared(HeapBuffer),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Plain(bytes) => bytes,
+            Bytes::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Bytes::Plain(bytes) => bytes,
+            Bytes::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// What messages are sent from, and what they are received into.
+pub(crate) struct Buffers {
+    send: Bytes,
+    receive: Bytes,
+}
+
+impl Buffers {
+    /// Plain ones, or ones in the shared heap.
+    pub(crate) fn new(engine: &Engine, shared: bool) -> Result<Self, HeapError> {
+        let one = || if shared { engine.alloc(MAX).map(Bytes::Shared) } else { Ok(Bytes::Plain(vec![0; MAX])) };
+        Ok(Buffers { send: one()?, receive: one()? })
+    }
+}
 
 /// What every suite has.
 pub(crate) struct Bench<'a> {
@@ -26,18 +71,19 @@ pub(crate) struct Bench<'a> {
     rank: u32,
     peer: Rank,
     world: Comm,
-    send: Vec<u8>,
-    receive: Vec<u8>,
+    send: Bytes,
+    receive: Bytes,
 }
 
 type Done = Result<(), OperationError>;
 
 impl<'a> Bench<'a> {
-    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, quick: bool) -> Self {
+    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, buffers: Buffers, quick: bool) -> Self {
         let rank = engine.rank().0;
         let world = engine.comm_world();
         let peer = Rank(if engine.size() > 1 { 1 - rank.min(1) } else { rank });
-        Bench { engine, say, quick, rank, peer, world, send: vec![0; MAX], receive: vec![0; MAX] }
+        let Buffers { send, receive } = buffers;
+        Bench { engine, say, quick, rank, peer, world, send, receive }
     }
 
     fn rounds(&self, rounds: usize) -> usize {
@@ -113,6 +159,24 @@ impl<'a> Bench<'a> {
             } else {
                 self.report("bw", bytes, messages * bytes as f64 / 1e9, "GB/s");
             }
+            self.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Copies between the two buffers by rank 0 while rank 1 waits, µs: what no receiver of such a message can be faster than.
+    pub(crate) fn copies(&mut self) -> Done {
+        for bytes in COPIED {
+            let rounds = self.rounds((1 << 30) / bytes).max(1);
+            let start = Instant::now();
+            if self.rank == 0 {
+                for _ in 0..rounds {
+                    self.receive[..bytes].copy_from_slice(std::hint::black_box(&self.send[..bytes]));
+                    std::hint::black_box(&mut self.receive[..bytes]);
+                }
+            }
+            let time = start.elapsed().as_secs_f64() / rounds as f64 * 1e6;
+            self.report("copy", bytes, time, "us");
             self.barrier()?;
         }
         Ok(())

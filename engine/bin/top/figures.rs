@@ -243,8 +243,8 @@ fn bytes(rate: f64) -> String {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+    use tickwire::jobs::Process;
     use tickwire::traces::page::Figures;
-    use tickwire::watch::Process;
 
     fn process(rank: u32) -> Process {
         Process { pid: 100 + rank, job: "job-1".into(), rank, size: 4, pages: Vec::new() }

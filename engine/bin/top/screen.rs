@@ -189,7 +189,7 @@ mod tests {
 
     fn sample() -> Sample {
         let process =
-            |rank| tickwire::watch::Process { pid: 100 + rank, job: "job-1".into(), rank, size: 3, pages: Vec::new() };
+            |rank| tickwire::jobs::Process { pid: 100 + rank, job: "job-1".into(), rank, size: 3, pages: Vec::new() };
         let processes = (0..2).map(|rank| (process(rank), None)).collect();
         Sample { at: Instant::now(), now_ns: 0, job: "job-1".into(), size: 3, processes }
     }

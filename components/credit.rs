@@ -1,0 +1,72 @@
+//! Credit: what one side of a VC may send to the other before its receives are posted (reference: communication agent
+//! notes, "window scheme").
+//!
+//! A message that is sent without asking may have to be kept until its receive comes, so it costs credit in *lines* of
+//! 64 B; an offer (RTS) costs one *envelope*. What is kept no more is granted again. So what peers can make a proc keep is
+//! bounded, and nothing is ever dropped: without lines a message is offered, and its data stays with the sender; without
+//! envelopes it stays in the sender's queue.
+
+use crate::limits::{CREDIT_ENVELOPES_MAX, CREDIT_INITIAL, CREDIT_LINES_MAX, Limits};
+
+/// Bytes of a line.
+pub const LINE_BYTES: usize = 64;
+
+/// Bytes that keeping a message costs besides its payload: its rows, and the rest of the smallest temporary.
+const KEPT_BYTES: u64 = 384;
+
+/// Something to send with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credit {
+    /// For messages with their payload. See [`cost`].
+    pub lines: u32,
+    /// For offers.
+    pub envelopes: u32,
+}
+
+impl Credit {
+    /// None.
+    pub const NONE: Credit = Credit { lines: 0, envelopes: 0 };
+
+    /// Whether it is none.
+    #[inline]
+    pub const fn is_none(&self) -> bool {
+        self.lines == 0 && self.envelopes == 0
+    }
+
+    /// What each of `peers` procs may have outstanding at a proc with these limits.
+    pub fn window(limits: &Limits, peers: u32) -> Credit {
+        let lines = limits.unexpected_bytes_max / LINE_BYTES / peers.max(1) as usize;
+        let lines = lines.clamp(CREDIT_INITIAL.lines as usize, CREDIT_LINES_MAX as usize) as u32;
+        let envelopes = (lines / 32).clamp(CREDIT_INITIAL.envelopes, CREDIT_ENVELOPES_MAX);
+        Credit { lines, envelopes }
+    }
+}
+
+/// Lines that a message of so many bytes costs when it is sent without asking.
+#[inline(always)]
+pub const fn cost(length: u64) -> u32 {
+    ((length + KEPT_BYTES + LINE_BYTES as u64 - 1) / LINE_BYTES as u64) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_paid_for() {
+        assert_eq!([cost(0), cost(1), cost(64), cost(65), cost(1024), cost(8192)], [6, 7, 7, 8, 22, 134]);
+        for length in [0u64, 1, 63, 64, 65, 1000, 1 << 20] {
+            assert!(u64::from(cost(length)) * LINE_BYTES as u64 >= length + KEPT_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_window_is_a_share_of_the_bound_within_limits() {
+        let limits = Limits::default();
+        let windows = [1, 3, 1 << 20].map(|peers| Credit::window(&limits, peers));
+        assert_eq!(windows[0], Credit { lines: 1 << 19, envelopes: 1 << 14 });
+        assert_eq!(windows[1].lines, (1 << 19) / 3);
+        assert_eq!(windows[2], CREDIT_INITIAL);
+        assert_eq!(Credit::window(&limits, 0), windows[0], "alone, it sends to itself");
+    }
+}

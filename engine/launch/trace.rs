@@ -1,0 +1,54 @@
+//! The events of a job: a file for each rank while it runs, one file in the end.
+
+use super::{JobOutcome, LaunchError};
+use crate::trace::ENV_TRACE;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use tickwire_traces::part;
+
+/// The variable that says where a client of the Tracy profiler listens.
+const ENV_TRACY_PORT: &str = "TRACY_PORT";
+/// Where one listens unless told otherwise.
+const TRACY_PORT: u32 = 8086;
+
+/// Makes sure that the file can be written, before anything is started, and forgets what an earlier job has left. Its path
+/// is absolute then: ranks may work elsewhere.
+pub(super) fn prepare(path: Option<PathBuf>, ranks: u32) -> Result<Option<PathBuf>, LaunchError> {
+    let Some(path) = path else { return Ok(None) };
+    let failed = |source| LaunchError::Trace { path: path.display().to_string(), source };
+    File::create(&path).map_err(failed)?;
+    let path = std::path::absolute(&path).map_err(failed)?;
+    for rank in 0..ranks {
+        // One that cannot be removed cannot be written either, and its rank says so.
+        let _ = std::fs::remove_file(part(&path, rank));
+    }
+    Ok(Some(path))
+}
+
+/// Makes one file of those of the ranks.
+pub(super) fn merge(
+    path: Option<&Path>,
+    ranks: u32,
+    outcome: Result<JobOutcome, LaunchError>,
+) -> Result<JobOutcome, LaunchError> {
+    let mut outcome = outcome?;
+    if let Some(path) = path
+        && let Err(error) = tickwire_traces::merge(path, ranks)
+    {
+        outcome.trace_error = Some(format!("trace file {}: {error}", path.display()));
+    }
+    Ok(outcome)
+}
+
+/// The variables by which a rank knows where its events go.
+///
+/// All ranks are clients of the Tracy profiler if the launcher is one: rank 0 listens on the port behind the launcher's.
+pub(super) fn variables(path: Option<&Path>, rank: u32) -> impl Iterator<Item = (&'static str, OsString)> {
+    let port = || {
+        let own = std::env::var(ENV_TRACY_PORT).ok().and_then(|port| port.parse().ok()).unwrap_or(TRACY_PORT);
+        (ENV_TRACY_PORT, OsString::from((own + 1 + rank).to_string()))
+    };
+    let file = path.map(|path| (ENV_TRACE, part(path, rank).into()));
+    file.into_iter().chain(cfg!(feature = "tracy").then(port))
+}

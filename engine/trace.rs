@@ -1,0 +1,73 @@
+//! Where an engine's events go, and those that it tells itself.
+
+use crate::bootstrap::{ENV_RANK, Exchange};
+use crate::core::Engine;
+use bevy_ecs::world::World;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use tickwire_components::BuildError;
+use tickwire_components::limits::Limits;
+use tickwire_systems::endpoint::{Endpoint, RowStates};
+use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
+use tickwire_transports::{AnyTransport, Transport};
+
+/// The variable that names a file for events. See [`TraceFile`].
+pub const ENV_TRACE: &str = "TICKWIRE_TRACE";
+
+/// The sink of an engine that is being built: the one that was given, or the file that the environment names.
+pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Option<Trace>, BuildError> {
+    let (rank, size) = (exchange.rank(), exchange.size());
+    let trace = match (given, std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())) {
+        (None, Some(path)) => {
+            let path = file_of(path.into(), rank, size);
+            let failed = |error| BuildError::Trace { path: path.display().to_string(), reason: format!("{error}") };
+            Some(Trace::new(TraceFile::create(&path).map_err(failed)?))
+        }
+        (given, _) => given,
+    };
+    if let Some(trace) = &trace {
+        trace.record(&Event::Engine { rank, size });
+    }
+    Ok(trace)
+}
+
+/// The file of an engine: one name serves all ranks of a world, and all engines of a process. The launcher has given each
+/// rank a name of its own already.
+fn file_of(path: PathBuf, rank: u32, size: u32) -> PathBuf {
+    static USED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+    let launched = std::env::var_os(ENV_RANK).is_some();
+    let path = if size > 1 && !launched { part(&path, rank) } else { path };
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    let times = used.entry(path.clone()).and_modify(|times| *times += 1).or_insert(1);
+    if *times == 1 {
+        return path;
+    }
+    let mut name = path.into_os_string();
+    name.push(format!("-{times}"));
+    name.into()
+}
+
+/// A row for a transport that has no variant of its own.
+pub(crate) fn outside<T: Transport + 'static>(world: &mut World, limits: &Limits, transport: T) -> Endpoint {
+    let rows = RowStates::register::<T>(world);
+    Endpoint::new(AnyTransport::outside(transport), limits, Some(rows))
+}
+
+impl Engine {
+    /// Tells an error to those who watch.
+    #[cold]
+    pub(crate) fn tell_error(&self, words: &str) {
+        tracy::message(self.rank().0, words);
+        if let Some(trace) = &self.trace {
+            trace.record(&Event::Error { words: words.into(), at_ns: now_ns() });
+        }
+    }
+
+    /// Lets a sink write what it has kept back: before a sleep, and at the end.
+    pub(crate) fn flush_trace(&self) {
+        if let Some(trace) = &self.trace {
+            trace.flush();
+        }
+    }
+}

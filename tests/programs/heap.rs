@@ -1,0 +1,203 @@
+//! A rank whose whole heap its peers can read: what it does is its first argument. Panics if something is wrong, so that
+//! its launcher sees it fail.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use rustix::process::{Signal, getpid, kill_process};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tickwire::{Bootstrap, Engine, Rank, RequestError, SharedHeap, Tag};
+use tickwire_tests::cases::content;
+
+#[global_allocator]
+static HEAP: SharedHeap = SharedHeap;
+
+/// Above everything that a loaded machine may need.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of the message that its sender dies in: many passes of reading.
+const LARGE: usize = 64 << 20;
+/// Bytes that are in no heap.
+static ELSEWHERE: [u8; 200_000] = [7; 200_000];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // The kernel reads nothing, so that what is not read out of a shared heap comes in pieces.
+    let builder = Engine::builder().cross_memory_attach(false);
+    let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
+    let place = Path::new(&args[1]);
+    if engine.rank().0 == 0 {
+        std::fs::write(place.join("job"), std::env::var("TICKWIRE_JOB").unwrap()).unwrap();
+    }
+    match args[0].as_str() {
+        "heap" => heap(&mut engine),
+        "heap-fallback" => fallback(&mut engine),
+        "heap-death" => death(&mut engine, place),
+        other => panic!("no such test: {other}"),
+    }
+    engine.finalize(PATIENCE).unwrap();
+}
+
+/// Maps of a shared heap in this process: for reading only, or not.
+fn maps(readable_only: bool) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("tickwire-heap") && line.contains(" r--s ") == readable_only).count()
+}
+
+/// Messages out of the heap there and back, then others, with a child in between.
+fn heap(engine: &mut Engine) {
+    let (world, me, peer) = (engine.comm_world(), engine.rank(), Rank(1 - engine.rank().0));
+    let lengths = [8193, 8200, 16 << 10, 65_537, 100_000, 1 << 20, (1 << 20) + 1, 5_000_001, 16 << 20];
+    let mut due = 0;
+    for round in 0..2u64 {
+        for (number, length) in lengths.into_iter().enumerate() {
+            let name = round * 100 + number as u64;
+            let mut buffer = vec![0; length];
+            for turn in [Rank(0), Rank(1)] {
+                if me == turn {
+                    // The buffer is the sender's again once the send is done.
+                    let mut message = content(name, length);
+                    engine.send(&message, peer, Tag(1), world).unwrap();
+                    message.fill(0xEE);
+                    message[length / 2..].copy_from_slice(&content(name + 50, length - length / 2));
+                    engine.send(&message[length / 2..], peer, Tag(2), world).unwrap();
+                    continue;
+                }
+                buffer.fill(0);
+                let status = engine.recv(&mut buffer, peer, Tag(1), world).unwrap();
+                assert!(status.length == length && buffer == content(name, length), "{length} bytes are intact");
+                let half = length - length / 2;
+                engine.recv(&mut buffer, peer, Tag(2), world).unwrap();
+                assert!(buffer[..half] == content(name + 50, half), "{half} bytes are intact");
+                due += [length, half].iter().filter(|&&length| length > 8192).sum::<usize>() as u64;
+            }
+            let read = engine.bytes_read();
+            assert_eq!((read.heap, read.attach), (due, 0), "read, neither in pieces nor by the kernel");
+        }
+        if round == 0 {
+            threads();
+            child();
+        }
+    }
+    assert_eq!((maps(false), maps(true)), (1, 1));
+    // What is in no heap comes in pieces.
+    let mut buffer = vec![0; ELSEWHERE.len()];
+    if me == Rank(0) {
+        engine.send(&ELSEWHERE, peer, Tag(3), world).unwrap();
+    } else {
+        engine.recv(&mut buffer, peer, Tag(3), world).unwrap();
+        assert!(buffer == ELSEWHERE);
+    }
+    assert_eq!(engine.bytes_read().heap, due);
+    let report = engine.heap_report().unwrap();
+    assert!(report.used >= buffer.len() && report.reserved > report.used && report.overflowed == 0, "{report:?}");
+}
+
+/// Threads allocate at a time, and free what others have allocated.
+fn threads() {
+    let (sender, receiver) = std::sync::mpsc::channel::<(u8, Vec<u8>)>();
+    std::thread::scope(|scope| {
+        for number in 0..4u8 {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let mut kept = Vec::new();
+                for round in 0..500usize {
+                    let mut bytes = vec![number; 1 + round * 7919 % 60_000];
+                    bytes.extend_from_slice(&[number; 500]);
+                    if round % 2 == 0 {
+                        kept.push(bytes)
+                    } else {
+                        sender.send((number, bytes)).unwrap()
+                    }
+                    if kept.len() > 20 {
+                        assert!(kept.swap_remove(round % 20).iter().all(|&byte| byte == number));
+                    }
+                }
+                assert!(kept.iter().flatten().all(|&byte| byte == number));
+            });
+        }
+        drop(sender);
+        for (number, bytes) in receiver {
+            assert!(bytes.iter().all(|&byte| byte == number));
+        }
+    });
+}
+
+/// A heap that is too small or cannot be had ends nothing: what is elsewhere comes in pieces.
+fn fallback(engine: &mut Engine) {
+    let (world, me, peer) = (engine.comm_world(), engine.rank(), Rank(1 - engine.rank().0));
+    let messages: Vec<Vec<u8>> = (0..8).map(|name| content(name, 600_000)).collect();
+    for message in &messages {
+        if me == Rank(0) {
+            engine.send(message, peer, Tag(1), world).unwrap();
+            engine.recv(&mut [], peer, Tag(2), world).unwrap();
+        } else {
+            let mut buffer = vec![0; message.len()];
+            engine.recv(&mut buffer, peer, Tag(1), world).unwrap();
+            assert!(buffer == *message);
+            engine.send(&[], peer, Tag(2), world).unwrap();
+        }
+    }
+    let (none, read) = (maps(false) + maps(true) == 0, engine.bytes_read().heap);
+    assert!(read <= 600_000 && (read == 0 || !none), "of 4.8 MB: {read}");
+    match engine.heap_report() {
+        Some(report) => assert!(!none && report.reserved == 1 << 20 && report.overflowed > 0, "{report:?}"),
+        None => assert!(none),
+    }
+}
+
+/// A child works between fork and exec: it reads what its parent had and allocates, and its parent does not notice.
+fn child() {
+    let (message, mut copies) = (content(7, 300_000), vec![content(7, 300_000); 3]);
+    let expected = message.clone();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "exit 5"]).env("TICKWIRE_CHILD", "1");
+    let check = move || {
+        let more = vec![expected.clone(); 3];
+        copies.iter_mut().for_each(|copy| copy.reverse());
+        copies.push(expected.clone());
+        let intact = more.iter().all(|copy| *copy == expected) && copies[3] == expected && copies[0] != expected;
+        if intact { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+    };
+    // SAFETY: this process has one thread.
+    #[expect(unsafe_code, reason = "runs in the child")]
+    let status = unsafe { command.pre_exec(check).status() };
+    assert_eq!(status.unwrap().code(), Some(5));
+    assert!(message == content(7, 300_000));
+}
+
+/// Rank 1 is killed while rank 0 reads its message.
+fn death(engine: &mut Engine, place: &Path) {
+    let (world, peer) = (engine.comm_world(), Rank(1 - engine.rank().0));
+    let begun = place.join("begun");
+    let end = Instant::now() + PATIENCE;
+    if engine.rank() == Rank(1) {
+        let open = engine.isend(content(1, LARGE), peer, Tag(1), world).unwrap();
+        while !begun.exists() {
+            engine.tick();
+            assert!(Instant::now() < end);
+        }
+        let _ = kill_process(getpid(), Signal::KILL);
+        unreachable!("{open:?}");
+    }
+    let request = engine.irecv(vec![0; LARGE], peer, Tag(1), world).unwrap();
+    while engine.bytes_read().heap == 0 {
+        engine.tick();
+        assert!(Instant::now() < end);
+    }
+    assert!(engine.bytes_read().heap < LARGE as u64, "one tick reads a part");
+    std::fs::write(begun, "").unwrap();
+    // Nothing is read until it is dead for sure: its listener goes with it.
+    let job = std::env::var("TICKWIRE_JOB").unwrap();
+    let name = format!("@tickwire-{job}-1");
+    while std::fs::read_to_string("/proc/net/unix").unwrap().lines().any(|line| line.ends_with(&name)) {
+        std::thread::yield_now();
+        assert!(Instant::now() < end);
+    }
+    match engine.wait_for(&request, PATIENCE) {
+        // Its memory outlives it.
+        Ok(_) => assert!(engine.take(request).unwrap().0 == content(1, LARGE)),
+        Err(error) => assert!(matches!(&error, RequestError::PeerFailed { proc, .. } if proc.0 == 1), "{error}"),
+    }
+}

@@ -1,0 +1,338 @@
+//! What an engine tells: events in memory against the engine's own counters, and files of real ranks.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use bevy_ecs::prelude::*;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tickwire::components::VcState;
+use tickwire::components::credit::{LINE_BYTES, cost};
+use tickwire::testing::{Cluster, Death, ROWS, Sim, SimConfig, SimNet};
+use tickwire::traces::{DELIVER, Depths, Event, Message, Ring};
+use tickwire::transports::{Hub, Loopback};
+use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag};
+use tickwire_tests::binaries::binary;
+use tickwire_tests::cases;
+
+/// More events than any run here has.
+const MANY: usize = 1 << 20;
+
+/// A cluster each of whose engines tells a ring.
+fn told(engines: u32, make: impl Fn(u32) -> tickwire::Builder + Sync) -> (Cluster, Vec<Ring>) {
+    let rings: Vec<Ring> = (0..engines).map(|_| Ring::new(MANY)).collect();
+    let cluster = Cluster::build(engines, |rank| make(rank).initial_rows(ROWS).trace(rings[rank as usize].clone()));
+    (cluster, rings)
+}
+
+/// The same over each transport.
+fn everywhere(engines: u32, case: impl Fn(Cluster, Vec<Ring>)) {
+    let hub = Hub::new(engines, tickwire::components::limits::LOOPBACK_RING_BYTES);
+    let (cluster, rings) = told(engines, |_| Engine::builder().hub(hub.clone()));
+    case(cluster, rings);
+    let (cluster, rings) = told(engines, |_| Engine::builder());
+    case(cluster, rings);
+    let (cluster, rings) = simulated(engines, &SimNet::new(engines, SimConfig::new(5)));
+    case(cluster, rings);
+}
+
+fn simulated(engines: u32, net: &SimNet) -> (Cluster, Vec<Ring>) {
+    let hub = Hub::new(engines, tickwire::components::limits::LOOPBACK_RING_BYTES);
+    told(engines, |rank| {
+        let inner = Loopback::join(&hub, rank).unwrap();
+        Engine::builder().exclude(["loopback", "shm"]).transport(Sim::new(inner, rank, net))
+    })
+}
+
+fn events(ring: &Ring) -> Vec<Event<'static>> {
+    assert_eq!(ring.dropped(), 0);
+    ring.events()
+}
+
+/// Runs of each system, and the rows that they had.
+fn runs(events: &[Event<'_>]) -> (Vec<u64>, Vec<u64>) {
+    let (mut runs, mut rows) = (vec![0; DELIVER + 1], vec![0; DELIVER + 1]);
+    for event in events {
+        if let Event::SystemRan { system, rows: of, begin_ns, end_ns } = event {
+            assert!(begin_ns <= end_ns);
+            runs[*system as usize] += 1;
+            rows[*system as usize] += of;
+        }
+    }
+    (runs, rows)
+}
+
+/// The messages from one engine to another, as one of them tells it.
+fn messages(events: &[Event<'_>], peer: u32, sent: bool) -> Vec<Message> {
+    let of = events.iter().filter_map(|event| match event {
+        Event::Sent(message) if sent => Some(*message),
+        Event::Received(message) if !sent => Some(*message),
+        _ => None,
+    });
+    of.filter(|message| message.proc == peer).collect()
+}
+
+#[test]
+fn every_run_and_every_message_is_told() {
+    everywhere(3, |mut cluster, rings| {
+        cases::all(&mut cluster);
+        let told: Vec<_> = rings.iter().map(events).collect();
+        for (rank, events) in told.iter().enumerate() {
+            let counted = cluster.engines[rank].counters().runs();
+            let (runs, rows) = runs(events);
+            assert_eq!(runs, counted, "rank {rank}");
+            assert_eq!(runs[DELIVER], 0, "messages go through the systems one by one");
+            assert_eq!(events[0], Event::Engine { rank: rank as u32, size: 3 });
+            let ended: Vec<_> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::TickEnded { work, passes, .. } => Some((*work, u64::from(*passes))),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(events.iter().filter(|event| matches!(event, Event::TickBegan { .. })).count(), ended.len());
+            let sum =
+                |value: fn(&tickwire::Work) -> u32| ended.iter().map(|(work, _)| u64::from(value(work))).sum::<u64>();
+            let (matched, read) = (sum(|work| work.matched), rows[ProgressSystems::DrainCq as usize]);
+            assert!(rows[ProgressSystems::Match as usize] >= read && matched > 0, "rank {rank}: {rows:?}");
+            assert!(read <= sum(|work| work.received) && read > 0, "the rest was read out of other processes' memory");
+            assert_eq!(rows[ProgressSystems::Complete as usize], sum(|work| work.completed), "rank {rank}");
+            let most = ended.iter().map(|(_, passes)| *passes).sum::<u64>();
+            assert!(runs.iter().all(|&runs| runs <= most), "at most once a pass: {runs:?} in {most}");
+        }
+        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
+            let sent = messages(&told[from], to as u32, true);
+            let received = messages(&told[to], from as u32, false);
+            assert!(sent.iter().zip(0..).all(|(message, number)| message.number == number), "from {from} to {to}");
+            assert!(from == to || !sent.is_empty(), "from {from} to {to}");
+            let envelope = |m: &Message| (m.context, m.tag, m.bytes, m.number);
+            let [sent_to, received_by] = [&sent, &received].map(|all| all.iter().map(envelope).collect::<Vec<_>>());
+            assert_eq!(sent_to, received_by, "from {from} to {to}");
+            assert!(sent.iter().zip(&received).all(|(sent, received)| sent.begin_ns <= received.end_ns));
+        }
+    });
+}
+
+#[test]
+fn systems_of_the_application_have_names_and_runs() {
+    let (ring, count) = (Ring::new(MANY), Arc::new(AtomicU64::new(0)));
+    let counted = count.clone();
+    let counts = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let builder = Engine::builder().systems(|schedule| {
+        schedule.add_systems(IntoSystem::into_system(counts).with_name("counts").after(ProgressSystems::DrainCq));
+    });
+    let mut engine = builder.trace(ring.clone()).build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    for _ in 0..10 {
+        let incoming = engine.irecv(vec![0; 8], Source::Any, Tag(1), world).unwrap();
+        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        engine.wait(&incoming).unwrap();
+    }
+    let events = events(&ring);
+    let (system, name) = events
+        .iter()
+        .find_map(|event| match event {
+            Event::System { system, name } if usize::from(*system) > DELIVER => Some((*system, name.clone())),
+            _ => None,
+        })
+        .unwrap();
+    assert!(name.contains("counts"), "{name}");
+    let runs = events.iter().filter(|event| matches!(event, Event::SystemRan { system: of, .. } if *of == system));
+    assert_eq!(runs.count() as u64, count.load(Ordering::Relaxed));
+    assert!(count.load(Ordering::Relaxed) >= 10);
+}
+
+#[test]
+fn connections_and_errors_are_told() {
+    let net = SimNet::new(2, SimConfig::new(9));
+    let (mut cluster, rings) = simulated(2, &net);
+    cases::storm(&mut cluster, 1, 4);
+    net.kill(1, Death::At(cluster.now_ns));
+    let world = cluster.engines[0].comm_world();
+    let never = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(9), world).unwrap();
+    let error = cluster.finish(cases::BOUND, 0, never).unwrap_err().error;
+    let events = events(&rings[0]);
+    let states: Vec<VcState> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::VcChanged { proc: 1, state, reason, .. } => {
+                assert_eq!(*state == VcState::Failed, !reason.is_empty(), "{reason}");
+                Some(*state)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(states.last(), Some(&VcState::Failed));
+    assert_eq!(states[states.len() - 2], VcState::Connected, "{states:?}");
+    let told = |event: &Event<'_>| matches!(event, Event::Error { words, .. } if words.contains(&error.to_string()));
+    assert!(events.iter().any(told), "{error}");
+}
+
+#[test]
+fn what_waits_is_counted() {
+    for matching in [tickwire::Matching::Lists, tickwire::Matching::Index] {
+        let hub = Hub::new(2, tickwire::components::limits::LOOPBACK_RING_BYTES);
+        let limits = tickwire::Limits { matching, ..Default::default() };
+        let (mut cluster, rings) = told(2, |_| Engine::builder().hub(hub.clone()).limits(limits.clone()));
+        let world = cluster.engines[0].comm_world();
+        let mut posted = Vec::new();
+        for tag in 0..5 {
+            posted.push(cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(tag), world).unwrap());
+        }
+        for tag in 10..13 {
+            posted.push(cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(tag), world).unwrap());
+        }
+        for tag in 20..27 {
+            let sent = cluster.engines[1].isend(vec![7; 100], Rank(0), Tag(tag), world).unwrap();
+            cluster.finish(cases::BOUND, 1, sent).unwrap();
+        }
+        cluster.tick_times(5);
+        let [depths, sender] = [0, 1].map(|rank: usize| {
+            let ended = rings[rank].events().iter().rev().find_map(|event| match event {
+                Event::TickEnded { depths, .. } => Some(*depths),
+                _ => None,
+            });
+            ended.unwrap()
+        });
+        let credit_bytes = depths.credit_bytes;
+        let expected = Depths { posted: 8, wildcard: 3, unexpected: 7, unexpected_bytes: 700, cars: 8, credit_bytes };
+        assert_eq!(depths, expected, "{matching:?}");
+        let spent = 7 * u64::from(cost(100)) * LINE_BYTES as u64;
+        assert_eq!(sender.credit_bytes, credit_bytes - spent, "both have been granted the same");
+    }
+}
+
+// Files.
+
+/// A file of a test's own.
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tickwire-traces-{name}-{}", std::process::id()))
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let lines = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    std::fs::remove_file(path).unwrap();
+    lines
+}
+
+fn of<'a>(lines: &'a [Value], phase: &'a str) -> impl Iterator<Item = &'a Value> {
+    lines.iter().filter(move |line| line["ph"] == phase)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap()
+}
+
+/// Processes and tracks that have events, each of which must have a name.
+#[track_caller]
+fn processes(lines: &[Value]) -> BTreeSet<u64> {
+    let name = |what: &str| -> BTreeMap<(u64, u64), &str> {
+        let named = of(lines, "M").filter(|line| line["name"] == what);
+        named
+            .map(|line| ((number(&line["pid"]), number(&line["tid"])), line["args"]["name"].as_str().unwrap()))
+            .collect()
+    };
+    let (processes, tracks) = (name("process_name"), name("thread_name"));
+    for line in lines.iter().filter(|line| line["ph"] == "X" || line["ph"] == "s" || line["ph"] == "f") {
+        let place = (number(&line["pid"]), number(&line["tid"]));
+        assert!(tracks.contains_key(&place), "{line}");
+        assert_eq!(processes[&(place.0, 0)], format!("rank {}", place.0));
+        assert!(line["ts"].as_f64().unwrap() > 0.0 && line["dur"].as_f64().is_none_or(|us| us >= 0.0), "{line}");
+    }
+    processes.keys().map(|(pid, _)| *pid).collect()
+}
+
+/// The arrows: where and when each begins and ends. Each end must be in a slice.
+#[track_caller]
+fn arrows(lines: &[Value], phase: &str) -> BTreeMap<String, (u64, f64)> {
+    let slices: BTreeSet<(u64, u64, u64)> = of(lines, "X").map(place).collect();
+    let mut found = BTreeMap::new();
+    for line in of(lines, phase) {
+        assert!(slices.contains(&place(line)), "{line}");
+        let end = (number(&line["pid"]), line["ts"].as_f64().unwrap());
+        let id = line["id"].as_str().unwrap().to_owned();
+        assert!(found.insert(id, end).is_none(), "{line}");
+    }
+    found
+}
+
+fn place(line: &Value) -> (u64, u64, u64) {
+    (number(&line["pid"]), number(&line["tid"]), line["ts"].as_f64().unwrap().to_bits())
+}
+
+fn tickwire(args: &[&str]) -> Output {
+    Command::new(binary("tickwire")).args(args).output().unwrap()
+}
+
+/// Runs `rank` programs, traced.
+fn traced(path: &Path, ranks: &str, test: &[&str]) -> (Output, Vec<Value>) {
+    let place = scratch(&format!("place-{}", test[0]));
+    std::fs::create_dir_all(&place).unwrap();
+    let program = env!("CARGO_BIN_EXE_tests-rank");
+    let run = ["run", "-n", ranks, "--on-failure", "continue", "--trace", path.to_str().unwrap(), "--", program];
+    let output = tickwire(&[&run, &test[..1], &[place.to_str().unwrap()], &test[1..]].concat());
+    std::fs::remove_dir_all(place).unwrap();
+    (output, lines(path))
+}
+
+#[test]
+fn a_job_becomes_one_file_with_an_arrow_for_each_message() {
+    let path = scratch("job");
+    let (output, lines) = traced(&path, "3", &["storm", "1", "5"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(processes(&lines), BTreeSet::from([0, 1, 2]));
+    let (starts, ends) = (arrows(&lines, "s"), arrows(&lines, "f"));
+    // 5 messages each way of each pair, and to oneself.
+    assert_eq!(starts.len(), 3 * 3 * 5);
+    assert!(starts.keys().eq(ends.keys()), "every arrow that begins ends");
+    assert!(starts.iter().all(|(id, (_, at))| *at <= ends[id].1), "no message arrives before it is sent");
+    for system in ["drain_cq", "match", "transfer", "complete"] {
+        assert!(of(&lines, "X").any(|line| line["name"] == system), "{system}");
+    }
+    let connected: BTreeSet<&str> = of(&lines, "i").filter_map(|line| line["name"].as_str()).collect();
+    assert!(connected.contains("rank 1 connected"), "{connected:?}");
+    for counter in Depths::NAMES.into_iter().chain(["shm bytes"]) {
+        assert!(of(&lines, "C").any(|line| line["name"] == counter), "{counter}");
+    }
+    assert!((0..3).all(|rank| !tickwire::traces::part(&path, rank).exists()), "the parts are gone");
+}
+
+#[test]
+fn a_rank_that_is_killed_leaves_a_file_that_is_whole() {
+    let (output, lines) = traced(&scratch("killed"), "2", &["death"]);
+    assert_eq!(output.status.code(), Some(128 + 9), "{output:?}");
+    assert_eq!(processes(&lines), BTreeSet::from([0, 1]));
+    let failed = of(&lines, "i").find(|line| line["name"] == "rank 1 failed").unwrap();
+    assert!(number(&failed["pid"]) == 0 && failed["args"]["words"].is_string(), "{failed}");
+    let (starts, ends) = (arrows(&lines, "s"), arrows(&lines, "f"));
+    assert!(ends.iter().filter(|(_, (pid, _))| *pid == 1).all(|(id, _)| starts.contains_key(id)));
+}
+
+#[test]
+fn a_program_without_a_launcher_writes_the_file_itself() {
+    let path = scratch("alone");
+    let mut command = Command::new(binary("tickwire"));
+    command.args(["perf", "self", "20", "--plain"]).env(tickwire::ENV_TRACE, &path);
+    assert!(command.output().unwrap().status.success());
+    let lines = lines(&path);
+    assert_eq!(processes(&lines), BTreeSet::from([0]));
+    let (starts, ends) = (arrows(&lines, "s"), arrows(&lines, "f"));
+    assert!(starts.len() >= 20 && starts.keys().eq(ends.keys()));
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_one_line() {
+    let run = tickwire(&["run", "-n", "2", "--trace", "/no/such/place", "--", "/bin/true"]);
+    let mut command = Command::new(binary("tickwire"));
+    let alone = command.args(["perf", "self", "20"]).env(tickwire::ENV_TRACE, "/no/such/place").output().unwrap();
+    for (output, code) in [(run, 2), (alone, 1)] {
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(code), 1), "{line}");
+        assert!(line.contains("/no/such/place: No such file or directory") && line.contains("; name a file"), "{line}");
+    }
+}

@@ -1,0 +1,53 @@
+//! Without the feature `tracy`: nobody is ever connected, and nothing is told.
+
+use crate::event::Depths;
+use tickwire_components::Work;
+
+/// Whether a profiler is connected.
+#[inline(always)]
+pub const fn connected() -> bool {
+    false
+}
+
+/// A message of an engine.
+#[inline(always)]
+pub fn message(_rank: u32, _words: &str) {}
+
+/// A run of a system.
+pub struct Zone;
+
+impl Zone {
+    /// It begins.
+    #[inline(always)]
+    pub fn begin(_system: u16, _name: &str) -> Self {
+        Zone
+    }
+
+    /// It ends, with the rows that were handled.
+    #[inline(always)]
+    pub fn end(self, _rows: u64) {}
+}
+
+/// What is told of one engine.
+pub struct Profile;
+
+impl Profile {
+    /// For an engine of a rank.
+    pub fn new(_rank: u32) -> Self {
+        Profile
+    }
+
+    /// Whether a profiler is connected in this tick.
+    #[inline(always)]
+    pub fn begin_tick(&mut self) -> bool {
+        false
+    }
+
+    /// A tick has ended.
+    #[inline(always)]
+    pub fn end_tick(&mut self, _work: &Work, _passes: u32, _depths: &Depths) {}
+
+    /// Bytes that a transport has moved so far.
+    #[inline(always)]
+    pub fn moved(&mut self, _transport: &str, _sent_bytes: u64, _received_bytes: u64) {}
+}

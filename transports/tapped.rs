@@ -1,0 +1,209 @@
+//! A transport whose messages are told to a sink: wraps another one, and changes nothing of what it does.
+//!
+//! Only engines that somebody watches have it, so that the others have no trace of it on the message path. Both ends count
+//! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
+//! same at both: no word of it is on the wire.
+
+use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
+use rustix::fd::BorrowedFd;
+use tickwire_components::credit::Credit;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
+use tickwire_traces::{Event, Message, Trace, now_ns};
+
+/// A transport that somebody listens to.
+pub struct Tapped<T> {
+    inner: T,
+    trace: Trace,
+    /// Envelopes to and from each proc that was connected.
+    peers: Vec<Peer>,
+    /// The place in `peers` of each link, and of each VC.
+    links: Vec<u32>,
+    vcs: Vec<u32>,
+}
+
+struct Peer {
+    proc: u32,
+    sent: u64,
+    received: u64,
+}
+
+impl<T: Transport> Tapped<T> {
+    /// Listens to a transport.
+    pub fn new(inner: T, trace: Trace) -> Self {
+        Tapped { inner, trace, peers: Vec::new(), links: Vec::new(), vcs: Vec::new() }
+    }
+
+    /// A link leads to a proc.
+    fn open(&mut self, link: u32, proc: u32) {
+        let place = self.peers.iter().position(|peer| peer.proc == proc).unwrap_or_else(|| {
+            self.peers.push(Peer { proc, sent: 0, received: 0 });
+            self.peers.len() - 1
+        });
+        set(&mut self.links, link, place as u32);
+    }
+
+    fn tell_sent(&mut self, link: u32, header: &Header, begin_ns: u64) {
+        let Some(peer) = peer(&mut self.peers, &self.links, link).filter(|_| is_envelope(header)) else { return };
+        let message = message(peer.proc, header, peer.sent, begin_ns);
+        peer.sent += 1;
+        self.trace.record(&Event::Sent(message));
+    }
+
+    fn tell_received(&mut self, arrivals: &[Arrival], begin_ns: u64) {
+        for Arrival { header, vc, .. } in arrivals.iter().filter(|arrival| is_envelope(&arrival.header)) {
+            let Some(peer) = peer(&mut self.peers, &self.vcs, *vc) else { continue };
+            let message = message(peer.proc, header, peer.received, begin_ns);
+            peer.received += 1;
+            self.trace.record(&Event::Received(message));
+        }
+    }
+}
+
+fn set(places: &mut Vec<u32>, at: u32, place: u32) {
+    if places.len() <= at as usize {
+        places.resize(at as usize + 1, NIL);
+    }
+    places[at as usize] = place;
+}
+
+fn peer<'a>(peers: &'a mut [Peer], places: &[u32], at: u32) -> Option<&'a mut Peer> {
+    peers.get_mut(*places.get(at as usize)? as usize)
+}
+
+/// Whether a frame is the first of a message.
+fn is_envelope(header: &Header) -> bool {
+    matches!(header.kind(), Some(Kind::Eager | Kind::Rts))
+}
+
+fn message(proc: u32, header: &Header, number: u64, begin_ns: u64) -> Message {
+    let (context, tag, bytes) = (header.context(), header.tag(), header.length);
+    Message { proc, context, tag, bytes, number, begin_ns, end_ns: now_ns() }
+}
+
+impl<T: Transport> Transport for Tapped<T> {
+    type RowState = T::RowState;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn card(&self) -> Vec<u8> {
+        self.inner.card()
+    }
+
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
+        self.inner.reaches(proc, card)
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        self.inner.moved()
+    }
+
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        self.inner.reads(link, address, length)
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.inner.traffic(link)
+    }
+
+    fn grant(&mut self, link: u32, credit: Credit) {
+        self.inner.grant(link, credit);
+    }
+
+    fn granted(&mut self, link: u32) -> Credit {
+        self.inner.granted(link)
+    }
+
+    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
+        self.inner.read(link, address, into)
+    }
+
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
+        let link = self.inner.connect(proc, card, now_ns)?;
+        self.open(link, proc);
+        Ok(link)
+    }
+
+    fn attach(&mut self, link: u32, vc: Row) {
+        if let Some(&place) = self.links.get(link as usize) {
+            set(&mut self.vcs, vc, place);
+        }
+        self.inner.attach(link, vc);
+    }
+
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut T::RowState) -> Sent {
+        let begin_ns = now_ns();
+        let sent = self.inner.send(link, header, pieces, state);
+        if sent == Sent::Done {
+            self.tell_sent(link, header, begin_ns);
+        }
+        sent
+    }
+
+    fn ready(&self) -> bool {
+        self.inner.ready()
+    }
+
+    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        let begin_ns = tickwire_traces::now_ns();
+        let count = self.inner.drain(now_ns, arrivals);
+        self.tell_received(&arrivals[..count], begin_ns);
+        count
+    }
+
+    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        let begin_ns = tickwire_traces::now_ns();
+        let count = self.inner.drain_link(link, now_ns, arrivals);
+        self.tell_received(&arrivals[..count], begin_ns);
+        count
+    }
+
+    fn release(&mut self) {
+        self.inner.release();
+    }
+
+    fn wants_control(&self) -> bool {
+        self.inner.wants_control()
+    }
+
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        let before = events.len();
+        self.inner.control(now_ns, events);
+        for event in &events[before..] {
+            match *event {
+                LinkEvent::Accepted { link, proc } => self.open(link, proc),
+                LinkEvent::Replaced { link, by } => {
+                    let place = self.links.get(link as usize).copied().unwrap_or(NIL);
+                    set(&mut self.links, by, place);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn close_link(&mut self, link: u32) {
+        self.inner.close_link(link);
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+}
