@@ -64,11 +64,16 @@ impl Cluster {
 
     /// A cluster over a simulated network. Its seed is printed if a test fails.
     pub fn sim(engines: u32, net: &SimNet) -> Self {
+        Self::sim_with(engines, net, |builder| builder)
+    }
+
+    /// The same, with builders that a test has changed.
+    pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(Builder) -> Builder + Sync) -> Self {
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
         let mut cluster = Self::build(engines, |rank| {
             let inner = Loopback::join(&hub, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
             let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
-            builder.transport(Sim::new(inner, rank, net))
+            change(builder.transport(Sim::new(inner, rank, net)))
         });
         cluster.note = format!("{:?}", net.config());
         cluster
