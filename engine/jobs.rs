@@ -109,7 +109,10 @@ pub fn processes() -> io::Result<Vec<Process>> {
 /// One process, if it takes part in a job.
 pub fn process(pid: u32) -> Option<Process> {
     let place = Path::new("/proc").join(pid.to_string());
-    let pages = pages(&place);
+    let own = names(&place, pid);
+    let mut pages = pages(&place);
+    // Whoever watches a rank, or was forked by one, has its page open too.
+    pages.retain(|page| Snapshot::read(page).is_ok_and(|page| own.contains(&page.identity.pid)));
     if let Some(page) = pages.iter().find_map(|page| Snapshot::read(page).ok()) {
         let (rank, size) = (page.identity.rank as u32, page.identity.size as u32);
         return Some(Process { pid, job: page.job, rank, size, pages });
@@ -122,6 +125,13 @@ pub fn process(pid: u32) -> Option<Process> {
     };
     let (rank, size) = (get(ENV_RANK)?.parse().ok()?, get(ENV_SIZE)?.parse().ok()?);
     Some(Process { pid, job: get(ENV_JOB)?, rank, size, pages })
+}
+
+/// What a process is called in each of the namespaces that it is in: it knows itself by the innermost one.
+fn names(place: &Path, pid: u32) -> Vec<u64> {
+    let status = std::fs::read_to_string(place.join("status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().flat_map(str::parse).chain([pid.into()]).collect()
 }
 
 /// The pages among a process's descriptors, by number of the descriptor.
@@ -157,7 +167,7 @@ pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError>
         return Err(AskError::NoEngine { pid });
     }
     // All are asked before one is waited for: they may depend on each other.
-    let calls: Vec<_> = pages.iter().map(call).collect();
+    let calls: Vec<_> = pages.iter().map(|page| call(pid, page)).collect();
     let mut dumps = Vec::new();
     for ((page, file), call) in pages.iter().zip(&process.pages).zip(calls) {
         let answer = call.and_then(|stream| listen(stream, end));
@@ -185,10 +195,10 @@ pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError>
 }
 
 /// Connects to an engine, and makes sure that it is the one.
-fn call(page: &Snapshot) -> io::Result<UnixStream> {
+fn call(pid: u32, page: &Snapshot) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(page.identity.pid, page.identity.engine)?)?;
     let who = socket_peercred(&stream)?;
-    if u64::from(who.pid.as_raw_nonzero().get() as u32) != page.identity.pid {
+    if who.pid.as_raw_nonzero().get() as u32 != pid {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process answers in its name"));
     }
     stream.set_nonblocking(true)?;

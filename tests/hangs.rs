@@ -130,7 +130,10 @@ cycle: rank 0 → 1 → 2 → 0: each waits for the next
 ";
     let said = job.until(&["whowaits"], &[expected]);
     assert!(said.starts_with("rank 0 waits in a call\n") && said.ends_with(expected), "{said}");
+    // Whoever looks at the job has its pages open, and is none of its ranks.
+    let watcher = Command::new(binary("tickwire")).args(["top", "--once", &job.job]).stdout(Stdio::null()).spawn();
     let json = job.ask(&["whowaits", "--json"]);
+    watcher.unwrap().wait().unwrap();
     assert!(json.contains("\"cycles\":[[0,1,2]],\"culprits\":[]"), "{json}");
 }
 
