@@ -13,6 +13,9 @@ use ratatui::widgets::{Block, Cell, Row as Cells, Table, TableState};
 use super::figures::{PEERS, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 use super::{Sample, headline};
 
+/// Columns of the table of ranks that a narrow terminal does without, first those that tell least.
+const DROPPED: [usize; 9] = [10, 1, 7, 6, 11, 5, 13, 12, 9];
+
 /// What the user has chosen, and what is shown.
 struct Screen {
     before: Option<Sample>,
@@ -141,21 +144,49 @@ impl Screen {
     }
 
     fn draw_ranks(&self, frame: &mut Frame<'_>, area: Rect) {
-        let header = RANKS.iter().enumerate().map(|(column, name)| match column == self.column {
-            true => Cell::new(format!("{name} {}", if self.descending { '▼' } else { '▲' }))
-                .style(Style::new().add_modifier(Modifier::BOLD).fg(Color::Cyan)),
-            false => Cell::new(*name),
+        let arrow = if self.descending { '▼' } else { '▲' };
+        let mut header = RANKS.map(str::to_owned);
+        header[self.column] += &format!(" {arrow}");
+        let cells: Vec<_> = self.ranks.iter().map(Row::cells).collect();
+        let columns = columns(&header, &cells, area.width.saturating_sub(2), self.column);
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let title = |&(column, _): &(usize, u16)| {
+            let style = if column == self.column { bold.fg(Color::Cyan) } else { bold };
+            Cell::new(header[column].clone()).style(style)
+        };
+        let rows = self.ranks.iter().zip(&cells).map(|(rank, cells)| {
+            Cells::new(columns.iter().map(|&(column, _)| cells[column].clone())).style(of_state(&rank.state))
         });
-        let rows = self.ranks.iter().map(|rank| Cells::new(rank.cells()).style(of_state(&rank.state)));
-        let widths = [5, 8, 15, 9, 6, 7, 13, 12, 10, 10, 10, 8, 8, 7, 18].map(Constraint::Length);
-        let table = Table::new(rows, widths)
-            .header(Cells::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        let table = Table::new(rows, columns.iter().map(|&(_, width)| Constraint::Length(width)))
+            .header(Cells::new(columns.iter().map(title)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
             .block(Block::bordered().title("ranks"));
         let mut state = TableState::default();
         state.select(self.ranks.iter().position(|rank| rank.rank == self.chosen));
         frame.render_stateful_widget(table, area, &mut state);
     }
+}
+
+/// The columns that fit a width, each with its own: of those that do not, the least telling are left out first, but never
+/// the one that is sorted by.
+fn columns<const N: usize>(
+    header: &[String; N],
+    cells: &[[String; N]],
+    width: u16,
+    sorted: usize,
+) -> Vec<(usize, u16)> {
+    let width_of = |column: usize| {
+        let cells = cells.iter().map(|cells| &cells[column]).chain([&header[column]]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0) as u16
+    };
+    let mut columns: Vec<(usize, u16)> = (0..N).map(|column| (column, width_of(column))).collect();
+    for dropped in DROPPED {
+        if columns.iter().map(|(_, width)| width + 1).sum::<u16>() <= width + 1 {
+            break;
+        }
+        columns.retain(|&(column, _)| column != dropped || column == sorted);
+    }
+    columns
 }
 
 fn plain<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<Cells<'a>>) -> Table<'a> {
@@ -204,9 +235,17 @@ mod tests {
         assert!(!screen.key(KeyCode::Char('s'), none));
         assert_eq!((screen.column, screen.descending), (3, true));
         assert!(screen.key(KeyCode::Char('q'), none) && screen.key(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        let mut terminal = Terminal::new(TestBackend::new(150, 24)).unwrap();
-        terminal.draw(|frame| screen.draw(frame)).unwrap();
-        let shown = terminal.backend().to_string();
+        let shown = |width| {
+            let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
+            terminal.draw(|frame| screen.draw(frame)).unwrap();
+            terminal.backend().to_string()
+        };
+        let narrow = shown(80);
+        assert!(
+            narrow.contains("TICKS/S ▼") && narrow.contains("UNEXPECTED") && !narrow.contains("READ/S  P"),
+            "{narrow}"
+        );
+        let shown = shown(150);
         for words in
             ["tickwire top  job job-1: 3 ranks, 0 with an engine", "TICKS/S ▼", "no process", "peers of rank 1"]
         {
