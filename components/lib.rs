@@ -22,10 +22,12 @@ pub mod limits;
 mod notice;
 mod proc;
 mod progress;
+mod receipt;
 mod registration;
 mod request;
 pub mod slots;
 mod span;
+mod stamp;
 mod stream;
 pub mod submission;
 mod supply;
@@ -45,9 +47,11 @@ pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
 pub use notice::{Notice, Notices, Outcome};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, FreeList, Link, Pending, Progress, Queue, Work};
+pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, Span, Spans};
+pub use stamp::{Stamp, Stamps};
 pub use stream::{ARRIVING, CUT_OFF, Destination, Stream};
 pub use supply::{
     Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,

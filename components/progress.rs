@@ -3,7 +3,7 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Registrations, Row, Stream, UnexpectedQueue};
+use crate::{Buffer, NIL, Receipts, Registrations, Row, Stamp, Stamps, Stream, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -315,6 +315,12 @@ pub struct Progress {
     pub budget: u32,
     /// Poll only this endpoint and link; [`NIL`] for all.
     pub only: (u32, u32),
+    /// Ticks so far, the looks of a wait included.
+    pub ticks: u64,
+    /// When operations were posted, by CAR row. Written by posting.
+    pub stamps: Stamps,
+    /// Receipts of operations, where they were asked for.
+    pub receipts: Receipts,
 }
 
 impl Default for Progress {
@@ -367,6 +373,9 @@ impl Default for Progress {
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,
             only: (NIL, NIL),
+            ticks: 0,
+            stamps: Stamps::default(),
+            receipts: Receipts::default(),
         }
     }
 }
@@ -394,6 +403,12 @@ impl Progress {
             unexpected,
             ..Progress::default()
         }
+    }
+
+    /// What the clocks say.
+    #[inline(always)]
+    pub fn stamp(&self) -> Stamp {
+        Stamp { tick: self.ticks, now_ns: self.now_ns }
     }
 
     /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`], of `rows` in all.

@@ -12,6 +12,7 @@ pub mod matching;
 pub mod post;
 pub mod posting;
 pub mod priorities;
+pub mod receipts;
 pub mod registering;
 pub mod row_system;
 pub mod supply_buffers;

@@ -4,7 +4,7 @@
 //! then, and procs die at a given frame or moment. Everything follows from the seed and from the calls that are made:
 //! there is no clock and no other randomness, so a seed reproduces a run of a cluster that is ticked in a fixed order.
 
-use crate::{Capabilities, LinkEvent, Sent, Transport};
+use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -278,6 +278,10 @@ impl<T: Transport> Transport for Sim<T> {
         let link = self.inner.connect(proc, card, now_ns)?;
         self.open(link, proc);
         Ok(link)
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.inner.traffic(link)
     }
 
     fn attach(&mut self, link: u32, vc: Row) {
