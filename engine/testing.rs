@@ -7,12 +7,14 @@
 //! Misuse and failed expectations panic.
 
 mod board;
+mod credit;
 mod inspect;
 
 pub use board::{Board, BoardExchange};
+pub use credit::{Account, accounts, check_credit};
 pub use inspect::{check_invariants, dump, rows};
 pub use tickwire_systems::testing::{FakeWire, Posted, SentFrame, TestWorld, WireState};
-pub use tickwire_transports::sim::{Death, Sim, SimConfig, SimNet, SplitMix};
+pub use tickwire_transports::sim::{Corruption, Death, Flight, Sim, SimConfig, SimNet, SplitMix};
 
 use crate::{Builder, Engine, Failed, Request, Status, Test, Work};
 use tickwire_components::limits::LOOPBACK_RING_BYTES;
@@ -38,6 +40,10 @@ pub struct Cluster {
     pub note: String,
     /// Where the engines exchanged their cards.
     pub board: Board,
+    /// The network that they are on, if it is simulated: [`check_credit`] then is part of the checks.
+    pub net: Option<SimNet>,
+    /// Rounds so far.
+    rounds: u32,
 }
 
 impl Cluster {
@@ -64,13 +70,19 @@ impl Cluster {
 
     /// A cluster over a simulated network. Its seed is printed if a test fails.
     pub fn sim(engines: u32, net: &SimNet) -> Self {
+        Self::sim_with(engines, net, |_, builder| builder)
+    }
+
+    /// The same, with builders that a test has changed, by rank.
+    pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
         let mut cluster = Self::build(engines, |rank| {
             let inner = Loopback::join(&hub, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
             let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
-            builder.transport(Sim::new(inner, rank, net))
+            change(rank, builder.transport(Sim::new(inner, rank, net)))
         });
         cluster.note = format!("{:?}", net.config());
+        cluster.net = Some(net.clone());
         cluster
     }
 
@@ -94,7 +106,8 @@ impl Cluster {
             built.collect::<Vec<_>>()
         });
         let checked = engines.len() <= CHECKED as usize;
-        let mut cluster = Cluster { engines, now_ns: 0, checked, note: String::new(), board };
+        let (note, net, rounds) = (String::new(), None, 0);
+        let mut cluster = Cluster { engines, now_ns: 0, checked, note, board, net, rounds };
         // The first tick says that time is virtual.
         cluster.tick_all();
         cluster
@@ -111,14 +124,35 @@ impl Cluster {
         work
     }
 
-    /// Ticks every engine once, then lets a step of time pass. Returns whether any did something.
+    /// Ticks every engine once, but those that a simulated network makes slow less often; then lets a step of time pass.
+    /// Returns whether any did something.
+    ///
+    /// # Panics
+    /// If an invariant does not hold, where they are checked.
     pub fn tick_all(&mut self) -> bool {
         let mut busy = false;
         for rank in 0..self.engines.len() {
-            busy |= !self.tick(rank).is_idle();
+            let pace = self.net.as_ref().map_or(1, |net| net.config().pace(rank as u32));
+            if pace == 1 || (self.rounds + rank as u32).is_multiple_of(pace) {
+                busy |= !self.tick(rank).is_idle();
+            }
         }
         self.now_ns += STEP_NS;
+        self.rounds += 1;
+        if self.checked && self.net.is_some() {
+            self.check_credit();
+        }
         busy
+    }
+
+    /// No credit has come of nothing, and none is lost.
+    ///
+    /// # Panics
+    /// If it is not so.
+    fn check_credit(&mut self) {
+        if let Err(wrong) = check_credit(&mut self.engines, self.net.as_ref()) {
+            panic!("{wrong}\n{}", self.report());
+        }
     }
 
     /// Ticks all until a condition holds; returns how many rounds that took.
@@ -167,7 +201,7 @@ impl Cluster {
         all.vcs.iter().find(|vc| vc.proc == proc).map(|vc| vc.state)
     }
 
-    /// Nothing is left: every row is free again.
+    /// Nothing is left: every row is free again, and so is all credit.
     ///
     /// # Panics
     /// If it is not so.
@@ -177,6 +211,7 @@ impl Cluster {
                 panic!("engine {rank} is not at rest: {wrong}\n{}", self.report());
             }
         }
+        self.check_credit();
     }
 
     /// All that is pending.
