@@ -15,6 +15,7 @@ pub use random::SplitMix;
 use crate::{Capabilities, LinkEvent, OneRun, Sent, Transport};
 use lane::{Lane, corrupt};
 use std::collections::BTreeMap;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
 
@@ -117,7 +118,8 @@ impl<T: Transport> Sim<T> {
         let config = self.net.config();
         if config.credit_portion > 0 {
             for lane in self.lanes.values_mut() {
-                lane.remind(now_ns + self.random.within(&config.delay_ns), config.credit_portion, &mut self.random);
+                let due_ns = now_ns + self.random.within(&config.delay_ns);
+                lane.remind(now_ns, due_ns, config.credit_portion, &mut self.random);
             }
         }
     }
@@ -189,7 +191,11 @@ impl<T: Transport> Sim<T> {
             if state.failed.is_none() && state.proc != self.me && self.net.is_closed(state.proc, self.me) {
                 state.failed = Some("the peer has closed the connection".into());
             }
-            let empty = self.lanes.get(&state.vc).is_none_or(|lane| lane.frames.is_empty());
+            let mut lane = self.lanes.get_mut(&state.vc);
+            if let (Some(lane), Some(_)) = (&mut lane, &state.failed) {
+                lane.kept = Credit::NONE;
+            }
+            let empty = lane.is_none_or(|lane| lane.frames.is_empty());
             if (empty || dead)
                 && let Some(reason) = state.failed.take()
             {
@@ -427,7 +433,6 @@ fn gather<P: Pieces + ?Sized>(pieces: &P, mut from: usize, mut length: usize, in
 mod tests {
     use super::*;
     use crate::{Hub, Loopback};
-    use tickwire_components::credit::Credit;
 
     fn pair(config: SimConfig) -> (SimNet, [Sim<Loopback>; 2]) {
         let (hub, net) = (Hub::new(2, 4096), SimNet::new(2, config));

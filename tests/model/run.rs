@@ -120,7 +120,9 @@ impl<'a> Run<'a> {
             players.iter().all(Player::is_idle)
         });
         players.iter_mut().for_each(Player::free);
-        cluster.tick_times(QUIET);
+        // Some are ticked in one round of several.
+        let rounds = cluster.net.as_ref().map_or(1, |net| net.config().slow_rounds);
+        cluster.tick_times(QUIET * rounds);
         cluster.assert_at_rest();
         players
     }

@@ -6,6 +6,9 @@ use tickwire_components::NIL;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
 
+/// Time between two frames that bring nothing but credit that was kept back, ns.
+const REMINDER_NS: u64 = 500_000;
+
 /// The fields of credit in the first word of a header.
 const CREDIT_BITS: u64 = 0xFFFF_FFFF << 32;
 
@@ -24,12 +27,14 @@ pub(super) struct Lane {
     /// When the last of them is due: none overtakes it.
     due_ns: u64,
     /// Credit that was taken from frames, and has not been given to others.
-    kept: Credit,
+    pub(super) kept: Credit,
+    /// No frame that brings nothing but credit before this, ns.
+    reminded_ns: u64,
 }
 
 impl Lane {
     pub(super) fn new(proc: u32) -> Self {
-        Lane { proc, frames: VecDeque::new(), due_ns: 0, kept: Credit::NONE }
+        Lane { proc, frames: VecDeque::new(), due_ns: 0, kept: Credit::NONE, reminded_ns: 0 }
     }
 
     /// A frame that is due at some time, and not before the one before it.
@@ -59,9 +64,10 @@ impl Lane {
         bare.with_credit(part).0
     }
 
-    /// A frame with a portion of the credit that was kept back, once no other frame can bring any.
-    pub(super) fn remind(&mut self, due_ns: u64, portion: u16, random: &mut SplitMix) {
-        if self.frames.is_empty() && !self.kept.is_none() {
+    /// A frame with a portion of the credit that was kept back, now and then, once no other frame can bring any.
+    pub(super) fn remind(&mut self, now_ns: u64, due_ns: u64, portion: u16, random: &mut SplitMix) {
+        if self.frames.is_empty() && !self.kept.is_none() && self.reminded_ns <= now_ns {
+            self.reminded_ns = now_ns + REMINDER_NS;
             let header = self.portion(Header::new(Kind::Credit, 0, 0, 0, 0, 0), portion, random);
             self.push(due_ns, header, Box::default());
         }
