@@ -59,6 +59,8 @@ pub struct Sim<T> {
     random: SplitMix,
     links: Vec<LinkState>,
     lanes: BTreeMap<Row, Lane>,
+    /// The VC whose frame was handed out last: the others have their turn before it.
+    last: Row,
     /// Payloads of arrivals that have not been released.
     delivered: Vec<Box<[u8]>>,
     scratch: Vec<Arrival>,
@@ -80,6 +82,7 @@ impl<T: Transport> Sim<T> {
             random: SplitMix::new(net.config().seed ^ (u64::from(me) << 40)),
             links: Vec::new(),
             lanes: BTreeMap::new(),
+            last: NIL,
             delivered: Vec::new(),
             scratch: vec![Arrival::default(); CHUNK],
             inner_events: Vec::new(),
@@ -154,7 +157,8 @@ impl<T: Transport> Sim<T> {
         let due = |(vc, lane): &(&Row, &Lane)| only.is_none_or(|only| only == **vc) && lane.is_due(now_ns);
         let mut due = self.lanes.iter().filter(due).map(|(vc, _)| *vc);
         if !self.net.config().shuffled {
-            return due.next();
+            let last = self.last;
+            return due.clone().find(|vc| *vc > last).or_else(|| due.next());
         }
         let count = due.clone().count() as u64;
         if count == 0 { None } else { due.nth(self.random.below(count) as usize) }
@@ -166,6 +170,7 @@ impl<T: Transport> Sim<T> {
         while count < out.len()
             && let Some(vc) = self.next_lane(now_ns, only)
         {
+            self.last = vc;
             let Some(lane) = self.lanes.get_mut(&vc) else { break };
             let Some(mut late) = lane.frames.pop_front() else { break };
             self.net.lands(lane.proc, self.me, &late.header);

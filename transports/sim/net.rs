@@ -15,7 +15,7 @@ pub struct SimConfig {
     pub seed: u64,
     /// How long a frame takes, ns of the caller's time.
     pub delay_ns: Range<u64>,
-    /// Whether frames of different VCs that are due go on in an order of chance; else VC by VC. Those of one VC keep theirs.
+    /// Whether frames of different VCs that are due go on in an order of chance, and not in turn. Those of one VC keep theirs.
     pub shuffled: bool,
     /// Sends that are refused although there is room, of 256.
     pub blocked_of_256: u8,
