@@ -167,7 +167,7 @@ pub struct Large {
     /// truncated receive that is done, what it could take.
     pub wanted: u64,
     /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read. Of a
-    /// send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`], [`Large::OFFERED`]).
+    /// send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`], [`Large::OFFERED`], [`Large::STREAMED`]).
     pub address: u64,
 }
 
@@ -176,6 +176,8 @@ impl Large {
     pub const EAGER: u64 = 1;
     /// The envelope asks first.
     pub const OFFERED: u64 = 2;
+    /// The message leaves in parts, the first of them with its envelope.
+    pub const STREAMED: u64 = 3;
 
     /// Of a message of so many bytes, which is wanted as a whole and cannot be read.
     #[inline]

@@ -24,6 +24,8 @@ pub const RING_BYTES: usize = 256 << 10;
 pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
 /// Largest eager payload. Above, one more round trip is cheaper than the copy out of a temporary.
 pub const EAGER_MAX: usize = 8 << 10;
+/// Payload of a part of a message that is sent without asking and in more than one frame.
+pub const PART_BYTES: usize = EAGER_MAX;
 /// Payload of one piece of a large message: long enough to hide a frame's cost, short enough for eight in a ring.
 pub const PIECE_BYTES: usize = 32 << 10;
 /// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
@@ -144,6 +146,8 @@ pub struct Limits {
     /// Bytes that are kept of messages before their receives, from all peers together; each has its share as credit, at
     /// least that of [`CREDIT_INITIAL`].
     pub unexpected_bytes_max: usize,
+    /// Payload of one frame of a message that is sent without asking, bytes: longer ones come in parts.
+    pub part_bytes: usize,
     /// Payload of a piece of a large message, bytes.
     pub piece_bytes: usize,
     /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
@@ -181,6 +185,7 @@ impl Default for Limits {
             buffers_max: BUFFERS_MAX,
             eager_max: EAGER_MAX,
             unexpected_bytes_max: UNEXPECTED_BYTES,
+            part_bytes: PART_BYTES,
             piece_bytes: PIECE_BYTES,
             read_min: READ_MIN,
             ring_bytes: RING_BYTES,
@@ -205,13 +210,19 @@ impl Limits {
     /// # Errors
     /// One sentence that names the limit and what it may be.
     pub fn check(&self) -> Result<(), String> {
-        let frame = crate::wire::HEADER_BYTES + self.eager_max.max(self.piece_bytes);
+        let frame = crate::wire::HEADER_BYTES + self.eager_max.min(self.part_bytes).max(self.piece_bytes);
         if !self.ring_bytes.is_power_of_two() || self.ring_bytes < 4096 || self.ring_bytes > 1 << 30 {
             return Err(format!("ring_bytes is {}: give a power of two from 4096 to 2^30", self.ring_bytes));
         }
         if frame > self.ring_bytes / 4 {
             let fits = self.ring_bytes / 4 - crate::wire::HEADER_BYTES;
-            return Err(format!("eager_max and piece_bytes may be at most {fits} with ring_bytes {}", self.ring_bytes));
+            return Err(format!(
+                "the smaller one of eager_max and part_bytes, and piece_bytes, may be at most {fits} with ring_bytes {}",
+                self.ring_bytes
+            ));
+        }
+        if self.part_bytes < 64 {
+            return Err(format!("part_bytes is {}: give at least 64", self.part_bytes));
         }
         if self.piece_bytes < 64 {
             return Err(format!("piece_bytes is {}: give at least 64", self.piece_bytes));

@@ -3,7 +3,7 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CREDIT_INITIAL, Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Row, UnexpectedQueue};
+use crate::{Buffer, NIL, Row, Stream, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
 
@@ -249,6 +249,10 @@ pub struct Progress {
     pub reads: Queue,
     /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
     pub copies: Queue,
+    /// Messages that are arriving in parts; few.
+    pub streams: Vec<Stream>,
+    /// Bytes that were copied out of temporaries so far.
+    pub kept_copied: u64,
     /// Answers to peers, of all VCs: they need no credit, and so wait for nothing that does.
     pub replies: Queue,
     /// VCs with something to send, linked through the VC rows.
@@ -311,6 +315,8 @@ impl Default for Progress {
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
             copies: Queue::EMPTY,
+            streams: Vec::new(),
+            kept_copied: 0,
             replies: Queue::EMPTY,
             senders: Queue::EMPTY,
             work: Work::default(),

@@ -21,7 +21,8 @@ pub struct Unexpected {
     pub buffer: Row,
     /// The sender's CAR, of an RTS, whose data is still there; [`NIL`] for an eager message.
     pub message: Row,
-    /// Of an offer: where the message is in the sender's memory, 0 if it cannot be read.
+    /// Of an offer: where the message is in the sender's memory, 0 if it cannot be read. Of a message that comes in parts:
+    /// [`crate::ARRIVING`] or [`crate::CUT_OFF`] until all of it is there.
     pub address: u64,
     /// Next in the queue or in the free list.
     pub next: Row,

@@ -11,8 +11,8 @@
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
-//! | 20–23 | message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
-//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] |
+//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
+//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`] |
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field.
 
@@ -24,7 +24,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -56,8 +56,12 @@ pub enum Kind {
     Done = 7,
     /// Nothing but the credit in its header.
     Credit = 8,
+    /// An envelope with the first part of its payload; the other parts follow on the same link, with no other head between.
+    Head = 9,
+    /// The next part of the message whose head came last.
+    Part = 10,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 9,
+    Wrap = 11,
 }
 
 impl Kind {
@@ -73,7 +77,9 @@ impl Kind {
             6 => Kind::Nack,
             7 => Kind::Done,
             8 => Kind::Credit,
-            9 => Kind::Wrap,
+            9 => Kind::Head,
+            10 => Kind::Part,
+            11 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -167,7 +173,8 @@ impl Header {
     #[inline]
     pub fn payload(&self) -> u64 {
         match self.lead as u8 {
-            1 | 4 => self.length,
+            1 | 4 | 10 => self.length,
+            9 => self.message().into(),
             2 if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,
         }
@@ -215,7 +222,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 9),
+                None => assert!(byte == 0 || byte > 11),
             }
         }
     }

@@ -127,11 +127,16 @@ impl Cluster {
 
     /// A cluster over a simulated network. Its seed is printed if a test fails.
     pub fn sim(engines: u32, net: &SimNet) -> Self {
-        Self::sim_with(engines, net, |_, builder| builder)
+        Self::sim_with(engines, net, |builder| builder)
     }
 
-    /// The same, with builders that a test has changed, by rank.
-    pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
+    /// The same, with builders that a test has changed.
+    pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(Builder) -> Builder + Sync) -> Self {
+        Self::sim_each(engines, net, |_, builder| change(builder))
+    }
+
+    /// The same, by rank.
+    pub fn sim_each(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
         let mut cluster = Self::build(engines, |rank| {
             let inner = Loopback::join(&hub, rank).unwrap_or_else(|error| panic!("loopback: {error}"));

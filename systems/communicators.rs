@@ -17,8 +17,8 @@ use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{
-    Car, CarKind, CarState, CommState, Communicator, Ended, Group, Members, NIL, Pending, PostError, Row, Unexpected,
-    context,
+    ARRIVING, Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Members, NIL, Pending,
+    PostError, Row, Unexpected, context,
 };
 
 /// The communicator that a handle names.
@@ -215,6 +215,10 @@ fn give_back(all: &mut AllTables<'_>, messages: &[Unexpected]) {
         debug_assert!(message.buffer != NIL || message.message != NIL || message.length == 0);
         if message.buffer != NIL {
             give_buffer(all.progress, all.buffers, message.buffer);
+        }
+        if message.message == NIL && message.address == ARRIVING {
+            let stream = all.progress.streams.iter_mut().find(|stream| stream.vc == message.vc);
+            stream.into_iter().for_each(|stream| stream.to = Destination::Nobody);
         }
         forget(all.progress, all.vcs, message);
     }

@@ -10,12 +10,14 @@ use crate::complete::abort;
 use crate::credits::due;
 use crate::endpoint::Endpoint;
 use crate::matching::{posted_to_any, remove_posted};
+use crate::supply_buffers::give_buffer;
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
 use tickwire_components::limits::ARRIVALS;
 use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::{
-    CarKind, CarState, Ended, NIL, Pending, PostError, ProcId, Queue, RequestState, Row, Vc, VcState, car_flags,
+    CUT_OFF, CarKind, CarState, Destination, Ended, NIL, Pending, PostError, ProcId, Queue, RequestState, Row, Vc,
+    VcState, car_flags,
 };
 use tickwire_transports::LinkEvent;
 
@@ -289,6 +291,21 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);
+    cut_off(all, row);
+}
+
+/// The rest of a message that was arriving will not come.
+fn cut_off(all: &mut AllTables<'_>, row: Row) {
+    let Some(at) = all.progress.streams.iter().position(|stream| stream.vc == row) else { return };
+    let stream = all.progress.streams.swap_remove(at);
+    let Destination::Temporary(entry) = stream.to else { return };
+    // A probe may have taken it: whoever receives it is told.
+    all.progress.unexpected.entries[entry as usize].address = CUT_OFF;
+    for left in all.progress.unexpected.drain(|u| u.vc == row && u.address == CUT_OFF) {
+        if left.buffer != NIL {
+            give_buffer(all.progress, all.buffers, left.buffer);
+        }
+    }
 }
 
 /// Receives from any source that the proc might have matched are told; they stay posted.

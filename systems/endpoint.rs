@@ -18,6 +18,8 @@ pub struct Endpoint {
     pub transport: Exclusive<AnyTransport>,
     /// Largest eager payload, bytes. Fixed when it is opened.
     pub eager_max: u64,
+    /// Payload of one frame of an eager message, bytes. Fixed when it is opened.
+    pub part_bytes: u64,
     /// Payloads below this length are sent at once, without a CAR: none where a frame may be taken in part, since the
     /// rest needs a row. Fixed when it is opened.
     pub inline_end: u64,
@@ -83,10 +85,12 @@ impl Endpoint {
     pub fn new(transport: AnyTransport, limits: &Limits, rows: Option<RowStates>) -> Self {
         let capabilities = transport.capabilities();
         let frame_max = capabilities.frame_max;
-        let eager_max = limits.eager_max.min(frame_max) as u64;
+        let eager_max = limits.eager_max as u64;
+        let part_bytes = limits.part_bytes.min(frame_max) as u64;
         Endpoint {
             eager_max,
-            inline_end: if capabilities.whole_frames { eager_max + 1 } else { 0 },
+            part_bytes,
+            inline_end: if capabilities.whole_frames { eager_max.min(part_bytes) + 1 } else { 0 },
             piece_bytes: limits.piece_bytes.min(frame_max) as u64,
             read_min: if capabilities.remote_read { limits.read_min as u64 } else { u64::MAX },
             windows: capabilities.windows,

@@ -12,12 +12,12 @@ use crate::complete::abort;
 use crate::credits::{add, feed, owe_lines, release_offer, take_envelope};
 use crate::matching::{enqueue, find_posted, key};
 use crate::tables::MatchTables;
-use tickwire_components::credit::cost;
+use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Progress, Row, Span,
-    Unexpected, Vc, car_flags,
+    ARRIVING, Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Destination, Ended, Large, NIL, Pending,
+    Progress, Row, Span, Stream, Unexpected, Vc, car_flags,
 };
 use tickwire_transports::copy;
 
@@ -70,14 +70,32 @@ pub fn pair(
     car.vc = found.vc;
     progress.work.matched += 1;
     if found.message == NIL {
-        car.state = CarState::Matched;
+        let arriving = found.address != 0;
+        car.state = if arriving { CarState::Receiving } else { CarState::Matched };
         car.peer = found.buffer;
+        if arriving && !take_over(progress, cars, large, found, row) {
+            return;
+        }
         progress.copies.push(cars, row);
         progress.pending |= Pending::TRANSFER;
     } else {
         release_offer(progress, vcs, found.vc);
         offer(progress, cars, large, row, found.message, found.length, found.address);
     }
+}
+
+/// A receive that was paired with a message of which parts are still to come: those that are there are copied, the others go
+/// straight to it. `false` if they never will.
+fn take_over(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], found: &Unexpected, row: Row) -> bool {
+    let stream = progress.streams.iter_mut().find(|stream| stream.vc == found.vc);
+    let Some(stream) = stream.filter(|_| found.address == ARRIVING) else {
+        abort(progress, cars, row, car_flags::PEER_FAILED);
+        return false;
+    };
+    stream.to = Destination::Receive(row);
+    cars[row as usize].done = stream.seen;
+    large[row as usize] = Large { length: found.length, wanted: 0, address: 0 };
+    true
 }
 
 /// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
@@ -115,11 +133,15 @@ fn match_arrival(
         add(vc, header.credit());
     }
     let eager = header.lead as u8 == Kind::Eager as u8;
-    if eager || header.lead as u8 == Kind::Rts as u8 {
+    let head = header.lead as u8 == Kind::Head as u8;
+    if eager || head || header.lead as u8 == Kind::Rts as u8 {
         if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
             return refuse(progress, arrival, wrong);
         }
-        if !eager && !take_envelope(progress, vcs, arrival.vc) {
+        if head && !may_begin(progress, arrival) {
+            return refuse(progress, arrival, "a message in parts that cannot be");
+        }
+        if !eager && !head && !take_envelope(progress, vcs, arrival.vc) {
             return refuse(progress, arrival, "more offers than it was granted");
         }
         let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
@@ -139,6 +161,12 @@ fn match_arrival(
             arrival.car = row;
             arrival.state = ArrivalState::Placed;
             progress.pending |= Pending::TRANSFER;
+        } else if head {
+            owe_lines(progress, vcs, arrival.vc, header.length);
+            cars[row as usize].state = CarState::Receiving;
+            cars[row as usize].done = 0;
+            large[row as usize] = Large { length: header.length, wanted: 0, address: 0 };
+            begin(progress, arrival, Destination::Receive(row));
         } else {
             arrival.state = ArrivalState::Handled;
             progress.pending |= Pending::TRANSFER;
@@ -151,7 +179,9 @@ fn match_arrival(
     match header.kind() {
         Some(Kind::Piece) => match cars.get(header.message() as usize) {
             Some(car) if car.state == CarState::Receiving && car.vc == arrival.vc => {
-                if header.length == 0 || header.length > large[header.message() as usize].wanted - car.done {
+                if header.length == 0
+                    || header.length > large[header.message() as usize].wanted.saturating_sub(car.done)
+                {
                     return refuse(progress, arrival, "a piece longer than what is missing");
                 }
                 arrival.car = header.message();
@@ -180,6 +210,11 @@ fn match_arrival(
             }
             _ => refuse(progress, arrival, "a refusal of a message that was not offered in ready mode"),
         },
+        Some(Kind::Part) => {
+            if !place_part(progress, arrival) {
+                refuse(progress, arrival, "a part of no message");
+            }
+        }
         Some(Kind::Credit) => {}
         Some(Kind::Bye) => {
             progress.ended.push((arrival.vc, Ended::Finalized));
@@ -241,11 +276,15 @@ fn find_place(
     communicators: &[Communicator],
 ) {
     let rts = header.kind() == Some(Kind::Rts);
+    let head = header.kind() == Some(Kind::Head);
     match unclaimed(communicators, header.context()) {
         Unclaimed::Keep => {}
         Unclaimed::Drop => {
             if !rts {
                 owe_lines(progress, vcs, arrival.vc, header.length);
+            }
+            if head {
+                begin(progress, arrival, Destination::Nobody);
             }
             arrival.state = ArrivalState::Handled;
             progress.pending |= Pending::TRANSFER;
@@ -266,7 +305,7 @@ fn find_place(
         length: header.length,
         buffer: NIL,
         message: if rts { header.message() } else { NIL },
-        address: address_in(header, arrival.payload),
+        address: if head { ARRIVING } else { address_in(header, arrival.payload) },
         next: NIL,
         previous: NIL,
     });
@@ -274,10 +313,61 @@ fn find_place(
     if rts || header.length == 0 {
         arrival.state = ArrivalState::Handled;
     } else {
+        if head {
+            begin(progress, arrival, Destination::Temporary(entry));
+        }
         arrival.car = entry;
         arrival.state = ArrivalState::Unexpected;
         progress.pending |= Pending::SUPPLY;
     }
+}
+
+/// Whether the head of a message may be one: it is longer than its first part, none is arriving, and it fits the window.
+fn may_begin(progress: &Progress, arrival: &Arrival) -> bool {
+    let length = arrival.header.length;
+    !arrival.payload.is_empty()
+        && (arrival.payload.len() as u64) < length
+        && length <= u64::from(progress.window.lines) * LINE_BYTES as u64
+        && progress.streams.iter().all(|stream| stream.vc != arrival.vc)
+}
+
+/// A message in parts of which the first is there.
+fn begin(progress: &mut Progress, arrival: &mut Arrival, to: Destination) {
+    let (vc, length) = (arrival.vc, arrival.header.length);
+    progress.streams.push(Stream { vc, to, seen: arrival.payload.len() as u64, length });
+    if let Destination::Receive(row) = to {
+        arrival.car = row;
+        arrival.state = ArrivalState::Placed;
+    }
+    progress.pending |= Pending::TRANSFER;
+}
+
+/// Says where a part goes: its header's origin becomes its first byte's place in the message, its name the length of that.
+/// `false` if there is no message that it is a part of.
+fn place_part(progress: &mut Progress, arrival: &mut Arrival) -> bool {
+    let Some(at) = progress.streams.iter().position(|stream| stream.vc == arrival.vc) else { return false };
+    let stream = &mut progress.streams[at];
+    let part = arrival.header.length;
+    if part == 0 || part > stream.length - stream.seen {
+        return false;
+    }
+    (arrival.header.origin, arrival.header.name) = (stream.seen, stream.length);
+    stream.seen += part;
+    match stream.to {
+        Destination::Receive(row) => (arrival.car, arrival.state) = (row, ArrivalState::Placed),
+        Destination::Temporary(entry) => {
+            (arrival.car, arrival.state) = (entry, ArrivalState::Unexpected);
+            if stream.seen == stream.length {
+                progress.unexpected.entries[entry as usize].address = 0;
+            }
+            progress.pending |= Pending::SUPPLY;
+        }
+        Destination::Nobody => {}
+    }
+    if stream.seen == stream.length {
+        progress.streams.swap_remove(at);
+    }
+    true
 }
 
 /// Whether a peer has sent more than its credit. Found out when all peers together would have: who keeps to it is safe.

@@ -20,7 +20,7 @@ use tickwire_components::{
     Car, CarKind, CarState, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Queue, Row, Span, Stretch, Vc,
     VcState, car_flags,
 };
-use tickwire_transports::Sent;
+use tickwire_transports::{OneRun, Sent};
 
 /// The system.
 #[inline]
@@ -159,6 +159,10 @@ fn drive(
         let row = vc.sends.head;
         match send_row(progress, cars, large, vc, endpoint, row_states, row) {
             Ok(header) => {
+                if parts_follow(cars, large, &header, row) {
+                    progress.work.sent += 1;
+                    continue;
+                }
                 vc.sends.pop(cars);
                 has_gone(progress, cars, large, &header, row);
             }
@@ -166,6 +170,16 @@ fn drive(
         }
     }
     true
+}
+
+/// Counts a part of a message that has gone; `true` if others follow.
+fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, row: Row) -> bool {
+    if !matches!(header.kind(), Some(Kind::Head | Kind::Part)) {
+        return false;
+    }
+    let car = &mut cars[row as usize];
+    car.done += header.payload();
+    car.done < large[row as usize].length
 }
 
 /// Sends what a row has to say before the rest of its message, an envelope or a reply, with what there is to grant.
@@ -228,6 +242,9 @@ pub fn send_now(
     }
     if cars[row as usize].kind == CarKind::Send {
         let Some(way) = choose(cars, large, vc, endpoint, row) else { return false };
+        if way == Large::STREAMED {
+            return false;
+        }
         large[row as usize].address = way;
     }
     let header = head(cars, large, endpoint, row);
@@ -245,12 +262,15 @@ pub fn send_now(
 /// How an envelope leaves; `None` if there is no credit for it.
 fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
-    if length <= endpoint.eager_max && flags & car_flags::ASKING == 0 && length == capacity(cars, row) {
+    // What is in more than one run leaves in one frame or is asked for.
+    let whole = length <= endpoint.part_bytes;
+    let eager_max = if whole || cars[row as usize].chain == NIL { endpoint.eager_max } else { 0 };
+    if length <= eager_max && flags & car_flags::ASKING == 0 && length == capacity(cars, row) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
         }
         if vc.lines >= cost(length) {
-            return Some(Large::EAGER);
+            return Some(if whole { Large::EAGER } else { Large::STREAMED });
         }
     }
     if vc.envelopes == 0 {
@@ -262,7 +282,7 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
 /// Pays for an envelope.
 fn spend(vc: &mut Vc, way: u64, length: u64) {
     match way {
-        Large::EAGER => vc.lines -= cost(length),
+        Large::EAGER | Large::STREAMED => vc.lines -= cost(length),
         _ => vc.envelopes -= 1,
     }
 }
@@ -283,6 +303,13 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
         _ if address == Large::EAGER => {
             return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
         }
+        _ if address == Large::STREAMED => {
+            let part = (length - car.done).min(endpoint.part_bytes);
+            return match car.done {
+                0 => Header::new(Kind::Head, car.context, car.source, car.tag, part as u32, length),
+                _ => Header::new(Kind::Part, car.context, 0, 0, 0, part),
+            };
+        }
         _ => {}
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
@@ -302,9 +329,14 @@ fn send_head(
     state: Option<&mut dyn Any>,
 ) -> Sent {
     let transport = endpoint.transport.get();
-    match header.flags() & wire::READABLE {
-        0 => transport.send(link, header, &Chain { cars, row }, state),
-        _ => transport.send(link, header, &Address::of(cars[row as usize].span), state),
+    let car = &cars[row as usize];
+    match (header.kind(), header.flags() & wire::READABLE) {
+        (Some(Kind::Head | Kind::Part), _) => {
+            let part = car.span.part(car.done as usize, header.payload() as usize);
+            transport.send(link, header, &OneRun(part), state)
+        }
+        (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
+        _ => transport.send(link, header, &Address::of(car.span), state),
     }
 }
 

@@ -10,6 +10,7 @@
 use crate::endpoint::Endpoint;
 use crate::posting::{layout, list_sender};
 use crate::tables::SupplyTables;
+use tickwire_components::wire::Kind;
 use tickwire_components::{
     ArrivalState, Buffer, Car, CarState, FreeList, Large, Pending, Progress, Row, Vc, VcState, car_flags,
 };
@@ -23,8 +24,15 @@ pub fn supply_buffers(tables: SupplyTables) {
     }
     for arrival in &mut arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::Unexpected {
+            if arrival.header.lead as u8 == Kind::Part as u8 {
+                // Where the parts before it are.
+                arrival.buffer = progress.unexpected.entries[arrival.car as usize].buffer;
+                arrival.state = ArrivalState::Placed;
+                progress.pending |= Pending::TRANSFER;
+                continue;
+            }
             // DrainCq reads no more frames than there are free buffer rows.
-            let Some(row) = take_buffer(progress, buffers, arrival.payload.len()) else { continue };
+            let Some(row) = take_buffer(progress, buffers, arrival.header.length as usize) else { continue };
             arrival.buffer = row;
             arrival.state = ArrivalState::Placed;
             progress.unexpected.entries[arrival.car as usize].buffer = row;
@@ -127,7 +135,7 @@ mod tests {
     use super::*;
     use crate::testing::TestWorld;
     use tickwire_components::limits::POOL_KEPT_BYTES;
-    use tickwire_components::wire::{Header, Kind};
+    use tickwire_components::wire::Header;
     use tickwire_components::{NIL, Unexpected};
 
     /// An arrival that Match has put into the unexpected queue.

@@ -83,8 +83,12 @@ fn place_rest(
     large: &mut [Large],
     buffers: &mut [Buffer],
 ) {
+    let part = arrival.header.kind() == Some(Kind::Part);
+    // Match has put it there.
+    let at = if part { arrival.header.origin as usize } else { 0 };
     if arrival.buffer != NIL {
-        copy::copy(buffer_span(&mut buffers[arrival.buffer as usize]), arrival.payload);
+        let storage = buffer_span(&mut buffers[arrival.buffer as usize]);
+        copy::copy(storage.part(at, usize::MAX), arrival.payload);
         return;
     }
     let row = arrival.car;
@@ -93,6 +97,9 @@ fn place_rest(
         let moved = fill(cars, row, arrival.payload);
         finish(progress, cars, row, length, moved < length);
         return;
+    }
+    if part || arrival.header.kind() == Some(Kind::Head) {
+        return place_part(progress, arrival, cars, at);
     }
     let car = &mut cars[row as usize];
     if car.state != CarState::Receiving {
@@ -111,6 +118,24 @@ fn place_rest(
     let large = large[row as usize];
     if car.done >= large.wanted {
         finish(progress, cars, row, large.length, false);
+    }
+}
+
+/// Moves a part of a message that arrives in parts; with the last one the receive is done.
+fn place_part(progress: &mut Progress, arrival: &Arrival, cars: &mut [Car], at: usize) {
+    let row = arrival.car;
+    let car = &mut cars[row as usize];
+    let moved = if car.chain == NIL {
+        copy::copy(car.span.part(at, usize::MAX), arrival.payload) as u64
+    } else {
+        fill(cars, row, arrival.payload)
+    };
+    let car = &mut cars[row as usize];
+    car.done += moved;
+    let length = arrival.header.name;
+    if at > 0 && at as u64 + arrival.payload.len() as u64 == length {
+        let truncated = car.done < length;
+        finish(progress, cars, row, length, truncated);
     }
 }
 
@@ -160,15 +185,25 @@ fn buffer_span(buffer: &mut Buffer) -> Span {
 fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buffer], vcs: &mut [Vc]) {
     while let Some(row) = progress.copies.pop(cars) {
         let car = &mut cars[row as usize];
-        let (length, buffer) = (car.done, car.peer);
-        owe_lines(progress, vcs, car.vc, length);
+        // Of a message whose rest is still to come, what is there.
+        let (length, buffer, taken_over) = (car.done, car.peer, car.state == CarState::Receiving);
+        let vc_row = car.vc;
         car.done = 0;
         let mut moved = 0;
         if buffer != NIL {
             let payload = buffer_span(&mut buffers[buffer as usize]);
+            owe_lines(progress, vcs, vc_row, payload.len() as u64);
+            let payload = payload.part(0, length as usize);
+            progress.kept_copied += payload.len() as u64;
             let car = &cars[row as usize];
             moved = if car.chain == NIL { copy::copy(car.span, payload) as u64 } else { fill(cars, row, payload) };
             give_buffer(progress, buffers, buffer);
+        } else {
+            owe_lines(progress, vcs, vc_row, 0);
+        }
+        if taken_over {
+            cars[row as usize].done = moved;
+            continue;
         }
         finish(progress, cars, row, length, moved < length);
     }

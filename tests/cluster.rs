@@ -780,3 +780,233 @@ fn storms_from_as_many_seeds_as_asked_for() {
         cases::storm(&mut Cluster::sim(engines, &SimNet::new(engines, config)), seed, 12);
     }
 }
+
+// Credit.
+
+/// How to make a cluster of two with limits.
+type Make = fn(&Limits) -> Cluster;
+
+/// A window of the smallest size for each of two engines, over transports that grant in memory and in frames.
+fn of_little_credit() -> [(&'static str, Cluster); 3] {
+    let limits = Limits { unexpected_bytes_max: 0, cars_max: 1 << 14, ..Limits::default() };
+    let over: [(&'static str, Make); 3] = [
+        ("loopback", |limits| Cluster::loopback_with(2, |builder| builder.limits(limits.clone()))),
+        ("shared memory", |limits| Cluster::shm_with(2, |builder| builder.limits(limits.clone()))),
+        ("frames", |limits| Cluster::sim_with(2, &SimNet::new(2, SimConfig::new(7)), |b| b.limits(limits.clone()))),
+    ];
+    over.map(|(name, make)| (name, make(&limits)))
+}
+
+/// What an engine keeps of messages before their receives: lines, offers.
+fn kept(engine: &mut Engine) -> (u64, u32) {
+    let all = rows(engine);
+    (all.progress.unexpected.lines, all.vcs.iter().map(|vc| vc.offers_kept).sum())
+}
+
+#[test]
+fn a_receiver_that_posts_nothing_keeps_a_bounded_part_and_loses_nothing() {
+    const MESSAGES: u32 = 3000;
+    for (name, mut cluster) in of_little_credit() {
+        let world = cluster.engines[0].comm_world();
+        let window = rows(&mut cluster.engines[1]).progress.window;
+        let length = |n: u32| 100 + (n as usize * 37) % 1500;
+        let mut sends: Vec<_> = (0..MESSAGES)
+            .map(|n| cluster.engines[0].isend(content(n.into(), length(n)), Rank(1), Tag(n), world).unwrap())
+            .collect();
+        for _ in 0..300 {
+            cluster.tick_all();
+            let (lines, offers) = kept(&mut cluster.engines[1]);
+            assert!(lines <= window.lines.into() && offers <= window.envelopes, "{name}: {lines} {offers}");
+        }
+        assert!(sends.iter().any(|send| !cluster.engines[0].test(send).unwrap().is_done()), "{name}");
+        let (lines, offers) = kept(&mut cluster.engines[1]);
+        assert!(lines > u64::from(window.lines) / 2 && offers > 0, "{name}: {lines} {offers}");
+
+        // The receive of the last one lets all others come in, and takes it out of the middle of nothing.
+        let last = MESSAGES - 1;
+        let receive = cluster.engines[1].irecv(vec![0; 2000], Rank(0), Tag(last), world).unwrap();
+        let (bytes, status) = cluster.finish(BOUND * 20, 1, receive).unwrap();
+        assert!(bytes[..status.length] == content(last.into(), length(last)), "{name}");
+        for n in 0..last {
+            let receive = cluster.engines[1].irecv(vec![0; 2000], Rank(0), TagFilter::Any, world).unwrap();
+            let (bytes, status) = cluster.finish(BOUND, 1, receive).unwrap();
+            assert_eq!((status.tag, status.length), (Tag(n), length(n)), "{name}");
+            assert!(bytes[..status.length] == content(n.into(), length(n)), "{name}: message {n}");
+        }
+        for send in sends.drain(..) {
+            cluster.finish(BOUND, 0, send).unwrap();
+        }
+        cluster.tick_times(50);
+        cluster.assert_at_rest();
+        let credit = rows(&mut cluster.engines[1]).vcs.iter().find(|vc| vc.proc == 0).map(|vc| vc.offers_kept);
+        assert_eq!(credit, Some(0), "{name}");
+    }
+}
+
+#[test]
+fn a_probe_finds_what_is_behind_more_than_may_be_kept() {
+    for (name, mut cluster) in of_little_credit() {
+        let world = cluster.engines[0].comm_world();
+        for n in 0..600 {
+            drop(cluster.engines[0].isend(vec![n as u8; 1000], Rank(1), Tag(n), world).unwrap());
+        }
+        cluster.tick_times(100);
+        let mut found = None;
+        cluster.tick_until(BOUND, "the probe has found it", |cluster| {
+            found = cluster.engines[1].iprobe(Source::Any, Tag(599), world).unwrap();
+            found.is_some()
+        });
+        assert_eq!(found.map(|status| status.length), Some(1000), "{name}");
+        for _ in 0..600 {
+            let receive = cluster.engines[1].irecv(vec![0; 1000], Rank(0), TagFilter::Any, world).unwrap();
+            cluster.finish(BOUND, 1, receive).unwrap();
+        }
+        cluster.tick_times(50);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn with_all_credit_spent_answers_still_go_both_ways() {
+    for (name, mut cluster) in of_little_credit() {
+        let world = cluster.engines[0].comm_world();
+        // Each floods the other; both then exchange large messages, whose answers must pass what waits for credit.
+        let mut flood = Vec::new();
+        for rank in 0..2usize {
+            let to = Rank(1 - rank as u32);
+            for n in 0..500u32 {
+                flood.push((rank, cluster.engines[rank].isend(vec![1; 1000], to, Tag(n), world).unwrap()));
+            }
+            flood.push((rank, cluster.engines[rank].isend(vec![2; 100_000], to, Tag(900), world).unwrap()));
+        }
+        cluster.tick_times(100);
+        let large: Vec<_> = (0..2usize)
+            .map(|rank| {
+                let from = Rank(1 - rank as u32);
+                (rank, cluster.engines[rank].irecv(vec![0; 100_000], from, Tag(900), world).unwrap())
+            })
+            .collect();
+        for (rank, receive) in large {
+            let (bytes, _) = cluster.finish(BOUND * 5, rank, receive).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == 2), "{name}");
+        }
+        for rank in 0..2usize {
+            for n in 0..500 {
+                let from = Rank(1 - rank as u32);
+                let receive = cluster.engines[rank].irecv(vec![0; 1000], from, Tag(n), world).unwrap();
+                cluster.finish(BOUND, rank, receive).unwrap();
+            }
+        }
+        for (rank, send) in flood {
+            cluster.finish(BOUND, rank, send).unwrap();
+        }
+        cluster.tick_times(50);
+        cluster.assert_at_rest();
+    }
+}
+
+// Messages in parts.
+
+/// Two engines whose eager messages leave in parts of 1000 bytes, and a small ring that holds four of them or so.
+fn in_parts() -> Cluster {
+    let limits = Limits { part_bytes: 1000, piece_bytes: 1000, ring_bytes: 8192, ..Limits::default() };
+    Cluster::shm_with(2, |builder| builder.limits(limits.clone()))
+}
+
+#[test]
+fn all_cases_in_parts() {
+    cases::all(&mut in_parts());
+    let limits = Limits { part_bytes: 64, ..Limits::default() };
+    for seed in 0..3 {
+        let net = SimNet::new(3, SimConfig::new(seed));
+        cases::all(&mut Cluster::sim_with(3, &net, |builder| builder.limits(limits.clone())));
+    }
+}
+
+#[test]
+fn a_receive_takes_a_message_over_that_is_arriving() {
+    for capacity in [8000, 5000, 2000] {
+        let mut cluster = in_parts();
+        let world = cluster.engines[0].comm_world();
+        let message = content(3, 8000);
+        // The connection first, so that the engines tick as this test says.
+        let hello = cluster.engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0], Rank(0), Tag(0), world).unwrap();
+        cluster.finish(BOUND, 1, receive).unwrap();
+        cluster.finish(BOUND, 0, hello).unwrap();
+        cluster.tick_times(5);
+
+        let send = cluster.engines[0].isend(message.clone(), Rank(1), Tag(7), world).unwrap();
+        cluster.tick(0);
+        cluster.tick(1);
+        let stream = rows(&mut cluster.engines[1]).progress.streams[0];
+        assert!(stream.seen > 0 && stream.seen < 8000, "{stream:?}");
+        let before = rows(&mut cluster.engines[1]).progress.kept_copied;
+        let receive = cluster.engines[1].irecv(vec![0; capacity], Source::Any, TagFilter::Any, world).unwrap();
+        let ended = cluster.finish(BOUND, 1, receive);
+        cluster.finish(BOUND, 0, send).unwrap();
+        match capacity {
+            8000 => assert!(ended.unwrap().0 == message),
+            _ => assert!(matches!(ended.unwrap_err().error, RequestError::Truncated { .. })),
+        }
+        let copied = rows(&mut cluster.engines[1]).progress.kept_copied - before;
+        assert_eq!(copied, stream.seen, "only what had arrived went through a temporary");
+        cluster.tick_times(20);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_matched_probe_may_take_a_message_that_is_arriving_and_nobody_else_gets_it() {
+    let mut cluster = in_parts();
+    let world = cluster.engines[0].comm_world();
+    let sends = [5u8, 6].map(|n| cluster.engines[0].isend(vec![n; 8000], Rank(1), Tag(n.into()), world).unwrap());
+    let mut found = None;
+    cluster.tick_until(BOUND, "a part has arrived", |cluster| {
+        found = cluster.engines[1].improbe(Rank(0), TagFilter::Any, world).unwrap();
+        found.is_some()
+    });
+    let receive = cluster.engines[1].imrecv(found.unwrap(), vec![0; 8000]).unwrap();
+    let second = cluster.engines[1].irecv(vec![0; 8000], Rank(0), TagFilter::Any, world).unwrap();
+    assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == [5; 8000]);
+    assert!(cluster.finish(BOUND, 1, second).unwrap().0 == [6; 8000]);
+    for send in sends {
+        cluster.finish(BOUND, 0, send).unwrap();
+    }
+    cluster.tick_times(20);
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn a_message_whose_sender_dies_half_way_is_never_received() {
+    let net = SimNet::new(2, SimConfig::new(11));
+    let limits = Limits { part_bytes: 64, ..Limits::default() };
+    let mut cluster = Cluster::sim_with(2, &net, |builder| builder.limits(limits.clone()));
+    let world = cluster.engines[0].comm_world();
+    for n in 0..400u32 {
+        drop(cluster.engines[0].isend(vec![n as u8; 4000], Rank(1), Tag(n), world).unwrap());
+    }
+    cluster.tick_until(BOUND, "a message is half there", |cluster| {
+        let progress = rows(&mut cluster.engines[1]).progress;
+        progress.unexpected.count > 2 && !progress.streams.is_empty()
+    });
+    net.kill(0, Death::Frame(net.frames(0) + 1));
+    cluster.tick_until(BOUND, "the death is noticed", |cluster| cluster.vc_state(1, 0) == Some(VcState::Failed));
+    assert!(rows(&mut cluster.engines[1]).progress.streams.is_empty());
+    let mut whole = 0;
+    loop {
+        let receive = match cluster.engines[1].irecv(vec![0; 4000], Source::Any, Tag(whole), world) {
+            Ok(receive) => receive,
+            Err(rejected) => panic!("{}", rejected.error),
+        };
+        cluster.tick_times(2);
+        match cluster.engines[1].test(&receive) {
+            Ok(Test::Done(status)) => assert_eq!(status.length, 4000),
+            _ => break,
+        }
+        let (bytes, _) = cluster.engines[1].take(receive).unwrap();
+        assert!(bytes == vec![whole as u8; 4000], "message {whole}");
+        whole += 1;
+    }
+    assert!(whole < 400, "it died before the end");
+}

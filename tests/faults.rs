@@ -93,6 +93,7 @@ impl Case {
             tick_budget: pick(&mut random, [256, 256, 256, 3]),
             eager_max: pick(&mut random, [8192, 4000, 100]),
             piece_bytes: pick(&mut random, [4096, 700]),
+            part_bytes: pick(&mut random, [8192, 1000, 64]),
             unexpected_bytes_max: pick(&mut random, [32 << 20, 64 << 10]),
             ..limits(way)
         };
@@ -129,7 +130,7 @@ impl Case {
     /// If something is not as it must be.
     pub fn run(&self, rings: &[Ring]) -> Ran {
         let net = SimNet::new(self.engines, self.config.clone());
-        let mut cluster = Cluster::sim_with(self.engines, &net, |rank, builder| {
+        let mut cluster = Cluster::sim_each(self.engines, &net, |rank, builder| {
             let builder = builder.limits(self.limits.clone());
             match rings.get(rank as usize) {
                 Some(ring) => builder.trace(ring.clone()),

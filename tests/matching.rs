@@ -181,7 +181,7 @@ fn in_turn(way: usize, program: &Program) -> Played {
 /// explained by some order of arrival.
 fn at_once(way: usize, program: &Program, config: &SimConfig) -> Played {
     let net = SimNet::new(program.ranks, config.clone());
-    let cluster = Cluster::sim_with(program.ranks, &net, |_, builder| {
+    let cluster = Cluster::sim_with(program.ranks, &net, |builder| {
         // With one pass a tick, frames are read in one and matched in the next.
         let passes_max = if config.seed.is_multiple_of(3) { 1 } else { PASSES_MAX };
         builder.limits(Limits { passes_max, ..limits(way) })

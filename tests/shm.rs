@@ -52,6 +52,14 @@ fn all_to_all() {
     }
 }
 
+/// 1 KiB each; the second number of messages is what the bound is made for.
+#[test]
+fn a_flood_of_messages_that_nobody_waits_for_is_bounded_and_nothing_is_lost() {
+    for (messages, first) in [(20_000, "first"), (1_000_000, "last")] {
+        assert_eq!(run(2, "flood", &[&messages.to_string(), first]).code(), 0, "{messages}, {first}");
+    }
+}
+
 #[test]
 fn a_killed_rank_is_noticed_and_the_others_go_on() {
     for ranks in [2, 4] {

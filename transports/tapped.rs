@@ -73,7 +73,7 @@ fn peer<'a>(peers: &'a mut [Peer], places: &[u32], at: u32) -> Option<&'a mut Pe
 
 /// Whether a frame is the first of a message.
 fn is_envelope(header: &Header) -> bool {
-    matches!(header.kind(), Some(Kind::Eager | Kind::Rts))
+    matches!(header.kind(), Some(Kind::Eager | Kind::Rts | Kind::Head))
 }
 
 fn message(proc: u32, header: &Header, number: u64, begin_ns: u64) -> Message {

@@ -53,6 +53,8 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
         let account = &mut of_vc[car.vc as usize];
         match (car.kind, large.address) {
             (CarKind::Send, Large::EAGER) => add(&mut account.promised, cost(large.length), 0),
+            // Its head has brought the cost of all parts.
+            (CarKind::Send, Large::STREAMED) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
             (CarKind::Send, Large::OFFERED) => add(&mut account.promised, 0, 1),
             (CarKind::Grant, _) => add(&mut account.granting, large.length as u32, large.wanted as u32),
             _ => {}
@@ -64,7 +66,7 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
         let credit = arrival.header.credit();
         add(&mut account.bringing, credit.lines, credit.envelopes);
         match arrival.header.kind() {
-            Some(Kind::Eager) => add(&mut account.arriving, cost(arrival.header.length), 0),
+            Some(Kind::Eager | Kind::Head) => add(&mut account.arriving, cost(arrival.header.length), 0),
             Some(Kind::Rts) => add(&mut account.arriving, 0, 1),
             _ => {}
         }
@@ -76,7 +78,9 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
     let copies = progress.copies.head;
     for row in walk(all.cars, copies, "copies")? {
         let car = &all.cars[row as usize];
-        of_vc[car.vc as usize].kept += cost(car.done);
+        // Of a message whose rest is still to come, `done` is what is there.
+        let length = if car.state == CarState::Receiving { all.large[row as usize].length } else { car.done };
+        of_vc[car.vc as usize].kept += cost(length);
     }
     let open = |row: u32, state| state == VcState::Connected && !ended.contains(&row);
     let vcs = (0..).zip(all.vcs.iter()).filter(|(row, vc)| open(*row, vc.state));

@@ -239,7 +239,7 @@ impl SimNet {
 /// What a frame has cost its sender.
 fn spent(header: &Header) -> Credit {
     match header.kind() {
-        Some(Kind::Eager) => Credit { lines: cost(header.length), envelopes: 0 },
+        Some(Kind::Eager | Kind::Head) => Credit { lines: cost(header.length), envelopes: 0 },
         Some(Kind::Rts) => Credit { lines: 0, envelopes: 1 },
         _ => Credit::NONE,
     }

@@ -153,6 +153,11 @@ fn limits(limits: &Limits) -> Vec<Limit> {
     let limit = |name, value, what| Limit { name, value, what };
     vec![
         limit("cars_max", limits.cars_max as u64, "operations in flight or not yet taken"),
+        limit(
+            "unexpected_bytes_max",
+            limits.unexpected_bytes_max as u64,
+            "bytes kept of messages before their receives, all peers' shares",
+        ),
         limit("buffers_max", limits.buffers_max as u64, "unexpected messages with payload"),
         limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
         limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
