@@ -3,7 +3,7 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CREDIT_INITIAL, Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Row, Stream, UnexpectedQueue};
+use crate::{Buffer, NIL, Receipts, Row, Stamp, Stamps, Stream, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::ops::{BitOr, BitOrAssign};
 
@@ -295,6 +295,12 @@ pub struct Progress {
     pub budget: u32,
     /// Poll only this endpoint and link; [`NIL`] for all.
     pub only: (u32, u32),
+    /// Ticks so far, the looks of a wait included.
+    pub ticks: u64,
+    /// When operations were posted, by CAR row. Written by posting.
+    pub stamps: Stamps,
+    /// Receipts of operations, where they were asked for.
+    pub receipts: Receipts,
 }
 
 impl Default for Progress {
@@ -338,6 +344,9 @@ impl Default for Progress {
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,
             only: (NIL, NIL),
+            ticks: 0,
+            stamps: Stamps::default(),
+            receipts: Receipts::default(),
         }
     }
 }
@@ -362,6 +371,12 @@ impl Progress {
             unexpected,
             ..Progress::default()
         }
+    }
+
+    /// What the clocks say.
+    #[inline(always)]
+    pub fn stamp(&self) -> Stamp {
+        Stamp { tick: self.ticks, now_ns: self.now_ns }
     }
 
     /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`].

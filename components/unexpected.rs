@@ -2,7 +2,7 @@
 
 use crate::credit::cost;
 use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
-use crate::{NIL, Row};
+use crate::{NIL, Row, Stamp, Stamps};
 
 /// An unexpected envelope, 48 B. Not an entity: there can be millions.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,8 @@ pub struct UnexpectedQueue {
     forms: [Option<Box<EnvelopeIndex>>; FORMS],
     /// Which of these are kept up to date: all that exist, while the queue is deep.
     live: [bool; FORMS],
+    /// When entries came, by row.
+    stamps: Stamps,
 }
 
 impl Default for UnexpectedQueue {
@@ -83,6 +85,7 @@ impl Default for UnexpectedQueue {
             seed: 0,
             forms: [const { None }; FORMS],
             live: [false; FORMS],
+            stamps: Stamps::default(),
         }
     }
 }
@@ -119,6 +122,17 @@ impl UnexpectedQueue {
             }
         }
         row
+    }
+
+    /// Notes when an entry came.
+    pub fn stamp(&mut self, row: Row, stamp: Stamp) {
+        self.stamps.grow(row as usize + 1);
+        self.stamps.set(row, stamp);
+    }
+
+    /// When an entry came, if that was noted.
+    pub fn came(&self, row: Row) -> Option<Stamp> {
+        self.stamps.get(row)
     }
 
     /// The oldest entry that a receive with this key takes. It stays.

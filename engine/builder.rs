@@ -3,6 +3,7 @@
 use crate::bootstrap::{Bootstrap, Exchange};
 use crate::core::{Closed, Engine};
 use crate::executor::TickExecutor;
+use crate::observe::Observer;
 use crate::request::Home;
 use crate::shared_heap;
 use crate::slots::SlotInfo;
@@ -49,6 +50,8 @@ pub struct Builder {
     hub: Option<Hub>,
     rows: usize,
     worlds: Vec<Adder<World>>,
+    #[cfg(feature = "dump")]
+    dump_signal: Option<String>,
     shared_heap: Option<bool>,
     cross_memory_attach: bool,
     trace: Option<Trace>,
@@ -67,6 +70,8 @@ impl Engine {
             hub: None,
             rows: limits::ROWS_INITIAL,
             worlds: Vec::new(),
+            #[cfg(feature = "dump")]
+            dump_signal: None,
             shared_heap: None,
             cross_memory_attach: true,
             trace: None,
@@ -136,6 +141,14 @@ impl Builder {
         self
     }
 
+    /// Writes a dump to stderr when this signal comes: `USR1`, `USR2` or `HUP`. Overrides the environment's
+    /// [`ENV_DUMP_SIGNAL`](crate::ENV_DUMP_SIGNAL).
+    #[cfg(feature = "dump")]
+    pub fn dump_signal(mut self, name: impl Into<String>) -> Self {
+        self.dump_signal = Some(name.into());
+        self
+    }
+
     /// Opens the process's shared heap before peers connect, and lets all peers of this host read the whole of it at any time:
     /// see [`transports::heap`](crate::transports::heap). [`Engine::alloc`] then has buffers. Overrides the environment.
     ///
@@ -180,6 +193,8 @@ impl Builder {
             slots.push(info);
         }
         let mut endpoints = self.open(&mut world, &*exchange)?;
+        // Before the other ranks are waited for: who does not come can be told from who waits.
+        let observer = self.observer(&mut endpoints, &*exchange)?;
         let (cards, card_bytes) = exchange_cards(&mut *exchange, &mut endpoints)?;
         let (home, generation) = Home::take();
         let plan = Plan {
@@ -192,7 +207,7 @@ impl Builder {
             generation,
         };
         let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
-        let waiter = watch(&mut endpoints, &submissions, &*exchange)?;
+        let waiter = watch(&mut endpoints, &submissions, &*exchange, &observer)?;
         Tables::spawn(&mut world, &plan, submissions);
         world.spawn_batch(endpoints).for_each(drop);
         let me = spawn_proc(&mut world, plan.me, 0);
@@ -229,6 +244,7 @@ impl Builder {
             slots,
             shared_heap,
             comms: Default::default(),
+            observer,
             #[cfg(feature = "dynamic-endpoints")]
             dynamic_slots: Vec::new(),
             not_sync: std::marker::PhantomData,
@@ -239,7 +255,21 @@ impl Builder {
         Ok(engine)
     }
 
+    /// What others see of the engine.
+    fn observer(&self, endpoints: &mut [Endpoint], exchange: &dyn Exchange) -> Result<Observer, BuildError> {
+        let names: Vec<String> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let observer = Observer::new(exchange.job(), exchange.rank(), exchange.size(), &names);
+        #[cfg(feature = "dump")]
+        let observer = observer.listen_to(self.dump_signal.as_deref()).map_err(BuildError::Limits)?;
+        Ok(observer)
+    }
+
     fn read_environment(&mut self) -> Result<(), BuildError> {
+        #[cfg(feature = "dump")]
+        if self.dump_signal.is_none() {
+            self.dump_signal = std::env::var(crate::ENV_DUMP_SIGNAL).ok();
+        }
         let Ok(value) = std::env::var(ENV_TRANSPORTS) else { return Ok(()) };
         let (names, not) = match value.strip_prefix('^') {
             Some(rest) => (rest, true),
@@ -420,12 +450,18 @@ fn exchange_cards(exchange: &mut dyn Exchange, endpoints: &mut [Endpoint]) -> Re
     Ok((cards, bytes))
 }
 
-/// What the engine sleeps on: its transports, its submissions, its launcher.
-fn watch(endpoints: &mut [Endpoint], submissions: &Submissions, exchange: &dyn Exchange) -> Result<Waiter, BuildError> {
+/// What the engine sleeps on: its transports, its submissions, its launcher, and who asks for a dump.
+fn watch(
+    endpoints: &mut [Endpoint],
+    submissions: &Submissions,
+    exchange: &dyn Exchange,
+    observer: &Observer,
+) -> Result<Waiter, BuildError> {
     let transports: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().wait_fd()).collect();
     let own = [Some(submissions.doorbell.as_fd())];
     let launcher = exchange.event_fd().map(Some);
-    Waiter::new(transports.into_iter().chain(own).chain(launcher)).map_err(BuildError::Limits)
+    let visitors = observer.door().map(Some);
+    Waiter::new(transports.into_iter().chain(own).chain(launcher).chain(visitors)).map_err(BuildError::Limits)
 }
 
 #[cfg(test)]

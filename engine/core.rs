@@ -62,6 +62,7 @@ pub struct Engine {
     /// Whether peers may read the process's shared heap. Fixed when it is built.
     pub(crate) shared_heap: bool,
     pub(crate) comms: crate::communicators::Comms,
+    pub(crate) observer: crate::observe::Observer,
     #[cfg(feature = "dynamic-endpoints")]
     pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,
     pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
@@ -151,10 +152,16 @@ impl Engine {
 
     #[inline]
     fn tick_now(&mut self) -> Work {
-        if self.look() {
+        let busy = self.look();
+        if busy {
             self.run();
         }
-        self.take_work()
+        let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
+        // Otherwise nothing was done, but what calls have done before.
+        if busy || work.posted != 0 {
+            self.observer.add(work);
+        }
+        work
     }
 
     #[cold]
@@ -185,6 +192,8 @@ impl Engine {
             self.look_at_clock();
         }
         let LookTables { progress, inbound, endpoints } = self.tables.look(&mut self.world);
+        progress.ticks += 1;
+        self.observer.page.ticked(progress.ticks);
         if inbound.ready() {
             progress.pending |= Pending::POST;
         }
@@ -218,6 +227,7 @@ impl Engine {
         if let Some(check) = self.world.resource_mut::<TicksDue>().0.take() {
             self.schedule.check_change_ticks(check);
         }
+        self.observe();
     }
 
     /// The launcher says that a proc has ended. A peer that is connected tells it by itself, after its last frame.
@@ -236,7 +246,9 @@ impl Engine {
     /// What was done since the last tick.
     #[inline(always)]
     pub(crate) fn take_work(&mut self) -> Work {
-        std::mem::take(&mut self.tables.progress(&mut self.world).work)
+        let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
+        self.observer.add(work);
+        work
     }
 
     /// A tick after a look that found something.
@@ -245,6 +257,7 @@ impl Engine {
         if !self.open {
             return;
         }
+        self.observer.busy += 1;
         let progress = self.tables.progress(&mut self.world);
         progress.budget = self.limits.tick_budget as u32;
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
@@ -288,6 +301,9 @@ impl Engine {
         }
         if !self.tables.progress(&mut self.world).answers.is_empty() {
             self.answer_submissions();
+        }
+        if self.observer.passes != 0 {
+            self.note_receipts();
         }
     }
 

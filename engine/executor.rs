@@ -14,6 +14,7 @@ use tickwire_systems::connections::maintain;
 use tickwire_systems::deliver::deliver;
 use tickwire_systems::drain_cq::drain_cq;
 use tickwire_systems::match_cars::match_cars;
+use tickwire_systems::receipts::note;
 use tickwire_systems::supply_buffers::supply_buffers;
 use tickwire_systems::tables::Tables;
 use tickwire_systems::transfer::transfer;
@@ -133,8 +134,9 @@ impl<W: Watch> SystemExecutor for TickExecutor<W> {
         #[expect(unsafe_code, reason = "bevy's access for executors")]
         let systems = unsafe { schedule.systems_mut() };
         self.watch.begin(&self.tables, world);
-        let passes = match self.users {
-            true => self.run_all(systems, world, error_handler),
+        let receipts = self.tables.progress(world).receipts.unfinished > 0;
+        let passes = match self.users || receipts {
+            true => self.run_all(systems, world, error_handler, receipts),
             false => self.run_own(systems, world),
         };
         self.watch.end(&self.tables, world, passes);
@@ -144,12 +146,14 @@ impl<W: Watch> SystemExecutor for TickExecutor<W> {
 }
 
 impl<W: Watch> TickExecutor<W> {
-    /// The passes when the application has systems; returns how many there were.
+    /// The passes when the application has systems, or when operations with receipts are looked at after each; returns how
+    /// many there were.
     fn run_all(
         &mut self,
         systems: &mut [SystemWithAccess],
         world: &mut World,
         error_handler: fn(BevyError, ErrorContext),
+        receipts: bool,
     ) -> u32 {
         let TickExecutor { watch, tables, counters, steps, .. } = self;
         let mut first = match tables.progress(world).pending {
@@ -169,6 +173,9 @@ impl<W: Watch> TickExecutor<W> {
                         ran |= bit;
                         counters.ran(set as usize);
                         watch.run(set as usize, tables, world, |world| run_system(&mut systems[index], world));
+                        if receipts {
+                            note(world, tables);
+                        }
                     }
                     Step::User { number, before, after } => {
                         if ran.has(before) || tables.progress(world).pending.has(after) {

@@ -33,6 +33,7 @@ impl Engine {
         self.closed = Closed::Finalized;
         self.open = false;
         self.refuse_submissions();
+        self.say_closed();
         for endpoint in self.tables.endpoints(&mut self.world) {
             endpoint.transport.get().close();
         }

@@ -58,6 +58,7 @@ pub struct Job {
     on_failure: OnFailure,
     output: Output,
     tag_output: bool,
+    print_name: bool,
     pin: bool,
     trace: Option<PathBuf>,
 }
@@ -74,6 +75,7 @@ impl Job {
             on_failure: OnFailure::default(),
             output: Output::default(),
             tag_output: false,
+            print_name: false,
             pin: false,
             trace: None,
         }
@@ -118,6 +120,13 @@ impl Job {
     #[must_use]
     pub fn tag_output(mut self, tag: bool) -> Self {
         self.tag_output = tag;
+        self
+    }
+
+    /// Whether the launcher says the job's name and its own number on stderr before it starts the ranks.
+    #[must_use]
+    pub fn print_name(mut self, print: bool) -> Self {
+        self.print_name = print;
         self
     }
 

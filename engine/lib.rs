@@ -65,6 +65,12 @@
 //! change ticks once, which is the one exception to a tick's bound (`cargo bench -p tickwire-tests --bench scan` measures
 //! it). The engine's own systems do not advance it.
 //!
+//! # Looking at it
+//!
+//! [`Engine::dump`] says what is pending, [`Engine::accounting`] how many bytes are where; `tickwire dump` and `tickwire
+//! whowaits` ask a running job the same, `tickwire top` reads the page of statistics that every engine keeps.
+//! [`Engine::receipted`] posts an operation whose stages are noted.
+//!
 //! # Watching
 //!
 //! [`Builder::trace`] and [`ENV_TRACE`] tell every tick, run of a system, message, connection and error to a
@@ -83,12 +89,16 @@ mod communicators;
 mod core;
 mod executor;
 mod finalize;
+#[cfg(feature = "dump")]
+pub mod jobs;
 pub mod launch;
 mod notify;
+mod observe;
 mod p2p;
 mod persistent;
 mod probe;
 mod procs;
+mod receipt;
 mod request;
 mod scope;
 mod send_modes;
@@ -105,9 +115,12 @@ pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
 pub use crate::communicators::{Agreed, Agreement};
 pub use crate::core::Engine;
 pub use crate::notify::Completion;
+#[cfg(feature = "dump")]
+pub use crate::observe::ENV_DUMP_SIGNAL;
 pub use crate::persistent::Persistent;
 pub use crate::probe::{Message, RejectedMessage};
 pub use crate::procs::{Only, Route, TrafficClass};
+pub use crate::receipt::Receipted;
 pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::shared_heap::ENV_SHARED_HEAP;
@@ -118,7 +131,8 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
     BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
-    Order, PostError, ProcId, Rank, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed, Work,
+    Order, PostError, ProcId, Protocol, Rank, Receipt, RequestError, RequestId, Source, Status, Tag, TagFilter, Typed,
+    Work,
     limits::{Limits, Matching},
 };
 pub use tickwire_systems as systems;

@@ -158,7 +158,10 @@ impl Engine {
     pub fn wait_for(&mut self, request: &impl Waitable, time: Duration) -> Result<Status, RequestError> {
         let id = request.request_id();
         let end = Instant::now() + time;
-        self.wait_deadline(Some(end), |engine| engine.is_done(id))?;
+        self.observer.awaited = id;
+        let ended = self.wait_deadline(Some(end), |engine| engine.is_done(id));
+        self.observer.awaited.row = NIL;
+        ended?;
         match request.ready_status() {
             Some(status) => Ok(status),
             None if id.row == NIL => Ok(NOTHING),
@@ -181,7 +184,10 @@ impl Engine {
 
     #[inline(never)]
     fn wait_pending(&mut self, id: RequestId) -> Result<(), RequestError> {
-        self.wait_until(|engine| engine.is_done(id))
+        self.observer.awaited = id;
+        let ended = self.wait_until(|engine| engine.is_done(id));
+        self.observer.awaited.row = NIL;
+        ended
     }
 
     /// Whether a request is done; an error if it is stale, or waits for any source and a proc has failed.
@@ -287,6 +293,7 @@ impl Engine {
     ///
     /// Whoever slept ticks afterwards. See [`Engine::wait_timeout`] for how long a sleep may be.
     pub fn prepare_wait(&mut self) -> bool {
+        self.sample_clock();
         self.look_around();
         let inbound = self.tables.inbound(&mut self.world);
         inbound.shared.armed.store(1, Ordering::SeqCst);
@@ -327,12 +334,24 @@ impl Engine {
     }
 
     fn sleep(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
+        self.observer.waiting = true;
+        let slept = self.doze(most);
+        self.observer.waiting = false;
+        slept
+    }
+
+    fn doze(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
         if !self.prepare_wait() {
             return Ok(());
         }
         let time = self.wait_timeout().min(most);
         self.flush_trace();
+        let before = self.tables.progress(&mut self.world).now_ns;
+        self.observer.page.asleep(true);
         let slept = self.nap(time);
+        self.observer.page.asleep(false);
+        self.sample_clock();
+        self.observer.slept_ns += self.tables.progress(&mut self.world).now_ns - before;
         self.woke();
         self.look_around();
         slept

@@ -11,6 +11,7 @@ pub mod match_cars;
 pub mod matching;
 pub mod post;
 pub mod posting;
+pub mod receipts;
 pub mod row_system;
 pub mod supply_buffers;
 pub mod tables;

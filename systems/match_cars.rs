@@ -315,6 +315,8 @@ fn find_place(
         next: NIL,
         previous: NIL,
     });
+    let stamp = progress.stamp();
+    progress.unexpected.stamp(entry, stamp);
     progress.pending |= Pending::TRANSFER;
     if rts || header.length == 0 {
         arrival.state = ArrivalState::Handled;

@@ -139,6 +139,8 @@ pub fn take_rows<P: Pieces + ?Sized>(
     *entry = Request { generation: entry.generation, counter: 1, state: RequestState::Active, ..Request::FREE };
     progress.active += 1;
     progress.work.posted += 1;
+    let stamp = progress.stamp();
+    progress.stamps.set(row, stamp);
     Some(row)
 }
 
@@ -193,6 +195,8 @@ pub fn activate<P: Pieces + ?Sized>(
     *entry = Request { generation, counter, state: RequestState::Active, ..Request::FREE };
     progress.active += 1;
     progress.work.posted += 1;
+    let stamp = progress.stamp();
+    progress.stamps.set(row, stamp);
     true
 }
 

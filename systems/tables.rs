@@ -380,6 +380,7 @@ impl Tables {
         let own = all.cars.len() - CONTROL_ROWS;
         link_free(&mut all.progress.control_cars, all.cars, own);
         link_free(&mut all.progress.free_cars, &mut all.cars[..own], 0);
+        all.progress.stamps.grow(all.cars.len());
         link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
         all.progress.count_free_buffers();
         tables
@@ -474,6 +475,7 @@ impl Tables {
         self.refresh(world);
         let all = self.all(world);
         link_free(&mut all.progress.free_cars, all.cars, cars);
+        all.progress.stamps.grow(all.cars.len());
         all.progress.rows_exhausted = own + more == most;
         more > 0
     }

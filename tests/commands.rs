@@ -191,9 +191,12 @@ fn wrong_use_is_one_line_and_status_2() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 12] = [
         &[],
         &["run"],
+        &["top"],
+        &["dump"],
+        &["whowaits"],
         &["perf"],
         &["perf", "p2p"],
         &["perf", "depth"],

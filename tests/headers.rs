@@ -182,7 +182,11 @@ impl<'a> Run<'a> {
         if header.lead as u8 == 0 || header.lead as u8 == Kind::Wrap as u8 {
             header.lead |= 16;
         }
-        if header.payload() > 0 {
+        if header.lead as u8 == Kind::Head as u8 {
+            // Its message id is the length of its payload.
+            let part = u64::from(header.message()) % (PAYLOAD_MAX as u64 + 1);
+            header.name = u64::from(header.tag()) | part << 32;
+        } else if header.payload() > 0 {
             header.length %= PAYLOAD_MAX as u64 + 1;
         }
         let count = self.peers.len();

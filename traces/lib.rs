@@ -1,20 +1,28 @@
-//! What tickwire tells about itself: counters by system, events and where they go, the Tracy profiler.
+//! What tickwire tells about itself: counters by system, events and where they go, the Tracy profiler, a dump of what is
+//! pending, who waits for whom, and a page of statistics.
 //!
 //! An engine that nobody watches only counts the runs of its systems ([`Counters`]). One that is given a [`Sink`] tells it
 //! every [`Event`]: ticks, runs of systems, messages, connections, errors. [`Ring`] keeps the last of them in memory,
 //! [`TraceFile`] writes them for <https://ui.perfetto.dev> and `chrome://tracing`. With the feature `tracy` an engine also
 //! speaks to a Tracy profiler while one is connected ([`tracy`]).
+//!
+//! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
+//! hangs; a [`Page`](page::Page) has the figures that are watched from outside.
 
 mod counters;
+pub mod dump;
 mod event;
 mod file;
 mod merge;
+pub mod page;
 mod ring;
 #[cfg(feature = "tracy")]
 pub mod tracy;
 #[cfg(not(feature = "tracy"))]
 #[path = "no_tracy.rs"]
 pub mod tracy;
+pub mod whowaits;
+pub mod words;
 
 pub use counters::{Counters, DELIVER};
 pub use event::{Depths, Event, Message, Sink, Trace, now_ns};

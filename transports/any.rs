@@ -1,6 +1,6 @@
 //! The transports that an engine can hold.
 
-use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Transport};
+use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Traffic, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::credit::Credit;
@@ -45,6 +45,8 @@ pub trait Outside: Send {
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::reads`].
     fn reads(&self, link: u32, address: u64, length: u64) -> bool;
+    /// See [`Transport::traffic`].
+    fn traffic(&self, link: u32) -> Option<Traffic>;
     /// See [`Transport::read`].
     ///
     /// # Errors
@@ -106,6 +108,9 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn reads(&self, link: u32, address: u64, length: u64) -> bool {
         self.0.reads(link, address, length)
+    }
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.0.traffic(link)
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
@@ -345,6 +350,11 @@ impl AnyTransport {
     /// See [`Transport::disarm`].
     pub fn disarm(&mut self) {
         each!(self, t => t.disarm());
+    }
+
+    /// See [`Transport::traffic`].
+    pub fn traffic(&self, link: u32) -> Option<Traffic> {
+        each!(self, t => t.traffic(link))
     }
 
     /// See [`Transport::close`].

@@ -116,6 +116,19 @@ pub enum Sent {
     Failed,
 }
 
+/// What a link has carried since it was opened, bytes. Frames count with their headers and rounded up, as a ring holds them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Frames written.
+    pub sent: u64,
+    /// Frames read.
+    pub received: u64,
+    /// Messages that this side has read out of the peer's memory; the peer counts nothing for them.
+    pub read: u64,
+    /// Whether the frame that was refused last still waits for room.
+    pub full: bool,
+}
+
 /// What happened to a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
@@ -179,6 +192,12 @@ pub trait Transport: Send {
     fn reads(&self, link: u32, address: u64, length: u64) -> bool {
         let _ = (link, address, length);
         false
+    }
+
+    /// What a link has carried; `None` if it is not open or nobody counts.
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        let _ = link;
+        None
     }
 
     /// Fills a run of this process with bytes of the peer's memory, from `address` on. Whatever the peer says of its memory,

@@ -4,7 +4,7 @@ use crate::rings::fences;
 use crate::rings::inbox::Inbox;
 use crate::rings::links::{Ends, InboxView, Links, ring};
 use crate::rings::memory::{HeapMemory, RawRing};
-use crate::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -261,6 +261,10 @@ impl Transport for Loopback {
         self.links.open(mine, NIL, ends);
         self.connected.push(mine);
         Ok(mine)
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.links.traffic(link)
     }
 
     fn attach(&mut self, link: u32, vc: Row) {

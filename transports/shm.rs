@@ -34,7 +34,7 @@ use crate::heap;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
-use crate::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError};
@@ -335,8 +335,14 @@ impl Transport for Shm {
         self.may_read(link, address, length)
     }
 
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.links.traffic(link)
+    }
+
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        self.read_memory(link, address, into)
+        self.read_memory(link, address, into)?;
+        self.links.read_directly(link, into.len() as u64);
+        Ok(())
     }
 
     fn grant(&mut self, link: u32, credit: Credit) {

@@ -12,7 +12,7 @@ mod random;
 pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
 pub use random::SplitMix;
 
-use crate::{Capabilities, LinkEvent, OneRun, Sent, Transport};
+use crate::{Capabilities, LinkEvent, OneRun, Sent, Traffic, Transport};
 use lane::{Lane, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -297,6 +297,10 @@ impl<T: Transport> Transport for Sim<T> {
         let link = self.inner.connect(proc, card, now_ns)?;
         self.open(link, proc);
         Ok(link)
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.inner.traffic(link)
     }
 
     fn attach(&mut self, link: u32, vc: Row) {

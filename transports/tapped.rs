@@ -4,7 +4,7 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{Capabilities, LinkEvent, Sent, Transport};
+use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
@@ -106,6 +106,10 @@ impl<T: Transport> Transport for Tapped<T> {
 
     fn reads(&self, link: u32, address: u64, length: u64) -> bool {
         self.inner.reads(link, address, length)
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.inner.traffic(link)
     }
 
     fn grant(&mut self, link: u32, credit: Credit) {

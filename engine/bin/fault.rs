@@ -7,6 +7,9 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use clap::error::ErrorKind;
 
+/// The commands, for their names in errors.
+const COMMANDS: [&str; 6] = ["run", "top", "dump", "whowaits", "perf", "info"];
+
 /// Why a command failed, in words that say what to do.
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -56,7 +59,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let command = std::env::args().nth(1).filter(|word| ["run", "perf", "info"].contains(&&**word)).unwrap_or_default();
+    let command = std::env::args().nth(1).filter(|word| COMMANDS.contains(&&**word)).unwrap_or_default();
     let text = match error.kind() {
         // Its text would be the whole help.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "error: what to do is missing".to_owned(),

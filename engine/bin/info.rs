@@ -51,7 +51,11 @@ fn print(text: String) {
 }
 
 /// A table; cells after the first are aligned to the right where `numbers` says so.
-fn table<const N: usize>(header: [&str; N], numbers: [bool; N], rows: impl IntoIterator<Item = [String; N]>) -> Table {
+pub(crate) fn table<const N: usize>(
+    header: [&str; N],
+    numbers: [bool; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Table {
     let mut table = Table::new();
     let preset = if std::io::stdout().is_terminal() { presets::UTF8_FULL_CONDENSED } else { presets::ASCII_MARKDOWN };
     table.load_preset(preset).set_header(header);

@@ -16,6 +16,9 @@ pub(crate) struct RunArgs {
     /// Number of ranks, 1 to 4096
     #[arg(short, long = "ranks", value_name = "N")]
     n: u32,
+    /// Say the job's name and the launcher's number on stderr first
+    #[arg(long)]
+    print_job: bool,
     /// Start each line of output with the rank that wrote it, as in `[3] text`
     #[arg(long)]
     tag_output: bool,
@@ -52,7 +55,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     if let Some(path) = args.trace {
         job = job.trace(path);
     }
-    match job.tag_output(args.tag_output).pin(args.pin).on_failure(on_failure).run() {
+    match job.print_name(args.print_job).tag_output(args.tag_output).pin(args.pin).on_failure(on_failure).run() {
         Ok(outcome) => {
             if let Some(error) = &outcome.trace_error {
                 let _ = writeln!(std::io::stderr(), "tickwire run: {error}");

@@ -1,16 +1,20 @@
-//! The command `tickwire`: starts jobs, measures the engine, and says what this machine offers it.
+//! The command `tickwire`: starts jobs, watches them, says why they hang, measures the engine, and says what this machine
+//! offers it.
 
+mod dump;
 mod fault;
 mod info;
+mod jobs;
 mod perf;
 mod run;
+mod top;
 mod worlds;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Starts, measures and describes programs that pass messages with tickwire.
+/// Starts, watches and measures programs that pass messages with tickwire.
 ///
 /// Every command ends with status 0 if all went well, 2 for wrong use, and 1 for any other failure, unless its help
 /// says otherwise. Errors are one line on stderr.
@@ -18,6 +22,9 @@ use clap::{Parser, Subcommand};
 #[command(name = "tickwire", version, max_term_width = 100, propagate_version = true, infer_long_args = true)]
 #[command(after_help = "Examples:
   tickwire run -n 4 -- ./app        start 4 ranks of ./app
+  tickwire top                      what the job that runs does, live
+  tickwire dump 4711                what is pending in process 4711
+  tickwire whowaits                 who waits for whom in the job that runs
   tickwire perf p2p                 latency, message rate and bandwidth between two ranks
   tickwire perf self 100000         messages to oneself, for counting instructions
   tickwire info                     transports, limits and what this machine offers
@@ -30,6 +37,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Top(top::TopArgs),
+    Dump(dump::DumpArgs),
+    #[command(name = "whowaits")]
+    WhoWaits(dump::WhoWaitsArgs),
     Perf(perf::PerfArgs),
     Info(info::InfoArgs),
 }
@@ -41,6 +52,9 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => run::run(args),
+        Command::Top(args) => fault::report("top", top::top(args)),
+        Command::Dump(args) => fault::report("dump", dump::dump(args)),
+        Command::WhoWaits(args) => fault::report("whowaits", dump::who(args)),
         Command::Perf(args) => fault::report("perf", perf::perf(args)),
         Command::Info(args) => fault::report("info", info::info(args)),
     }

@@ -1,5 +1,6 @@
 //! The launcher's loop: exits, signals, the exchange and the output of all ranks in one thread.
 
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,6 +41,10 @@ pub(super) const STREAM: u64 = 5;
 
 pub(super) fn run(job: &Job, program: &Path) -> Result<JobOutcome, LaunchError> {
     let name = unique_job("job");
+    if job.print_name {
+        // A closed stderr is no reason to fail.
+        let _ = writeln!(io::stderr(), "tickwire run: job {name}, launcher {}", std::process::id());
+    }
     let starter = Starter::new(job, &name, program)?;
     let mut supervisor = Supervisor::new(job, &name)?;
     for rank in 0..job.ranks {

@@ -5,7 +5,7 @@ use super::inbox::{Inbox, SLOTS};
 use super::memory::RawRing;
 use super::ring::{Corrupt, Reader, RingMemory, Writer};
 use super::window::{Granter, Spender};
-use crate::Sent;
+use crate::{Sent, Traffic};
 use rustix::fd::OwnedFd;
 use std::any::Any;
 use std::cell::Cell;
@@ -83,6 +83,8 @@ struct LinkRow {
     touched: bool,
     /// How much had been read when the last frame was written.
     answered: u64,
+    /// Bytes that were read out of the peer's memory.
+    direct: u64,
     doorbell: Arc<OwnedFd>,
     fault: Option<Corrupt>,
     _keep: Arc<dyn Any + Send + Sync>,
@@ -188,6 +190,7 @@ impl Links {
             watched: false,
             touched: false,
             answered: 0,
+            direct: 0,
             doorbell: ends.doorbell,
             fault: None,
             _keep: ends.keep,
@@ -246,6 +249,20 @@ impl Links {
         match self.rows.get(link as usize).and_then(Option::as_deref) {
             Some(row) => (row.reader.position(), row.fault.is_none() && row.reader.ready()),
             None => (0, false),
+        }
+    }
+
+    /// What a connection has carried: the rings' positions, and what was noted by [`Links::read_directly`].
+    pub fn traffic(&self, link: u32) -> Option<Traffic> {
+        let row = self.rows.get(link as usize).and_then(Option::as_deref)?;
+        let (sent, received) = (row.writer.position(), row.reader.position());
+        Some(Traffic { sent, received, read: row.direct, full: row.writer.wants_room() })
+    }
+
+    /// Notes bytes that came past the rings.
+    pub fn read_directly(&mut self, link: u32, bytes: u64) {
+        if let Some(row) = self.row(link) {
+            row.direct += bytes;
         }
     }
 

@@ -1,0 +1,66 @@
+//! Receipts: what became of an operation, stage by stage, for those that were asked for.
+
+use crate::{ProcId, Row};
+
+/// How a message's bytes have moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// In one frame with its envelope.
+    Eager,
+    /// Offered, asked for, and then sent in pieces.
+    Pieces,
+    /// Offered, and read by the receiver out of the sender's memory.
+    Read,
+}
+
+/// What became of an operation. Times are ns of the engine's clock, and those of the system run in which a stage was seen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Receipt {
+    /// The transport of the message; `None` before a receive from any source is paired.
+    pub transport: Option<String>,
+    /// The peer, likewise.
+    pub peer: Option<ProcId>,
+    /// `None` as long as it is not known, and where no byte has moved.
+    pub protocol: Option<Protocol>,
+    /// How often this process has copied the bytes: a message that waited for its receive in a temporary counts two.
+    pub copies: u32,
+    /// Whether the message came before its receive.
+    pub unexpected: bool,
+    /// When it was posted.
+    pub posted_ns: u64,
+    /// When a receive was paired with a message, or a send was known to be.
+    pub matched_ns: Option<u64>,
+    /// When the first bytes had moved.
+    pub first_byte_ns: Option<u64>,
+    /// When the last bytes had moved.
+    pub last_byte_ns: Option<u64>,
+    /// When the request was done, well or not.
+    pub completed_ns: Option<u64>,
+}
+
+/// A receipt that is being written.
+#[derive(Clone, Debug)]
+pub struct OpenReceipt {
+    /// The row of the operation.
+    pub row: Row,
+    /// The life of the row.
+    pub generation: u32,
+    /// Whether the offer of a send has left.
+    pub offered: bool,
+    /// Of a receive: whether it looked at the unexpected messages when it was seen last.
+    pub staged: bool,
+    /// The receipt.
+    pub receipt: Receipt,
+}
+
+/// Receipts that were asked for and not taken with their requests. Empty as a rule.
+#[derive(Clone, Debug, Default)]
+pub struct Receipts {
+    /// The receipts.
+    pub open: Vec<OpenReceipt>,
+    /// Those of operations that are not done.
+    pub unfinished: usize,
+    /// The clock, read whenever a stage is seen; `None` for the time that the caller of the engine gives.
+    pub clock: Option<std::time::Instant>,
+}

@@ -1,0 +1,255 @@
+//! The live tables: what `tickwire top` draws on a terminal, and its keys.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Cell, Row as Cells, Table, TableState};
+
+use super::figures::{PEERS, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
+use super::{Sample, headline};
+
+/// Columns of the table of ranks that a narrow terminal does without, first those that tell least.
+const DROPPED: [usize; 9] = [10, 1, 7, 6, 11, 5, 13, 12, 9];
+
+/// What the user has chosen, and what is shown.
+struct Screen {
+    before: Option<Sample>,
+    now: Sample,
+    ranks: Vec<Rank>,
+    column: usize,
+    descending: bool,
+    /// The rank whose peers are shown.
+    chosen: u32,
+    stopped: bool,
+}
+
+/// Draws until the user ends it; `true` if the job has ended first.
+///
+/// # Errors
+/// The terminal cannot be used.
+pub(super) fn watch(first: Sample, interval: Duration) -> io::Result<bool> {
+    let mut terminal = ratatui::try_init()?;
+    let ended = run(&mut terminal, Screen::new(first), interval);
+    ratatui::restore();
+    ended
+}
+
+fn run(terminal: &mut ratatui::DefaultTerminal, mut screen: Screen, interval: Duration) -> io::Result<bool> {
+    // The first figures come soon, whatever the interval.
+    let mut due = Instant::now() + interval.min(Duration::from_millis(250));
+    loop {
+        terminal.draw(|frame| screen.draw(frame))?;
+        if event::poll(due.saturating_duration_since(Instant::now()))? {
+            if let Event::Key(key) = event::read()?
+                && key.kind == KeyEventKind::Press
+                && screen.key(key.code, key.modifiers)
+            {
+                return Ok(false);
+            }
+            continue;
+        }
+        due = Instant::now() + interval;
+        if screen.stopped {
+            continue;
+        }
+        match Sample::take(Some(&screen.now.job)) {
+            Ok(sample) => screen.show(sample),
+            Err(_) => return Ok(true),
+        }
+    }
+}
+
+impl Screen {
+    fn new(now: Sample) -> Self {
+        let ranks = ranks(&now, &now);
+        Screen { before: None, now, ranks, column: 0, descending: false, chosen: 0, stopped: false }
+    }
+
+    fn show(&mut self, sample: Sample) {
+        let before = std::mem::replace(&mut self.now, sample);
+        self.ranks = ranks(&before, &self.now);
+        self.before = Some(before);
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        let column = self.column;
+        self.ranks.sort_by(|a, b| {
+            let order = a.key(column).total_cmp(&b.key(column));
+            if self.descending { order.reverse() } else { order }.then(a.rank.cmp(&b.rank))
+        });
+    }
+
+    /// A key; `true` ends.
+    fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
+        let step = |ranks: &[Rank], chosen: u32, by: isize| {
+            let at = ranks.iter().position(|rank| rank.rank == chosen).unwrap_or(0);
+            let next = at.saturating_add_signed(by).min(ranks.len().saturating_sub(1));
+            ranks.get(next).map_or(0, |rank| rank.rank)
+        };
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return true,
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('p') => self.stopped = !self.stopped,
+            KeyCode::Char('r') => self.descending = !self.descending,
+            KeyCode::Char('s') => {
+                // The state is no number.
+                self.column = match (self.column + 1) % RANKS.len() {
+                    1 | 2 => 3,
+                    column => column,
+                };
+                self.descending = self.column != 0;
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.chosen = step(&self.ranks, self.chosen, -1),
+            KeyCode::Down | KeyCode::Char('j') => self.chosen = step(&self.ranks, self.chosen, 1),
+            _ => {}
+        }
+        self.sort();
+        false
+    }
+
+    fn draw(&self, frame: &mut Frame<'_>) {
+        let transports = Transport::all(&self.ranks);
+        let rows = self.ranks.len() as u16 + 3;
+        let below = transports.len() as u16 + 3;
+        let [head, upper, middle, lower, foot] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Max(rows.max(4)),
+            Constraint::Length(below.max(4)),
+            Constraint::Min(4),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        let stopped = if self.stopped { "  stopped" } else { "" };
+        let waits = if self.before.is_none() { "  first figures follow" } else { "" };
+        let title = Line::from(vec![
+            Span::styled("tickwire top", Style::new().add_modifier(Modifier::BOLD).fg(Color::Cyan)),
+            Span::raw(format!("  {}{stopped}{waits}", headline(&self.now))),
+        ]);
+        frame.render_widget(title, head);
+        self.draw_ranks(frame, upper);
+        let cells = transports.iter().map(|transport| Cells::new(transport.cells()));
+        frame.render_widget(plain("transports", TRANSPORTS, cells.collect()), middle);
+        if let Some(rank) = self.ranks.iter().find(|rank| rank.rank == self.chosen) {
+            let cells = rank.peers.iter().map(|peer| Cells::new(peer.cells()).style(of_connection(peer.state)));
+            frame.render_widget(plain(&format!("peers of rank {}", rank.rank), PEERS, cells.collect()), lower);
+        }
+        let keys = "q end   s sort   r reverse   ↑ ↓ rank   p stop and go on";
+        frame.render_widget(Line::styled(keys, Style::new().fg(Color::DarkGray)), foot);
+    }
+
+    fn draw_ranks(&self, frame: &mut Frame<'_>, area: Rect) {
+        let arrow = if self.descending { '▼' } else { '▲' };
+        let mut header = RANKS.map(str::to_owned);
+        header[self.column] += &format!(" {arrow}");
+        let cells: Vec<_> = self.ranks.iter().map(Row::cells).collect();
+        let columns = columns(&header, &cells, area.width.saturating_sub(2), self.column);
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let title = |&(column, _): &(usize, u16)| {
+            let style = if column == self.column { bold.fg(Color::Cyan) } else { bold };
+            Cell::new(header[column].clone()).style(style)
+        };
+        let rows = self.ranks.iter().zip(&cells).map(|(rank, cells)| {
+            Cells::new(columns.iter().map(|&(column, _)| cells[column].clone())).style(of_state(&rank.state))
+        });
+        let table = Table::new(rows, columns.iter().map(|&(_, width)| Constraint::Length(width)))
+            .header(Cells::new(columns.iter().map(title)))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+            .block(Block::bordered().title("ranks"));
+        let mut state = TableState::default();
+        state.select(self.ranks.iter().position(|rank| rank.rank == self.chosen));
+        frame.render_stateful_widget(table, area, &mut state);
+    }
+}
+
+/// The columns that fit a width, each with its own: of those that do not, the least telling are left out first, but never
+/// the one that is sorted by.
+fn columns<const N: usize>(
+    header: &[String; N],
+    cells: &[[String; N]],
+    width: u16,
+    sorted: usize,
+) -> Vec<(usize, u16)> {
+    let width_of = |column: usize| {
+        let cells = cells.iter().map(|cells| &cells[column]).chain([&header[column]]);
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0) as u16
+    };
+    let mut columns: Vec<(usize, u16)> = (0..N).map(|column| (column, width_of(column))).collect();
+    for dropped in DROPPED {
+        if columns.iter().map(|(_, width)| width + 1).sum::<u16>() <= width + 1 {
+            break;
+        }
+        columns.retain(|&(column, _)| column != dropped || column == sorted);
+    }
+    columns
+}
+
+fn plain<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<Cells<'a>>) -> Table<'a> {
+    Table::new(rows, [Constraint::Fill(1); N])
+        .header(Cells::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        .block(Block::bordered().title(title.to_owned()))
+}
+
+fn of_state(state: &str) -> Style {
+    Style::new().fg(match state {
+        "ticking" => Color::Green,
+        "asleep" | "starting" => Color::Yellow,
+        "closed" => Color::DarkGray,
+        _ => Color::Red,
+    })
+}
+
+fn of_connection(state: &str) -> Style {
+    match state {
+        "failed" => Style::new().fg(Color::Red),
+        "connecting" => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn sample() -> Sample {
+        let process =
+            |rank| tickwire::jobs::Process { pid: 100 + rank, job: "job-1".into(), rank, size: 3, pages: Vec::new() };
+        let processes = (0..2).map(|rank| (process(rank), None)).collect();
+        Sample { at: Instant::now(), now_ns: 0, job: "job-1".into(), size: 3, processes }
+    }
+
+    #[test]
+    fn the_screen_shows_ranks_and_follows_the_keys() {
+        let mut screen = Screen::new(sample());
+        screen.show(sample());
+        let none = KeyModifiers::NONE;
+        assert!(!screen.key(KeyCode::Down, none) && !screen.key(KeyCode::Char('r'), none));
+        assert_eq!((screen.chosen, screen.ranks[0].rank), (1, 2), "the order is turned around");
+        assert!(!screen.key(KeyCode::Char('s'), none));
+        assert_eq!((screen.column, screen.descending), (3, true));
+        assert!(screen.key(KeyCode::Char('q'), none) && screen.key(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        let shown = |width| {
+            let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
+            terminal.draw(|frame| screen.draw(frame)).unwrap();
+            terminal.backend().to_string()
+        };
+        let narrow = shown(80);
+        assert!(
+            narrow.contains("TICKS/S ▼") && narrow.contains("UNEXPECTED") && !narrow.contains("READ/S  P"),
+            "{narrow}"
+        );
+        let shown = shown(150);
+        for words in
+            ["tickwire top  job job-1: 3 ranks, 0 with an engine", "TICKS/S ▼", "no process", "peers of rank 1"]
+        {
+            assert!(shown.contains(words), "{words} in\n{shown}");
+        }
+    }
+}

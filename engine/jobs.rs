@@ -1,0 +1,249 @@
+//! Looking at running jobs from outside: which there are on this host, what their statistics pages say, and what is pending
+//! in them. The commands `tickwire top`, `dump` and `whowaits` are this with a command line.
+//!
+//! Nothing is asked of a process to find it: its page is among its descriptors in `/proc`, and the launcher's variables are
+//! in its environment. Only processes of the same user can be seen; root sees all.
+
+use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE};
+use crate::observe::address;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+use tickwire_traces::dump::Dump;
+use tickwire_traces::page::{NAME, Snapshot};
+
+/// A process that takes part in a job.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The job.
+    pub job: String,
+    /// Its rank in the job.
+    pub rank: u32,
+    /// Ranks in the job.
+    pub size: u32,
+    /// Its pages, one for each engine: none before the first is built and after the last is dropped.
+    pub pages: Vec<File>,
+}
+
+/// Why a process has given no dump.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// It has no engine.
+    #[error("process {pid} has no engine: it is no rank, has not built one yet, or has closed it")]
+    NoEngine {
+        /// The process.
+        pid: u32,
+    },
+    /// It is building its engine, which waits for the other ranks.
+    #[error("process {pid} is building its engine, and waits for the other ranks to do so")]
+    Starting {
+        /// The process.
+        pid: u32,
+    },
+    /// It does not tick.
+    #[error("process {pid} does not tick: last seen ticking {} ago", tickwire_traces::words::Nanoseconds(*.ns))]
+    Silent {
+        /// The process.
+        pid: u32,
+        /// Since its clock was sampled last, ns.
+        ns: u64,
+    },
+    /// It ticks, but too rarely to have looked at its sockets, which it does once in 64 ticks.
+    #[error("process {pid} has not answered in {ms} ms; it ticks, {ticks} times meanwhile: wait longer")]
+    Slow {
+        /// The process.
+        pid: u32,
+        /// How long it was waited for, ms.
+        ms: u64,
+        /// How often it has ticked.
+        ticks: u64,
+    },
+    /// Its answer is no dump.
+    #[error(
+        "process {pid} has answered what is no dump ({words}): use the command and the library of the same version"
+    )]
+    Strange {
+        /// The process.
+        pid: u32,
+        /// What is wrong with it.
+        words: String,
+    },
+    /// The system refused.
+    #[error("process {pid} cannot be asked: {source}")]
+    System {
+        /// The process.
+        pid: u32,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The time of the pages' clock, ns.
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Everything on this host that takes part in a job, as far as it can be seen: by job, rank and number.
+///
+/// # Errors
+/// If there is no `/proc`.
+pub fn processes() -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let pid = entry.ok().and_then(|entry| entry.file_name().to_str()?.parse().ok());
+        found.extend(pid.and_then(process));
+    }
+    found.sort_by(|a, b| (&a.job, a.rank, a.pid).cmp(&(&b.job, b.rank, b.pid)));
+    Ok(found)
+}
+
+/// One process, if it takes part in a job.
+pub fn process(pid: u32) -> Option<Process> {
+    let place = Path::new("/proc").join(pid.to_string());
+    let own = names(&place, pid);
+    let mut pages = pages(&place);
+    // Whoever watches a rank, or was forked by one, has its page open too.
+    pages.retain(|page| Snapshot::read(page).is_ok_and(|page| own.contains(&page.identity.pid)));
+    if let Some(page) = pages.iter().find_map(|page| Snapshot::read(page).ok()) {
+        let (rank, size) = (page.identity.rank as u32, page.identity.size as u32);
+        return Some(Process { pid, job: page.job, rank, size, pages });
+    }
+    let environment = std::fs::read(place.join("environ")).ok()?;
+    let get = |name: &str| {
+        let mut variables = environment.split(|&byte| byte == 0);
+        let value = variables.find_map(|v| v.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+        String::from_utf8(value.to_vec()).ok()
+    };
+    let (rank, size) = (get(ENV_RANK)?.parse().ok()?, get(ENV_SIZE)?.parse().ok()?);
+    Some(Process { pid, job: get(ENV_JOB)?, rank, size, pages })
+}
+
+/// What a process is called in each of the namespaces that it is in: it knows itself by the innermost one.
+fn names(place: &Path, pid: u32) -> Vec<u64> {
+    let status = std::fs::read_to_string(place.join("status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().flat_map(str::parse).chain([pid.into()]).collect()
+}
+
+/// The pages among a process's descriptors, by number of the descriptor.
+fn pages(place: &Path) -> Vec<File> {
+    let Ok(entries) = std::fs::read_dir(place.join("fd")) else { return Vec::new() };
+    let wanted = format!("/memfd:{NAME}");
+    let is_page = |path: &std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|link| link.to_str().is_some_and(|link| link.starts_with(&wanted)))
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_page).collect();
+    paths.sort();
+    paths.iter().flat_map(File::open).collect()
+}
+
+/// Whether a word names a job: its name or the start of it, its launcher's number, or that of one of its processes.
+pub fn is_named(process: &Process, word: &str) -> bool {
+    let numbers = |c: char| c.is_ascii_digit();
+    if !word.is_empty() && word.chars().all(numbers) {
+        return process.pid.to_string() == word || process.job.split('-').nth(1) == Some(word);
+    }
+    !word.is_empty() && process.job.starts_with(word)
+}
+
+/// Asks a process for the dumps of its engines, and waits so long at most.
+///
+/// # Errors
+/// Why it gives none.
+pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError> {
+    let pid = process.pid;
+    let end = Instant::now() + patience;
+    let pages: Vec<Snapshot> = process.pages.iter().flat_map(Snapshot::read).collect();
+    if pages.is_empty() {
+        return Err(AskError::NoEngine { pid });
+    }
+    // All are asked before one is waited for: they may depend on each other.
+    let calls: Vec<_> = pages.iter().map(|page| call(pid, page)).collect();
+    let mut dumps = Vec::new();
+    for ((page, file), call) in pages.iter().zip(&process.pages).zip(calls) {
+        let answer = call.and_then(|stream| listen(stream, end));
+        match answer {
+            Ok(answer) if !answer.is_empty() => {
+                let strange = |e: serde_json::Error| AskError::Strange { pid, words: e.to_string() };
+                dumps.push(serde_json::from_slice(&answer).map_err(strange)?);
+            }
+            Ok(_) => return Err(AskError::NoEngine { pid }),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let now = Snapshot::read(file).unwrap_or_else(|_| page.clone());
+                let ticks = now.ticks.saturating_sub(page.ticks);
+                let ns = now_ns().saturating_sub(now.figures.written_ns);
+                if now.figures.written_ns == 0 {
+                    return Err(AskError::Starting { pid });
+                }
+                let ms = patience.as_millis() as u64;
+                return Err(if ticks == 0 { AskError::Silent { pid, ns } } else { AskError::Slow { pid, ms, ticks } });
+            }
+            Err(source) if source.kind() == io::ErrorKind::ConnectionRefused => return Err(AskError::NoEngine { pid }),
+            Err(source) => return Err(AskError::System { pid, source }),
+        }
+    }
+    Ok(dumps)
+}
+
+/// Connects to an engine, and makes sure that it is the one.
+fn call(pid: u32, page: &Snapshot) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(page.identity.pid, page.identity.engine)?)?;
+    let who = socket_peercred(&stream)?;
+    if who.pid.as_raw_nonzero().get() as u32 != pid {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process answers in its name"));
+    }
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+/// Reads until the other side closes.
+fn listen(mut stream: UnixStream, end: Instant) -> io::Result<Vec<u8>> {
+    let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(read) => answer.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = end.saturating_duration_since(Instant::now());
+                let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+                if poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&time))? == 0 {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_job(job: &str) -> Process {
+        Process { pid: 77, job: job.to_owned(), rank: 0, size: 1, pages: Vec::new() }
+    }
+
+    #[test]
+    fn a_job_has_several_names() {
+        let process = of_job("job-4711-0a1b");
+        let named =
+            ["4711", "77", "job-4711", "job-4711-0a1b", "4", "", "job-9", "0a1b"].map(|w| is_named(&process, w));
+        assert_eq!(named, [true, true, true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_process_without_an_engine_says_so() {
+        let error = ask(&of_job("job-1"), Duration::from_secs(1)).unwrap_err();
+        assert!(error.to_string().starts_with("process 77 has no engine"), "{error}");
+    }
+}

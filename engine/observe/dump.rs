@@ -1,0 +1,333 @@
+//! The walk over all tables: what is pending, whatever the transport.
+
+use crate::core::{Closed, Engine};
+use std::mem::size_of;
+use tickwire_components::limits::ANY;
+use tickwire_components::{
+    Arrival, Buffer, Car, CarKind, CarState, CommState, Communicator, Held, Large, Members, NIL, Request, RequestState,
+    Row, Stamp, Unexpected, Vc, VcState, car_flags, context,
+};
+use tickwire_systems::ProgressSystems;
+use tickwire_systems::supply_buffers::capacity;
+use tickwire_systems::tables::AllTables;
+use tickwire_traces::dump::{
+    Accounting, Activity, Age, CommunicatorDump, Connection, Dump, Kind, MessageDump, OperationDump, PeerDump, Plane,
+    QueueBytes, SHOWN_MAX, Stage, TrafficDump, TransportBytes,
+};
+
+/// Members of a communicator that a dump lists at most.
+const MEMBERS_MAX: usize = 4096;
+/// Bytes of change ticks that bevy keeps for a component of a row.
+const TICK_BYTES: usize = 8;
+
+impl Engine {
+    /// All that is pending: operations and messages with their envelopes, states, ages, peers and bytes, oldest first.
+    ///
+    /// Looks at every row, so it takes as long as the tables are large; nothing is changed.
+    pub fn dump(&mut self) -> Dump {
+        self.sample_clock();
+        let now = self.tables.progress(&mut self.world).stamp();
+        let awaited = self.observer.awaited;
+        let accounting = self.accounting();
+        let all = self.tables.all(&mut self.world);
+        let mut operations: Vec<OperationDump> = (0..)
+            .zip(all.requests.iter())
+            .filter(|&(row, request)| is_used(&all.cars[row as usize], request))
+            .map(|(row, _)| {
+                let mut dumped = operation(&all, row, now);
+                dumped.awaited = awaited.row == row && awaited.generation == all.requests[row as usize].generation;
+                dumped
+            })
+            .collect();
+        let mut unexpected = messages(&all, now);
+        let peers = peers(&mut self.tables.all(&mut self.world), &operations, &unexpected);
+        let (operations_left_out, unexpected_left_out) =
+            (oldest(&mut operations, |o| o.age), oldest(&mut unexpected, |m| m.age));
+        let all = self.tables.all(&mut self.world);
+        Dump {
+            job: self.exchange.job().to_owned(),
+            rank: self.exchange.rank(),
+            size: self.exchange.size(),
+            pid: std::process::id(),
+            tick: now.tick,
+            now_ns: now.now_ns,
+            activity: match self.closed {
+                Closed::No if self.observer.waiting => Activity::Waiting,
+                Closed::No => Activity::Ticking,
+                _ => Activity::Closed,
+            },
+            active: all.progress.active,
+            submissions: (all.inbound.shared.queue.len() + all.inbound.waiting.len()) as u64,
+            communicators: communicators(all.communicators),
+            peers,
+            operations,
+            unexpected,
+            operations_left_out,
+            unexpected_left_out,
+            accounting,
+        }
+    }
+
+    /// Bytes by queue, table, transport and connection, and runs by system. [`Engine::dump`] has those by peer.
+    ///
+    /// Looks at every row, as [`Engine::dump`].
+    pub fn accounting(&mut self) -> Accounting {
+        let runs = self.counters.runs();
+        let mut systems: Vec<(String, u64)> =
+            ProgressSystems::ORDER.iter().map(|set| (set.name().to_owned(), runs[*set as usize])).collect();
+        systems.push(("deliver".to_owned(), runs[tickwire_traces::DELIVER]));
+        let mut all = self.tables.all(&mut self.world);
+        Accounting { queues: queues(&all), tables: tables(&all), transports: transports(&mut all), systems }
+    }
+}
+
+/// Whether a row is an operation that is not at rest.
+fn is_used(car: &Car, request: &Request) -> bool {
+    let operation = matches!(car.kind, CarKind::Send | CarKind::Receive | CarKind::Refusal);
+    operation && car.state != CarState::Free && request.state != RequestState::Inactive
+}
+
+/// Keeps the oldest; returns how many were left out. What has no age comes last.
+fn oldest<T>(items: &mut Vec<T>, age: impl Fn(&T) -> Option<Age>) -> u64 {
+    items.sort_by_key(|item| std::cmp::Reverse(age(item)));
+    let left_out = items.len().saturating_sub(SHOWN_MAX);
+    items.truncate(SHOWN_MAX);
+    left_out as u64
+}
+
+fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
+    let Stamp { tick, now_ns } = stamp?;
+    Some(Age { ticks: now.tick.saturating_sub(tick), ns: now.now_ns.saturating_sub(now_ns) })
+}
+
+fn stage(state: CarState) -> Stage {
+    match state {
+        CarState::Staged => Stage::Staged,
+        CarState::Posted => Stage::Posted,
+        CarState::Queued => Stage::Queued,
+        CarState::Offered => Stage::Offered,
+        CarState::Sending => Stage::Sending,
+        CarState::Matched => Stage::Matched,
+        CarState::Receiving => Stage::Receiving,
+        CarState::Reading => Stage::Reading,
+        CarState::Finished => Stage::Finished,
+        _ => Stage::Done,
+    }
+}
+
+fn plane(word: u32) -> Plane {
+    match context::plane(word) {
+        context::USER => Plane::User,
+        context::GROUP => Plane::Group,
+        _ => Plane::Agreement,
+    }
+}
+
+fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
+    let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
+    let kind = match car.kind {
+        CarKind::Send => Kind::Send,
+        CarKind::Refusal => Kind::Refusal,
+        _ => Kind::Receive,
+    };
+    let stage = stage(car.state);
+    let peer = all.vcs.get(car.vc as usize).map(|vc| vc.proc);
+    let comm = all.communicators.get(context::id(car.context) as usize);
+    let rank = match kind {
+        Kind::Receive => (car.source != ANY).then_some(car.source),
+        _ => peer.and_then(|peer| comm?.rank_of(peer)),
+    };
+    let bytes = match (kind, stage) {
+        (_, Stage::Done | Stage::Finished) => car.done,
+        (Kind::Receive, Stage::Staged | Stage::Posted) => capacity(all.cars, row),
+        (Kind::Receive, Stage::Matched) if large.length == 0 => car.done,
+        _ => large.length,
+    };
+    OperationDump {
+        row,
+        kind,
+        stage,
+        synchronous: kind == Kind::Send && car.flags & car_flags::SYNCHRONOUS != 0,
+        ready: kind == Kind::Send && car.flags & car_flags::READY != 0,
+        plane: plane(car.context),
+        comm: context::id(car.context),
+        context: context::base(car.context),
+        rank,
+        peer,
+        tag: (car.tag != ANY).then_some(car.tag),
+        bytes,
+        done: if stage == Stage::Matched { 0 } else { car.done },
+        age: if kind == Kind::Refusal { None } else { age(all.progress.stamps.get(row), now) },
+        awaited: false,
+        submitted: request.submission != NIL,
+        detached: request.state == RequestState::Detached,
+    }
+}
+
+fn messages(all: &AllTables<'_>, now: Stamp) -> Vec<MessageDump> {
+    let queue = &all.progress.unexpected;
+    let (mut found, mut row) = (Vec::new(), queue.head);
+    while let Some(entry) = queue.entries.get(row as usize) {
+        let Unexpected { source, tag, vc, length, message, next, .. } = *entry;
+        found.push(MessageDump {
+            plane: plane(entry.context),
+            comm: context::id(entry.context),
+            context: context::base(entry.context),
+            rank: source,
+            peer: all.vcs.get(vc as usize).map(|vc| vc.proc),
+            tag,
+            bytes: length,
+            offered: message != NIL,
+            age: age(queue.came(row), now),
+        });
+        row = next;
+    }
+    found
+}
+
+fn communicators(rows: &[Communicator]) -> Vec<CommunicatorDump> {
+    let used = (0..).zip(rows).filter(|(_, comm)| matches!(comm.state, CommState::Live | CommState::Closing));
+    let dumped = used.map(|(id, comm)| CommunicatorDump {
+        id,
+        context: context::base(comm.context),
+        rank: comm.rank,
+        size: comm.size,
+        closing: comm.state == CommState::Closing,
+        members: match &comm.members {
+            Members::List(list) if list.len() <= MEMBERS_MAX => Some(list.to_vec()),
+            _ => None,
+        },
+    });
+    dumped.collect()
+}
+
+fn traffic(all: &mut AllTables<'_>, row: usize) -> Option<TrafficDump> {
+    let Vc { endpoint, link, .. } = all.vcs[row];
+    let traffic = all.endpoints.get_mut(endpoint as usize)?.transport.get().traffic(link)?;
+    Some(TrafficDump { sent: traffic.sent, received: traffic.received, read: traffic.read, full: traffic.full })
+}
+
+fn peers(all: &mut AllTables<'_>, operations: &[OperationDump], unexpected: &[MessageDump]) -> Vec<PeerDump> {
+    let mut peers: Vec<PeerDump> = (0..all.vcs.len())
+        .map(|row| {
+            let vc = all.vcs[row];
+            let failed = vc.state == VcState::Failed;
+            let name = |endpoint: &mut tickwire_systems::endpoint::Endpoint| endpoint.transport.get().name().to_owned();
+            PeerDump {
+                proc: vc.proc,
+                transport: all.endpoints.get_mut(vc.endpoint as usize).map(name).unwrap_or_default(),
+                state: match vc.state {
+                    VcState::Unconnected => Connection::Unconnected,
+                    VcState::Connecting => Connection::Connecting,
+                    VcState::Connected => Connection::Connected,
+                    VcState::Failed => Connection::Failed,
+                },
+                reason: failed.then(|| all.procs.reason(row as Row).to_owned()),
+                traffic: traffic(all, row),
+                ..PeerDump::default()
+            }
+        })
+        .collect();
+    let row_of = |all: &AllTables<'_>, proc: Option<u32>| {
+        all.procs.known.get(proc? as usize).map(|known| known.row as usize).filter(|&row| row < all.vcs.len())
+    };
+    for operation in operations {
+        let Some(row) = row_of(all, operation.peer) else { continue };
+        let left = operation.bytes.saturating_sub(operation.done);
+        match operation.stage {
+            Stage::Queued => peers[row].sends.add(left),
+            Stage::Sending => peers[row].data.add(left),
+            Stage::Posted => peers[row].posted.add(left),
+            _ => {}
+        }
+    }
+    for message in unexpected {
+        if let Some(row) = row_of(all, message.peer) {
+            peers[row].unexpected.add(message.bytes);
+        }
+    }
+    peers
+}
+
+fn queues(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
+    let mut posted = [QueueBytes::default(); 2];
+    let mut others = [QueueBytes::default(); 5];
+    let rows = (0..).zip(all.cars.iter().zip(all.requests.iter()));
+    for (row, (car, _)) in rows.filter(|(_, (car, request))| is_used(car, request)) {
+        let left = || all.large[row as usize].length.saturating_sub(car.done);
+        match car.state {
+            CarState::Posted | CarState::Staged => {
+                posted[usize::from(car.vc == NIL)].add(capacity(all.cars, row));
+            }
+            CarState::Queued => others[0].add(left()),
+            CarState::Offered => others[1].add(left()),
+            CarState::Sending => others[2].add(left()),
+            CarState::Matched | CarState::Receiving | CarState::Reading => others[3].add(left()),
+            _ => others[4].add(car.done),
+        }
+    }
+    let unexpected = &all.progress.unexpected;
+    let waiting = messages(all, Stamp::default());
+    let offered = waiting.iter().filter(|message| message.offered);
+    let mut offers = QueueBytes::default();
+    offered.for_each(|message| offers.add(message.bytes));
+    let stored = QueueBytes { rows: u64::from(unexpected.count) - offers.rows, bytes: unexpected.bytes };
+    let named = [
+        ("receives posted for one source", posted[0]),
+        ("receives posted for any source", posted[1]),
+        ("messages unexpected, held in temporaries", stored),
+        ("messages unexpected, held by their senders", offers),
+        ("sends waiting for the connection or for room", others[0]),
+        ("sends offered, waiting for a receive", others[1]),
+        ("sends in pieces", others[2]),
+        ("receives whose message is arriving", others[3]),
+        ("operations done and not taken", others[4]),
+    ];
+    named.map(|(name, bytes)| (name.to_owned(), bytes)).into()
+}
+
+fn tables(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
+    let row = |components: &[usize]| components.iter().map(|bytes| bytes + TICK_BYTES).sum::<usize>() as u64;
+    let operation = row(&[size_of::<Car>(), size_of::<Large>(), size_of::<Request>(), size_of::<Held>()]);
+    let table = |rows: usize, bytes: u64| QueueBytes { rows: rows as u64, bytes: rows as u64 * bytes };
+    let progress = &all.progress;
+    let (entries, used) = (progress.unexpected.entries.capacity(), all.buffers.len() as u64);
+    let held: u64 = all.buffers.iter().map(|buffer| buffer.bytes.len() as u64).sum();
+    let named = [
+        ("operations", table(all.cars.len(), operation)),
+        ("ages of operations", QueueBytes { rows: 0, bytes: progress.stamps.bytes() as u64 }),
+        (
+            "index of posted receives",
+            QueueBytes { rows: progress.posted.count.into(), bytes: progress.posted.bytes() as u64 },
+        ),
+        ("unexpected messages", table(entries, size_of::<Unexpected>() as u64)),
+        ("arrivals", table(all.arrivals.len(), row(&[size_of::<Arrival>()]))),
+        ("temporaries", table(all.buffers.len(), row(&[size_of::<Buffer>()]))),
+        (
+            "bytes of temporaries, in use",
+            QueueBytes { rows: used - u64::from(progress.free_buffer_rows), bytes: held - progress.pool_bytes },
+        ),
+        ("bytes of temporaries, kept for the next message", QueueBytes { rows: 0, bytes: progress.pool_bytes }),
+        ("communicators", table(all.communicators.len(), row(&[size_of::<Communicator>()]))),
+        ("contacted procs", table(all.vcs.len(), row(&[size_of::<Vc>()]))),
+        ("known procs", table(all.procs.known.len(), 4 + all.procs.card_bytes as u64)),
+    ];
+    named.map(|(name, bytes)| (name.to_owned(), bytes)).into()
+}
+
+fn transports(all: &mut AllTables<'_>) -> Vec<TransportBytes> {
+    let mut found: Vec<TransportBytes> = all
+        .endpoints
+        .iter_mut()
+        .map(|endpoint| TransportBytes { name: endpoint.transport.get().name().to_owned(), ..Default::default() })
+        .collect();
+    for row in 0..all.vcs.len() {
+        if let Some(carried) = traffic(all, row)
+            && let Some(transport) = found.get_mut(all.vcs[row].endpoint as usize)
+        {
+            transport.connections += 1;
+            transport.traffic += carried;
+        }
+    }
+    found
+}

@@ -1,0 +1,106 @@
+//! Receipts: sees at which stage operations are, between two systems. Runs only while receipts are open.
+//!
+//! *Reads* CARs, requests, VCs. *Writes* the open receipts.
+//! *Bound* the open receipts, after each system.
+//! *Why* a stage that is noted where it happens would be paid for by every message. Nothing is paid like this, but by an
+//! engine with open receipts, which runs its systems one by one.
+
+use crate::tables::Tables;
+use bevy_ecs::world::World;
+use tickwire_components::{
+    Car, CarKind, CarState, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
+    car_flags,
+};
+
+/// Opens a receipt for the operation in a row.
+pub fn open(world: &mut World, tables: &Tables, row: Row, clock: Option<std::time::Instant>) {
+    let all = tables.all(world);
+    all.progress.receipts.clock = clock;
+    let posted_ns = time(all.progress);
+    let (generation, receipt) = (all.requests[row as usize].generation, Receipt { posted_ns, ..Receipt::default() });
+    let open = OpenReceipt { row, generation, offered: false, staged: false, receipt };
+    all.progress.receipts.open.push(open);
+    note(world, tables);
+}
+
+fn time(progress: &Progress) -> u64 {
+    progress.receipts.clock.map_or(progress.now_ns, |start| start.elapsed().as_nanos() as u64)
+}
+
+/// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
+pub fn note(world: &mut World, tables: &Tables) {
+    let all = tables.all(world);
+    let now_ns = time(all.progress);
+    let mut open = std::mem::take(&mut all.progress.receipts.open);
+    open.retain_mut(|open| {
+        let (car, request) = (&all.cars[open.row as usize], &all.requests[open.row as usize]);
+        if request.generation != open.generation || request.state == RequestState::Free {
+            return false;
+        }
+        look(open, car, request, now_ns);
+        if let Some(vc) = all.vcs.get(car.vc as usize)
+            && open.receipt.transport.is_none()
+        {
+            open.receipt.peer = Some(ProcId(vc.proc));
+            let endpoint = all.endpoints.get_mut(vc.endpoint as usize);
+            open.receipt.transport = endpoint.map(|endpoint| endpoint.transport.get().name().to_owned());
+        }
+        true
+    });
+    all.progress.receipts.unfinished = open.iter().filter(|open| open.receipt.completed_ns.is_none()).count();
+    all.progress.receipts.open = open;
+}
+
+/// The receipt of the operation in a row, if one was asked for.
+pub fn of(progress: &Progress, row: Row, generation: u32) -> Option<&Receipt> {
+    let open = progress.receipts.open.iter().find(|open| (open.row, open.generation) == (row, generation));
+    open.map(|open| &open.receipt)
+}
+
+fn look(open: &mut OpenReceipt, car: &Car, request: &Request, now_ns: u64) {
+    if open.receipt.completed_ns.is_some() {
+        return;
+    }
+    let receive = car.kind == CarKind::Receive;
+    let over = matches!(car.state, CarState::Finished | CarState::Done);
+    let failed = over && car.flags & car_flags::ERRORS & !car_flags::TRUNCATED != 0;
+    let receipt = &mut open.receipt;
+    let mut matched = false;
+    match car.state {
+        CarState::Staged => open.staged = true,
+        CarState::Posted => open.staged = false,
+        CarState::Offered => open.offered = true,
+        // A message in a temporary has its length here and the temporary's row as its peer; an offer has no bytes yet.
+        CarState::Matched => {
+            matched = true;
+            receipt.unexpected |= receive && open.staged;
+            if receive && car.done > 0 && car.peer != NIL {
+                receipt.copies = 2;
+            }
+        }
+        CarState::Reading => (matched, receipt.protocol) = (true, Some(Protocol::Read)),
+        CarState::Receiving | CarState::Sending => (matched, receipt.protocol) = (true, Some(Protocol::Pieces)),
+        CarState::Queued => matched = receive,
+        _ => {}
+    }
+    if (matched || (over && !failed)) && (receive || open.offered) {
+        receipt.matched_ns.get_or_insert(now_ns);
+    }
+    let moving = !matches!(car.state, CarState::Matched) && car.done > 0;
+    if moving && !failed && (over || receipt.protocol.is_some()) {
+        receipt.first_byte_ns.get_or_insert(now_ns);
+    }
+    if over && !failed {
+        receipt.last_byte_ns.get_or_insert(now_ns);
+        if car.done > 0 {
+            let protocol = if open.offered { Protocol::Read } else { Protocol::Eager };
+            let protocol = *receipt.protocol.get_or_insert(protocol);
+            // What a peer reads, this process copies nowhere.
+            let copies = u32::from(receive || protocol != Protocol::Read);
+            receipt.copies = receipt.copies.max(copies);
+        }
+    }
+    if car.state == CarState::Done || request.state.is_over() {
+        receipt.completed_ns = Some(now_ns);
+    }
+}

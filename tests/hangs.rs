@@ -1,0 +1,251 @@
+//! `tickwire whowaits`, `dump` and `top` as their users meet them: on real jobs that hang.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tickwire::testing::{Cluster, STEP_NS};
+use tickwire::traces::dump::Stage;
+use tickwire::{Rank, Source, Tag, TagFilter};
+use tickwire_tests::binaries::binary;
+
+/// Above everything that a loaded machine may need.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A job that hangs, until it is dropped.
+struct Hanging {
+    launcher: Child,
+    stderr: BufReader<ChildStderr>,
+    /// Its name.
+    job: String,
+}
+
+impl Hanging {
+    fn start(way: &str, ranks: u32, env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(binary("tickwire"));
+        command.args(["run", "--print-job", "-n", &ranks.to_string(), "--"]);
+        command.arg(env!("CARGO_BIN_EXE_tests-deadlocks")).arg(way).envs(env.iter().copied());
+        let mut launcher = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(launcher.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let words: Vec<&str> = line.split([' ', ',', '\n']).collect();
+        let place = words.iter().position(|word| *word == "job").unwrap();
+        Hanging { job: words[place + 1].to_owned(), launcher, stderr }
+    }
+
+    fn ask(&self, args: &[&str]) -> String {
+        good(&tickwire(args, Some(&self.job)))
+    }
+
+    /// Asks until the answer has all of these words: the job may not have started yet.
+    #[track_caller]
+    fn until(&self, args: &[&str], words: &[&str]) -> String {
+        let start = Instant::now();
+        loop {
+            let output = tickwire(args, Some(&self.job));
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            if words.iter().all(|words| said.contains(words)) {
+                return said;
+            }
+            assert!(start.elapsed() < PATIENCE, "{args:?} says\n{said}\nand not all of {words:?}");
+        }
+    }
+
+    /// The numbers of its processes, by rank.
+    fn processes(&self) -> Vec<u32> {
+        let own: Vec<_> = tickwire::jobs::processes().unwrap().into_iter().filter(|p| p.job == self.job).collect();
+        own.iter().map(|process| process.pid).collect()
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.launcher), Signal::TERM);
+        let _ = self.launcher.wait();
+    }
+}
+
+fn tickwire(args: &[&str], job: Option<&str>) -> Output {
+    Command::new(binary("tickwire")).args(args).args(job).output().unwrap()
+}
+
+#[track_caller]
+fn good(output: &Output) -> String {
+    let words = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
+    words
+}
+
+#[test]
+fn a_dump_has_every_queue_whatever_the_transport() {
+    for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
+        let world = cluster.engines[0].comm_world();
+        let [one, two] = &mut cluster.engines[..] else { unreachable!() };
+        let posted = one.irecv(vec![0; 64], Rank(1), Tag(7), world).unwrap();
+        let any = one.irecv(vec![0; 32], Source::Any, TagFilter::Any, world).unwrap();
+        one.cancel(&any).unwrap();
+        let offered = two.isend(vec![0; 1 << 20], Rank(0), Tag(8), world).unwrap();
+        let sent = two.isend(vec![0; 16], Rank(0), Tag(9), world).unwrap();
+        cluster.tick_until(1000, "both messages have come", |c| c.engines[0].dump().unexpected.len() == 2);
+        let late = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(6), world).unwrap();
+        cluster.tick_times(10);
+        let dump = cluster.engines[0].dump();
+        let stages: Vec<_> = dump.operations.iter().map(|o| (o.tag, o.stage, o.bytes)).collect();
+        let expected = [(Some(7), Stage::Posted, 64), (None, Stage::Done, 0), (Some(6), Stage::Posted, 8)];
+        assert_eq!(stages, expected, "oldest first");
+        let ages: Vec<u64> = dump.operations.iter().map(|o| o.age.unwrap().ns).collect();
+        assert!(ages[0] >= ages[2] + STEP_NS && ages[2] == 10 * STEP_NS, "{ages:?}");
+        let messages: Vec<_> = dump.unexpected.iter().map(|m| (m.tag, m.bytes, m.offered, m.peer)).collect();
+        assert_eq!(messages, [(8, 1 << 20, true, Some(1)), (9, 16, false, Some(1))]);
+        let peer = dump.peers.iter().find(|peer| peer.proc == 1).unwrap();
+        assert_eq!((peer.posted.rows, peer.posted.bytes, peer.unexpected.rows), (2, 72, 2));
+        assert_eq!(peer.traffic.unwrap().received, 128, "two frames of a cache line");
+        let bytes = |name: &str| dump.accounting.queues.iter().find(|(queue, _)| queue == name).unwrap().1;
+        assert_eq!(bytes("receives posted for one source").bytes, 72);
+        assert_eq!(bytes("messages unexpected, held in temporaries").bytes, 16);
+        assert_eq!(bytes("messages unexpected, held by their senders").bytes, 1 << 20);
+        let theirs = cluster.engines[1].dump();
+        assert_eq!((theirs.operations[0].stage, theirs.operations[0].peer), (Stage::Offered, Some(0)));
+        let large = cluster.engines[0].irecv(vec![0; 1 << 20], Rank(1), Tag(8), world).unwrap();
+        cluster.finish(1000, 0, large).unwrap();
+        cluster.tick_until(1000, "the offer is done", |c| c.engines[1].dump().active == 0);
+        let read =
+            cluster.engines[0].accounting().transports.iter().map(|t| t.traffic.read + t.traffic.received).sum::<u64>();
+        assert!(read >= 1 << 20);
+        drop((posted, any, offered, sent, late));
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let job = Hanging::start("cycle", 3, &[]);
+    let expected = "
+rank 0 waits for tag 1 from rank 1
+rank 1 waits for tag 1 from rank 2
+rank 2 waits for tag 1 from rank 0
+cycle: rank 0 → 1 → 2 → 0: each waits for the next
+";
+    let said = job.until(&["whowaits"], &[expected]);
+    assert!(said.starts_with("rank 0 waits in a call\n") && said.ends_with(expected), "{said}");
+    // Whoever looks at the job has its pages open, and is none of its ranks.
+    let watcher = Command::new(binary("tickwire")).args(["top", "--once", &job.job]).stdout(Stdio::null()).spawn();
+    let json = job.ask(&["whowaits", "--json"]);
+    watcher.unwrap().wait().unwrap();
+    assert!(json.contains("\"cycles\":[[0,1,2]],\"culprits\":[]"), "{json}");
+}
+
+#[test]
+fn a_wrong_tag_is_found() {
+    let job = Hanging::start("tag", 3, &[]);
+    let words = ["rank 2 waits for tag 7 from rank 0; rank 0 has sent tag 8\n", "cycle: rank 0 → 2 → 0"];
+    job.until(&["whowaits"], &words);
+    let large = Hanging::start("large", 2, &[]);
+    let words = [
+        "rank 0 waits for rank 1 to receive tag 8, 1.0 MiB; rank 1 receives tag 7 from rank 0\n",
+        "rank 1 waits for tag 7 from rank 0; rank 0 offers tag 8\n",
+    ];
+    large.until(&["whowaits"], &words);
+}
+
+#[test]
+fn a_wrong_communicator_is_found() {
+    let job = Hanging::start("communicator", 2, &[]);
+    job.until(&["whowaits"], &["rank 1 waits for tag 7 from rank 0; rank 0 has sent tag 7 in communicator 2\n"]);
+}
+
+#[test]
+fn a_rank_that_does_not_take_part_is_found() {
+    let job = Hanging::start("collective", 2, &[]);
+    let words =
+        ["rank 0 waits for rank 1 to take part in an operation of all of world", "rank 1 waits for tag 1 from rank 0"];
+    job.until(&["whowaits"], &words);
+    drop(job);
+    let job = Hanging::start("absent", 3, &[]);
+    let words = [
+        "rank 2 has no engine: it has not built one yet, or has closed it\n",
+        "ranks 0, 1 wait for rank 2, which has no engine",
+    ];
+    job.until(&["whowaits", "--timeout", "300"], &words);
+}
+
+#[test]
+fn a_rank_that_does_not_tick_is_found_and_says_so_when_asked() {
+    let job = Hanging::start("silent", 3, &[]);
+    let words =
+        ["rank 1 waits for tag 2 from rank 0; rank 0 does not tick: last seen ticking ", "ranks 1, 2 wait for rank 0"];
+    job.until(&["whowaits", "--timeout", "300"], &words);
+    let first = job.processes()[0].to_string();
+    let start = Instant::now();
+    let output = tickwire(&["dump", "--timeout", "200"], Some(&first));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words.starts_with(&format!("tickwire dump: process {first} does not tick: last seen ticking ")), "{words}");
+    assert!(start.elapsed() < PATIENCE);
+}
+
+#[test]
+fn a_sleeping_process_says_what_is_pending_in_it() {
+    let mut job = Hanging::start("any", 2, &[("TICKWIRE_DUMP_SIGNAL", "USR1")]);
+    job.until(&["whowaits"], &["rank 0 waits for tag 3 from any rank", "rank 1 waits for tag 3 from any rank"]);
+    let first = job.processes()[0];
+    let text = good(&tickwire(&["dump"], Some(&first.to_string())));
+    assert!(text.starts_with(&format!("rank 0 of 2, process {first}, job {}: waiting in a call, ", job.job)), "{text}");
+    assert!(text.contains("receive of up to 8 B from any rank, tag 3 in world: posted, awaited\n"), "{text}");
+    let json = good(&tickwire(&["dump", "--json"], Some(&first.to_string())));
+    assert!(json.contains("\"stage\":\"posted\"") && json.contains("\"age\":{\"ticks\":"), "{json}");
+    // A signal says the same on stderr.
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::USR1).unwrap();
+    let mut line = String::new();
+    job.stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with(&format!("rank 0 of 2, process {first}, ")), "{line}");
+}
+
+#[test]
+fn a_running_job_can_be_watched() {
+    let job = Hanging::start("busy", 3, &[]);
+    let start = Instant::now();
+    // On a loaded machine, a rank may have no processor between two looks.
+    loop {
+        let said = job.until(&["top", "--once", "--interval", "200"], &["3 with an engine", "| connected |"]);
+        assert!(!said.contains('\u{1b}'), "no colours where there is no terminal: {said}");
+        let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+        let ranks: Vec<_> = rows.iter().filter(|row| row.len() == 17 && row[2].parse::<u32>().is_ok()).collect();
+        assert_eq!(ranks.iter().map(|row| row[1]).collect::<Vec<_>>(), ["0", "1", "2"], "{said}");
+        // Ticks, frames and bytes a second, and the bytes of the transport.
+        let moves = ranks.iter().all(|row| row[4] != "0" && row[7] != "0" && row[9] != "0 B");
+        if moves && rows.iter().any(|row| row.len() == 9 && row[1] == "shm" && row[3] != "0 B") {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_job_is_one_line() {
+    for command in ["whowaits", "dump", "top"] {
+        let output = tickwire(&[command], Some("1"));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), words.lines().count()), (Some(1), 1), "{words}");
+        assert!(words.starts_with(&format!("tickwire {command}: ")), "{words}");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_job_that_was_killed() {
+    let mut job = Hanging::start("cycle", 2, &[]);
+    job.until(&["whowaits"], &["cycle: rank 0 → 1 → 0"]);
+    job.launcher.kill().unwrap();
+    // The kernel ends the ranks with the launcher; their streams are closed then.
+    job.stderr.read_to_string(&mut String::new()).unwrap();
+    let start = Instant::now();
+    while !job.processes().is_empty() {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    let output = tickwire(&["whowaits"], Some(&job.job));
+    assert_eq!(output.status.code(), Some(1));
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    assert!(!sockets.lines().any(|line| line.contains(&format!("tickwire-dump-{}-", job.launcher.id()))));
+}

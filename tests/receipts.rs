@@ -1,0 +1,115 @@
+//! Receipts of operations: over each transport, by each protocol.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use tickwire::components::{Protocol, Receipt};
+use tickwire::testing::Cluster;
+use tickwire::{Limits, Rank, RequestError, Source, Tag, Test};
+
+const BOUND: u32 = 2000;
+
+/// A message of so many bytes from 0 to 1, each side with a receipt; `late` posts the receive when the message is there.
+fn exchange(cluster: &mut Cluster, bytes: usize, room: usize, late: bool) -> (Receipt, Receipt) {
+    let world = cluster.engines[0].comm_world();
+    let send =
+        |cluster: &mut Cluster| cluster.engines[0].receipted().isend(vec![7; bytes], Rank(1), Tag(5), world).unwrap();
+    let receive = |cluster: &mut Cluster| {
+        cluster.engines[1].receipted().irecv(vec![0; room], Source::Any, Tag(5), world).unwrap()
+    };
+    let (outgoing, incoming) = if late {
+        let outgoing = send(cluster);
+        cluster.tick_until(BOUND, "the message has come", |c| {
+            let dump = c.engines[1].dump();
+            !dump.unexpected.is_empty()
+        });
+        (outgoing, receive(cluster))
+    } else {
+        let incoming = receive(cluster);
+        (send(cluster), incoming)
+    };
+    cluster.tick_until(BOUND, "both are done", |c| {
+        !matches!(c.engines[0].test(&outgoing), Ok(Test::Pending))
+            && !matches!(c.engines[1].test(&incoming), Ok(Test::Pending))
+    });
+    let receipts = (cluster.engines[0].receipt(&outgoing).unwrap(), cluster.engines[1].receipt(&incoming).unwrap());
+    let _ = (cluster.engines[0].take(outgoing), cluster.engines[1].take(incoming));
+    receipts
+}
+
+/// Protocol, copies and whether it was unexpected, of both sides; stages are in order.
+fn summary(receipts: &(Receipt, Receipt), transport: &str) -> [(Option<Protocol>, u32, bool); 2] {
+    for (receipt, peer) in [(&receipts.0, 1), (&receipts.1, 0)] {
+        assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|p| p.0)), (Some(transport), Some(peer)));
+        let stages = [receipt.matched_ns, receipt.first_byte_ns, receipt.last_byte_ns, receipt.completed_ns];
+        let times: Vec<u64> = [Some(receipt.posted_ns)].into_iter().chain(stages).flatten().collect();
+        assert!(times.is_sorted() && receipt.last_byte_ns.is_some() && receipt.completed_ns.is_some(), "{receipt:?}");
+    }
+    [&receipts.0, &receipts.1].map(|receipt| (receipt.protocol, receipt.copies, receipt.unexpected))
+}
+
+#[test]
+fn receipts_say_how_a_message_went() {
+    let (eager, pieces, read) = (Some(Protocol::Eager), Some(Protocol::Pieces), Some(Protocol::Read));
+    let no_reading = |builder: tickwire::Builder| builder.limits(Limits { read_min: usize::MAX, ..Limits::default() });
+    let clusters = [
+        (Cluster::loopback(2), "loopback", pieces),
+        (Cluster::shm(2), "shm", read),
+        (Cluster::shm_with(2, no_reading), "shm", pieces),
+    ];
+    for (mut cluster, transport, large) in clusters {
+        let mut of = |bytes, room, late| summary(&exchange(&mut cluster, bytes, room, late), transport);
+        assert_eq!(of(100, 100, false), [(eager, 1, false), (eager, 1, false)]);
+        assert_eq!(of(100, 100, true), [(eager, 1, false), (eager, 2, true)], "through a temporary");
+        assert_eq!(of(0, 0, false), [(None, 0, false), (None, 0, false)], "no byte moves");
+        let sent = u32::from(large == pieces);
+        assert_eq!(of(1 << 20, 1 << 20, false), [(large, sent, false), (large, 1, false)]);
+        assert_eq!(of(1 << 20, 1 << 20, true), [(large, sent, false), (large, 1, true)], "an offer has no temporary");
+        assert_eq!(of(100, 10, false), [(eager, 1, false), (eager, 1, false)], "a truncated one was moved too");
+    }
+}
+
+#[test]
+fn others_pay_nothing_before_and_after() {
+    let mut cluster = Cluster::loopback(1);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    let delivered = |engine: &mut tickwire::Engine| engine.counters().runs()[tickwire::traces::DELIVER];
+    let message = |engine: &mut tickwire::Engine| {
+        let receive = engine.irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
+        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        engine.wait(&receive).unwrap();
+        engine.take(receive).unwrap();
+    };
+    let kept = engine.receipted().irecv(vec![0; 8], Rank(0), Tag(2), world).unwrap();
+    let before = delivered(engine);
+    message(engine);
+    assert_eq!(delivered(engine), before, "the systems run one by one");
+    engine.send(&[1; 8], Rank(0), Tag(2), world).unwrap();
+    engine.wait(&kept).unwrap();
+    assert!(engine.receipt(&kept).unwrap().completed_ns.is_some());
+    let without = engine.irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
+    assert_eq!(engine.receipt(&without), None);
+    drop(without);
+    engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+    message(engine);
+    assert!(delivered(engine) > before);
+    let id = kept.id();
+    engine.take(kept).unwrap();
+    assert_eq!(engine.receipt(&id).map(|receipt| receipt.copies), None, "it goes with its request");
+}
+
+#[test]
+fn a_receipt_of_what_failed_has_no_bytes() {
+    let mut cluster = Cluster::loopback(2);
+    cluster.checked = false;
+    let world = cluster.engines[0].comm_world();
+    let never = cluster.engines[0].receipted().irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
+    cluster.tick_times(10);
+    let gone = cluster.engines.pop();
+    drop(gone);
+    cluster.tick_until(BOUND, "the failure is noticed", |c| !matches!(c.engines[0].test(&never), Ok(Test::Pending)));
+    assert!(matches!(cluster.engines[0].test(&never), Err(RequestError::PeerFailed { .. })));
+    let receipt = cluster.engines[0].receipt(&never).unwrap();
+    assert_eq!((receipt.matched_ns, receipt.first_byte_ns, receipt.last_byte_ns), (None, None, None));
+    assert_eq!((receipt.protocol, receipt.copies, receipt.completed_ns.is_some()), (None, 0, true));
+}

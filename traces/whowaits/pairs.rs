@@ -1,0 +1,102 @@
+//! Why what is waited for does not come: operations and messages of both sides beside each other.
+
+use super::RankReport;
+use crate::dump::{Dump, Kind, MessageDump, OperationDump, Plane, Stage};
+
+/// Reasons that are said of one operation at most: the messages of a wrong tag can be many.
+const REASONS_MAX: usize = 3;
+
+/// Why an operation of a rank is still pending.
+pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &OperationDump) -> Vec<String> {
+    let mut reasons = match (operation.kind, operation.stage) {
+        (Kind::Receive, Stage::Staged | Stage::Posted) => unpaired_receive(ranks, rank, dump, operation),
+        (Kind::Send, Stage::Offered) => unpaired_send(ranks, rank, operation),
+        _ => Vec::new(),
+    };
+    if let Some(report) = operation.peer.and_then(|peer| ranks.get(peer as usize))
+        && !matches!(report, RankReport::Dumped(_))
+    {
+        reasons.push(format!("rank {} {}", operation.peer.unwrap_or(0), report.does()));
+    }
+    reasons
+}
+
+/// Messages that are there, or on their way, and that the receive does not take.
+fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &OperationDump) -> Vec<String> {
+    if receive.plane != Plane::User {
+        return Vec::new();
+    }
+    let from = |peer: Option<u32>| peer.is_some() && (receive.peer.is_none() || receive.peer == peer);
+    let mut reasons = Vec::new();
+    let near = |m: &&MessageDump| m.plane == Plane::User && from(m.peer);
+    let mut arrived: Vec<&MessageDump> = dump.unexpected.iter().filter(near).collect();
+    // What differs in one thing only is the likeliest mistake.
+    arrived.sort_by_key(|m| receive.context != m.context && receive.tag != Some(m.tag));
+    for message in arrived {
+        let MessageDump { peer, tag, comm, context, .. } = message;
+        let verb = if message.offered { "offers" } else { "has sent" };
+        let place = difference(dump, receive, *comm, *context);
+        reasons.push(format!("rank {} {verb} tag {tag}{place}", peer.unwrap_or(0)));
+    }
+    // What the sender still has: an offer that has arrived is among the unexpected already.
+    for (peer, report) in (0..).zip(ranks).filter(|&(peer, _)| from(Some(peer))) {
+        for theirs in report.dumps() {
+            let queued = |o: &&OperationDump| {
+                o.kind == Kind::Send && o.stage == Stage::Queued && o.plane == Plane::User && o.peer == Some(rank)
+            };
+            for send in theirs.operations.iter().filter(queued) {
+                let place = difference(theirs, receive, send.comm, send.context);
+                reasons.push(format!("rank {peer} has tag {} queued{place}", send.tag.unwrap_or(0)));
+            }
+        }
+    }
+    shorten(reasons)
+}
+
+/// What the receiver waits for instead.
+fn unpaired_send(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<String> {
+    let Some(peer) = send.peer else { return Vec::new() };
+    let mut reasons = Vec::new();
+    for theirs in ranks.get(peer as usize).map(RankReport::dumps).unwrap_or_default() {
+        let receives = theirs.operations.iter().filter(|o| {
+            o.kind == Kind::Receive && matches!(o.stage, Stage::Posted | Stage::Staged) && o.plane == Plane::User
+        });
+        for receive in receives.filter(|o| o.peer.is_none_or(|from| from == rank)) {
+            let tag = receive.tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
+            let source = receive.rank.map_or("any rank".to_owned(), |_| format!("rank {rank}"));
+            let place = difference(theirs, send, receive.comm, receive.context);
+            reasons.push(format!("rank {peer} receives {tag} from {source}{place}"));
+        }
+        if reasons.is_empty() {
+            reasons.push(format!("rank {peer} has posted no receive from rank {rank}"));
+        }
+    }
+    shorten(reasons)
+}
+
+/// The communicator, where it is another one.
+fn difference(dump: &Dump, operation: &OperationDump, comm: u32, context: u32) -> String {
+    match (operation.context == context, operation.comm == comm) {
+        (true, _) => String::new(),
+        (false, true) => format!(" in an earlier or later {}", dump.comm_name(comm)),
+        (false, false) => format!(" in {}", dump.comm_name(comm)),
+    }
+}
+
+/// Each reason once, and not too many.
+fn shorten(reasons: Vec<String>) -> Vec<String> {
+    let mut short: Vec<(String, usize)> = Vec::new();
+    for reason in reasons {
+        match short.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, times)) => *times += 1,
+            None => short.push((reason, 1)),
+        }
+    }
+    let more = short.len().saturating_sub(REASONS_MAX);
+    let said = |(reason, times): (String, usize)| if times > 1 { format!("{reason}, {times} times") } else { reason };
+    let mut said: Vec<String> = short.into_iter().take(REASONS_MAX).map(said).collect();
+    if more > 0 {
+        said.push(format!("and {more} more that do not fit"));
+    }
+    said
+}
