@@ -1,18 +1,77 @@
-//! For tests: clusters of engines in one process under virtual time, and worlds built by hand.
+//! The test kit: worlds built by hand, pairs and clusters of engines under virtual time, and networks with faults.
 //!
-//! A [`Cluster`] owns its engines and ticks them in turn; time is a number that grows by a fixed step. Tests tick to a
-//! condition with a bound ([`Cluster::tick_until`]), so a livelock fails with a dump of what is pending, and does not
-//! hang. Over loopback, and over loopback under [`Sim`], a run is a function of its calls and its seed.
+//! # One system
 //!
-//! Misuse and failed expectations panic.
+//! A [`TestWorld`] has the tables of an engine and nothing else. A test puts rows into it, runs one system
+//! ([`TestWorld::run`]) or one set of the tick ([`TestWorld::run_set`]), and looks at the rows; [`assert_rows`] shows those
+//! that are not as expected, line by line. So an application tests a system of its own (`engine/examples/user_system.rs`
+//! is this one in a program):
+//!
+//! ```
+//! use bevy_ecs::prelude::*;
+//! use tickwire::components::wire::{Header, Kind};
+//! use tickwire::components::{Arrival, ArrivalState, Progress, Vc, VcState};
+//! use tickwire::systems::views::{Column, ReadColumn};
+//! use tickwire::testing::{TestWorld, assert_rows};
+//!
+//! /// Messages that came whole from a proc.
+//! #[derive(Component, Clone, Copy, Debug, Default)]
+//! struct Traffic(u64);
+//!
+//! fn count_arrivals(progress: ReadColumn<Progress>, arrivals: ReadColumn<Arrival>, mut traffic: Column<Traffic>) {
+//!     let used = progress.first().map_or(0, |progress| progress.arrivals as usize);
+//!     let new = arrivals.iter().take(used).filter(|arrival| arrival.state == ArrivalState::New);
+//!     for arrival in new.filter(|arrival| arrival.header.kind() == Some(Kind::Eager)) {
+//!         traffic[arrival.vc as usize].0 += 1;
+//!     }
+//! }
+//!
+//! let mut world = TestWorld::prepared(2, |world| world.register_required_components::<Vc, Traffic>());
+//! let vc = world.contact(1, VcState::Connected);
+//! world.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, 4), b"abcd");
+//! world.arrive(vc, Header::new(Kind::Credit, 0, 0, 0, 0, 0), b"");
+//!
+//! world.run(count_arrivals);
+//!
+//! let traffic: Vec<Traffic> = world.world.query::<&Traffic>().iter(&world.world).copied().collect();
+//! assert_rows("traffic", &traffic, &[Traffic(0), Traffic(1)]);
+//! ```
+//!
+//! # Engines
+//!
+//! A [`Pair`] or a [`Cluster`] owns its engines and ticks them in turn; time is a number that grows by a fixed step. Tests
+//! tick to a condition with a bound ([`Cluster::tick_until`]), so a livelock fails with a dump of what is pending, and does
+//! not hang.
+//!
+//! ```
+//! use tickwire::testing::{Pair, SimConfig, SimNet};
+//!
+//! let faults = SimConfig { partial_of_256: 100, shuffled: true, ..SimConfig::new(7) };
+//! let mut pair = Pair::sim(&SimNet::new(2, faults));
+//! let (bytes, status) = pair.pass(0, 5, b"hello", 100);
+//! assert_eq!((&bytes[..status.length], status.tag.0), (&b"hello"[..], 5));
+//! pair.assert_at_rest();
+//! ```
+//!
+//! Over loopback, and over loopback under [`Sim`], a run is a function of its calls and its seed. What [`Sim`] does to frames
+//! is in [`SimConfig`]; procs die when [`SimNet::kill`] says.
+//!
+//! After every tick [`check_invariants`] looks at each row: every operation is in exactly one state and list, free lists and
+//! links are whole, counts are what they count. After every round over a simulated network, and at rest over the others,
+//! [`check_credit`] looks at each pair: what may be sent, what is on its way, what is kept and what is owed are together
+//! what is allowed. Misuse and failed expectations panic.
 
 mod board;
+mod credit;
 mod inspect;
+mod pair;
 
 pub use board::{Board, BoardExchange};
+pub use credit::{Account, accounts, check_credit};
 pub use inspect::{check_invariants, dump, rows};
-pub use tickwire_systems::testing::{FakeWire, Posted, SentFrame, TestWorld, WireState};
-pub use tickwire_transports::sim::{Death, Sim, SimConfig, SimNet, SplitMix};
+pub use pair::Pair;
+pub use tickwire_systems::testing::{FakeWire, Posted, SentFrame, TestWorld, WireState, assert_rows};
+pub use tickwire_transports::sim::{Corruption, Death, Flight, Sim, SimConfig, SimNet, SplitMix};
 
 use crate::{Builder, Engine, Failed, Request, Status, Test, Work};
 use tickwire_components::limits::LOOPBACK_RING_BYTES;
@@ -38,6 +97,10 @@ pub struct Cluster {
     pub note: String,
     /// Where the engines exchanged their cards.
     pub board: Board,
+    /// The network that they are on, if it is simulated: [`check_credit`] then is part of the checks.
+    pub net: Option<SimNet>,
+    /// Rounds so far.
+    rounds: u32,
 }
 
 impl Cluster {
@@ -69,13 +132,19 @@ impl Cluster {
 
     /// The same, with builders that a test has changed.
     pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(Builder) -> Builder + Sync) -> Self {
+        Self::sim_each(engines, net, |_, builder| change(builder))
+    }
+
+    /// The same, by rank.
+    pub fn sim_each(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
         let mut cluster = Self::build(engines, |rank| {
             let inner = Loopback::join(&hub, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
             let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
-            change(builder.transport(Sim::new(inner, rank, net)))
+            change(rank, builder.transport(Sim::new(inner, rank, net)))
         });
         cluster.note = format!("{:?}", net.config());
+        cluster.net = Some(net.clone());
         cluster
     }
 
@@ -99,7 +168,8 @@ impl Cluster {
             built.collect::<Vec<_>>()
         });
         let checked = engines.len() <= CHECKED as usize;
-        let mut cluster = Cluster { engines, now_ns: 0, checked, note: String::new(), board };
+        let (note, net, rounds) = (String::new(), None, 0);
+        let mut cluster = Cluster { engines, now_ns: 0, checked, note, board, net, rounds };
         // The first tick says that time is virtual.
         cluster.tick_all();
         cluster
@@ -116,14 +186,35 @@ impl Cluster {
         work
     }
 
-    /// Ticks every engine once, then lets a step of time pass. Returns whether any did something.
+    /// Ticks every engine once, but those that a simulated network makes slow less often; then lets a step of time pass.
+    /// Returns whether any did something.
+    ///
+    /// # Panics
+    /// If an invariant does not hold, where they are checked.
     pub fn tick_all(&mut self) -> bool {
         let mut busy = false;
         for rank in 0..self.engines.len() {
-            busy |= !self.tick(rank).is_idle();
+            let pace = self.net.as_ref().map_or(1, |net| net.config().pace(rank as u32));
+            if pace == 1 || (self.rounds + rank as u32).is_multiple_of(pace) {
+                busy |= !self.tick(rank).is_idle();
+            }
         }
         self.now_ns += STEP_NS;
+        self.rounds += 1;
+        if self.checked && self.net.is_some() {
+            self.check_credit();
+        }
         busy
+    }
+
+    /// No credit has come of nothing, and none is lost.
+    ///
+    /// # Panics
+    /// If it is not so.
+    fn check_credit(&mut self) {
+        if let Err(wrong) = check_credit(&mut self.engines, self.net.as_ref()) {
+            panic!("{wrong}\n{}", self.report());
+        }
     }
 
     /// Ticks all until a condition holds; returns how many rounds that took.
@@ -172,7 +263,7 @@ impl Cluster {
         all.vcs.iter().find(|vc| vc.proc == proc).map(|vc| vc.state)
     }
 
-    /// Nothing is left: every row is free again.
+    /// Nothing is left: every row is free again, and so is all credit.
     ///
     /// # Panics
     /// If it is not so.
@@ -182,6 +273,7 @@ impl Cluster {
                 panic!("engine {rank} is not at rest: {wrong}\n{}", self.report());
             }
         }
+        self.check_credit();
     }
 
     /// All that is pending.

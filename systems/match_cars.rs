@@ -18,7 +18,7 @@ use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
 use tickwire_components::{
     ARRIVING, Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Destination, Ended, Large, NIL, Pending,
-    Progress, Row, Span, Stream, Unexpected, Vc, car_flags,
+    Progress, Row, Span, Stream, Unexpected, Vc, VcState, car_flags,
 };
 use tickwire_transports::copy;
 
@@ -139,6 +139,12 @@ fn match_arrival(
     if eager || head || header.lead as u8 == Kind::Rts as u8 {
         if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
             return refuse(progress, arrival, wrong);
+        }
+        if head && vcs[arrival.vc as usize].state == VcState::Failed {
+            // Its connection has ended since it was read, and with it the parts that were to come.
+            arrival.state = ArrivalState::Handled;
+            progress.pending |= Pending::TRANSFER;
+            return;
         }
         if head && !may_begin(progress, arrival) {
             return refuse(progress, arrival, "a message in parts that cannot be");
@@ -684,6 +690,18 @@ mod tests {
         let copies = world.all().progress.copies;
         assert_eq!(world.cars_in(copies), [has.car]);
         assert_eq!((world.finished(), world.car(lacks).flags), (vec![lacks.car], car_flags::PEER_FAILED));
+    }
+
+    #[test]
+    fn the_head_of_a_message_of_a_failed_proc_begins_nothing() {
+        let (mut world, one, _) = world();
+        let any = world.receive(None, None, &[100]);
+        world.arrive(one, Header::new(Kind::Head, 0, 1, 5, 64, 100), &[7; 64]);
+        world.all().vcs[one as usize].state = VcState::Failed;
+        world.run(match_cars);
+        assert_eq!(world.car(any).state, CarState::Posted, "it would wait for the other parts for ever");
+        assert!(world.all().progress.streams.is_empty() && world.all().progress.unexpected.count == 0);
+        assert_eq!(world.arrival(0).state, ArrivalState::Handled);
     }
 
     #[test]

@@ -1,8 +1,14 @@
-//! Worlds built by hand: rows in, one run of one system, rows out.
+//! Worlds built by hand: rows in, one run of one system or of one set, rows out.
 //!
 //! A [`TestWorld`] has all tables, as many contacted procs as a test wants, and one transport, the [`FakeWire`], which
-//! keeps what it is given and gives what it is told to. Misuse panics: it is made for tests.
+//! keeps what it is given and gives what it is told to. [`assert_rows`] compares what comes out, and shows what differs.
+//! Misuse panics: it is made for tests.
 
+mod diff;
+
+pub use diff::assert_rows;
+
+use crate::ProgressSystems;
 use crate::connections::spawn_proc;
 use crate::endpoint::{Endpoint, RowStates};
 use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
@@ -258,7 +264,21 @@ impl TestWorld {
     /// # Panics
     /// If there are no more descriptors.
     pub fn with(procs: u32, limits: Limits, rows: usize) -> Self {
+        Self::build(procs, limits, rows, |_| ())
+    }
+
+    /// A world of so many procs that is prepared before there are tables: with slots of the application
+    /// (`world.register_required_components::<Vc, MySlot>()`), resources and entities.
+    ///
+    /// # Panics
+    /// As [`TestWorld::with`].
+    pub fn prepared(procs: u32, prepare: impl FnOnce(&mut World)) -> Self {
+        Self::build(procs, Limits::default(), 64, prepare)
+    }
+
+    fn build(procs: u32, limits: Limits, rows: usize, prepare: impl FnOnce(&mut World)) -> Self {
         let mut world = World::new();
+        prepare(&mut world);
         let wire = Arc::new(Mutex::new(WireState::default()));
         let row_states = RowStates::register::<FakeWire>(&mut world);
         let endpoint = Endpoint::new(AnyTransport::outside(FakeWire::new(wire.clone())), &limits, Some(row_states));
@@ -321,6 +341,21 @@ impl TestWorld {
         if let Err(error) = self.world.run_system_once(system) {
             panic!("the system did not run: {error}");
         }
+    }
+
+    /// Runs one set of the tick's schedule once, with the world as it is: the engine's system, and what `add` puts into the
+    /// set. What it puts into no set runs, too, in the order that it asks for.
+    ///
+    /// # Panics
+    /// If a system does, or their order is impossible.
+    pub fn run_set(&mut self, set: ProgressSystems, add: impl FnOnce(&mut Schedule)) {
+        let mut schedule = Schedule::default();
+        crate::configure(&mut schedule);
+        add(&mut schedule);
+        for other in ProgressSystems::ORDER.into_iter().filter(|other| *other != set) {
+            schedule.configure_sets(other.run_if(|| false));
+        }
+        schedule.run(&mut self.world);
     }
 
     /// Posts a receive of a message into runs of these lengths; `None` stands for any.
@@ -469,5 +504,49 @@ unsafe impl Pieces for Spans {
 
     fn piece(&self, index: usize) -> Span {
         self.0[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::match_cars::match_cars;
+    use tickwire_components::wire::Kind;
+
+    #[test]
+    fn one_set_runs_with_what_was_added_to_it_and_no_other() {
+        #[derive(Resource, Default)]
+        struct Seen(Vec<(u32, &'static str)>);
+        fn note(name: &'static str) -> impl FnMut(Query<&tickwire_components::Progress>, ResMut<Seen>) {
+            move |progress, mut seen| {
+                let matched = progress.iter().map(|progress| progress.work.matched).sum();
+                seen.0.push((matched, name));
+            }
+        }
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        world.world.init_resource::<Seen>();
+        let posted = world.receive(Some(1), Some(5), &[4]);
+        world.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, 4), b"abcd");
+        world.run_set(ProgressSystems::Match, |schedule| {
+            schedule.add_systems((
+                note("before").before(ProgressSystems::Match),
+                note("after").after(ProgressSystems::Match).before(ProgressSystems::SupplyBuffers),
+                note("in").in_set(ProgressSystems::Match),
+                note("in another").in_set(ProgressSystems::Transfer),
+            ));
+        });
+        let mut seen = world.world.resource::<Seen>().0.clone();
+        // Within the set nothing was said of its order.
+        assert_eq!(seen.remove(1).1, "in");
+        assert_eq!(seen, [(0, "before"), (1, "after")]);
+        assert_eq!(world.car(posted).state, CarState::Matched, "Transfer did not run");
+        let mut alone = TestWorld::new(2);
+        let vc = alone.contact(1, VcState::Connected);
+        let posted_alone = alone.receive(Some(1), Some(5), &[4]);
+        alone.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, 4), b"abcd");
+        alone.run(match_cars);
+        let cars = [world.car(posted), alone.car(posted_alone)].map(|car| (car.state, car.source, car.tag, car.done));
+        assert_rows("matched", &cars[..1], &cars[1..]);
     }
 }

@@ -4,6 +4,8 @@ pub mod binaries;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod faults;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod headers;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod model;

@@ -10,17 +10,15 @@ use proptest::test_runner::TestError;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching as How, PASSES_MAX};
-use tickwire::testing::{Cluster, ROWS, Sim, SimConfig, SimNet, SplitMix, rows};
-use tickwire::transports::{Hub, Loopback};
-use tickwire::{Agreed, Comm, CommError, Engine};
+use tickwire::components::limits::{Limits, Matching as How, PASSES_MAX};
+use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire_tests::cases::BOUND;
 use tickwire_tests::model::Matching;
-use tickwire_tests::model::explain::explain;
-use tickwire_tests::model::player::{Call, Player, Seen};
+use tickwire_tests::model::player::{Call, Seen};
 use tickwire_tests::model::program::{
-    COMMS, Mode, Op, Program, Sent, Size, WAYS, What, color, deep_programs, limits, programs, runner,
+    Mode, Op, Program, Sent, Size, WAYS, What, deep_programs, limits, programs, runner,
 };
+use tickwire_tests::model::run::{Played, QUIET, Run, at_once_on};
 
 /// Calls that each test of random programs makes at least, and those of programs with deep queues.
 const CALLS: usize = 10_000;
@@ -28,8 +26,6 @@ const CALLS: usize = 10_000;
 const DEEP_CALLS: usize = 12_000;
 /// Calls of each part of a program at most.
 const PART: usize = 120;
-/// Rounds of ticks after which engines whose work is done are quiet.
-const QUIET: u32 = 2;
 
 const _: () = assert!((2 * CALLS + DEEP_CALLS) * WAYS.len() >= 100_000);
 
@@ -66,113 +62,6 @@ where
     let switches = switches.map(AtomicUsize::into_inner);
     println!("{} calls in {:?}, {switches:?} switches", made.into_inner(), start.elapsed());
     switches
-}
-
-/// The communicators of a program, on each engine.
-fn communicators(cluster: &mut Cluster) -> Vec<[Comm; COMMS]> {
-    let world = cluster.engines[0].comm_world();
-    let dups = agree(cluster, |engine| engine.start_dup(world));
-    let parts = agree(cluster, |engine| {
-        let (me, ranks) = (engine.rank().0, engine.size());
-        engine.start_split(world, Some(color(ranks, me)), -(me as i32))
-    });
-    let own = cluster.engines[0].comm_self();
-    dups.into_iter().zip(parts).map(|(dup, part)| [world, dup, part, own]).collect()
-}
-
-fn agree(
-    cluster: &mut Cluster,
-    mut begin: impl FnMut(&mut Engine) -> Result<tickwire::Agreement, CommError>,
-) -> Vec<Comm> {
-    let mut begun: Vec<_> = cluster.engines.iter_mut().map(|engine| begin(engine).unwrap()).collect();
-    let mut made = vec![None; begun.len()];
-    cluster.tick_until(BOUND, "all have agreed", |cluster| {
-        for ((engine, agreement), made) in cluster.engines.iter_mut().zip(&mut begun).zip(&mut made) {
-            if made.is_none()
-                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
-            {
-                *made = comm;
-            }
-        }
-        made.iter().all(Option::is_some)
-    });
-    made.into_iter().flatten().collect()
-}
-
-/// What a case says of itself.
-struct Played {
-    calls: usize,
-    /// From lists to the index, and back.
-    switches: [usize; 2],
-}
-
-/// A program on a cluster.
-struct Run<'a> {
-    cluster: Cluster,
-    program: &'a Program,
-    messages: Vec<Option<Sent>>,
-    players: Vec<Player>,
-    indexed: Vec<bool>,
-    switches: [usize; 2],
-}
-
-impl<'a> Run<'a> {
-    fn new(mut cluster: Cluster, program: &'a Program) -> Self {
-        let comms = communicators(&mut cluster);
-        let players = cluster.engines.iter_mut().zip(comms).map(|(engine, comms)| Player::new(engine, comms)).collect();
-        let indexed = vec![false; cluster.engines.len()];
-        Run { cluster, program, messages: program.messages(false), players, indexed, switches: [0; 2] }
-    }
-
-    fn play(&mut self, op: usize) {
-        let proc = self.program.ops[op].proc(self.program.ranks) as usize;
-        self.players[proc].play(&mut self.cluster.engines[proc], self.program, op, self.messages[op].as_ref());
-    }
-
-    /// Notes which engines have made an index or left it.
-    fn look(&mut self) {
-        for (engine, indexed) in self.cluster.engines.iter_mut().zip(&mut self.indexed) {
-            let now = rows(engine).progress.indexed;
-            if std::mem::replace(indexed, now) != now {
-                self.switches[usize::from(!now)] += 1;
-            }
-        }
-    }
-
-    fn collect(&mut self) -> Vec<usize> {
-        self.look();
-        let each = self.players.iter_mut().zip(&mut self.cluster.engines);
-        each.flat_map(|(player, engine)| player.collect(engine)).collect()
-    }
-
-    fn inbox(&self, proc: usize, comm: usize) -> Vec<Sent> {
-        Program::inbox(&self.messages, proc as u32, comm)
-    }
-
-    /// Takes everything back that is open and receives everything that is left.
-    fn wind_up(&mut self) {
-        let each = self.players.iter_mut().zip(&mut self.cluster.engines);
-        each.for_each(|(player, engine)| player.cancel_all(engine));
-        self.look();
-        for proc in 0..self.players.len() {
-            let messages = std::array::from_fn(|comm| self.inbox(proc, comm).len());
-            self.players[proc].wind_up(&mut self.cluster.engines[proc], messages);
-        }
-    }
-
-    fn finish(self) -> Vec<Player> {
-        let Run { mut cluster, mut players, .. } = self;
-        cluster.tick_until(BOUND, "all receives and sends are done", |cluster| {
-            for (player, engine) in players.iter_mut().zip(&mut cluster.engines) {
-                player.collect(engine);
-            }
-            players.iter().all(Player::is_idle)
-        });
-        players.iter_mut().for_each(Player::free);
-        cluster.tick_times(QUIET);
-        cluster.assert_at_rest();
-        players
-    }
 }
 
 // One call after another: the order of arrival is known, and each answer.
@@ -238,26 +127,24 @@ impl Predicted {
     }
 }
 
-impl Run<'_> {
-    /// Ticks until all engines are quiet, and compares with the model. Returns the sends that are done.
-    fn settle(&mut self, predicted: &mut Predicted) -> Vec<usize> {
-        let mut quiet = 0;
-        for round in 0.. {
-            assert!(round < BOUND, "the engines are never quiet\n{}", self.cluster.report());
-            quiet = if self.cluster.tick_all() { 0 } else { quiet + 1 };
-            if quiet == QUIET {
-                break;
-            }
+/// Ticks until all engines are quiet, and compares with the model. Returns the sends that are done.
+fn settle(run: &mut Run<'_>, predicted: &mut Predicted) -> Vec<usize> {
+    let mut quiet = 0;
+    for round in 0.. {
+        assert!(round < BOUND, "the engines are never quiet\n{}", run.cluster.report());
+        quiet = if run.cluster.tick_all() { 0 } else { quiet + 1 };
+        if quiet == QUIET {
+            break;
         }
-        let done = self.collect();
-        for (proc, player) in self.players.iter().enumerate() {
-            for (comm, log) in player.logs.iter().enumerate() {
-                predicted.answer((proc, comm), log, &self.messages);
-            }
-        }
-        assert!(predicted.due.is_empty(), "these receives have a message and are not done: {:?}", predicted.due);
-        done
     }
+    let done = run.collect();
+    for (proc, player) in run.players.iter().enumerate() {
+        for (comm, log) in player.logs.iter().enumerate() {
+            predicted.answer((proc, comm), log, &run.messages);
+        }
+    }
+    assert!(predicted.due.is_empty(), "these receives have a message and are not done: {:?}", predicted.due);
+    done
 }
 
 /// After each call all engines are ticked until they are quiet, so that messages arrive in the order of sending.
@@ -271,7 +158,7 @@ fn in_turn(way: usize, program: &Program) -> Played {
             sending.insert(op);
             predicted.arrive(op, &sent);
         }
-        for done in run.settle(&mut predicted) {
+        for done in settle(&mut run, &mut predicted) {
             sending.remove(&done);
             let synchronous = matches!(program.ops[done].what, What::Send { mode: Mode::Synchronous, .. });
             assert!(!synchronous || predicted.taken.contains(&done), "send {done} is done without a receive");
@@ -280,7 +167,7 @@ fn in_turn(way: usize, program: &Program) -> Played {
         assert!(late.is_empty(), "sends whose messages were received are not done after call {op}: {late:?}");
     }
     run.wind_up();
-    run.settle(&mut predicted);
+    settle(&mut run, &mut predicted);
     let lost = (0..program.ops.len()).find(|op| run.messages[*op].is_some() && !predicted.taken.contains(op));
     assert_eq!(lost, None, "this message was never received");
     let switches = run.switches;
@@ -293,44 +180,13 @@ fn in_turn(way: usize, program: &Program) -> Played {
 /// Calls are made in the order of the program, with a tick of some engine now and then; what each proc has seen must be
 /// explained by some order of arrival.
 fn at_once(way: usize, program: &Program, config: &SimConfig) -> Played {
-    let (hub, net) = (Hub::new(program.ranks, LOOPBACK_RING_BYTES), SimNet::new(program.ranks, config.clone()));
-    let cluster = Cluster::build(program.ranks, |rank| {
-        let sim = Sim::new(Loopback::join(&hub, rank).unwrap(), rank, &net);
-        let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
+    let net = SimNet::new(program.ranks, config.clone());
+    let cluster = Cluster::sim_with(program.ranks, &net, |builder| {
         // With one pass a tick, frames are read in one and matched in the next.
         let passes_max = if config.seed.is_multiple_of(3) { 1 } else { PASSES_MAX };
-        builder.limits(Limits { passes_max, ..limits(way) }).transport(sim)
+        builder.limits(Limits { passes_max, ..limits(way) })
     });
     at_once_on(cluster, program, config.seed)
-}
-
-fn at_once_on(cluster: Cluster, program: &Program, seed: u64) -> Played {
-    let mut run = Run::new(cluster, program);
-    let mut random = SplitMix::new(seed);
-    // Some programs make many calls between two ticks.
-    let pace = [8, 8, 30, 100][random.below(4) as usize];
-    for op in 0..program.ops.len() {
-        run.play(op);
-        match random.below(pace) {
-            0 => drop(run.cluster.tick_all()),
-            1 | 2 => drop(run.cluster.tick(random.below(program.ranks.into()) as usize)),
-            3 => drop(run.collect()),
-            _ => {}
-        }
-    }
-    run.wind_up();
-    let inboxes: Vec<Vec<Vec<Sent>>> =
-        (0..run.players.len()).map(|proc| (0..COMMS).map(|comm| run.inbox(proc, comm)).collect()).collect();
-    let switches = run.switches;
-    let players = run.finish();
-    for (player, inbox) in players.iter().zip(&inboxes) {
-        for (comm, (log, messages)) in player.logs.iter().zip(inbox).enumerate() {
-            if let Err(why) = explain(log, messages) {
-                panic!("proc {} in communicator {comm}: {why}\n{log:?}\n{messages:?}", player.me);
-            }
-        }
-    }
-    Played { calls: program.ops.len(), switches }
 }
 
 macro_rules! each_way {

@@ -5,12 +5,14 @@
 //! every probe sees and which cancellations succeed, once it is known in which order calls and messages came.
 //!
 //! *What is proven.* [`program`] makes random programs; a [`player`] carries out one rank's part of one on an engine
-//! and writes down what it saw. Where arrival order is known, each answer must be the model's. Where it is not,
+//! and writes down what it saw; a [`run`] does so
+//! for all ranks on a cluster. Where arrival order is known, each answer must be the model's. Where it is not,
 //! [`explain`] looks for an order of arrival for which the model gives the same answers, and says so if there is none.
 
 pub mod explain;
 pub mod player;
 pub mod program;
+pub mod run;
 
 /// What a receive or a probe asks for; `None` stands for any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,137 +1,33 @@
 //! A transport for tests: wraps another one and adds what networks do to it, from a seed.
 //!
-//! Frames are delayed in the caller's time (order is kept per link, not between links), sends are refused now and
-//! then, and procs die at a given frame or moment. Everything follows from the seed and from the calls that are made:
+//! Frames are delayed in the caller's time, those of different VCs overtake each other, sends are refused now and then or
+//! for a time, frames are taken in parts, credit is kept back and given in portions, frames are changed, and procs die at a
+//! given frame or moment: each as [`SimConfig`] says. Everything follows from the seed and from the calls that are made:
 //! there is no clock and no other randomness, so a seed reproduces a run of a cluster that is ticked in a fixed order.
 
-use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tickwire_components::wire::Header;
+mod lane;
+mod net;
+mod random;
+
+pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
+pub use random::SplitMix;
+
+use crate::{Capabilities, LinkEvent, OneRun, Sent, Traffic, Transport};
+use lane::{Lane, corrupt};
+use std::collections::BTreeMap;
+use tickwire_components::credit::Credit;
+use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Access, Arrival, ArrivalState, NIL, Pieces, Registration, Row, Span, Spans};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
 
-/// What the simulated network does.
-#[derive(Clone, Debug)]
-pub struct SimConfig {
-    /// Decides everything below.
-    pub seed: u64,
-    /// How long a frame takes, ns of the caller's time.
-    pub delay_ns: Range<u64>,
-    /// Sends that are refused although there is room, of 256.
-    pub blocked_of_256: u8,
-    /// Time from a death until the others are told, ns.
-    pub notice_ns: u64,
-}
-
-impl SimConfig {
-    /// Delays of up to 2 ms, one send of eight refused, deaths noticed after 100 ms.
-    pub fn new(seed: u64) -> Self {
-        SimConfig { seed, delay_ns: 0..2_000_000, blocked_of_256: 32, notice_ns: 100_000_000 }
-    }
-}
-
-/// When a proc dies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Death {
-    /// Instead of sending its frame with this number, from 0.
-    Frame(u64),
-    /// At this moment of the caller's time, ns.
-    At(u64),
-}
-
-/// The network that the [`Sim`]s of a cluster share. Clones are the same network.
-#[derive(Clone, Debug)]
-pub struct SimNet {
-    config: SimConfig,
-    procs: Arc<Mutex<Vec<Fate>>>,
-}
-
-/// What is known of a proc.
-#[derive(Clone, Copy, Debug, Default)]
-struct Fate {
-    frames: u64,
-    death: Option<Death>,
-    /// When it has died, ns.
-    died_ns: Option<u64>,
-}
-
-impl SimNet {
-    /// A network of so many procs, all in good health.
-    pub fn new(procs: u32, config: SimConfig) -> Self {
-        SimNet { config, procs: Arc::new(Mutex::new(vec![Fate::default(); procs as usize])) }
-    }
-
-    /// What it was made with.
-    pub fn config(&self) -> &SimConfig {
-        &self.config
-    }
-
-    /// Says when a proc dies.
-    pub fn kill(&self, proc: u32, death: Death) {
-        if let Some(fate) = self.lock().get_mut(proc as usize) {
-            fate.death = Some(death);
-        }
-    }
-
-    /// Frames that a proc has sent so far.
-    pub fn frames(&self, proc: u32) -> u64 {
-        self.lock().get(proc as usize).map_or(0, |fate| fate.frames)
-    }
-
-    /// When a proc has died, ns.
-    pub fn died_ns(&self, proc: u32) -> Option<u64> {
-        self.lock().get(proc as usize).and_then(|fate| fate.died_ns)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Fate>> {
-        self.procs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a proc is dead at a moment.
-    fn is_dead(&self, proc: u32, now_ns: u64) -> bool {
-        let mut procs = self.lock();
-        let Some(fate) = procs.get_mut(proc as usize) else { return false };
-        if let (None, Some(Death::At(at))) = (fate.died_ns, fate.death)
-            && now_ns >= at
-        {
-            fate.died_ns = Some(at);
-        }
-        fate.died_ns.is_some()
-    }
-
-    /// Counts a frame; `false` if its sender is dead, or dies now.
-    fn sends(&self, proc: u32, now_ns: u64) -> bool {
-        if self.is_dead(proc, now_ns) {
-            return false;
-        }
-        let mut procs = self.lock();
-        let Some(fate) = procs.get_mut(proc as usize) else { return true };
-        if fate.death == Some(Death::Frame(fate.frames)) {
-            fate.died_ns = Some(now_ns);
-            return false;
-        }
-        fate.frames += 1;
-        true
-    }
-}
-
-/// A frame on its way.
-struct Late {
-    due_ns: u64,
-    header: Header,
-    payload: Box<[u8]>,
-}
-
-/// Frames of one VC on their way, in their order.
-#[derive(Default)]
-struct Lane {
-    frames: VecDeque<Late>,
-    /// When the last of them is due: none overtakes it.
-    due_ns: u64,
+/// What is kept for a CAR whose frame was taken in part.
+#[derive(Debug, Default)]
+pub struct SimState<S> {
+    inner: S,
+    /// The header of the frame: what comes next must be the rest of the same.
+    begun: Option<Header>,
 }
 
 /// What is kept of a link.
@@ -140,8 +36,18 @@ struct LinkState {
     vc: Row,
     /// Why it has failed; told once its lane is empty.
     failed: Option<String>,
+    /// It takes nothing until then, ns.
+    storm_ns: u64,
+    /// The payload so far of the frame that is being taken in parts.
+    writing: Option<Vec<u8>>,
     /// Never opened, or its end has been told, or it was closed.
     over: bool,
+}
+
+impl LinkState {
+    fn new(proc: u32, over: bool) -> Self {
+        LinkState { proc, vc: NIL, failed: None, storm_ns: 0, writing: None, over }
+    }
 }
 
 /// A transport under simulation. See the module.
@@ -153,6 +59,8 @@ pub struct Sim<T> {
     random: SplitMix,
     links: Vec<LinkState>,
     lanes: BTreeMap<Row, Lane>,
+    /// The VC whose frame was handed out last: the others have their turn before it.
+    last: Row,
     /// Payloads of arrivals that have not been released.
     delivered: Vec<Box<[u8]>>,
     scratch: Vec<Arrival>,
@@ -164,15 +72,17 @@ impl<T: Transport> Sim<T> {
     /// Puts a transport of proc `me` under simulation.
     pub fn new(inner: T, me: u32, net: &SimNet) -> Self {
         // What is not a frame cannot be delayed, so credit goes in frames.
-        let capabilities = Capabilities { windows: false, ..inner.capabilities().clone() };
+        let whole_frames = inner.capabilities().whole_frames && net.config().partial_of_256 == 0;
+        let capabilities = Capabilities { windows: false, whole_frames, ..inner.capabilities().clone() };
         Sim {
             inner,
             capabilities,
             me,
             net: net.clone(),
-            random: SplitMix::new(net.config.seed ^ (u64::from(me) << 40)),
+            random: SplitMix::new(net.config().seed ^ (u64::from(me) << 40)),
             links: Vec::new(),
             lanes: BTreeMap::new(),
+            last: NIL,
             delivered: Vec::new(),
             scratch: vec![Arrival::default(); CHUNK],
             inner_events: Vec::new(),
@@ -182,13 +92,13 @@ impl<T: Transport> Sim<T> {
 
     fn link(&mut self, link: u32) -> &mut LinkState {
         while self.links.len() <= link as usize {
-            self.links.push(LinkState { proc: NIL, vc: NIL, failed: None, over: true });
+            self.links.push(LinkState::new(NIL, true));
         }
         &mut self.links[link as usize]
     }
 
     fn open(&mut self, link: u32, proc: u32) {
-        *self.link(link) = LinkState { proc, vc: NIL, failed: None, over: false };
+        *self.link(link) = LinkState::new(proc, false);
     }
 
     fn is_dead(&self) -> bool {
@@ -199,33 +109,76 @@ impl<T: Transport> Sim<T> {
     fn take_in(&mut self, now_ns: u64) {
         loop {
             let count = self.inner.drain(now_ns, &mut self.scratch);
-            let range = self.net.config.delay_ns.clone();
-            for arrival in &self.scratch[..count] {
-                let delay_ns = range.start + self.random.below(range.end.saturating_sub(range.start).max(1));
-                let lane = self.lanes.entry(arrival.vc).or_default();
-                lane.due_ns = lane.due_ns.max(now_ns + delay_ns);
-                let payload = bytes(arrival.payload);
-                lane.frames.push_back(Late { due_ns: lane.due_ns, header: arrival.header, payload });
+            for index in 0..count {
+                let Arrival { header, payload, vc, .. } = self.scratch[index];
+                self.take_frame(now_ns, header, bytes(payload), vc);
             }
             self.inner.release();
             if count < self.scratch.len() {
+                break;
+            }
+        }
+        let config = self.net.config();
+        if config.credit_portion > 0 {
+            for lane in self.lanes.values_mut() {
+                let due_ns = now_ns + self.random.within(&config.delay_ns);
+                lane.remind(now_ns, due_ns, config.credit_portion, &mut self.random);
+            }
+        }
+    }
+
+    /// A frame of the wrapped transport: what becomes of it, and when.
+    fn take_frame(&mut self, now_ns: u64, mut header: Header, mut payload: Box<[u8]>, vc: Row) {
+        let config = self.net.config();
+        let due_ns = now_ns + self.random.within(&config.delay_ns);
+        let Some(link) = self.links.iter_mut().find(|link| link.vc == vc && !link.over) else { return };
+        if link.failed.is_some() {
+            return;
+        }
+        if config.corrupt_of_65536 > 0
+            && self.random.below(65536) < config.corrupt_of_65536.into()
+            && corrupt(config.corruption, &mut header, &mut payload, &mut self.random)
+        {
+            self.net.corrupts(link.proc, self.me);
+            if config.corruption == Corruption::Header && header.payload() != payload.len() as u64 {
+                link.failed = Some("a frame of another length than it says".into());
                 return;
             }
         }
+        let lane = self.lanes.entry(vc).or_insert_with(|| Lane::new(link.proc));
+        if config.credit_portion > 0 {
+            header = lane.portion(header, config.credit_portion, &mut self.random);
+        }
+        lane.push(due_ns, header, payload);
+    }
+
+    /// The VC whose frame is handed out next.
+    fn next_lane(&mut self, now_ns: u64, only: Option<Row>) -> Option<Row> {
+        let due = |(vc, lane): &(&Row, &Lane)| only.is_none_or(|only| only == **vc) && lane.is_due(now_ns);
+        let mut due = self.lanes.iter().filter(due).map(|(vc, _)| *vc);
+        if !self.net.config().shuffled {
+            let last = self.last;
+            return due.clone().find(|vc| *vc > last).or_else(|| due.next());
+        }
+        let count = due.clone().count() as u64;
+        if count == 0 { None } else { due.nth(self.random.below(count) as usize) }
     }
 
     /// Hands out the frames that are due.
     fn deliver(&mut self, now_ns: u64, out: &mut [Arrival], only: Option<Row>) -> usize {
         let mut count = 0;
-        for (&vc, lane) in self.lanes.iter_mut().filter(|(vc, _)| only.is_none_or(|only| only == **vc)) {
-            while count < out.len() && lane.frames.front().is_some_and(|late| late.due_ns <= now_ns) {
-                let Some(mut late) = lane.frames.pop_front() else { break };
-                let payload = span(&mut late.payload);
-                self.delivered.push(late.payload);
-                let state = ArrivalState::New;
-                out[count] = Arrival { header: late.header, payload, vc, state, ..Arrival::default() };
-                count += 1;
-            }
+        while count < out.len()
+            && let Some(vc) = self.next_lane(now_ns, only)
+        {
+            self.last = vc;
+            let Some(lane) = self.lanes.get_mut(&vc) else { break };
+            let Some(mut late) = lane.frames.pop_front() else { break };
+            self.net.lands(lane.proc, self.me, &late.header);
+            let payload = span(&mut late.payload);
+            self.delivered.push(late.payload);
+            let state = ArrivalState::New;
+            out[count] = Arrival { header: late.header, payload, vc, state, ..Arrival::default() };
+            count += 1;
         }
         count
     }
@@ -234,13 +187,20 @@ impl<T: Transport> Sim<T> {
     fn tell_failures(&mut self, events: &mut Vec<LinkEvent>) {
         let dead = self.is_dead();
         for (link, state) in self.links.iter_mut().enumerate().filter(|(_, state)| !state.over) {
-            let noticed_ns = self.now_ns.saturating_sub(self.net.config.notice_ns);
+            let noticed_ns = self.now_ns.saturating_sub(self.net.config().notice_ns);
             let noticed = self.net.is_dead(state.proc, noticed_ns)
                 && self.net.died_ns(state.proc).is_some_and(|died_ns| died_ns <= noticed_ns);
             if state.failed.is_none() && (dead || noticed) {
                 state.failed = Some(if dead { "this proc has died".into() } else { "the proc has died".into() });
             }
-            let empty = self.lanes.get(&state.vc).is_none_or(|lane| lane.frames.is_empty());
+            if state.failed.is_none() && state.proc != self.me && self.net.is_closed(state.proc, self.me) {
+                state.failed = Some("the peer has closed the connection".into());
+            }
+            let mut lane = self.lanes.get_mut(&state.vc);
+            if let (Some(lane), Some(_)) = (&mut lane, &state.failed) {
+                lane.kept = Credit::NONE;
+            }
+            let empty = lane.is_none_or(|lane| lane.frames.is_empty());
             if (empty || dead)
                 && let Some(reason) = state.failed.take()
             {
@@ -251,8 +211,67 @@ impl<T: Transport> Sim<T> {
     }
 }
 
+impl<T: Transport> Sim<T> {
+    /// Whether a send on a link is refused whatever there is room for.
+    fn refuses(&mut self, link: u32) -> bool {
+        let config = self.net.config();
+        let begins = self.random.happens(config.storm_of_256);
+        let length_ns = if begins { self.random.within(&config.storm_ns) } else { 0 };
+        let refused = self.random.happens(config.blocked_of_256);
+        let now_ns = self.now_ns;
+        let link = self.link(link);
+        if begins && link.storm_ns <= now_ns {
+            link.storm_ns = now_ns + length_ns;
+        }
+        refused || link.storm_ns > now_ns
+    }
+
+    /// Takes a frame, or the rest of one of which a part was taken before, or another part of it.
+    fn send_parts<P: Pieces + ?Sized>(
+        &mut self,
+        link: u32,
+        header: &Header,
+        pieces: &P,
+        state: &mut SimState<T::RowState>,
+    ) -> Sent {
+        // A last word is not tried twice.
+        let whole = header.kind() == Some(Kind::Bye) || pieces.layout().is_some();
+        let (length, writing) = (header.payload() as usize, self.link(link).writing.take());
+        let mut taken = match (writing, state.begun) {
+            (None, None) if whole || !self.random.happens(self.net.config().partial_of_256) => {
+                return self.inner.send(link, header, pieces, &mut state.inner);
+            }
+            (None, None) => Vec::with_capacity(length),
+            (Some(taken), Some(begun)) => {
+                assert_eq!(begun, *header, "the rest of a frame is of another one");
+                taken
+            }
+            (writing @ Some(_), None) => {
+                self.link(link).writing = writing;
+                return Sent::Blocked;
+            }
+            (None, Some(_)) => panic!("the rest of a frame that was never begun: {header:?}"),
+        };
+        let rest = length - taken.len();
+        let last = state.begun.is_some() && self.random.below(2) == 0;
+        let more = if last { rest } else { self.random.below(rest as u64 + 1) as usize };
+        gather(pieces, taken.len(), more, &mut taken);
+        if last {
+            let sent = self.inner.send(link, header, &OneRun(span(&mut taken)), &mut state.inner);
+            if sent != Sent::Blocked {
+                state.begun = None;
+                return sent;
+            }
+        }
+        // Also where the wrapped transport has no room: this one has all of the frame then, and tries again.
+        state.begun = Some(*header);
+        self.link(link).writing = Some(taken);
+        Sent::Blocked
+    }
+}
+
 impl<T: Transport> Transport for Sim<T> {
-    type RowState = T::RowState;
+    type RowState = SimState<T::RowState>;
 
     fn name(&self) -> &str {
         "sim"
@@ -290,13 +309,18 @@ impl<T: Transport> Transport for Sim<T> {
     }
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut Self::RowState) -> Sent {
-        if self.random.below(256) < self.net.config.blocked_of_256.into() {
+        if self.refuses(link) {
             return Sent::Blocked;
         }
         if !self.net.sends(self.me, self.now_ns) {
             return Sent::Failed;
         }
-        self.inner.send(link, header, pieces, state)
+        let sent = self.send_parts(link, header, pieces, state);
+        if sent == Sent::Done {
+            let proc = self.link(link).proc;
+            self.net.leaves(self.me, proc, header);
+        }
+        sent
     }
 
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
@@ -316,7 +340,7 @@ impl<T: Transport> Transport for Sim<T> {
     }
 
     fn ready(&self) -> bool {
-        !self.is_dead() && (self.inner.ready() || self.lanes.values().any(|lane| !lane.frames.is_empty()))
+        !self.is_dead() && (self.inner.ready() || self.lanes.values().any(|lane| !lane.is_empty()))
     }
 
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
@@ -375,9 +399,10 @@ impl<T: Transport> Transport for Sim<T> {
     fn close_link(&mut self, link: u32) {
         let state = self.link(link);
         state.over = true;
-        state.failed = None;
-        let vc = state.vc;
+        (state.failed, state.writing) = (None, None);
+        let (vc, proc) = (state.vc, state.proc);
         self.lanes.remove(&vc);
+        self.net.closes(self.me, proc);
         self.inner.close_link(link);
     }
 
@@ -413,36 +438,26 @@ fn span(payload: &mut [u8]) -> Span {
     unsafe { Span::new(payload.as_mut_ptr(), payload.len()) }
 }
 
-/// A small generator of pseudo-random numbers (Steele, Lea, Flood: SplitMix64), for tests that a seed must reproduce.
-#[derive(Clone, Debug)]
-pub struct SplitMix(u64);
-
-impl SplitMix {
-    /// The generator of a seed.
-    pub fn new(seed: u64) -> Self {
-        SplitMix(seed)
-    }
-
-    /// The next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// The next number below a bound, which is at least 1.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+/// Appends bytes of a payload, from one on.
+#[expect(unsafe_code, reason = "the bytes of a frame that is being sent")]
+fn gather<P: Pieces + ?Sized>(pieces: &P, mut from: usize, mut length: usize, into: &mut Vec<u8>) {
+    for index in 0..pieces.pieces() {
+        let piece = pieces.piece(index);
+        let part = piece.part(from, length);
+        from = from.saturating_sub(piece.len());
+        if length == 0 || part.is_empty() {
+            continue;
+        }
+        length -= part.len();
+        // SAFETY: whoever sends keeps the payload until it has been told that it is sent.
+        into.extend_from_slice(unsafe { std::slice::from_raw_parts(part.start(), part.len()) });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Hub, Loopback, OneRun};
-    use tickwire_components::wire::Kind;
+    use crate::{Hub, Loopback};
 
     fn pair(config: SimConfig) -> (SimNet, [Sim<Loopback>; 2]) {
         let (hub, net) = (Hub::new(2, 4096), SimNet::new(2, config));
@@ -464,7 +479,7 @@ mod tests {
         let mut arrivals = [Arrival::default(); 8];
         while out.len() < frames as usize {
             let header = Header::new(Kind::Eager, 0, 0, next, 0, 0);
-            if next < frames && a.send(0, &header, &OneRun(Span::EMPTY), &mut ()) == Sent::Done {
+            if next < frames && a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default()) == Sent::Done {
                 next += 1;
             }
             let count = b.drain(now_ns, &mut arrivals);
@@ -485,13 +500,143 @@ mod tests {
         assert!(first.iter().map(|(number, _)| *number).eq(0..100));
     }
 
+    /// Sends frames with numbers as tags and payloads until they have gone; returns what comes in virtual time.
+    fn send_all(sims: &mut [Sim<Loopback>; 2], frames: u32, credit: Credit) -> Vec<(Header, Vec<u8>)> {
+        let [a, b] = sims;
+        let (mut next, mut out, mut now_ns) = (0, Vec::new(), 0);
+        let (mut arrivals, mut state) = ([Arrival::default(); 8], SimState::default());
+        for _ in 0..10_000 {
+            let mut payload = vec![next as u8; next as usize % 100];
+            let header = Header::new(Kind::Eager, 0, 0, next, 0, payload.len() as u64).with_credit(credit).0;
+            if next < frames && a.send(0, &header, &OneRun(span(&mut payload)), &mut state) == Sent::Done {
+                next += 1;
+            }
+            a.control(now_ns, &mut Vec::new());
+            let count = b.drain(now_ns, &mut arrivals);
+            out.extend(arrivals[..count].iter().map(|a| (a.header, bytes(a.payload).into_vec())));
+            b.release();
+            now_ns += 100_000;
+        }
+        assert_eq!(next, frames, "all have gone");
+        out
+    }
+
+    fn tags(frames: &[(Header, Vec<u8>)]) -> Vec<u32> {
+        frames.iter().map(|(header, _)| header.tag()).collect()
+    }
+
+    #[test]
+    fn a_frame_that_is_taken_in_parts_arrives_whole_and_nothing_goes_between() {
+        let config = SimConfig { partial_of_256: 200, blocked_of_256: 50, ..SimConfig::calm(5) };
+        let (_, mut sims) = pair(config);
+        assert!(!sims[0].capabilities().whole_frames);
+        let header = Header::new(Kind::Eager, 0, 0, 0, 0, 50);
+        let (mut first, mut payload) = (SimState::default(), vec![9; 50]);
+        assert_eq!(sims[0].send(0, &header, &OneRun(span(&mut payload)), &mut first), Sent::Blocked);
+        while first.begun.is_none() {
+            assert_eq!(sims[0].send(0, &header, &OneRun(span(&mut payload)), &mut first), Sent::Blocked);
+        }
+        for _ in 0..50 {
+            assert_eq!(sims[0].send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default()), Sent::Blocked);
+        }
+        while sims[0].send(0, &header, &OneRun(span(&mut payload)), &mut first) != Sent::Done {}
+        let frames = send_all(&mut sims, 200, Credit::NONE);
+        assert_eq!(frames[0].1, [9; 50]);
+        assert!(tags(&frames[1..]).into_iter().eq(0..200));
+        assert!(frames[1..].iter().all(|(h, p)| *p == vec![h.tag() as u8; h.tag() as usize % 100]));
+    }
+
+    #[test]
+    fn credit_is_kept_back_and_none_is_lost() {
+        let (net, mut sims) = pair(SimConfig { credit_portion: 7, delay_ns: 0..500_000, ..SimConfig::calm(5) });
+        let frames = send_all(&mut sims, 50, Credit { lines: 20, envelopes: 3 });
+        let most = frames.iter().map(|(header, _)| header.credit().lines.max(header.credit().envelopes)).max();
+        assert_eq!(most, Some(7));
+        let sum = frames.iter().fold((0, 0), |sum, (h, _)| (sum.0 + h.credit().lines, sum.1 + h.credit().envelopes));
+        assert_eq!(sum, (1000, 150), "{} frames", frames.len());
+        assert_eq!(net.flight(0, 1), Flight::default());
+        let mut tags = tags(&frames);
+        tags.retain(|&tag| tag > 0);
+        assert!(tags.into_iter().eq(1..50), "frames that bring the rest are in between");
+    }
+
+    #[test]
+    fn a_storm_refuses_everything_for_its_time() {
+        let config = SimConfig { storm_of_256: 255, storm_ns: 5_000_000..5_000_001, ..SimConfig::calm(5) };
+        let (_, [mut a, _]) = pair(config);
+        let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
+        let sent: Vec<Sent> =
+            (0..40).map(|_| a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default())).collect();
+        let first = sent.iter().position(|&sent| sent == Sent::Blocked).unwrap();
+        assert!(sent[first..].iter().all(|&sent| sent == Sent::Blocked));
+    }
+
+    #[test]
+    fn frames_are_changed_as_asked() {
+        for corruption in [Corruption::Refused, Corruption::Payload, Corruption::Header] {
+            let (net, mut sims) = pair(SimConfig { corrupt_of_65536: 6000, corruption, ..SimConfig::calm(8) });
+            let frames = send_all(&mut sims, 150, Credit::NONE);
+            let good = |header: &Header| header.kind() == Some(Kind::Eager) && header.tag() < 150;
+            let bad = frames.iter().filter(|(header, _)| !good(header)).count() as u64;
+            let differ = |(h, p): &(Header, Vec<u8>)| p.iter().filter(|&&byte| byte != h.tag() as u8).count() as u64;
+            let bytes: u64 = frames.iter().filter(|(header, _)| good(header)).map(differ).sum();
+            let changed = net.corrupted(0, 1);
+            match corruption {
+                Corruption::Refused => assert_eq!((bad, bytes, frames.len()), (changed, 0, 150)),
+                Corruption::Payload => assert_eq!((bad, bytes, frames.len()), (0, changed, 150)),
+                Corruption::Header => assert!(frames.len() < 150, "the link has ended at the first wrong length"),
+            }
+            assert!(changed > 0);
+        }
+    }
+
+    #[test]
+    fn frames_of_one_vc_keep_their_order_and_those_of_two_do_not() {
+        let (hub, net) = (Hub::new(3, 4096), SimNet::new(3, SimConfig { shuffled: true, ..SimConfig::calm(1) }));
+        let mut sims = [0, 1, 2].map(|me| Sim::new(Loopback::join(&hub, me).unwrap(), me, &net));
+        let header = |tag| Header::new(Kind::Eager, 0, 0, tag, 0, 0);
+        for me in [1, 2] {
+            let link = sims[me].connect(0, &[], 0).unwrap();
+            sims[me].control(0, &mut Vec::new());
+            for tag in 0..10 {
+                let sent = sims[me].send(link, &header(tag), &OneRun(Span::EMPTY), &mut SimState::default());
+                assert_eq!(sent, Sent::Done);
+            }
+        }
+        let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 32]);
+        sims[0].control(0, &mut events);
+        for event in events {
+            let LinkEvent::Accepted { link, proc } = event else { panic!("{event:?}") };
+            sims[0].attach(link, proc);
+        }
+        assert_eq!(sims[0].drain(1, &mut arrivals), 20);
+        let of = |vc| arrivals[..20].iter().filter(move |a| a.vc == vc).map(|a| a.header.tag());
+        assert!(of(1).eq(0..10) && of(2).eq(0..10));
+        let changes = arrivals[..20].windows(2).filter(|pair| pair[0].vc != pair[1].vc).count();
+        assert!(changes > 3, "{changes}");
+    }
+
+    #[test]
+    fn a_closed_link_is_told_to_the_other_side_after_what_was_sent() {
+        let (_, [mut a, mut b]) = pair(SimConfig { delay_ns: 1_000_000..1_000_001, ..SimConfig::calm(3) });
+        let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
+        assert_eq!(a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default()), Sent::Done);
+        a.close_link(0);
+        let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 8]);
+        b.control(100_000, &mut events);
+        assert_eq!((events.len(), b.drain(2_000_000, &mut arrivals)), (0, 1));
+        b.control(2_000_000, &mut events);
+        assert!(matches!(events[..], [LinkEvent::Failed { link: 0, .. }]), "{events:?}");
+    }
+
     #[test]
     fn the_dead_are_silent_and_their_end_is_told_after_what_they_said() {
         let config = SimConfig { blocked_of_256: 0, delay_ns: 5_000_000..5_000_001, ..SimConfig::new(3) };
         let (net, [mut a, mut b]) = pair(config);
         net.kill(0, Death::Frame(2));
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
-        let sent: Vec<Sent> = (0..4).map(|_| a.send(0, &header, &OneRun(Span::EMPTY), &mut ())).collect();
+        let sent: Vec<Sent> =
+            (0..4).map(|_| a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default())).collect();
         assert_eq!(sent, [Sent::Done, Sent::Done, Sent::Failed, Sent::Failed]);
         assert_eq!((net.frames(0), net.died_ns(0)), (2, Some(0)));
         let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 8]);

@@ -6,6 +6,9 @@
 //! The system stands between DrainCq, which fills the arrival rows, and Match, which uses them up. Since a tick goes
 //! around (a pass that finds arrivals is followed by one that matches them), that place is *before Match*; and since
 //! Post also writes what the system reads, *after Post*. Without both, `build` reports an ambiguity.
+//!
+//! Its tests stand below: of the system alone, on rows that are made by hand, and in an engine. With the feature `testing`
+//! `tickwire::testing::TestWorld` makes such rows in a few lines.
 
 use std::error::Error;
 use std::time::Duration;

@@ -59,7 +59,7 @@ pub fn dump(engine: &mut Engine) -> String {
     out
 }
 
-fn walk<L: Link>(rows: &mut [L], head: Row, name: &str) -> Result<Vec<Row>, String> {
+pub(super) fn walk<L: Link>(rows: &mut [L], head: Row, name: &str) -> Result<Vec<Row>, String> {
     let (mut found, mut row) = (Vec::new(), head);
     while row != NIL {
         found.push(row);
@@ -187,7 +187,7 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
 }
 
 /// The entries in the unexpected queue, and those that a matched probe has taken.
-fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected>, String> {
+pub(super) fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected>, String> {
     let (mut entries, mut free) = (queue.entries.clone(), queue.free);
     let mut used = vec![true; entries.len()];
     while free != NIL {

@@ -1,0 +1,173 @@
+//! Random programs under random faults, each from one seed: what CI runs some thousands of, and `tests/soak` any number.
+//!
+//! A seed decides how many engines there are, their limits, what the network between them does ([`SimConfig`]) and what
+//! they do. Where nothing can be lost, they carry out a program whose answers the reference model of matching must explain
+//! ([`crate::model`]). Where a proc dies or frames are changed, they send each other messages that a ledger accounts for
+//! ([`exchange`]). After every tick the invariants are checked, and after every round that credit is conserved.
+
+pub mod exchange;
+pub mod runner;
+
+use crate::model::program::{WAYS, limits, programs, runner};
+use crate::model::run::at_once_on;
+use proptest::strategy::{Strategy, ValueTree};
+use tickwire::components::limits::{Limits, PASSES_MAX};
+use tickwire::testing::{Cluster, Corruption, Death, SimConfig, SimNet, SplitMix};
+use tickwire::traces::Ring;
+
+/// Engines of a case at most.
+pub const ENGINES_MAX: u32 = 16;
+/// Calls of each part of a program at most.
+const PART: usize = 30;
+/// Events of each engine that are kept for the trace of a case that fails.
+const EVENTS: usize = 200;
+
+/// The faults that a case may have, in the order of [`Case::faults`].
+pub const FAULTS: [&str; 10] = [
+    "delay",
+    "reordering",
+    "refused sends",
+    "storms of refusals",
+    "partial writes",
+    "short credit",
+    "slow engines",
+    "deaths",
+    "refused frames",
+    "changed frames",
+];
+
+/// What follows from a seed.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The seed.
+    pub seed: u64,
+    /// How many engines.
+    pub engines: u32,
+    /// What their network does.
+    pub config: SimConfig,
+    /// Who dies, and when.
+    pub deaths: Vec<(u32, Death)>,
+    /// Their limits.
+    pub limits: Limits,
+}
+
+impl Case {
+    /// The case of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = SplitMix::new(seed);
+        let engines = match random.below(8) {
+            0 => 2 + random.below(u64::from(ENGINES_MAX) - 1) as u32,
+            1 | 2 => 2,
+            _ => 3 + random.below(4) as u32,
+        };
+        let mut config =
+            SimConfig { delay_ns: 0..pick(&mut random, [1, 300_000, 300_000, 1_500_000]), ..SimConfig::calm(seed) };
+        // Few at once, so that what one of them does is not hidden by the others.
+        config.shuffled = random.below(2) == 0;
+        config.blocked_of_256 = pick(&mut random, [0, 0, 32, 128]);
+        config.storm_of_256 = pick(&mut random, [0, 0, 0, 20]);
+        config.storm_ns = 200_000..1_500_000;
+        config.partial_of_256 = pick(&mut random, [0, 0, 60, 200]);
+        config.credit_portion = pick(&mut random, [0, 0, 3, 200]);
+        config.slow_of_256 = pick(&mut random, [0, 0, 0, 100]);
+        config.slow_rounds = 2 + random.below(12) as u32;
+        config.notice_ns = 2_000_000;
+        let mut deaths = Vec::new();
+        match random.below(6) {
+            0 => {
+                for _ in 0..=random.below(2) {
+                    let when = random.below(120);
+                    let death = if when % 2 == 0 { Death::At(when * 50_000) } else { Death::Frame(when) };
+                    deaths.push((random.below(engines.into()) as u32, death));
+                }
+            }
+            1 => {
+                config.corruption = pick(&mut random, [Corruption::Refused, Corruption::Header, Corruption::Payload]);
+                config.corrupt_of_65536 = pick(&mut random, [200, 1000, 4000]);
+            }
+            _ => {}
+        }
+        let way = random.below(WAYS.len() as u64) as usize;
+        let limits = Limits {
+            passes_max: pick(&mut random, [1, 2, PASSES_MAX]),
+            tick_budget: pick(&mut random, [256, 256, 256, 3]),
+            eager_max: pick(&mut random, [8192, 4000, 100]),
+            piece_bytes: pick(&mut random, [4096, 700]),
+            part_bytes: pick(&mut random, [8192, 1000, 64]),
+            unexpected_bytes_max: pick(&mut random, [32 << 20, 64 << 10]),
+            ..limits(way)
+        };
+        Case { seed, engines, config, deaths, limits }
+    }
+
+    /// Whether messages may be lost or changed.
+    pub fn is_lossy(&self) -> bool {
+        !self.deaths.is_empty() || self.config.corrupt_of_65536 > 0
+    }
+
+    /// Which of [`FAULTS`] it has.
+    pub fn faults(&self) -> [bool; FAULTS.len()] {
+        let SimConfig { delay_ns, shuffled, blocked_of_256, storm_of_256, partial_of_256, credit_portion, .. } =
+            &self.config;
+        let (changed, refused) = (self.config.corrupt_of_65536 > 0, self.config.corruption == Corruption::Refused);
+        [
+            delay_ns.end > 1,
+            *shuffled,
+            *blocked_of_256 > 0,
+            *storm_of_256 > 0,
+            *partial_of_256 > 0,
+            *credit_portion > 0,
+            (0..self.engines).any(|proc| self.config.pace(proc) > 1),
+            !self.deaths.is_empty(),
+            changed && refused,
+            changed && !refused,
+        ]
+    }
+
+    /// Runs it; with rings, one for each engine, these are told what happens.
+    ///
+    /// # Panics
+    /// If something is not as it must be.
+    pub fn run(&self, rings: &[Ring]) -> Ran {
+        let net = SimNet::new(self.engines, self.config.clone());
+        let mut cluster = Cluster::sim_each(self.engines, &net, |rank, builder| {
+            let builder = builder.limits(self.limits.clone());
+            match rings.get(rank as usize) {
+                Some(ring) => builder.trace(ring.clone()),
+                None => builder,
+            }
+        });
+        cluster.checked = true;
+        cluster.note = format!("{self:?}");
+        if self.is_lossy() {
+            self.deaths.iter().for_each(|&(proc, death)| net.kill(proc, death));
+            return exchange::run(cluster, &net, self);
+        }
+        let mut runner = runner(self.seed);
+        let tree = programs(self.engines..=self.engines, PART).new_tree(&mut runner);
+        let played = at_once_on(cluster, &tree.expect("a program").current(), self.seed);
+        Ran { calls: played.calls, ..Ran::default() }
+    }
+
+    /// Rings for a run that is to be traced.
+    pub fn rings(&self) -> Vec<Ring> {
+        (0..self.engines).map(|_| Ring::new(EVENTS)).collect()
+    }
+}
+
+/// What a case says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ran {
+    /// Calls of the engines.
+    pub calls: usize,
+    /// Procs that have died.
+    pub deaths: usize,
+    /// Frames that were changed.
+    pub corrupted: usize,
+    /// Messages that were never received, since their sender or receiver, or the connection, had ended.
+    pub lost: usize,
+}
+
+fn pick<T: Copy, const N: usize>(random: &mut SplitMix, of: [T; N]) -> T {
+    of[random.below(N as u64) as usize]
+}

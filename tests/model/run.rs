@@ -1,0 +1,163 @@
+//! Programs on clusters: all ranks of one, in one process.
+
+use super::explain::explain;
+use super::player::Player;
+use super::program::{COMMS, Program, Sent, color};
+use crate::cases::BOUND;
+use tickwire::testing::{Cluster, SplitMix, rows};
+use tickwire::{Agreed, Comm, CommError, Engine};
+
+/// Rounds of ticks after which engines whose work is done are quiet.
+pub const QUIET: u32 = 2;
+
+/// The communicators of a program, on each engine.
+fn communicators(cluster: &mut Cluster) -> Vec<[Comm; COMMS]> {
+    let world = cluster.engines[0].comm_world();
+    let dups = agree(cluster, |engine| engine.start_dup(world));
+    let parts = agree(cluster, |engine| {
+        let (me, ranks) = (engine.rank().0, engine.size());
+        engine.start_split(world, Some(color(ranks, me)), -(me as i32))
+    });
+    let own = cluster.engines[0].comm_self();
+    dups.into_iter().zip(parts).map(|(dup, part)| [world, dup, part, own]).collect()
+}
+
+fn agree(
+    cluster: &mut Cluster,
+    mut begin: impl FnMut(&mut Engine) -> Result<tickwire::Agreement, CommError>,
+) -> Vec<Comm> {
+    let mut begun: Vec<_> = cluster.engines.iter_mut().map(|engine| begin(engine).unwrap()).collect();
+    let mut made = vec![None; begun.len()];
+    cluster.tick_until(BOUND, "all have agreed", |cluster| {
+        for ((engine, agreement), made) in cluster.engines.iter_mut().zip(&mut begun).zip(&mut made) {
+            if made.is_none()
+                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
+            {
+                *made = comm;
+            }
+        }
+        made.iter().all(Option::is_some)
+    });
+    made.into_iter().flatten().collect()
+}
+
+/// What a case says of itself.
+pub struct Played {
+    /// Calls that were made.
+    pub calls: usize,
+    /// From lists to the index, and back.
+    pub switches: [usize; 2],
+}
+
+/// A program on a cluster.
+pub struct Run<'a> {
+    /// Its engines.
+    pub cluster: Cluster,
+    program: &'a Program,
+    /// What each call sends, if anything.
+    pub messages: Vec<Option<Sent>>,
+    /// The ranks.
+    pub players: Vec<Player>,
+    indexed: Vec<bool>,
+    /// From lists to the index, and back.
+    pub switches: [usize; 2],
+}
+
+impl<'a> Run<'a> {
+    /// A program that is to be played on a cluster.
+    pub fn new(mut cluster: Cluster, program: &'a Program) -> Self {
+        let comms = communicators(&mut cluster);
+        let players = cluster.engines.iter_mut().zip(comms).map(|(engine, comms)| Player::new(engine, comms)).collect();
+        let indexed = vec![false; cluster.engines.len()];
+        Run { cluster, program, messages: program.messages(false), players, indexed, switches: [0; 2] }
+    }
+
+    /// Makes one of its calls.
+    pub fn play(&mut self, op: usize) {
+        let proc = self.program.ops[op].proc(self.program.ranks) as usize;
+        self.players[proc].play(&mut self.cluster.engines[proc], self.program, op, self.messages[op].as_ref());
+    }
+
+    /// Notes which engines have made an index or left it.
+    fn look(&mut self) {
+        for (engine, indexed) in self.cluster.engines.iter_mut().zip(&mut self.indexed) {
+            let now = rows(engine).progress.indexed;
+            if std::mem::replace(indexed, now) != now {
+                self.switches[usize::from(!now)] += 1;
+            }
+        }
+    }
+
+    /// Takes what is done; returns the sends among it.
+    pub fn collect(&mut self) -> Vec<usize> {
+        self.look();
+        let each = self.players.iter_mut().zip(&mut self.cluster.engines);
+        each.flat_map(|(player, engine)| player.collect(engine)).collect()
+    }
+
+    fn inbox(&self, proc: usize, comm: usize) -> Vec<Sent> {
+        Program::inbox(&self.messages, proc as u32, comm)
+    }
+
+    /// Takes everything back that is open and receives everything that is left.
+    pub fn wind_up(&mut self) {
+        let each = self.players.iter_mut().zip(&mut self.cluster.engines);
+        each.for_each(|(player, engine)| player.cancel_all(engine));
+        self.look();
+        for proc in 0..self.players.len() {
+            let messages = std::array::from_fn(|comm| self.inbox(proc, comm).len());
+            self.players[proc].wind_up(&mut self.cluster.engines[proc], messages);
+        }
+    }
+
+    /// Ticks until all is done, and nothing is left in any engine.
+    pub fn finish(self) -> Vec<Player> {
+        let Run { mut cluster, mut players, .. } = self;
+        cluster.tick_until(BOUND, "all receives and sends are done", |cluster| {
+            for (player, engine) in players.iter_mut().zip(&mut cluster.engines) {
+                player.collect(engine);
+            }
+            players.iter().all(Player::is_idle)
+        });
+        players.iter_mut().for_each(Player::free);
+        // Some are ticked in one round of several.
+        let rounds = cluster.net.as_ref().map_or(1, |net| net.config().slow_rounds);
+        cluster.tick_times(QUIET * rounds);
+        cluster.assert_at_rest();
+        players
+    }
+}
+
+/// Calls are made in the order of the program, with a tick of some engine now and then; what each proc has seen must be
+/// explained by some order of arrival.
+///
+/// # Panics
+/// If it is not.
+pub fn at_once_on(cluster: Cluster, program: &Program, seed: u64) -> Played {
+    let mut run = Run::new(cluster, program);
+    let mut random = SplitMix::new(seed);
+    // Some programs make many calls between two ticks.
+    let pace = [8, 8, 30, 100][random.below(4) as usize];
+    for op in 0..program.ops.len() {
+        run.play(op);
+        match random.below(pace) {
+            0 => drop(run.cluster.tick_all()),
+            1 | 2 => drop(run.cluster.tick(random.below(program.ranks.into()) as usize)),
+            3 => drop(run.collect()),
+            _ => {}
+        }
+    }
+    run.wind_up();
+    let inboxes: Vec<Vec<Vec<Sent>>> =
+        (0..run.players.len()).map(|proc| (0..COMMS).map(|comm| run.inbox(proc, comm)).collect()).collect();
+    let switches = run.switches;
+    let players = run.finish();
+    for (player, inbox) in players.iter().zip(&inboxes) {
+        for (comm, (log, messages)) in player.logs.iter().zip(inbox).enumerate() {
+            if let Err(why) = explain(log, messages) {
+                panic!("proc {} in communicator {comm}: {why}\n{log:?}\n{messages:?}", player.me);
+            }
+        }
+    }
+    Played { calls: program.ops.len(), switches }
+}

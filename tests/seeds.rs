@@ -1,0 +1,32 @@
+//! Random programs under random faults, from seeds: see [`tickwire_tests::faults`].
+//!
+//! `TICKWIRE_SEEDS=N` or `FIRST..END` says which. One that fails is named, with its trace and the command that repeats it.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use std::time::Instant;
+use tickwire_tests::faults::runner::{ENV_SEED, attempt, run, seeds, trace};
+use tickwire_tests::faults::{Case, FAULTS};
+
+/// Seeds of a run that nobody asked for others.
+const SEEDS: u64 = 2000;
+
+#[test]
+fn programs_of_many_seeds_are_as_they_must_be() {
+    let ((first, end), start) = (seeds(SEEDS), Instant::now());
+    let sum = run(first, end, |_| true).unwrap_or_else(|words| panic!("{words}"));
+    println!("{sum}in {:?}", start.elapsed());
+    assert_eq!(sum.cases, end - first);
+    if end - first >= SEEDS {
+        let missing: Vec<_> = FAULTS.iter().zip(sum.faults).filter(|(_, count)| *count == 0).collect();
+        assert!(missing.is_empty() && sum.ran.deaths > 0 && sum.ran.corrupted > 0, "never injected: {missing:?}");
+    }
+}
+
+#[test]
+#[ignore = "one seed with its trace, for a person: TICKWIRE_TEST_SEED=N"]
+fn replay() {
+    let seed = std::env::var(ENV_SEED).map_or(0, |seed| seed.parse().expect("a number"));
+    println!("{}", trace(seed));
+    println!("{:?}", attempt(&Case::of(seed), &[]).unwrap());
+}

@@ -1,0 +1,250 @@
+//! What a simulated network does, and what is known of it from outside: who has died, what is on its way, what was
+//! changed.
+
+use super::SplitMix;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::credit::{Credit, cost};
+use tickwire_components::wire::{Header, Kind};
+
+/// What the simulated network does. Each fault has its own knob, and none is on that is not asked for.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Decides everything below.
+    pub seed: u64,
+    /// How long a frame takes, ns of the caller's time.
+    pub delay_ns: Range<u64>,
+    /// Whether frames of different VCs that are due go on in an order of chance, and not in turn. Those of one VC keep theirs.
+    pub shuffled: bool,
+    /// Sends that are refused although there is room, of 256.
+    pub blocked_of_256: u8,
+    /// Sends after which their link takes nothing for a time, of 256.
+    pub storm_of_256: u8,
+    /// How long that is, ns.
+    pub storm_ns: Range<u64>,
+    /// Frames that are taken in parts, of 256. With any, [`crate::Capabilities::whole_frames`] is off.
+    pub partial_of_256: u8,
+    /// The most lines, and envelopes, that one frame brings: other credit is kept back and follows later. 0 for all.
+    pub credit_portion: u16,
+    /// Frames that are changed on their way, of 65536.
+    pub corrupt_of_65536: u16,
+    /// How they are changed.
+    pub corruption: Corruption,
+    /// Engines that are slow, of 256. A cluster ticks these in one round of [`SimConfig::slow_rounds`] only.
+    pub slow_of_256: u8,
+    /// See [`SimConfig::slow_of_256`].
+    pub slow_rounds: u32,
+    /// Time from a death until the others are told, ns.
+    pub notice_ns: u64,
+}
+
+/// How a frame is changed on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Corruption {
+    /// Its header says what no engine accepts, so its VC ends.
+    Refused,
+    /// One bit of its header, whatever comes of it. A payload that no longer has the length that it says ends the link.
+    Header,
+    /// One bit of its payload, which nobody can notice but who knows what was sent.
+    Payload,
+}
+
+impl SimConfig {
+    /// Delays of up to 2 ms, one send of eight refused, deaths noticed after 100 ms.
+    pub fn new(seed: u64) -> Self {
+        SimConfig { blocked_of_256: 32, delay_ns: 0..2_000_000, ..SimConfig::calm(seed) }
+    }
+
+    /// No faults: frames take no time. Deaths are noticed after 100 ms.
+    pub fn calm(seed: u64) -> Self {
+        SimConfig {
+            seed,
+            delay_ns: 0..1,
+            shuffled: false,
+            blocked_of_256: 0,
+            storm_of_256: 0,
+            storm_ns: 0..1,
+            partial_of_256: 0,
+            credit_portion: 0,
+            corrupt_of_65536: 0,
+            corruption: Corruption::Refused,
+            slow_of_256: 0,
+            slow_rounds: 1,
+            notice_ns: 100_000_000,
+        }
+    }
+
+    /// In one round of how many an engine is ticked.
+    pub fn pace(&self, proc: u32) -> u32 {
+        let slow = SplitMix::new(self.seed ^ 0x51_0E ^ (u64::from(proc) << 32)).happens(self.slow_of_256);
+        if slow { self.slow_rounds.max(1) } else { 1 }
+    }
+}
+
+/// When a proc dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Death {
+    /// Instead of sending its frame with this number, from 0.
+    Frame(u64),
+    /// At this moment of the caller's time, ns.
+    At(u64),
+}
+
+/// What was sent by one proc to another and has not been read, in credit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flight {
+    /// What the messages and offers have cost.
+    pub spent: Credit,
+    /// What the frames grant.
+    pub granted: Credit,
+}
+
+/// The network that the [`Sim`](super::Sim)s of a cluster share. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct SimNet {
+    config: SimConfig,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    procs: Vec<Fate>,
+    /// By sender and receiver.
+    pairs: BTreeMap<(u32, u32), Pair>,
+}
+
+/// What is known of a proc.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fate {
+    frames: u64,
+    death: Option<Death>,
+    /// When it has died, ns.
+    died_ns: Option<u64>,
+}
+
+/// What is known of the frames from one proc to another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    flight: Flight,
+    /// Frames that were changed.
+    corrupted: u64,
+    /// The sender has closed its link.
+    closed: bool,
+}
+
+impl SimNet {
+    /// A network of so many procs, all in good health.
+    pub fn new(procs: u32, config: SimConfig) -> Self {
+        let state = State { procs: vec![Fate::default(); procs as usize], ..State::default() };
+        SimNet { config, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &SimConfig {
+        &self.config
+    }
+
+    /// Says when a proc dies.
+    pub fn kill(&self, proc: u32, death: Death) {
+        if let Some(fate) = self.lock().procs.get_mut(proc as usize) {
+            fate.death = Some(death);
+        }
+    }
+
+    /// Frames that a proc has sent so far.
+    pub fn frames(&self, proc: u32) -> u64 {
+        self.lock().procs.get(proc as usize).map_or(0, |fate| fate.frames)
+    }
+
+    /// When a proc has died, ns.
+    pub fn died_ns(&self, proc: u32) -> Option<u64> {
+        self.lock().procs.get(proc as usize).and_then(|fate| fate.died_ns)
+    }
+
+    /// What is on its way from one proc to another.
+    pub fn flight(&self, from: u32, to: u32) -> Flight {
+        self.lock().pairs.get(&(from, to)).map_or(Flight::default(), |pair| pair.flight)
+    }
+
+    /// Frames from one proc to another that were changed on their way.
+    pub fn corrupted(&self, from: u32, to: u32) -> u64 {
+        self.lock().pairs.get(&(from, to)).map_or(0, |pair| pair.corrupted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a proc is dead at a moment.
+    pub(super) fn is_dead(&self, proc: u32, now_ns: u64) -> bool {
+        let mut state = self.lock();
+        let Some(fate) = state.procs.get_mut(proc as usize) else { return false };
+        if let (None, Some(Death::At(at))) = (fate.died_ns, fate.death)
+            && now_ns >= at
+        {
+            fate.died_ns = Some(at);
+        }
+        fate.died_ns.is_some()
+    }
+
+    /// Counts a frame; `false` if its sender is dead, or dies now.
+    pub(super) fn sends(&self, proc: u32, now_ns: u64) -> bool {
+        if self.is_dead(proc, now_ns) {
+            return false;
+        }
+        let mut state = self.lock();
+        let Some(fate) = state.procs.get_mut(proc as usize) else { return true };
+        if fate.death == Some(Death::Frame(fate.frames)) {
+            fate.died_ns = Some(now_ns);
+            return false;
+        }
+        fate.frames += 1;
+        true
+    }
+
+    /// A frame has left a proc for another.
+    pub(super) fn leaves(&self, from: u32, to: u32, header: &Header) {
+        let mut state = self.lock();
+        let flight = &mut state.pairs.entry((from, to)).or_default().flight;
+        flight.spent = combine(flight.spent, spent(header), u32::wrapping_add);
+        flight.granted = combine(flight.granted, header.credit(), u32::wrapping_add);
+    }
+
+    /// A frame from one proc has been handed to another.
+    pub(super) fn lands(&self, from: u32, to: u32, header: &Header) {
+        let mut state = self.lock();
+        let flight = &mut state.pairs.entry((from, to)).or_default().flight;
+        // A frame that was changed on its way may bring more than has left.
+        flight.spent = combine(flight.spent, spent(header), u32::wrapping_sub);
+        flight.granted = combine(flight.granted, header.credit(), u32::wrapping_sub);
+    }
+
+    /// A frame was changed on its way.
+    pub(super) fn corrupts(&self, from: u32, to: u32) {
+        self.lock().pairs.entry((from, to)).or_default().corrupted += 1;
+    }
+
+    /// A proc has closed its link to another.
+    pub(super) fn closes(&self, from: u32, to: u32) {
+        self.lock().pairs.entry((from, to)).or_default().closed = true;
+    }
+
+    /// Whether a proc has closed its link to another.
+    pub(super) fn is_closed(&self, from: u32, to: u32) -> bool {
+        self.lock().pairs.get(&(from, to)).is_some_and(|pair| pair.closed)
+    }
+}
+
+/// What a frame has cost its sender.
+fn spent(header: &Header) -> Credit {
+    match header.kind() {
+        Some(Kind::Eager | Kind::Head) => Credit { lines: cost(header.length), envelopes: 0 },
+        Some(Kind::Rts) => Credit { lines: 0, envelopes: 1 },
+        _ => Credit::NONE,
+    }
+}
+
+fn combine(a: Credit, b: Credit, with: fn(u32, u32) -> u32) -> Credit {
+    Credit { lines: with(a.lines, b.lines), envelopes: with(a.envelopes, b.envelopes) }
+}
