@@ -77,7 +77,7 @@ impl Case {
             0 => {
                 for _ in 0..=random.below(2) {
                     let when = random.below(120);
-                    let death = if when % 2 == 0 { Death::At(when * 50_000) } else { Death::Frame(when) };
+                    let death = if when.is_multiple_of(2) { Death::At(when * 50_000) } else { Death::Frame(when) };
                     deaths.push((random.below(engines.into()) as u32, death));
                 }
             }
