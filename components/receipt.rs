@@ -8,6 +8,8 @@ use crate::{ProcId, Row};
 pub enum Protocol {
     /// In one frame with its envelope.
     Eager,
+    /// In parts, the first of them with its envelope.
+    Parts,
     /// Offered, asked for, and then sent in pieces.
     Pieces,
     /// Offered, and read by the receiver out of the sender's memory.

@@ -182,12 +182,17 @@ impl Header {
     }
 
     /// Bytes of payload that follow the header in its frame.
-    #[inline]
+    #[inline(always)]
     pub fn payload(&self) -> u64 {
-        match self.lead as u8 {
-            1 | 4 | 10 => self.length,
-            9 => self.message().into(),
-            2 if self.flags() & READABLE != 0 => ADDRESS_BYTES,
+        if self.lead as u8 == Kind::Eager as u8 { self.length } else { self.other_payload() }
+    }
+
+    /// As [`Header::payload`], of anything but a message in one frame.
+    fn other_payload(&self) -> u64 {
+        match self.kind() {
+            Some(Kind::Eager | Kind::Piece | Kind::Part) => self.length,
+            Some(Kind::Head) => self.message().into(),
+            Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,
         }
     }

@@ -284,6 +284,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     if link != NIL {
         all.endpoints[endpoint as usize].transport.get().close_link(link);
     }
+    cut_off(all, row);
     let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
     while let Some(reply) = replies.pop(all.cars) {
         // Those to this VC are ended below.
@@ -310,20 +311,36 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);
-    cut_off(all, row);
 }
 
 /// The rest of a message that was arriving will not come.
 fn cut_off(all: &mut AllTables<'_>, row: Row) {
     let Some(at) = all.progress.streams.iter().position(|stream| stream.vc == row) else { return };
     let stream = all.progress.streams.swap_remove(at);
-    let Destination::Temporary(entry) = stream.to else { return };
+    let entry = match stream.to {
+        Destination::Temporary(entry) => entry,
+        Destination::Receive(receive) => return fail_taken_over(all, receive),
+        Destination::Nobody => return,
+    };
     // A probe may have taken it: whoever receives it is told.
     all.progress.unexpected.entries[entry as usize].address = CUT_OFF;
     for left in all.progress.unexpected.drain(|u| u.vc == row && u.address == CUT_OFF) {
         if left.buffer != NIL {
             give_buffer(all.progress, all.buffers, left.buffer);
         }
+    }
+}
+
+/// A receive whose first bytes are still in a temporary is ended by Transfer, which gives that back.
+fn fail_taken_over(all: &mut AllTables<'_>, receive: Row) {
+    let mut at = all.progress.copies.head;
+    while at != NIL {
+        let car = &mut all.cars[at as usize];
+        if at == receive {
+            car.state = CarState::Matched;
+            car.flags |= car_flags::PEER_FAILED;
+        }
+        at = car.next;
     }
 }
 

@@ -74,8 +74,8 @@ pub fn pair(
         let arriving = found.address != 0;
         car.state = if arriving { CarState::Receiving } else { CarState::Matched };
         car.peer = found.buffer;
-        if arriving && !take_over(progress, cars, large, found, row) {
-            return;
+        if arriving {
+            take_over(progress, cars, large, found, row);
         }
         progress.copies.push(cars, row);
         progress.pending |= Pending::TRANSFER;
@@ -87,17 +87,17 @@ pub fn pair(
 }
 
 /// A receive that was paired with a message of which parts are still to come: those that are there are copied, the others go
-/// straight to it. `false` if they never will.
-fn take_over(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], found: &Unexpected, row: Row) -> bool {
+/// straight to it. If they never will, it has failed.
+fn take_over(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], found: &Unexpected, row: Row) {
     let stream = progress.streams.iter_mut().find(|stream| stream.vc == found.vc);
     let Some(stream) = stream.filter(|_| found.address == ARRIVING) else {
-        abort(progress, cars, row, car_flags::PEER_FAILED);
-        return false;
+        // Transfer, which gives the temporary back, ends it.
+        cars[row as usize].flags |= car_flags::PEER_FAILED;
+        return;
     };
     stream.to = Destination::Receive(row);
     cars[row as usize].done = stream.seen;
     large[row as usize] = Large { length: found.length, wanted: 0, address: 0 };
-    true
 }
 
 /// A receive that was paired with an RTS: SupplyBuffers says where the data goes.

@@ -8,7 +8,7 @@
 use crate::tables::Tables;
 use bevy_ecs::world::World;
 use tickwire_components::{
-    Car, CarKind, CarState, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
+    Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
     car_flags,
 };
 
@@ -37,7 +37,7 @@ pub fn note(world: &mut World, tables: &Tables) {
         if request.generation != open.generation || request.state == RequestState::Free {
             return false;
         }
-        look(open, car, request, now_ns);
+        look(open, car, &all.large[open.row as usize], request, now_ns);
         if let Some(vc) = all.vcs.get(car.vc as usize)
             && open.receipt.transport.is_none()
         {
@@ -57,7 +57,7 @@ pub fn of(progress: &Progress, row: Row, generation: u32) -> Option<&Receipt> {
     open.map(|open| &open.receipt)
 }
 
-fn look(open: &mut OpenReceipt, car: &Car, request: &Request, now_ns: u64) {
+fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now_ns: u64) {
     if open.receipt.completed_ns.is_some() {
         return;
     }
@@ -79,6 +79,8 @@ fn look(open: &mut OpenReceipt, car: &Car, request: &Request, now_ns: u64) {
             }
         }
         CarState::Reading => (matched, receipt.protocol) = (true, Some(Protocol::Read)),
+        // Nothing was asked for.
+        CarState::Receiving if large.wanted == 0 => (matched, receipt.protocol) = (true, Some(Protocol::Parts)),
         CarState::Receiving | CarState::Sending => (matched, receipt.protocol) = (true, Some(Protocol::Pieces)),
         CarState::Queued => matched = receive,
         _ => {}
@@ -93,7 +95,11 @@ fn look(open: &mut OpenReceipt, car: &Car, request: &Request, now_ns: u64) {
     if over && !failed {
         receipt.last_byte_ns.get_or_insert(now_ns);
         if car.done > 0 {
-            let protocol = if open.offered { Protocol::Read } else { Protocol::Eager };
+            let protocol = match open.offered {
+                true => Protocol::Read,
+                false if !receive && large.address == Large::STREAMED => Protocol::Parts,
+                false => Protocol::Eager,
+            };
             let protocol = *receipt.protocol.get_or_insert(protocol);
             // What a peer reads, this process copies nowhere.
             let copies = u32::from(receive || protocol != Protocol::Read);

@@ -7,6 +7,7 @@
 //! [`PIECES_A_PASS`] pieces for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
+use crate::complete::abort;
 use crate::credits::{due, owe_lines};
 use crate::endpoint::Endpoint;
 use crate::post::send_now;
@@ -202,6 +203,10 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
             give_buffer(progress, buffers, buffer);
         } else {
             owe_lines(progress, vcs, vc_row, 0);
+        }
+        if cars[row as usize].flags & car_flags::PEER_FAILED != 0 {
+            abort(progress, cars, row, car_flags::PEER_FAILED);
+            continue;
         }
         if taken_over {
             cars[row as usize].done = moved;

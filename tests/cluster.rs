@@ -1010,3 +1010,25 @@ fn a_message_whose_sender_dies_half_way_is_never_received() {
     }
     assert!(whole < 400, "it died before the end");
 }
+
+#[test]
+fn what_a_matched_probe_has_taken_of_a_message_that_was_cut_off_is_given_back() {
+    let net = SimNet::new(2, SimConfig::new(5));
+    let limits = Limits { part_bytes: 64, ..Limits::default() };
+    let mut cluster = Cluster::sim_with(2, &net, |builder| builder.limits(limits.clone()));
+    let world = cluster.engines[0].comm_world();
+    drop(cluster.engines[0].isend(vec![1; 8000], Rank(1), Tag(1), world).unwrap());
+    let free = rows(&mut cluster.engines[1]).progress.free_buffer_rows;
+    let mut found = None;
+    cluster.tick_until(BOUND, "a part has arrived", |cluster| {
+        found = cluster.engines[1].improbe(Rank(0), TagFilter::Any, world).unwrap();
+        found.is_some()
+    });
+    assert!(!rows(&mut cluster.engines[1]).progress.streams.is_empty(), "the rest is still to come");
+    net.kill(0, Death::Frame(net.frames(0) + 1));
+    cluster.tick_until(BOUND, "the death is noticed", |cluster| cluster.vc_state(1, 0) == Some(VcState::Failed));
+    let receive = cluster.engines[1].imrecv(found.unwrap(), vec![0; 8000]).unwrap();
+    let ended = cluster.finish(BOUND, 1, receive);
+    assert!(matches!(ended.unwrap_err().error, RequestError::PeerFailed { .. }));
+    assert_eq!(rows(&mut cluster.engines[1]).progress.free_buffer_rows, free);
+}

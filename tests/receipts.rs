@@ -69,6 +69,18 @@ fn receipts_say_how_a_message_went() {
 }
 
 #[test]
+fn messages_in_parts_are_told_from_those_in_pieces() {
+    let limits = Limits { part_bytes: 1000, ..Limits::default() };
+    let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));
+    let parts = Some(Protocol::Parts);
+    let mut of = |bytes, late| summary(&exchange(&mut cluster, bytes, bytes, late), "shm");
+    assert_eq!(of(8000, false), [(parts, 1, false), (parts, 1, false)]);
+    assert_eq!(of(900, false), [(Some(Protocol::Eager), 1, false); 2]);
+    let [sent, received] = of(8000, true);
+    assert_eq!((sent, received.1, received.2), ((parts, 1, false), 2, true), "through a temporary, as a whole");
+}
+
+#[test]
 fn others_pay_nothing_before_and_after() {
     let mut cluster = Cluster::loopback(1);
     let engine = &mut cluster.engines[0];

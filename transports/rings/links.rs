@@ -384,7 +384,11 @@ impl Links {
             let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
             let first = count;
             while count < most {
-                let Some((header, payload)) = row.reader.peek_whole().or_else(|| row.reader.peek_read()) else {
+                let next = match row.reader.peek_whole() {
+                    None if row.reader.ready() => row.reader.peek_read(),
+                    whole => whole,
+                };
+                let Some((header, payload)) = next else {
                     refused |= row.reader.ready();
                     break;
                 };
