@@ -1,4 +1,9 @@
 //! Byte rings between pairs: what loopback and shared memory have in common.
+//!
+//! A protocol of remote writes, whoever does them: the writer of a ring writes frames into the reader's memory, header and
+//! payload, and reads none of it; the reader writes what it has released, and the credit it grants ([`window`]), into memory
+//! that the writer looks at. Where both map the same pages a remote write is a store; a transport with RMA brings its own
+//! [`ring::RingMemory`].
 
 mod atomics;
 pub mod fences;
@@ -9,6 +14,8 @@ mod links_tests;
 #[cfg(all(test, tickwire_loom))]
 mod loom_tests;
 pub mod memory;
+#[cfg(all(test, not(tickwire_loom)))]
+mod remote_tests;
 pub mod ring;
 #[cfg(test)]
 mod ring_tests;

@@ -1,0 +1,201 @@
+//! A ring at a peer whose memory can only be written, never read or mapped: what a network with remote writes offers.
+//!
+//! Each end has memory of its own. What one end stores in the other's is a write on its way, done later, in order. The
+//! writer composes frames by remote writes, the first word last; the reader tells what it has released, and what the writer
+//! may send, in the same way. Neither ever waits for the other's memory.
+
+use super::ring::{Reader, RingMemory, Writer};
+use super::window::{self, Granter, Spender};
+use crate::OneRun;
+use crate::copy::copy;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use tickwire_components::Span;
+use tickwire_components::credit::Credit;
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind};
+
+const CAPACITY: usize = 1024;
+const MOST: usize = CAPACITY / 4 - HEADER_BYTES;
+
+/// A write on its way to the other side.
+enum Write {
+    /// A word of the ring.
+    Word(u64, u64),
+    /// Bytes of the ring.
+    Bytes(u64, Vec<u8>),
+    /// How far the ring is released.
+    Released(u64),
+    /// A word of the window value.
+    Window(usize, u32),
+}
+
+/// What the two ends have in memory, and what is on its way between them.
+#[derive(Default)]
+struct Net {
+    to_reader: RefCell<VecDeque<Write>>,
+    to_writer: RefCell<VecDeque<Write>>,
+    /// The reader's memory: the ring.
+    ring: RefCell<Vec<u64>>,
+    /// The writer's memory: what the reader has written there.
+    released: Cell<u64>,
+    window: [Cell<u32>; window::WORDS],
+}
+
+impl Net {
+    /// Does the oldest write of each direction.
+    fn step(&self) {
+        let next = self.to_reader.borrow_mut().pop_front();
+        match next {
+            Some(Write::Word(offset, word)) => self.ring.borrow_mut()[offset as usize / 8] = word,
+            Some(Write::Bytes(offset, bytes)) => {
+                let mut ring = self.ring.borrow_mut();
+                for (at, byte) in bytes.into_iter().enumerate() {
+                    let at = offset as usize + at;
+                    let mut word = ring[at / 8].to_ne_bytes();
+                    word[at % 8] = byte;
+                    ring[at / 8] = u64::from_ne_bytes(word);
+                }
+            }
+            _ => {}
+        }
+        let next = self.to_writer.borrow_mut().pop_front();
+        match next {
+            Some(Write::Released(position)) => self.released.set(position),
+            Some(Write::Window(word, value)) => self.window[word].set(value),
+            _ => {}
+        }
+    }
+}
+
+/// The writer's view: it stores over the network, and loads only what is in its own memory.
+struct Far(Rc<Net>);
+
+/// The reader's view, likewise.
+struct Near(Rc<Net>);
+
+#[expect(unsafe_code, reason = "lends local bytes")]
+fn span(bytes: &mut [u8]) -> Span {
+    // SAFETY: borrowed for the copy that the caller makes.
+    unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+impl RingMemory for Far {
+    fn capacity(&self) -> u64 {
+        CAPACITY as u64
+    }
+    fn load(&self, _offset: u64, _order: Ordering) -> u64 {
+        unreachable!("the writer does not read the ring")
+    }
+    fn store(&self, offset: u64, word: u64, _order: Ordering) {
+        self.0.to_reader.borrow_mut().push_back(Write::Word(offset, word));
+    }
+    fn fill(&self, offset: u64, from: Span) {
+        let mut bytes = vec![0; from.len()];
+        copy(span(&mut bytes), from);
+        self.0.to_reader.borrow_mut().push_back(Write::Bytes(offset, bytes));
+    }
+    fn bytes(&self, _offset: u64, _length: usize) -> Span {
+        unreachable!("the writer has no address of the ring")
+    }
+    fn released(&self) -> u64 {
+        self.0.released.get()
+    }
+    fn release(&self, _position: u64) {
+        unreachable!("the reader releases")
+    }
+    fn watched(&self) -> bool {
+        true
+    }
+    fn watch(&self, _watched: bool) {}
+    fn starving(&self) -> bool {
+        false
+    }
+    fn starve(&self, _starving: bool) {}
+    fn load_window(&self, word: usize, _order: Ordering) -> u32 {
+        self.0.window[word].get()
+    }
+    fn store_window(&self, _word: usize, _value: u32, _order: Ordering) {
+        unreachable!("the reader grants")
+    }
+}
+
+impl RingMemory for Near {
+    fn capacity(&self) -> u64 {
+        CAPACITY as u64
+    }
+    fn load(&self, offset: u64, _order: Ordering) -> u64 {
+        self.0.ring.borrow()[offset as usize / 8]
+    }
+    fn store(&self, _offset: u64, _word: u64, _order: Ordering) {
+        unreachable!("the writer writes")
+    }
+    fn fill(&self, _offset: u64, _from: Span) {
+        unreachable!("the writer writes")
+    }
+    #[expect(unsafe_code, reason = "an address within the ring")]
+    fn bytes(&self, offset: u64, length: usize) -> Span {
+        let base = self.0.ring.borrow_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the reader has checked that the frame lies within the ring, whose vector never grows.
+        unsafe { Span::new(base.wrapping_add(offset as usize), length) }
+    }
+    fn released(&self) -> u64 {
+        unreachable!("the writer asks")
+    }
+    fn release(&self, position: u64) {
+        self.0.to_writer.borrow_mut().push_back(Write::Released(position));
+    }
+    fn watched(&self) -> bool {
+        true
+    }
+    fn watch(&self, _watched: bool) {}
+    fn starving(&self) -> bool {
+        false
+    }
+    fn starve(&self, _starving: bool) {}
+    fn load_window(&self, _word: usize, _order: Ordering) -> u32 {
+        unreachable!("the writer asks")
+    }
+    fn store_window(&self, word: usize, value: u32, _order: Ordering) {
+        self.0.to_writer.borrow_mut().push_back(Write::Window(word, value));
+    }
+}
+
+fn payload(n: u32) -> Vec<u8> {
+    (0..(n as usize * 37) % (MOST + 1)).map(|i| (i as u32 * 5 + n) as u8).collect()
+}
+
+#[test]
+fn frames_and_credit_go_by_remote_writes_alone() {
+    let net = Rc::new(Net { ring: RefCell::new(vec![0; CAPACITY / 8]), ..Net::default() });
+    let (mut writer, mut reader) = (Writer::new(Far(net.clone())), Reader::new(Near(net.clone())));
+    let (mut granter, mut spender) = (Granter::default(), Spender::default());
+    let (near, far) = (Near(net.clone()), Far(net.clone()));
+    let frames = if cfg!(miri) { 20 } else { 500 };
+    let (mut sent, mut received, mut credit) = (0, 0, 0);
+    granter.grant(&near, Credit { lines: 3, envelopes: 0 });
+    for _ in 0..100 * frames {
+        credit += spender.collect(&far).lines;
+        let mut bytes = payload(sent);
+        let header = Header::new(Kind::Eager, sent, sent, sent, sent, bytes.len() as u64);
+        // A frame that was begun is on its way as a whole, so the next one need not wait for it.
+        if sent < frames && credit > 0 && writer.push(&header, &OneRun(span(&mut bytes))) == Ok(true) {
+            (sent, credit) = (sent + 1, credit - 1);
+        }
+        net.step();
+        // At no step is there a frame that is not whole.
+        while let Some((header, from)) = reader.read().expect("the writer is honest") {
+            let mut bytes = vec![0; from.len()];
+            copy(span(&mut bytes), from);
+            assert_eq!((header.tag(), bytes), (received, payload(received)));
+            received += 1;
+            let _ = reader.release();
+            granter.grant(&near, Credit { lines: 1, envelopes: 0 });
+        }
+        if received == frames {
+            return;
+        }
+    }
+    panic!("{received} of {frames} frames have arrived, {sent} were sent");
+}
