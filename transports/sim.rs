@@ -527,6 +527,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes there, and has no unsafe code that the others have not")]
     fn a_frame_that_is_taken_in_parts_arrives_whole_and_nothing_goes_between() {
         let config = SimConfig { partial_of_256: 200, blocked_of_256: 50, ..SimConfig::calm(5) };
         let (_, mut sims) = pair(config);
