@@ -24,15 +24,20 @@ pub(super) fn start(args: &PerfArgs) -> Result<ExitCode, Fault> {
 pub(super) fn threads(args: &PerfArgs) -> Result<(), Fault> {
     let ranks = args.suite.ranks();
     let hub = Hub::new(ranks, LOOPBACK_RING_BYTES);
-    let run = |rank: u32| {
-        pin(rank);
+    // All are there before one of them speaks: nobody connects to an engine that has not joined.
+    let build = |rank: u32| {
         let bootstrap = Bootstrap::custom(OneHost::new("perf", rank, ranks));
-        let engine = args.builder().hub(hub.clone()).build(bootstrap)?;
+        args.builder().hub(hub.clone()).build(bootstrap).map_err(|error| Fault::from(error).at(&format!("rank {rank}")))
+    };
+    let mut engines = (0..ranks).map(build).collect::<Result<Vec<Engine>, Fault>>()?.into_iter();
+    let run = |rank: u32, engine: Engine| {
+        pin(rank);
         super::measure_pair(args, engine)
     };
+    let Some(first) = engines.next() else { return Ok(()) };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..ranks).map(|rank| scope.spawn(move || run(rank))).collect();
-        let mut done = run(0).map_err(|fault| fault.at("rank 0"));
+        let others: Vec<_> = (1..).zip(engines).map(|(rank, engine)| scope.spawn(move || run(rank, engine))).collect();
+        let mut done = run(0, first).map_err(|fault| fault.at("rank 0"));
         for (rank, other) in (1..).zip(others) {
             let ended = other.join().unwrap_or_else(|_| Err(Fault::failure("its thread has panicked")));
             done = done.and(ended.map_err(|fault| fault.at(&format!("rank {rank}"))));
