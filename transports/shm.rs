@@ -20,6 +20,7 @@
 mod answering;
 mod calling;
 mod config;
+mod deaths;
 mod ending;
 mod identity;
 mod own;
@@ -38,6 +39,7 @@ use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError};
+use deaths::Deaths;
 use ending::{Ending, Line};
 use own::{Own, Token};
 pub use reading::BytesRead;
@@ -100,6 +102,7 @@ pub struct Shm {
     crowded: bool,
     queued: Vec<LinkEvent>,
     read: BytesRead,
+    deaths: Deaths,
 }
 
 impl Shm {
@@ -167,6 +170,7 @@ impl Shm {
             crowded: false,
             queued: Vec::new(),
             read: BytesRead::default(),
+            deaths: Deaths::default(),
         })
     }
 

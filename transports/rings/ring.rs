@@ -70,8 +70,8 @@ impl std::fmt::Display for Corrupt {
     }
 }
 
-/// Frames that are handed over to a reader that waits, bytes: longer ones take longer to write than to fetch.
-const HANDED_OVER_MAX: u64 = 18 * 64;
+/// Frames that are handed over to a reader that waits, bytes: messages of up to 4 KiB. Longer ones take longer to write than to fetch.
+const HANDED_OVER_MAX: u64 = 66 * 64;
 
 /// The writing end.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Open connections' control sockets, and how connections end.
 
 use super::calling::out_of_turn;
+use super::deaths::Watched;
 use super::socket::{self, Read};
 use super::{Own, Shm, Stage, Token, identity, reading};
 use crate::LinkEvent;
@@ -19,6 +20,8 @@ pub(super) struct Line {
     socket: OwnedFd,
     /// `None` where the kernel has none to give; the socket's end then is all there is.
     process: Option<OwnedFd>,
+    /// Under which number its end is watched for, once its memory was read.
+    watched: Watched,
     pid: u32,
     /// Whether the kernel lets this process read its memory.
     readable: bool,
@@ -52,7 +55,7 @@ impl Line {
             }
             _ => {
                 let readable = attach && process.is_some() && reading::allowed(pid);
-                Ok(Line { socket, process, pid, readable, heap: None })
+                Ok(Line { socket, process, watched: 0, pid, readable, heap: None })
             }
         }
     }
@@ -72,9 +75,11 @@ impl Line {
         self.readable
     }
 
-    /// The process: its number, and the descriptor that says that the number is still its own.
-    pub(super) fn process(&self) -> Option<(u32, &OwnedFd)> {
-        self.process.as_ref().map(|process| (self.pid, process))
+    /// The process, if its memory may be read: its number, the descriptor that says that the number is still its own, and
+    /// under which number its end is watched for.
+    pub(super) fn readable_process(&mut self) -> Option<(u32, &OwnedFd, &mut Watched)> {
+        let Line { process, pid, readable, watched, .. } = self;
+        process.as_ref().filter(|_| *readable).map(|process| (*pid, process, watched))
     }
 
     /// Sends a packet, if that goes.

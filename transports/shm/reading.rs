@@ -5,17 +5,18 @@
 //! against the map. The map holds the bytes of a peer that has died; one that has given the message up is found out after.
 //!
 //! Else by the kernel (cross-memory attach, process_vm_readv(2)): only from the process that the control socket's
-//! credentials name, and only while it lives: its descriptor, opened when the connection was, is asked after each read. It
-//! names this one process and none that has got its number later, and a process does not come back, so what lives after the
-//! read has lived before it, and the answer after one read is the answer before the next. Whether the kernel allows reading
+//! credentials name, and only while it lives, which [`super::deaths`] knows after each read from its descriptor, opened when the
+//! connection was. It names this one process and none that has got its number later, and a process does not come back, so
+//! what lives after the read has lived before it, and the answer after one read is the answer before the next. Whether the kernel allows reading
 //! (ptrace scope, containers, users) is found out when a connection opens.
 
+use super::deaths::Deaths;
 use super::ending::Line;
 use super::{Shm, Stage};
 use crate::copy;
 use crate::handshake::Greeting;
 use crate::heap::PeerHeap;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
 use tickwire_components::Span;
@@ -48,14 +49,6 @@ pub(super) fn allowed(pid: u32) -> bool {
     read_once(pid, NOWHERE, span) == Err(Errno::FAULT)
 }
 
-/// Whether a process has not ended. With poll(2) itself: the call that takes a `timespec` is 12 % slower.
-#[expect(unsafe_code, reason = "no crate that is used here has this call")]
-fn lives(process: &OwnedFd) -> bool {
-    let mut polled = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which is local.
-    unsafe { libc::poll(&raw mut polled, 1, 0) == 0 }
-}
-
 /// How much an endpoint has read out of its peers' memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BytesRead {
@@ -86,11 +79,13 @@ impl Shm {
 
     /// See [`crate::Transport::read`].
     pub(super) fn read_memory(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        let line = self.line(link).ok_or("the connection is not open")?;
+        let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
+            return Err("the connection is not open".into());
+        };
         match line.heap().and_then(|heap| heap.find(address, into.len() as u64)) {
             Some(from) => self.read.heap += copy::copy(into, from) as u64,
             None => {
-                attach(line, address, into)?;
+                attach(&mut self.deaths, line, address, into)?;
                 self.read.attach += into.len() as u64;
             }
         }
@@ -121,8 +116,8 @@ impl Shm {
 }
 
 /// Has the kernel read a peer's memory.
-fn attach(line: &Line, address: u64, into: Span) -> Result<(), String> {
-    let Some((pid, process)) = line.process().filter(|_| line.readable()) else {
+fn attach(deaths: &mut Deaths, line: &mut Line, address: u64, into: Span) -> Result<(), String> {
+    let Some((pid, process, watched)) = line.readable_process() else {
         return Err("the process's memory may not be read".into());
     };
     let mut done = 0;
@@ -134,7 +129,7 @@ fn attach(line: &Line, address: u64, into: Span) -> Result<(), String> {
             Err(error) => return Err(format!("the memory of process {pid} cannot be read: {error}")),
         }
     }
-    if !lives(process) {
+    if !deaths.lives(process, watched) {
         return Err(format!("process {pid} has ended"));
     }
     Ok(())
