@@ -91,6 +91,15 @@ fn depth_prints_three_figures_a_depth() {
 }
 
 #[test]
+fn every_second_double_is_sent_in_four_ways() {
+    let metrics = ["contiguous", "packed", "strided", "vector"];
+    let all = |bytes| metrics.iter().flat_map(move |metric| of(metric, &[bytes], "us"));
+    let expected: Vec<_> = [1 << 10, 64 << 10, 1 << 20].into_iter().flat_map(all).collect();
+    assert_eq!(figures(&tickwire(&["perf", "vector", "--plain", "--quick"])), expected);
+    assert_eq!(figures(&tickwire(&["perf", "vector", "--plain", "--quick", "--transport", "loopback"])), expected);
+}
+
+#[test]
 fn messages_to_oneself_need_no_other_process() {
     assert_eq!(figures(&tickwire(&["perf", "self", "1000", "--plain"])), of("self", &[1000], "ns"));
 }

@@ -5,6 +5,7 @@ mod figures;
 mod idle;
 mod loops;
 mod ranks;
+mod vector;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -66,6 +67,8 @@ enum Suite {
     P2p(Ranks),
     /// Latency behind posted receives and unexpected messages that do not match, by their number
     Depth(Ranks),
+    /// Messages of every second double between ranks 0 and 1, beside contiguous ones and beside packing them by a call
+    Vector(Ranks),
     /// N messages of 8 B from this process to itself through the tick, without other processes
     #[command(name = "self")]
     Own {
@@ -89,6 +92,7 @@ impl Suite {
         match self {
             Suite::P2p(_) => "p2p",
             Suite::Depth(_) => "depth",
+            Suite::Vector(_) => "vector",
             Suite::Own { .. } => "self",
             Suite::Idle(_) => "idle",
             Suite::Block(_) => "block",
@@ -98,7 +102,7 @@ impl Suite {
     /// Processes that it needs.
     fn ranks(&self) -> u32 {
         match self {
-            Suite::P2p(Ranks { ranks }) | Suite::Depth(Ranks { ranks }) => *ranks,
+            Suite::P2p(Ranks { ranks }) | Suite::Depth(Ranks { ranks }) | Suite::Vector(Ranks { ranks }) => *ranks,
             Suite::Own { .. } => 1,
             Suite::Idle(args) => args.ranks(),
             Suite::Block(_) => 2,
@@ -110,6 +114,7 @@ impl Suite {
         match self {
             Suite::P2p(_) => loops::P2P_FIGURES,
             Suite::Depth(_) => loops::DEPTH_FIGURES,
+            Suite::Vector(_) => vector::FIGURES,
             Suite::Own { .. } | Suite::Idle(_) => 1,
             Suite::Block(_) => block::FIGURES,
         }
@@ -179,7 +184,7 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     }
     if args.within_process() && !launched {
         return match args.suite {
-            Suite::P2p(_) | Suite::Depth(_) => ranks::threads(&args).map(|()| ExitCode::SUCCESS),
+            Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) => ranks::threads(&args).map(|()| ExitCode::SUCCESS),
             Suite::Idle(_) => Err(Fault::wrong_use("loopback reaches engines of one process: add --in-process")),
             _ => Err(Fault::wrong_use("loopback does not reach other processes: use --transport shm")),
         };
@@ -187,7 +192,7 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     if launched {
         let bootstrap = Bootstrap::from_env()?;
         let (rank, size, needed) = (bootstrap.rank(), bootstrap.size(), args.suite.ranks());
-        let pair = matches!(args.suite, Suite::P2p(_) | Suite::Depth(_));
+        let pair = matches!(args.suite, Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_));
         if (pair && size < 2) || (!pair && size != needed) {
             let words = format!("the number of ranks is {size}, but `{}` needs {needed}", args.suite.name());
             return Err(Fault::wrong_use(words));
@@ -218,14 +223,18 @@ fn measure_pair(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
         let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
             figures.say(metric, parameter, value, unit);
         };
-        let buffers = Buffers::new(&engine, args.shared_heap)?;
-        let mut bench = Bench::new(&mut engine, &mut say, buffers, args.quick);
-        match args.suite {
-            Suite::Depth(_) => bench.depth()?,
-            _ => bench.p2p()?,
-        }
-        if args.compares() {
-            bench.copies()?;
+        if let Suite::Vector(_) = args.suite {
+            vector::vector(&mut engine, &mut say, args.quick)?;
+        } else {
+            let buffers = Buffers::new(&engine, args.shared_heap)?;
+            let mut bench = Bench::new(&mut engine, &mut say, buffers, args.quick);
+            match args.suite {
+                Suite::Depth(_) => bench.depth()?,
+                _ => bench.p2p()?,
+            }
+            if args.compares() {
+                bench.copies()?;
+            }
         }
     }
     ranks::leave_together(&mut engine)?;
