@@ -174,7 +174,8 @@ impl std::str::FromStr for Matching {
 pub struct Limits {
     /// CAR rows at most, those of requests that are done and not yet taken included; posting reports `Full` above.
     pub cars_max: usize,
-    /// Buffer rows at most; the transport is left undrained above.
+    /// Buffer rows at most, or as many as messages may come before their receives by the credit that was granted: what a peer
+    /// has sent within its credit is always read, so that what comes behind it is. The transport is left undrained above.
     pub buffers_max: usize,
     /// Bytes of temporaries that operations which pass bytes on may hold.
     pub forward_bytes: usize,

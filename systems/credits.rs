@@ -11,6 +11,13 @@ use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Car, CarKind, CarState, Large, NIL, Pending, Progress, Row, Unexpected, Vc, VcState};
 
+/// Buffer rows that are needed to keep all that may come before its receive, and those that are held back.
+pub fn buffers_granted(progress: &Progress, vcs: &[Vc]) -> usize {
+    // Each message takes one row, and at least the price of an empty one.
+    let messages = (progress.window.lines / cost(0)) as usize;
+    vcs.len() * messages + progress.held_buffers[0] as usize
+}
+
 /// A message of a peer is kept no more, or never was.
 #[inline(always)]
 pub fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u64) {

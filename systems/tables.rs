@@ -1,5 +1,6 @@
 //! The tables as a whole: spawning them, growing them, and reaching them from outside a system.
 
+use crate::credits::buffers_granted;
 use crate::endpoint::{Endpoint, RowStates};
 use crate::views::ColumnState;
 use bevy_ecs::bundle::NoBundleEffect;
@@ -501,7 +502,8 @@ impl Tables {
     pub fn grow_buffers(&self, world: &mut World) {
         let all = self.all(world);
         let buffers = all.buffers.len();
-        let more = buffers.min(all.limits.0.buffers_max.saturating_sub(buffers));
+        let most = all.limits.0.buffers_max.max(buffers_granted(all.progress, all.vcs));
+        let more = buffers.min(most.saturating_sub(buffers));
         spawn_rows(world, more, |_| Buffer::default());
         self.refresh(world);
         let all = self.all(world);

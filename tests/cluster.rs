@@ -905,6 +905,64 @@ fn with_all_credit_spent_answers_still_go_both_ways() {
     }
 }
 
+#[test]
+fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
+    let limits = Limits { buffers_max: 16, cars_max: 16, ..Limits::default() };
+    let net = SimNet::new(2, SimConfig::new(3));
+    let clusters = [
+        ("loopback", Cluster::loopback_with(2, |builder| builder.limits(limits.clone()).initial_rows(16))),
+        ("shared memory", Cluster::shm_with(2, |builder| builder.limits(limits.clone()).initial_rows(16))),
+        ("frames", Cluster::sim_with(2, &net, |builder| builder.limits(limits.clone()).initial_rows(16))),
+    ];
+    for (name, mut cluster) in clusters {
+        let world = cluster.engines[0].comm_world();
+        // Each sends the other messages that nobody receives yet, as many as it takes, and a large one among them.
+        let (mut sends, mut last) = (Vec::new(), [0; 2]);
+        let mut receives = Vec::new();
+        for rank in 0..2usize {
+            let peer = Rank(1 - rank as u32);
+            receives.push((rank, cluster.engines[rank].irecv(vec![0; 100_000], peer, Tag(900), world).unwrap()));
+        }
+        for n in 0..300 {
+            if n == 1 {
+                // Connected by then.
+                cluster.tick_times(100);
+            }
+            for (rank, last) in last.iter_mut().enumerate() {
+                let peer = Rank(1 - rank as u32);
+                if n == 10 {
+                    sends.push((rank, cluster.engines[rank].isend(vec![2; 100_000], peer, Tag(900), world).unwrap()));
+                }
+                match cluster.engines[rank].isend(vec![1; 100], peer, Tag(n), world) {
+                    Ok(send) => {
+                        sends.push((rank, send));
+                        *last = n;
+                    }
+                    Err(full) => assert!(n > 4 && matches!(full.error, PostError::Full { .. }), "{name}: {full}"),
+                }
+            }
+        }
+        for (rank, receive) in receives {
+            let (bytes, _) = cluster.finish(BOUND, rank, receive).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == 2), "{name}");
+        }
+        for rank in 0..2usize {
+            let kept = rows(&mut cluster.engines[rank]).progress.unexpected.count;
+            assert!(kept > 13, "{name}: {kept}, which is what 16 rows have room for");
+            let peer = Rank(1 - rank as u32);
+            for n in (0..=last[1 - rank]).rev() {
+                let receive = cluster.engines[rank].irecv(vec![0; 100], peer, Tag(n), world).unwrap();
+                cluster.finish(BOUND, rank, receive).unwrap();
+            }
+        }
+        for (rank, send) in sends {
+            cluster.finish(BOUND, rank, send).unwrap();
+        }
+        cluster.tick_times(50);
+        cluster.assert_at_rest();
+    }
+}
+
 // Messages in parts.
 
 /// Two engines whose eager messages leave in parts of 1000 bytes, and a small ring that holds four of them or so.
