@@ -182,7 +182,7 @@ fn heat_says_in_one_line_what_it_cannot_use() {
 
 #[test]
 fn wrong_use_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str, &str); 9] = [
+    let cases: [(&[&str], &str, &str); 13] = [
         (&[], "tickwire: ", "tickwire --help"),
         (&["fly"], "tickwire: ", "'fly'"),
         (&["perf"], "tickwire perf: ", "tickwire perf --help"),
@@ -192,6 +192,14 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "idle", "--transport", "pigeon"], "tickwire perf: ", "'pigeon'"),
         (&["perf", "block", "--transport", "loopback"], "tickwire perf: ", "--transport shm"),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
+        (&["trace", "a.json"], "tickwire trace: ", "--png"),
+        (&["trace", "a.json", "--png", "a.png", "--from", "7"], "tickwire trace: ", "such as 1.5ms"),
+        (&["trace", "a.json", "--png", "a.png", "--messages", "5..5"], "tickwire trace: ", "such as 100..105"),
+        (
+            &["trace", "a.json", "--png", "a.png", "--messages", "1..2", "--to", "7s"],
+            "tickwire trace: ",
+            "cannot be used",
+        ),
     ];
     for (args, start, words) in cases {
         wrong(&tickwire(args), start, words);
@@ -200,12 +208,13 @@ fn wrong_use_is_one_line_and_status_2() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &[],
         &["run"],
         &["top"],
         &["dump"],
         &["whowaits"],
+        &["trace"],
         &["perf"],
         &["perf", "p2p"],
         &["perf", "depth"],
