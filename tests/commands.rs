@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use tickwire::Limits;
 use tickwire_tests::binaries::{binary, example};
 
 fn tickwire(args: &[&str]) -> Output {
@@ -136,7 +137,14 @@ fn info_names_transports_limits_and_the_machine() {
     for words in ["bevy_ecs 0.20", "loopback", "shm", "eager_max", "/dev/shm", "cores", "fences", "shared heap"] {
         assert!(report.contains(words), "{words}: {report}");
     }
+    // Which protocol is for which lengths.
+    let rows: Vec<Vec<&str>> = report.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let row = |from| rows.iter().find(|row| row.len() > 5 && row[1] == "loopback" && row[2] == from).unwrap();
+    let next = (Limits::default().eager_max + 1).to_string();
+    assert_eq!(row("0")[4], "eager, in one frame");
+    assert!(row(&next)[3] == "longer" && row(&next)[4].starts_with("pieces of "), "{report}");
     let json = good(&tickwire(&["info", "--json"]));
+    assert!(json.contains(r#""protocols":[{"transport":"loopback","from":0,"#), "{json}");
     assert!(json.contains(r#""cheap_poll""#) && json.lines().count() == 1, "{json}");
 }
 

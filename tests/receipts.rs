@@ -126,8 +126,8 @@ fn a_receipt_of_what_failed_has_no_bytes() {
     assert_eq!((receipt.protocol, receipt.copies, receipt.completed_ns.is_some()), (None, 0, true));
 }
 
-/// What an engine says of the request of a receive that is done.
-fn received(cluster: &mut Cluster, rank: usize, request: &impl tickwire::Waitable) -> Receipt {
+/// The receipt of an operation, once it is done.
+fn of_request(cluster: &mut Cluster, rank: usize, request: &impl tickwire::Waitable) -> Receipt {
     cluster.tick_until(BOUND, "it is done", |c| !matches!(c.engines[rank].test(request), Ok(Test::Pending)));
     cluster.engines[rank].receipt(request).unwrap()
 }
@@ -148,12 +148,12 @@ fn sends_with_options_have_receipts() {
     };
     let outgoing: Vec<_> = (0..4).zip(options).map(|(tag, o)| send(&mut cluster.engines[0], tag, o)).collect();
     for (sent, got) in outgoing.iter().zip(&incoming) {
-        let receipts = (received(&mut cluster, 0, sent), received(&mut cluster, 1, got));
+        let receipts = (of_request(&mut cluster, 0, sent), of_request(&mut cluster, 1, got));
         assert_eq!(summary(&receipts, "shm").map(|(protocol, ..)| protocol), [Some(Protocol::Read); 2]);
     }
     let _ready = cluster.engines[1].irecv(vec![0; 8], Rank(0), Tag(9), world).unwrap();
     let short = cluster.engines[0].receipted().irsend(vec![7; 8], Rank(1), Tag(9), world).unwrap();
-    assert_eq!(received(&mut cluster, 0, &short).protocol, Some(Protocol::Eager));
+    assert_eq!(of_request(&mut cluster, 0, &short).protocol, Some(Protocol::Eager));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn messages_that_a_probe_has_found_have_receipts() {
             found.is_some()
         });
         let taken = cluster.engines[1].receipted().imrecv(found.unwrap(), vec![0; bytes]).unwrap();
-        let receipt = received(&mut cluster, 1, &taken);
+        let receipt = of_request(&mut cluster, 1, &taken);
         assert_eq!((receipt.protocol, receipt.copies, receipt.unexpected), (Some(protocol), copies, true));
         assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|peer| peer.0)), (Some("shm"), Some(0)));
         drop(sent);
@@ -209,7 +209,7 @@ fn each_start_of_a_persistent_request_has_a_receipt_of_its_own() {
     for _ in 0..3 {
         cluster.engines[1].receipted().start(&incoming).unwrap();
         cluster.engines[0].receipted().start(&outgoing).unwrap();
-        let receipts = (received(&mut cluster, 0, &outgoing), received(&mut cluster, 1, &incoming));
+        let receipts = (of_request(&mut cluster, 0, &outgoing), of_request(&mut cluster, 1, &incoming));
         assert_eq!(summary(&receipts, "loopback"), [(Some(Protocol::Eager), 1, false); 2]);
         assert!(receipts.0.posted_ns >= last, "that of the last start");
         last = receipts.0.completed_ns.unwrap() + 1;
@@ -233,4 +233,35 @@ fn borrowed_buffers_have_receipts() {
         }
     });
     assert_eq!(into, bytes);
+}
+
+#[test]
+fn messages_go_as_their_endpoint_says() {
+    use tickwire::systems::endpoint::Endpoint;
+    use tickwire::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
+    let limits = Limits { part_bytes: 1000, eager_max: 5000, read_min: 9000, ..Limits::default() };
+    let shm = Shm::open(ShmConfig::new(format!("ways-{}", std::process::id()), 0, 2)).unwrap();
+    let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
+    let hub = Hub::new(2, limits.ring_bytes);
+    let cases = [
+        (AnyTransport::Shm(Box::new(shm)), Cluster::shm_with(2, |builder| builder.limits(limits.clone()))),
+        (
+            AnyTransport::Loopback(loopback),
+            Cluster::build(2, |_| tickwire::Engine::builder().hub(hub.clone()).limits(limits.clone())),
+        ),
+    ];
+    for (transport, mut cluster) in cases {
+        let endpoint = Endpoint::new(transport, &limits, None);
+        for bytes in [1, 1000, 1001, 5000, 5001, 8999, 9000, 9001, 100_000] {
+            let expected = endpoint.protocol(bytes as u64, false);
+            let (sent, received) = exchange(&mut cluster, bytes, bytes, false);
+            assert_eq!((sent.protocol, received.protocol), (Some(expected), Some(expected)), "{bytes} B");
+            let world = cluster.engines[0].comm_world();
+            let incoming = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(6), world).unwrap();
+            let asked = cluster.engines[0].receipted().issend(vec![7; bytes], Rank(1), Tag(6), world).unwrap();
+            let asked = of_request(&mut cluster, 0, &asked);
+            assert_eq!(asked.protocol, Some(endpoint.protocol(bytes as u64, true)), "{bytes} B, synchronous");
+            cluster.finish(BOUND, 1, incoming).unwrap();
+        }
+    }
 }
