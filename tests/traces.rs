@@ -216,9 +216,102 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn lines(path: &Path) -> Vec<Value> {
-    let lines = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let lines: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     std::fs::remove_file(path).unwrap();
+    lines.iter().for_each(in_format);
+    nested(&lines);
+    flows(&lines);
     lines
+}
+
+/// Fields of every event, and of those of a phase: what the Trace Event Format demands of it, and nothing that it does not
+/// know.
+const COMMON: [&str; 5] = ["ph", "pid", "tid", "name", "ts"];
+const OF_PHASE: [(&str, &[&str], &[&str]); 6] = [
+    ("M", &["args"], &[]),
+    ("X", &["dur", "args"], &["cat"]),
+    ("i", &["s"], &["args"]),
+    ("C", &["args"], &[]),
+    ("s", &["cat", "id"], &[]),
+    ("f", &["cat", "id", "bp"], &[]),
+];
+
+/// One event against the Trace Event Format.
+#[track_caller]
+fn in_format(line: &Value) {
+    let event = line.as_object().unwrap();
+    let phase = event["ph"].as_str().unwrap();
+    let (_, must, may) = OF_PHASE.iter().find(|(known, ..)| *known == phase).unwrap_or_else(|| panic!("{line}"));
+    assert!(COMMON.iter().chain(*must).all(|field| event.contains_key(*field)), "{line}");
+    let known = |field: &String| COMMON.iter().chain(*must).chain(*may).any(|known| known == field);
+    assert!(event.keys().all(known), "{line}");
+    assert!(event["pid"].is_u64() && event["tid"].is_u64(), "{line}");
+    assert!(event["name"].as_str().is_some_and(|name| !name.is_empty()), "{line}");
+    let time = |field: &str| event.get(field).is_none_or(|us| us.as_f64().is_some_and(|us| (0.0..1e15).contains(&us)));
+    assert!(time("ts") && time("dur"), "{line}");
+    let args = event.get("args").map(|args| args.as_object().unwrap_or_else(|| panic!("{line}")));
+    match (phase, event["name"].as_str().unwrap()) {
+        ("M", "process_name" | "thread_name") => assert!(line["args"]["name"].is_string(), "{line}"),
+        ("M", "process_sort_index" | "thread_sort_index") => assert!(line["args"]["sort_index"].is_i64(), "{line}"),
+        ("M", _) => panic!("{line}"),
+        // A counter is drawn from numbers only.
+        ("C", _) => assert!(args.is_some_and(|args| !args.is_empty() && args.values().all(Value::is_number)), "{line}"),
+        ("i", _) => assert!(["g", "p", "t"].contains(&line["s"].as_str().unwrap()), "{line}"),
+        // An end that is bound to the slice around it, not to the next one.
+        ("f", _) => assert_eq!(line["bp"], "e", "{line}"),
+        _ => {}
+    }
+}
+
+/// Begin and end of a slice, ns: what is written in microseconds has three places.
+fn span(line: &Value) -> (u64, u64) {
+    let ns = |field: &str| (line[field].as_f64().unwrap_or(0.0) * 1000.0).round() as u64;
+    (ns("ts"), ns("ts") + ns("dur"))
+}
+
+/// Slices of a track lie beside or within each other: what overlaps otherwise is drawn wrongly, or dropped.
+#[track_caller]
+fn nested(lines: &[Value]) {
+    let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    for line in of(lines, "X") {
+        tracks.entry((number(&line["pid"]), number(&line["tid"]))).or_default().push(span(line));
+    }
+    for (track, mut slices) in tracks {
+        slices.sort_by_key(|&(begin, end)| (begin, std::cmp::Reverse(end)));
+        let mut around: Vec<u64> = Vec::new();
+        for (begin, end) in slices {
+            while around.last().is_some_and(|&outer| outer <= begin) {
+                around.pop();
+            }
+            assert!(around.last().is_none_or(|&outer| end <= outer), "{track:?}: {begin} to {end} in {around:?}");
+            around.push(end);
+        }
+    }
+}
+
+/// Both ends of an arrow have one name and category, are in a slice of their track, and the first is not the later one.
+#[track_caller]
+fn flows(lines: &[Value]) {
+    let mut slices: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    for line in of(lines, "X") {
+        slices.entry((number(&line["pid"]), number(&line["tid"]))).or_default().push(span(line));
+    }
+    let ends = |phase| {
+        let mut found = BTreeMap::new();
+        for line in lines.iter().filter(|line| line["ph"] == phase) {
+            let (track, (at, _)) = ((number(&line["pid"]), number(&line["tid"])), span(line));
+            let around = slices.get(&track).is_some_and(|slices| slices.iter().any(|&(b, e)| b <= at && at <= e));
+            assert!(around, "{line}");
+            assert!(found.insert(line["id"].as_str().unwrap().to_owned(), line).is_none(), "{line}");
+        }
+        found
+    };
+    let (starts, ends) = (ends("s"), ends("f"));
+    for (id, start) in starts {
+        let Some(end) = ends.get(&id) else { continue };
+        assert!(start["name"] == end["name"] && start["cat"] == end["cat"], "{start} {end}");
+        assert!(start["ts"].as_f64() <= end["ts"].as_f64(), "{start} {end}");
+    }
 }
 
 fn of<'a>(lines: &'a [Value], phase: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -283,6 +376,35 @@ fn run_traced(path: &Path, ranks: &str, test: &[&str]) -> Output {
     let output = tickwire(&[&run, &test[..1], &[place.to_str().unwrap()], &test[1..]].concat());
     std::fs::remove_dir_all(place).unwrap();
     output
+}
+
+#[test]
+fn what_is_not_in_the_format_is_noticed() {
+    let bad = [
+        r#"{"ph":"Z","pid":0,"tid":1,"name":"a","ts":1.0}"#,
+        r#"{"ph":"X","pid":0,"tid":1,"name":"a","ts":1.0,"args":{}}"#,
+        r#"{"ph":"X","pid":0,"tid":1,"name":"a","ts":-1.0,"dur":1.0,"args":{}}"#,
+        r#"{"ph":"X","pid":"0","tid":1,"name":"a","ts":1.0,"dur":1.0,"args":{}}"#,
+        r#"{"ph":"C","pid":0,"tid":1,"name":"a","ts":1.0,"args":{"value":"1"}}"#,
+        r#"{"ph":"i","pid":0,"tid":1,"name":"a","ts":1.0,"s":"x"}"#,
+        r#"{"ph":"f","pid":0,"tid":1,"name":"a","ts":1.0,"cat":"c","id":"1"}"#,
+        r#"{"ph":"M","pid":0,"tid":1,"name":"thread_nam","ts":0.0,"args":{"name":"b"}}"#,
+    ];
+    let fails = |check: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err();
+    for line in bad {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(fails(&|| in_format(&line)), "{line}");
+    }
+    let slice =
+        |ts: f64, dur: f64| serde_json::json!({"ph":"X","pid":0,"tid":1,"name":"a","ts":ts,"dur":dur,"args":{}});
+    nested(&[slice(1.0, 5.0), slice(2.0, 4.0), slice(6.0, 1.0)]);
+    assert!(fails(&|| nested(&[slice(1.0, 5.0), slice(2.0, 4.001)])));
+    let arrow =
+        |phase: &str, ts: f64| serde_json::json!({"ph":phase,"pid":0,"tid":1,"name":"m","ts":ts,"cat":"c","id":"1"});
+    flows(&[slice(1.0, 5.0), arrow("s", 1.0), arrow("f", 2.0)]);
+    assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 0.5)])), "in no slice");
+    assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 3.0), arrow("f", 2.0)])), "backwards");
+    assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 3.0), arrow("s", 3.0)])), "twice");
 }
 
 #[test]
