@@ -48,6 +48,9 @@ pub fn note(world: &mut World, tables: &Tables) {
             let endpoint = all.endpoints.get_mut(vc.endpoint as usize);
             open.receipt.transport = endpoint.map(|endpoint| endpoint.transport.get().name().to_owned());
         }
+        if let Some(vc) = all.vcs.get(car.vc as usize).filter(|vc| vc.link != NIL) {
+            open.receipt.link.get_or_insert(vc.link);
+        }
         true
     });
     all.progress.receipts.unfinished = open.iter().filter(|open| open.receipt.completed_ns.is_none()).count();

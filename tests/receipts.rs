@@ -40,6 +40,7 @@ fn exchange(cluster: &mut Cluster, bytes: usize, room: usize, late: bool) -> (Re
 fn summary(receipts: &(Receipt, Receipt), transport: &str) -> [(Option<Protocol>, u32, bool); 2] {
     for (receipt, peer) in [(&receipts.0, 1), (&receipts.1, 0)] {
         assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|p| p.0)), (Some(transport), Some(peer)));
+        assert!(receipt.link.is_some(), "{receipt:?}");
         let stages = [receipt.matched_ns, receipt.first_byte_ns, receipt.last_byte_ns, receipt.completed_ns];
         let times: Vec<u64> = [Some(receipt.posted_ns)].into_iter().chain(stages).flatten().collect();
         assert!(times.is_sorted() && receipt.last_byte_ns.is_some() && receipt.completed_ns.is_some(), "{receipt:?}");
