@@ -23,6 +23,8 @@ pub struct Receipt {
     pub transport: Option<String>,
     /// The peer, likewise.
     pub peer: Option<ProcId>,
+    /// The transport's number of the connection to the peer, once there is one: with the transport, the message's route.
+    pub link: Option<u32>,
     /// `None` as long as it is not known, and where no byte has moved.
     pub protocol: Option<Protocol>,
     /// How often this process has copied the bytes: a message that waited for its receive in a temporary counts two.

@@ -193,7 +193,7 @@ impl Engine {
         }
         let LookTables { progress, inbound, endpoints } = self.tables.look(&mut self.world);
         progress.ticks += 1;
-        self.observer.page.ticked(progress.ticks);
+        self.observer.ticked(progress.ticks);
         if inbound.ready() {
             progress.pending |= Pending::POST;
         }
@@ -257,7 +257,7 @@ impl Engine {
         if !self.open {
             return;
         }
-        self.observer.busy += 1;
+        self.observer.found();
         let progress = self.tables.progress(&mut self.world);
         progress.budget = self.limits.tick_budget as u32;
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.

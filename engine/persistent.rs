@@ -162,10 +162,15 @@ impl Engine {
     /// # Errors
     /// That it is active or stale, or why it cannot be posted; it stays inactive then.
     pub fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
-        self.try_start(persistent).map_err(|error| self.raise_post(persistent.comm, "start", error))
+        self.start_by(persistent, true)
     }
 
-    fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
+    /// Starts a persistent request; unless `inline`, a send goes through the tables also if it could leave at once.
+    pub(crate) fn start_by<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
+        self.try_start(persistent, inline).map_err(|error| self.raise_post(persistent.comm, "start", error))
+    }
+
+    fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
         let lent = self.lent(persistent)?;
         let Persistent { what, comm, rank, tag, .. } = *persistent;
         let length = lent.total();
@@ -184,7 +189,7 @@ impl Engine {
             }
             What::SendSynchronous => car_flags::SYNCHRONOUS,
             What::SendReady if self.asks_when_ready(to, comm, length) => car_flags::READY,
-            What::Send | What::SendReady if self.send_at_once(&lent, to, number, comm) => {
+            What::Send | What::SendReady if inline && self.send_at_once(&lent, to, number, comm) => {
                 self.end_at_once(row, rank, tag, length);
                 return Ok(());
             }

@@ -1,16 +1,21 @@
 //! Receipts: what became of an operation, for those that were asked for.
 
 use crate::core::Engine;
+use crate::persistent::Persistent;
+use crate::probe::{Message, RejectedMessage};
 use crate::request::{Rejected, Request, Waitable};
 use crate::send_options::SendOptions;
+use std::marker::PhantomData;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, Pieces, Rank, Receipt, RequestId, Source, Tag, TagFilter, car_flags,
+    Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
 };
 use tickwire_systems::receipts::{note, of, open};
 
-/// Posts operations whose receipts are kept. See [`Engine::receipted`].
-pub struct Receipted<'e> {
+/// Posts operations whose receipts are kept. See [`Engine::receipted`] and [`Scope::receipted`](crate::Scope::receipted).
+pub struct Receipted<'e, 'env> {
     engine: &'e mut Engine,
+    scoped: bool,
+    _env: PhantomData<&'env mut &'env ()>,
 }
 
 impl Engine {
@@ -18,12 +23,12 @@ impl Engine {
     ///
     /// While such an operation is not done, the engine runs its systems one by one and looks at it after each; nothing is
     /// paid for by others before and after. A send with a receipt goes through the tables, never straight to the transport.
-    pub fn receipted(&mut self) -> Receipted<'_> {
-        Receipted { engine: self }
+    pub fn receipted(&mut self) -> Receipted<'_, 'static> {
+        Receipted::new(self, false)
     }
 
     /// The receipt of an operation, as far as it has come; `None` if none was asked for, or its request was taken.
-    pub fn receipt(&mut self, request: &impl Waitable) -> Option<Receipt> {
+    pub fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt> {
         let RequestId { row, generation } = request.request_id();
         let tables = self.tables.request(&mut self.world);
         let there = tables.requests.get(row as usize).is_some_and(|request| request.generation == generation);
@@ -31,12 +36,12 @@ impl Engine {
     }
 
     /// After posting: the request's stages are noted from now on.
-    fn open_receipt(&mut self, id: RequestId) {
+    fn open_receipt(&mut self, id: RequestId, found: bool) {
         if id.row == NIL {
             return;
         }
         let clock = (!self.virtual_time).then_some(self.started);
-        open(&mut self.world, &self.tables, id.row, clock);
+        open(&mut self.world, &self.tables, id.row, clock, found);
         self.observer.passes = self.observer.passes.max(std::mem::take(&mut self.frequent_passes));
     }
 
@@ -50,55 +55,109 @@ impl Engine {
     }
 }
 
-impl Receipted<'_> {
+impl<'e, 'env> Receipted<'e, 'env> {
+    pub(crate) fn new(engine: &'e mut Engine, scoped: bool) -> Self {
+        Receipted { engine, scoped, _env: PhantomData }
+    }
+
     /// See [`Engine::isend`].
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn isend<B: Pieces + Send + 'static>(
+    pub fn isend<B: Pieces + Send + 'env>(
         self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        self.send(buffer, to, tag, comm, 0)
+        self.isend_with(buffer, to, tag, comm, SendOptions::new())
     }
 
     /// See [`Engine::issend`].
     ///
     /// # Errors
     /// As [`Engine::issend`].
-    pub fn issend<B: Pieces + Send + 'static>(
+    pub fn issend<B: Pieces + Send + 'env>(
         self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        self.send(buffer, to, tag, comm, car_flags::SYNCHRONOUS)
+        self.isend_with(buffer, to, tag, comm, SendOptions::new().synchronous())
+    }
+
+    /// See [`Engine::irsend`].
+    ///
+    /// # Errors
+    /// As [`Engine::irsend`].
+    pub fn irsend<B: Pieces + Send + 'env>(
+        self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.isend_with(buffer, to, tag, comm, SendOptions::new().ready())
+    }
+
+    /// See [`Engine::isend_with`]. Sends in buffered mode have no receipt: they are done when they are posted.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn isend_with<B: Pieces + Send + 'env>(
+        self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let length = buffer.total();
+        let options = self.engine.asking(options, to, comm, length);
+        let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
+        self.engine.open_receipt(request.id(), false);
+        Ok(request)
     }
 
     /// See [`Engine::irecv`].
     ///
     /// # Errors
     /// As [`Engine::irecv`].
-    pub fn irecv<B: LeasedBytes + Send + 'static>(
+    pub fn irecv<B: LeasedBytes + Send + 'env>(
         self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        let request = self.engine.post_receive(buffer, source.into(), tag.into(), comm, false)?;
-        self.engine.open_receipt(request.id());
+        let request = self.engine.post_receive(buffer, source.into(), tag.into(), comm, self.scoped)?;
+        self.engine.open_receipt(request.id(), false);
         Ok(request)
     }
 
-    fn send<B: Pieces>(self, buffer: B, to: Rank, tag: Tag, comm: Comm, flags: u8) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        let request = self.engine.post_send_rows(buffer, length, to, tag, comm, false, SendOptions::of(flags))?;
-        self.engine.open_receipt(request.id());
+    /// See [`Engine::imrecv`].
+    ///
+    /// # Errors
+    /// As [`Engine::imrecv`].
+    pub fn imrecv<B: LeasedBytes + Send + 'env>(
+        self,
+        message: Message,
+        buffer: B,
+    ) -> Result<Request<B>, RejectedMessage<B>> {
+        let request = self.engine.receive_message(message, buffer, self.scoped)?;
+        self.engine.open_receipt(request.id(), true);
         Ok(request)
+    }
+
+    /// See [`Engine::start`]. The receipt is that of this start, and kept until the next one with a receipt.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start<B: Pieces>(self, persistent: &Persistent<B>) -> Result<(), PostError> {
+        self.engine.start_by(persistent, false)?;
+        self.engine.open_receipt(persistent.id(), false);
+        Ok(())
     }
 }

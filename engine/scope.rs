@@ -3,14 +3,15 @@
 use crate::core::{Closed, Engine};
 use crate::persistent::Persistent;
 use crate::probe::{Message, RejectedMessage};
+use crate::receipt::Receipted;
 use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 use crate::send_options::SendOptions;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 use tickwire_components::{
-    Comm, LeasedBytes, Pieces, PostError, Rank, RequestError, RequestState, Row, Source, Status, Tag, TagFilter, Work,
-    car_flags,
+    Comm, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, RequestState, Row, Source, Status, Tag,
+    TagFilter, Work, car_flags,
 };
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
@@ -215,6 +216,11 @@ impl<'env> Scope<'_, 'env> {
     ) -> Result<Request<B>, Rejected<B>> {
         self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)
     }
+
+    /// As [`Engine::receipted`], for operations with borrowed buffers.
+    pub fn receipted(&mut self) -> Receipted<'_, 'env> {
+        Receipted::new(self.engine, true)
+    }
 }
 
 impl Deref for Scope<'_, '_> {
@@ -287,6 +293,8 @@ forward! {
     fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError>;
     /// See [`Engine::recv`].
     fn recv<S: IntoSource, T: IntoTag>(&mut self, bytes: &mut [u8], source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
+    /// See [`Engine::receipt`].
+    fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt>;
     /// See [`Engine::cancel`].
     fn cancel<W: Waitable>(&mut self, request: &W) -> Result<bool, RequestError>;
 }

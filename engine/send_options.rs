@@ -93,15 +93,20 @@ impl Engine {
         options: SendOptions,
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
-        let asks = match options.flags {
-            car_flags::READY => self.asks_when_ready(to, comm, length),
-            flags => flags != 0,
-        };
+        let options = self.asking(options, to, comm, length);
         // What can leave at once is before everything that waits.
-        if !asks && self.send_at_once(&buffer, to, tag, comm) {
+        if options.flags == 0 && self.send_at_once(&buffer, to, tag, comm) {
             return Ok(Request::ready(self.home, buffer, to.0, tag.0));
         }
-        let options = if asks { options } else { SendOptions { flags: 0, ..options } };
         self.post_send_rows(buffer, length, to, tag, comm, scoped, options)
+    }
+
+    /// The same options, without ready mode for a message that cannot ask whether its receiver is ready.
+    pub(crate) fn asking(&mut self, options: SendOptions, to: Rank, comm: Comm, length: usize) -> SendOptions {
+        let asks = match options.flags {
+            car_flags::READY => self.asks_when_ready(to, comm, length),
+            _ => true,
+        };
+        SendOptions { flags: if asks { options.flags } else { 0 }, ..options }
     }
 }

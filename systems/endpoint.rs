@@ -6,7 +6,7 @@ use bevy_ecs::world::World;
 use std::any::Any;
 use tickwire_components::limits::Limits;
 use tickwire_components::wire::ADDRESS_BYTES;
-use tickwire_components::{Abilities, Exclusive};
+use tickwire_components::{Abilities, Exclusive, Protocol};
 use tickwire_transports::{AnyTransport, Transport};
 
 /// Looks without a find after which an expensive poll is made rarer again, at most.
@@ -109,6 +109,36 @@ impl Endpoint {
             countdown: 0,
             rows,
             transport: Exclusive::new(transport),
+        }
+    }
+
+    /// Whether a message of so many bytes is sent without asking where there is credit for it; one in more than one run only
+    /// if a frame takes it whole.
+    #[inline(always)]
+    pub const fn is_eager(&self, length: u64, one_run: bool) -> bool {
+        length <= self.eager_max && (one_run || self.is_whole(length))
+    }
+
+    /// Whether a message that is sent without asking goes in one frame.
+    #[inline(always)]
+    pub const fn is_whole(&self, length: u64) -> bool {
+        length <= self.part_bytes
+    }
+
+    /// Whether a message in one run that is offered may be read by its receiver.
+    #[inline(always)]
+    pub const fn is_read(&self, length: u64) -> bool {
+        length >= self.read_min
+    }
+
+    /// How the bytes of a message in one run move; `offered` if it must be, for want of credit or since its sender asks
+    /// to know of its receive. Over a connection that turns out not to be readable, in pieces.
+    pub const fn protocol(&self, length: u64, offered: bool) -> Protocol {
+        match (!offered && self.is_eager(length, true), self.is_whole(length), self.is_read(length)) {
+            (true, true, _) => Protocol::Eager,
+            (true, false, _) => Protocol::Parts,
+            (false, _, true) => Protocol::Read,
+            (false, _, false) => Protocol::Pieces,
         }
     }
 

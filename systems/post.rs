@@ -290,9 +290,8 @@ pub fn send_now(
 fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
     // What is in more than one run leaves in one frame or is asked for.
-    let whole = length <= endpoint.part_bytes;
-    let eager_max = if whole || cars[row as usize].chain == NIL { endpoint.eager_max } else { 0 };
-    if length <= eager_max && flags & car_flags::ASKING == 0 && length == capacity(cars, row) {
+    let (whole, one_run) = (endpoint.is_whole(length), cars[row as usize].chain == NIL);
+    if endpoint.is_eager(length, one_run) && flags & car_flags::ASKING == 0 && length == capacity(cars, row) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
         }
@@ -340,7 +339,7 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
         _ => {}
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
-    if length >= endpoint.read_min && car.chain == NIL && length == car.span.len() as u64 {
+    if endpoint.is_read(length) && car.chain == NIL && length == car.span.len() as u64 {
         flags |= wire::READABLE;
     }
     Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)

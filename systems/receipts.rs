@@ -12,12 +12,15 @@ use tickwire_components::{
     car_flags,
 };
 
-/// Opens a receipt for the operation in a row.
-pub fn open(world: &mut World, tables: &Tables, row: Row, clock: Option<std::time::Instant>) {
+/// Opens a receipt for the operation in a row, in place of that of an earlier start; `found` if it receives a message that a
+/// probe has found.
+pub fn open(world: &mut World, tables: &Tables, row: Row, clock: Option<std::time::Instant>, found: bool) {
     let all = tables.all(world);
     all.progress.receipts.clock = clock;
     let posted_ns = time(all.progress);
-    let (generation, receipt) = (all.requests[row as usize].generation, Receipt { posted_ns, ..Receipt::default() });
+    let receipt = Receipt { posted_ns, unexpected: found, ..Receipt::default() };
+    let generation = all.requests[row as usize].generation;
+    all.progress.receipts.open.retain(|open| (open.row, open.generation) != (row, generation));
     let open = OpenReceipt { row, generation, offered: false, staged: false, receipt };
     all.progress.receipts.open.push(open);
     note(world, tables);
@@ -44,6 +47,9 @@ pub fn note(world: &mut World, tables: &Tables) {
             open.receipt.peer = Some(ProcId(vc.proc));
             let endpoint = all.endpoints.get_mut(vc.endpoint as usize);
             open.receipt.transport = endpoint.map(|endpoint| endpoint.transport.get().name().to_owned());
+        }
+        if let Some(vc) = all.vcs.get(car.vc as usize).filter(|vc| vc.link != NIL) {
+            open.receipt.link.get_or_insert(vc.link);
         }
         true
     });

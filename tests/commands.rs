@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use tickwire::Limits;
 use tickwire_tests::binaries::{binary, example};
 
 fn tickwire(args: &[&str]) -> Output {
@@ -136,7 +137,14 @@ fn info_names_transports_limits_and_the_machine() {
     for words in ["bevy_ecs 0.20", "loopback", "shm", "eager_max", "/dev/shm", "cores", "fences", "shared heap"] {
         assert!(report.contains(words), "{words}: {report}");
     }
+    // Which protocol is for which lengths.
+    let rows: Vec<Vec<&str>> = report.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let row = |from| rows.iter().find(|row| row.len() > 5 && row[1] == "loopback" && row[2] == from).unwrap();
+    let next = (Limits::default().eager_max + 1).to_string();
+    assert_eq!(row("0")[4], "eager, in one frame");
+    assert!(row(&next)[3] == "longer" && row(&next)[4].starts_with("pieces of "), "{report}");
     let json = good(&tickwire(&["info", "--json"]));
+    assert!(json.contains(r#""protocols":[{"transport":"loopback","from":0,"#), "{json}");
     assert!(json.contains(r#""cheap_poll""#) && json.lines().count() == 1, "{json}");
 }
 
@@ -182,7 +190,7 @@ fn heat_says_in_one_line_what_it_cannot_use() {
 
 #[test]
 fn wrong_use_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str, &str); 9] = [
+    let cases: [(&[&str], &str, &str); 13] = [
         (&[], "tickwire: ", "tickwire --help"),
         (&["fly"], "tickwire: ", "'fly'"),
         (&["perf"], "tickwire perf: ", "tickwire perf --help"),
@@ -192,6 +200,14 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "idle", "--transport", "pigeon"], "tickwire perf: ", "'pigeon'"),
         (&["perf", "block", "--transport", "loopback"], "tickwire perf: ", "--transport shm"),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
+        (&["trace", "a.json"], "tickwire trace: ", "--png"),
+        (&["trace", "a.json", "--png", "a.png", "--from", "7"], "tickwire trace: ", "such as 1.5ms"),
+        (&["trace", "a.json", "--png", "a.png", "--messages", "5..5"], "tickwire trace: ", "such as 100..105"),
+        (
+            &["trace", "a.json", "--png", "a.png", "--messages", "1..2", "--to", "7s"],
+            "tickwire trace: ",
+            "cannot be used",
+        ),
     ];
     for (args, start, words) in cases {
         wrong(&tickwire(args), start, words);
@@ -200,12 +216,13 @@ fn wrong_use_is_one_line_and_status_2() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &[],
         &["run"],
         &["top"],
         &["dump"],
         &["whowaits"],
+        &["trace"],
         &["perf"],
         &["perf", "p2p"],
         &["perf", "depth"],

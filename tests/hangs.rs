@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tickwire::testing::{Cluster, STEP_NS};
-use tickwire::traces::dump::Stage;
-use tickwire::{Rank, Source, Tag, TagFilter};
+use tickwire::traces::dump::{Obstacle, Stage};
+use tickwire::{Limits, Rank, Source, Tag, TagFilter};
 use tickwire_tests::binaries::binary;
 
 /// Above everything that a loaded machine may need.
@@ -120,6 +120,60 @@ fn a_dump_has_every_queue_whatever_the_transport() {
 }
 
 #[test]
+fn a_dump_says_what_a_queued_send_waits_for_and_has_the_credit_of_each_connection() {
+    let limits = Limits { unexpected_bytes_max: 0, ..Limits::default() };
+    let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));
+    let world = cluster.engines[0].comm_world();
+    let send = |cluster: &mut Cluster, bytes: usize, tag| {
+        cluster.engines[0].isend(vec![7; bytes], Rank(1), Tag(tag), world).unwrap()
+    };
+    let first = send(&mut cluster, 100, 0);
+    let queued = &cluster.engines[0].dump().operations[0];
+    assert_eq!((queued.stage, queued.obstacle), (Stage::Queued, Obstacle::Connection));
+    cluster.tick_until(1000, "it has come", |c| c.engines[1].dump().unexpected.len() == 1);
+    let credit = |cluster: &mut Cluster, rank: usize| {
+        let dump = cluster.engines[rank].dump();
+        dump.peers.iter().find(|peer| peer.proc == 1 - rank as u32).unwrap().credit.unwrap()
+    };
+    // The smallest window, 1024 lines and 64 offers; 100 B cost 8 lines.
+    let (ours, theirs) = (credit(&mut cluster, 0), credit(&mut cluster, 1));
+    assert_eq!((ours.bytes, ours.offers, ours.window_bytes, ours.window_offers), ((1024 - 8) * 64, 64, 65_536, 64));
+    assert_eq!((theirs.granted_bytes, theirs.granted_offers), (ours.bytes, ours.offers), "both sides say the same");
+    // Offers until none is left: the next one waits, and whatever comes behind it.
+    let mut offers: Vec<_> = (1..=65).map(|tag| send(&mut cluster, 100 << 10, tag)).collect();
+    offers.push(send(&mut cluster, 8, 66));
+    cluster.tick_until(1000, "all offers have come", |c| c.engines[1].dump().unexpected.len() == 65);
+    let dump = cluster.engines[0].dump();
+    let stages = |stage, obstacle| {
+        dump.operations.iter().filter(|o| (o.stage, o.obstacle) == (stage, obstacle)).filter_map(|o| o.tag).collect()
+    };
+    let offered: Vec<u32> = stages(Stage::Offered, Obstacle::None);
+    let starved: Vec<u32> = stages(Stage::Queued, Obstacle::Credit);
+    assert_eq!((offered.len(), starved), (64, vec![65, 66]));
+    let words = dump.to_string();
+    assert!(words.contains("tag 65 in world: queued, waits for credit of its receiver\n"), "{words}");
+    assert!(
+        words.contains("; credit 63.5 KiB and 0 offers; granted 64.0 KiB of 64.0 KiB and 64 of 64 offers\n"),
+        "{words}"
+    );
+    assert_eq!((credit(&mut cluster, 0).offers, credit(&mut cluster, 1).granted_offers), (0, 0));
+    // A receive of any of them lets them go on.
+    let taken = cluster.engines[1].irecv(vec![0; 100], Rank(0), Tag(66), world).unwrap();
+    cluster.finish(1000, 1, taken).unwrap();
+    assert!(cluster.engines[0].dump().operations.iter().all(|o| o.obstacle != Obstacle::Credit));
+    drop((first, offers));
+}
+
+#[test]
+fn a_sender_without_credit_is_found() {
+    let job = Hanging::start("credit", 3, &[]);
+    let expected = "rank 0 waits for rank 1 to give credit for tag 64, 100.0 KiB; rank 1 has 64 messages of rank 0 that no \
+                    receive has taken, 6.2 MiB; rank 1 has posted no receive from rank 0\n";
+    let said = job.until(&["whowaits"], &[expected]);
+    assert!(said.ends_with("cycle: rank 0 → 1 → 2 → 0: each waits for the next\n"), "{said}");
+}
+
+#[test]
 fn a_circle_is_found() {
     let job = Hanging::start("cycle", 3, &[]);
     let expected = "
@@ -221,6 +275,12 @@ fn a_running_job_can_be_watched() {
         }
         assert!(start.elapsed() < PATIENCE, "{said}");
     }
+    let png = std::env::temp_dir().join(format!("tickwire-top-{}.png", std::process::id()));
+    job.ask(&["top", "--interval", "50", "--png", png.to_str().unwrap()]);
+    let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(&png).unwrap()));
+    let (width, height) = decoder.read_info().unwrap().info().size();
+    assert!(width > 800 && height > 200, "{width} x {height}");
+    std::fs::remove_file(png).unwrap();
 }
 
 #[test]

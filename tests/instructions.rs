@@ -8,6 +8,9 @@ use std::process::Command;
 /// A build without optimization across crates makes calls of what a release has in line.
 const IDLE_TICK_MAX: f64 = if cfg!(debug_assertions) { 300.0 } else { 150.0 };
 
+/// Instructions of a look at sockets with the writing of the page of statistics, likewise; once a millisecond.
+const LOOK_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 3000.0 };
+
 /// Whether valgrind is here. Where it must be, its absence is a failure; elsewhere it is said.
 fn valgrind() -> bool {
     let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
@@ -53,4 +56,14 @@ fn an_idle_tick_is_short() {
     let tick = each("tick");
     println!("instructions of an idle tick: {tick:.1}");
     assert!(tick <= IDLE_TICK_MAX, "{tick:.1} instructions, at most {IDLE_TICK_MAX}");
+}
+
+#[test]
+fn statistics_are_written_in_few_instructions() {
+    if !valgrind() {
+        return;
+    }
+    let (still, look) = (each("still"), each("look"));
+    println!("instructions of an idle tick: {still:.1}; of one that looks at sockets and writes statistics: {look:.1}");
+    assert!(look - still <= LOOK_MAX, "{look:.1}, and {still:.1} without");
 }

@@ -40,6 +40,7 @@ fn exchange(cluster: &mut Cluster, bytes: usize, room: usize, late: bool) -> (Re
 fn summary(receipts: &(Receipt, Receipt), transport: &str) -> [(Option<Protocol>, u32, bool); 2] {
     for (receipt, peer) in [(&receipts.0, 1), (&receipts.1, 0)] {
         assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|p| p.0)), (Some(transport), Some(peer)));
+        assert!(receipt.link.is_some(), "{receipt:?}");
         let stages = [receipt.matched_ns, receipt.first_byte_ns, receipt.last_byte_ns, receipt.completed_ns];
         let times: Vec<u64> = [Some(receipt.posted_ns)].into_iter().chain(stages).flatten().collect();
         assert!(times.is_sorted() && receipt.last_byte_ns.is_some() && receipt.completed_ns.is_some(), "{receipt:?}");
@@ -124,4 +125,144 @@ fn a_receipt_of_what_failed_has_no_bytes() {
     let receipt = cluster.engines[0].receipt(&never).unwrap();
     assert_eq!((receipt.matched_ns, receipt.first_byte_ns, receipt.last_byte_ns), (None, None, None));
     assert_eq!((receipt.protocol, receipt.copies, receipt.completed_ns.is_some()), (None, 0, true));
+}
+
+/// The receipt of an operation, once it is done.
+fn of_request(cluster: &mut Cluster, rank: usize, request: &impl tickwire::Waitable) -> Receipt {
+    cluster.tick_until(BOUND, "it is done", |c| !matches!(c.engines[rank].test(request), Ok(Test::Pending)));
+    cluster.engines[rank].receipt(request).unwrap()
+}
+
+#[test]
+fn sends_with_options_have_receipts() {
+    let mut cluster = Cluster::shm(2);
+    let world = cluster.engines[0].comm_world();
+    let urgent = tickwire::SendOptions::new().priority(200);
+    // Of two large messages, the receiver asks for the more urgent one first; both have a receipt.
+    let options = [tickwire::SendOptions::new(), urgent, urgent.synchronous(), urgent.ready()];
+    let incoming: Vec<_> = (0..4)
+        .map(|tag| cluster.engines[1].receipted().irecv(vec![0; 1 << 16], Rank(0), Tag(tag), world).unwrap())
+        .collect();
+    cluster.tick_times(3);
+    let send = |engine: &mut tickwire::Engine, tag: u32, options| {
+        engine.receipted().isend_with(vec![7; 1 << 16], Rank(1), Tag(tag), world, options).unwrap()
+    };
+    let outgoing: Vec<_> = (0..4).zip(options).map(|(tag, o)| send(&mut cluster.engines[0], tag, o)).collect();
+    for (sent, got) in outgoing.iter().zip(&incoming) {
+        let receipts = (of_request(&mut cluster, 0, sent), of_request(&mut cluster, 1, got));
+        assert_eq!(summary(&receipts, "shm").map(|(protocol, ..)| protocol), [Some(Protocol::Read); 2]);
+    }
+    let _ready = cluster.engines[1].irecv(vec![0; 8], Rank(0), Tag(9), world).unwrap();
+    let short = cluster.engines[0].receipted().irsend(vec![7; 8], Rank(1), Tag(9), world).unwrap();
+    assert_eq!(of_request(&mut cluster, 0, &short).protocol, Some(Protocol::Eager));
+}
+
+#[test]
+fn priority_counts_with_a_receipt_too() {
+    let limits = Limits { read_min: usize::MAX, ..Limits::default() };
+    let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));
+    let world = cluster.engines[0].comm_world();
+    let receives: Vec<_> =
+        (0..2).map(|tag| cluster.engines[1].irecv(vec![0; 4 << 20], Rank(0), Tag(tag), world).unwrap()).collect();
+    cluster.tick_times(3);
+    let options = [tickwire::SendOptions::new(), tickwire::SendOptions::new().priority(200)];
+    let sent: Vec<_> = (0..2)
+        .zip(options)
+        .map(|(tag, options)| {
+            let engine = &mut cluster.engines[0];
+            engine.receipted().isend_with(vec![7; 4 << 20], Rank(1), Tag(tag), world, options).unwrap()
+        })
+        .collect();
+    cluster.tick_until(BOUND, "both are done", |c| {
+        sent.iter().all(|sent| !matches!(c.engines[0].test(sent), Ok(Test::Pending)))
+    });
+    let last = [0, 1].map(|i: usize| cluster.engines[0].receipt(&sent[i]).unwrap().last_byte_ns.unwrap());
+    assert!(last[1] < last[0], "the urgent one, posted later, has left first: {last:?}");
+    drop(receives);
+}
+
+#[test]
+fn messages_that_a_probe_has_found_have_receipts() {
+    let mut cluster = Cluster::shm(2);
+    let world = cluster.engines[0].comm_world();
+    for (bytes, protocol, copies) in [(100, Protocol::Eager, 2), (1 << 20, Protocol::Read, 1)] {
+        let sent = cluster.engines[0].isend(vec![7; bytes], Rank(1), Tag(5), world).unwrap();
+        let mut found = None;
+        cluster.tick_until(BOUND, "it has come", |c| {
+            found = c.engines[1].improbe(Rank(0), Tag(5), world).unwrap();
+            found.is_some()
+        });
+        let taken = cluster.engines[1].receipted().imrecv(found.unwrap(), vec![0; bytes]).unwrap();
+        let receipt = of_request(&mut cluster, 1, &taken);
+        assert_eq!((receipt.protocol, receipt.copies, receipt.unexpected), (Some(protocol), copies, true));
+        assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|peer| peer.0)), (Some("shm"), Some(0)));
+        drop(sent);
+    }
+}
+
+#[test]
+fn each_start_of_a_persistent_request_has_a_receipt_of_its_own() {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let outgoing = cluster.engines[0].send_init(vec![7; 100], Rank(1), Tag(5), world).unwrap();
+    let incoming = cluster.engines[1].recv_init(vec![0; 100], Source::Any, Tag(5), world).unwrap();
+    let mut last = 0;
+    for _ in 0..3 {
+        cluster.engines[1].receipted().start(&incoming).unwrap();
+        cluster.engines[0].receipted().start(&outgoing).unwrap();
+        let receipts = (of_request(&mut cluster, 0, &outgoing), of_request(&mut cluster, 1, &incoming));
+        assert_eq!(summary(&receipts, "loopback"), [(Some(Protocol::Eager), 1, false); 2]);
+        assert!(receipts.0.posted_ns >= last, "that of the last start");
+        last = receipts.0.completed_ns.unwrap() + 1;
+        cluster.tick_times(2);
+    }
+}
+
+#[test]
+fn borrowed_buffers_have_receipts() {
+    let mut engine = tickwire::Engine::builder().build(tickwire::Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    let (bytes, mut into) = ([7; 100], [0; 100]);
+    engine.scope(|scope| {
+        let incoming = scope.receipted().irecv(&mut into[..], Rank(0), Tag(1), world).unwrap();
+        let outgoing = scope.receipted().isend(&bytes[..], Rank(0), Tag(1), world).unwrap();
+        scope.wait(&outgoing).unwrap();
+        scope.wait(&incoming).unwrap();
+        for request in [outgoing.id(), incoming.id()] {
+            let receipt = scope.receipt(&request).unwrap();
+            assert_eq!((receipt.protocol, receipt.copies), (Some(Protocol::Eager), 1), "{receipt:?}");
+        }
+    });
+    assert_eq!(into, bytes);
+}
+
+#[test]
+fn messages_go_as_their_endpoint_says() {
+    use tickwire::systems::endpoint::Endpoint;
+    use tickwire::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
+    let limits = Limits { part_bytes: 1000, eager_max: 5000, read_min: 9000, ..Limits::default() };
+    let shm = Shm::open(ShmConfig::new(format!("ways-{}", std::process::id()), 0, 2)).unwrap();
+    let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
+    let hub = Hub::new(2, limits.ring_bytes);
+    let cases = [
+        (AnyTransport::Shm(Box::new(shm)), Cluster::shm_with(2, |builder| builder.limits(limits.clone()))),
+        (
+            AnyTransport::Loopback(loopback),
+            Cluster::build(2, |_| tickwire::Engine::builder().hub(hub.clone()).limits(limits.clone())),
+        ),
+    ];
+    for (transport, mut cluster) in cases {
+        let endpoint = Endpoint::new(transport, &limits, None);
+        for bytes in [1, 1000, 1001, 5000, 5001, 8999, 9000, 9001, 100_000] {
+            let expected = endpoint.protocol(bytes as u64, false);
+            let (sent, received) = exchange(&mut cluster, bytes, bytes, false);
+            assert_eq!((sent.protocol, received.protocol), (Some(expected), Some(expected)), "{bytes} B");
+            let world = cluster.engines[0].comm_world();
+            let incoming = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(6), world).unwrap();
+            let asked = cluster.engines[0].receipted().issend(vec![7; bytes], Rank(1), Tag(6), world).unwrap();
+            let asked = of_request(&mut cluster, 0, &asked);
+            assert_eq!(asked.protocol, Some(endpoint.protocol(bytes as u64, true)), "{bytes} B, synchronous");
+            cluster.finish(BOUND, 1, incoming).unwrap();
+        }
+    }
 }

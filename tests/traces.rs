@@ -216,9 +216,102 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn lines(path: &Path) -> Vec<Value> {
-    let lines = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let lines: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     std::fs::remove_file(path).unwrap();
+    lines.iter().for_each(in_format);
+    nested(&lines);
+    flows(&lines);
     lines
+}
+
+/// Fields of every event, and of those of a phase: what the Trace Event Format demands of it, and nothing that it does not
+/// know.
+const COMMON: [&str; 5] = ["ph", "pid", "tid", "name", "ts"];
+const OF_PHASE: [(&str, &[&str], &[&str]); 6] = [
+    ("M", &["args"], &[]),
+    ("X", &["dur", "args"], &["cat"]),
+    ("i", &["s"], &["args"]),
+    ("C", &["args"], &[]),
+    ("s", &["cat", "id"], &[]),
+    ("f", &["cat", "id", "bp"], &[]),
+];
+
+/// One event against the Trace Event Format.
+#[track_caller]
+fn in_format(line: &Value) {
+    let event = line.as_object().unwrap();
+    let phase = event["ph"].as_str().unwrap();
+    let (_, must, may) = OF_PHASE.iter().find(|(known, ..)| *known == phase).unwrap_or_else(|| panic!("{line}"));
+    assert!(COMMON.iter().chain(*must).all(|field| event.contains_key(*field)), "{line}");
+    let known = |field: &String| COMMON.iter().chain(*must).chain(*may).any(|known| known == field);
+    assert!(event.keys().all(known), "{line}");
+    assert!(event["pid"].is_u64() && event["tid"].is_u64(), "{line}");
+    assert!(event["name"].as_str().is_some_and(|name| !name.is_empty()), "{line}");
+    let time = |field: &str| event.get(field).is_none_or(|us| us.as_f64().is_some_and(|us| (0.0..1e15).contains(&us)));
+    assert!(time("ts") && time("dur"), "{line}");
+    let args = event.get("args").map(|args| args.as_object().unwrap_or_else(|| panic!("{line}")));
+    match (phase, event["name"].as_str().unwrap()) {
+        ("M", "process_name" | "thread_name") => assert!(line["args"]["name"].is_string(), "{line}"),
+        ("M", "process_sort_index" | "thread_sort_index") => assert!(line["args"]["sort_index"].is_i64(), "{line}"),
+        ("M", _) => panic!("{line}"),
+        // A counter is drawn from numbers only.
+        ("C", _) => assert!(args.is_some_and(|args| !args.is_empty() && args.values().all(Value::is_number)), "{line}"),
+        ("i", _) => assert!(["g", "p", "t"].contains(&line["s"].as_str().unwrap()), "{line}"),
+        // An end that is bound to the slice around it, not to the next one.
+        ("f", _) => assert_eq!(line["bp"], "e", "{line}"),
+        _ => {}
+    }
+}
+
+/// Begin and end of a slice, ns: what is written in microseconds has three places.
+fn span(line: &Value) -> (u64, u64) {
+    let ns = |field: &str| (line[field].as_f64().unwrap_or(0.0) * 1000.0).round() as u64;
+    (ns("ts"), ns("ts") + ns("dur"))
+}
+
+/// Slices of a track lie beside or within each other: what overlaps otherwise is drawn wrongly, or dropped.
+#[track_caller]
+fn nested(lines: &[Value]) {
+    let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    for line in of(lines, "X") {
+        tracks.entry((number(&line["pid"]), number(&line["tid"]))).or_default().push(span(line));
+    }
+    for (track, mut slices) in tracks {
+        slices.sort_by_key(|&(begin, end)| (begin, std::cmp::Reverse(end)));
+        let mut around: Vec<u64> = Vec::new();
+        for (begin, end) in slices {
+            while around.last().is_some_and(|&outer| outer <= begin) {
+                around.pop();
+            }
+            assert!(around.last().is_none_or(|&outer| end <= outer), "{track:?}: {begin} to {end} in {around:?}");
+            around.push(end);
+        }
+    }
+}
+
+/// Both ends of an arrow have one name and category, are in a slice of their track, and the first is not the later one.
+#[track_caller]
+fn flows(lines: &[Value]) {
+    let mut slices: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    for line in of(lines, "X") {
+        slices.entry((number(&line["pid"]), number(&line["tid"]))).or_default().push(span(line));
+    }
+    let ends = |phase| {
+        let mut found = BTreeMap::new();
+        for line in lines.iter().filter(|line| line["ph"] == phase) {
+            let (track, (at, _)) = ((number(&line["pid"]), number(&line["tid"])), span(line));
+            let around = slices.get(&track).is_some_and(|slices| slices.iter().any(|&(b, e)| b <= at && at <= e));
+            assert!(around, "{line}");
+            assert!(found.insert(line["id"].as_str().unwrap().to_owned(), line).is_none(), "{line}");
+        }
+        found
+    };
+    let (starts, ends) = (ends("s"), ends("f"));
+    for (id, start) in starts {
+        let Some(end) = ends.get(&id) else { continue };
+        assert!(start["name"] == end["name"] && start["cat"] == end["cat"], "{start} {end}");
+        assert!(start["ts"].as_f64() <= end["ts"].as_f64(), "{start} {end}");
+    }
 }
 
 fn of<'a>(lines: &'a [Value], phase: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -272,13 +365,46 @@ fn tickwire(args: &[&str]) -> Output {
 
 /// Runs `rank` programs, traced.
 fn traced(path: &Path, ranks: &str, test: &[&str]) -> (Output, Vec<Value>) {
-    let place = scratch(&format!("place-{}", test[0]));
+    (run_traced(path, ranks, test), lines(path))
+}
+
+fn run_traced(path: &Path, ranks: &str, test: &[&str]) -> Output {
+    let place = scratch(&format!("place-{}", path.file_name().unwrap().to_str().unwrap()));
     std::fs::create_dir_all(&place).unwrap();
     let program = env!("CARGO_BIN_EXE_tests-rank");
     let run = ["run", "-n", ranks, "--on-failure", "continue", "--trace", path.to_str().unwrap(), "--", program];
     let output = tickwire(&[&run, &test[..1], &[place.to_str().unwrap()], &test[1..]].concat());
     std::fs::remove_dir_all(place).unwrap();
-    (output, lines(path))
+    output
+}
+
+#[test]
+fn what_is_not_in_the_format_is_noticed() {
+    let bad = [
+        r#"{"ph":"Z","pid":0,"tid":1,"name":"a","ts":1.0}"#,
+        r#"{"ph":"X","pid":0,"tid":1,"name":"a","ts":1.0,"args":{}}"#,
+        r#"{"ph":"X","pid":0,"tid":1,"name":"a","ts":-1.0,"dur":1.0,"args":{}}"#,
+        r#"{"ph":"X","pid":"0","tid":1,"name":"a","ts":1.0,"dur":1.0,"args":{}}"#,
+        r#"{"ph":"C","pid":0,"tid":1,"name":"a","ts":1.0,"args":{"value":"1"}}"#,
+        r#"{"ph":"i","pid":0,"tid":1,"name":"a","ts":1.0,"s":"x"}"#,
+        r#"{"ph":"f","pid":0,"tid":1,"name":"a","ts":1.0,"cat":"c","id":"1"}"#,
+        r#"{"ph":"M","pid":0,"tid":1,"name":"thread_nam","ts":0.0,"args":{"name":"b"}}"#,
+    ];
+    let fails = |check: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err();
+    for line in bad {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(fails(&|| in_format(&line)), "{line}");
+    }
+    let slice =
+        |ts: f64, dur: f64| serde_json::json!({"ph":"X","pid":0,"tid":1,"name":"a","ts":ts,"dur":dur,"args":{}});
+    nested(&[slice(1.0, 5.0), slice(2.0, 4.0), slice(6.0, 1.0)]);
+    assert!(fails(&|| nested(&[slice(1.0, 5.0), slice(2.0, 4.001)])));
+    let arrow =
+        |phase: &str, ts: f64| serde_json::json!({"ph":phase,"pid":0,"tid":1,"name":"m","ts":ts,"cat":"c","id":"1"});
+    flows(&[slice(1.0, 5.0), arrow("s", 1.0), arrow("f", 2.0)]);
+    assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 0.5)])), "in no slice");
+    assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 3.0), arrow("f", 2.0)])), "backwards");
+    assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 3.0), arrow("s", 3.0)])), "twice");
 }
 
 #[test]
@@ -336,4 +462,75 @@ fn a_place_that_cannot_be_written_is_one_line() {
         assert_eq!((output.status.code(), line.lines().count()), (Some(code), 1), "{line}");
         assert!(line.contains("/no/such/place: No such file or directory") && line.contains("; name a file"), "{line}");
     }
+}
+
+// Pictures.
+
+/// The pixels of a picture, row by row.
+fn picture(path: &Path) -> Vec<Vec<[u8; 3]>> {
+    let mut reader =
+        png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).unwrap())).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut bytes).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let (pixels, rest) = bytes.as_chunks::<3>();
+    assert!(rest.is_empty());
+    pixels.chunks(info.width as usize).map(<[_]>::to_vec).collect()
+}
+
+#[test]
+fn a_trace_becomes_a_picture_with_bands_and_arrows() {
+    let (path, png) = (scratch("drawn"), scratch("png"));
+    assert!(run_traced(&path, "3", &["storm", "1", "5"]).status.success());
+    let draw =
+        |more: &[&str]| tickwire(&[&["trace", path.to_str().unwrap(), "--png", png.to_str().unwrap()], more].concat());
+    let output = draw(&[]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains(" of 3 ranks, ") && said.ends_with(", 45 messages\n"), "{said}");
+    let pixels = picture(&png);
+    assert_eq!(pixels[0].len(), 1400);
+    // Left of the tracks are only names, so the ground is there between ranks too; right of them it ends.
+    let ground = pixels[0][0];
+    let first = pixels.iter().position(|row| row[1000] == [255; 3]).unwrap();
+    let bands: Vec<usize> = (first..pixels.len()).filter(|&y| pixels[y][1380] == ground).collect();
+    let gaps: Vec<&[usize]> = bands.chunk_by(|a, b| a + 1 == *b).collect();
+    assert_eq!(gaps.len(), 3, "between three ranks, and below them");
+    let colours = [[205, 62, 48], [28, 104, 196], [20, 140, 92]];
+    // A line between two pixels has its colour in part in both.
+    let near = |pixel: &[u8; 3], colour: [u8; 3]| {
+        let part =
+            |i: usize| (f64::from(ground[i]) - f64::from(pixel[i])) / (f64::from(ground[i]) - f64::from(colour[i]));
+        (0..3).all(|i| part(i) > 0.35 && (part(i) - part((i + 1) % 3)).abs() < 0.15)
+    };
+    // Others may lie over it in a few rows.
+    let has = |rows: &[usize], rank: usize| {
+        let drawn = |&&y: &&usize| pixels[y][190..1382].iter().any(|pixel| near(pixel, colours[rank]));
+        rows.iter().filter(drawn).count() * 2 > rows.len()
+    };
+    assert!(has(gaps[0], 0) && has(gaps[0], 1) && has(gaps[1], 2) && has(gaps[1], 1), "arrows go both ways");
+    assert!(gaps[2].iter().all(|&y| pixels[y].iter().all(|pixel| *pixel == ground)), "and none goes out");
+
+    // A part of it: one message, and one rank.
+    let output = draw(&["--messages", "0..1", "--ranks", "0,2", "--width", "700"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains(" of 2 ranks, "), "{said}");
+    assert_eq!(picture(&png)[0].len(), 700);
+    for (more, words) in [
+        (&["--messages", "0..46"][..], "it has 45"),
+        (&["--from", "1000s"], "there is nothing from"),
+        (&["--ranks", "3"], "there is no rank 3"),
+    ] {
+        let output = draw(more);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains(words) && !png.exists(), "{line}");
+    }
+    std::fs::write(&path, "no trace\n").unwrap();
+    for (file, words) in [(path.to_str().unwrap(), "line 1 is no event"), ("/no/such", "No such file")] {
+        let output = tickwire(&["trace", file, "--png", png.to_str().unwrap()]);
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(1), 1), "{line}");
+        assert!(line.contains(words) && line.contains(file) && !png.exists(), "{line}");
+    }
+    std::fs::remove_file(path).unwrap();
 }

@@ -104,7 +104,7 @@ data! {
         pub state: Connection,
         /// Why the connection has failed.
         pub reason: Option<String>,
-        /// Envelopes and answers that wait for the connection or for room.
+        /// Envelopes and answers that wait for the connection, for credit or for room.
         pub sends: QueueBytes,
         /// Large messages whose pieces are leaving.
         pub data: QueueBytes,
@@ -114,6 +114,25 @@ data! {
         pub unexpected: QueueBytes,
         /// What the connection has carried, if its transport counts.
         pub traffic: Option<TrafficDump>,
+        /// What may be sent over the connection before receives are posted, while it is open.
+        pub credit: Option<CreditDump>,
+    }
+
+    /// Credit of a connection: bytes as messages cost them, and offers of messages that stay with their sender.
+    #[derive(Copy, Default)]
+    pub struct CreditDump {
+        /// Bytes that may be sent.
+        pub bytes: u64,
+        /// Offers that may be sent.
+        pub offers: u64,
+        /// Bytes that the peer may send, or has on its way.
+        pub granted_bytes: u64,
+        /// Offers that the peer may send, or has on its way.
+        pub granted_offers: u64,
+        /// Bytes that the peer may have outstanding here: what it may send, what is kept of it, and what it is owed.
+        pub window_bytes: u64,
+        /// Offers that it is granted at most while no receive waits.
+        pub window_offers: u64,
     }
 
     /// Rows of a queue and the bytes that they are about.
@@ -179,6 +198,21 @@ data! {
         Refusal,
     }
 
+    /// What an envelope waits for in the peer's send queue.
+    #[derive(Copy, Default)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Obstacle {
+        /// For nothing: the next tick looks at it.
+        #[default]
+        None,
+        /// For the connection.
+        Connection,
+        /// For credit of the peer, which has to receive what it keeps, or the first envelope of the queue has.
+        Credit,
+        /// For room in the connection.
+        Room,
+    }
+
     /// Where an operation stands.
     #[derive(Copy, PartialOrd, Ord, Default)]
     #[serde(rename_all = "snake_case")]
@@ -188,7 +222,7 @@ data! {
         /// A receive that no message has been paired with.
         #[default]
         Posted,
-        /// In the peer's send queue: it waits for the connection or for room.
+        /// In the peer's send queue. See [`Obstacle`].
         Queued,
         /// A send whose envelope has left; its receive is waited for.
         Offered,
@@ -215,6 +249,8 @@ data! {
         pub kind: Kind,
         /// Where it stands.
         pub stage: Stage,
+        /// What it waits for if it is a send that is queued.
+        pub obstacle: Obstacle,
         /// Whether it is a send in synchronous mode.
         pub synchronous: bool,
         /// Whether it is a send in ready mode.

@@ -15,6 +15,7 @@ mod event;
 mod file;
 mod merge;
 pub mod page;
+pub mod read;
 mod ring;
 #[cfg(feature = "tracy")]
 pub mod tracy;

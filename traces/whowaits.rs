@@ -3,7 +3,7 @@
 mod cycles;
 mod pairs;
 
-use crate::dump::{Activity, Dump, Kind, OperationDump, Plane, Stage};
+use crate::dump::{Activity, Dump, Kind, Obstacle, OperationDump, Plane, Stage};
 use crate::words::Bytes;
 use std::fmt;
 
@@ -149,7 +149,11 @@ fn what(dump: &Dump, operation: &OperationDump) -> String {
         (Kind::Receive, _) => format!("the rest of tag {} from {peer}{place}", operation.tag.unwrap_or(0)),
         (_, Stage::Offered) => format!("{peer} to receive {tag}, {bytes}{place}"),
         (_, Stage::Sending) => format!("{peer} to take the rest of {tag}, {} of {bytes}{place}", Bytes(operation.done)),
-        _ => format!("{peer} to make room for {tag}, {bytes}{place}"),
+        _ => match operation.obstacle {
+            Obstacle::Credit => format!("{peer} to give credit for {tag}, {bytes}{place}"),
+            Obstacle::Connection => format!("the connection to {peer} for {tag}, {bytes}{place}"),
+            _ => format!("{peer} to make room for {tag}, {bytes}{place}"),
+        },
     }
 }
 

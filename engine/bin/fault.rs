@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use clap::error::ErrorKind;
 
 /// The commands, for their names in errors.
-const COMMANDS: [&str; 6] = ["run", "top", "dump", "whowaits", "perf", "info"];
+const COMMANDS: [&str; 7] = ["run", "top", "dump", "whowaits", "trace", "perf", "info"];
 
 /// Why a command failed, in words that say what to do.
 #[derive(Debug)]

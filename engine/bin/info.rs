@@ -2,6 +2,7 @@
 
 mod host;
 mod memory;
+mod ways;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

@@ -6,8 +6,10 @@ mod fault;
 mod info;
 mod jobs;
 mod perf;
+mod picture;
 mod run;
 mod top;
+mod trace;
 mod worlds;
 
 use std::process::ExitCode;
@@ -25,6 +27,7 @@ use clap::{Parser, Subcommand};
   tickwire top                      what the job that runs does, live
   tickwire dump 4711                what is pending in process 4711
   tickwire whowaits                 who waits for whom in the job that runs
+  tickwire trace trace.json --png trace.png   a picture of what a job has done
   tickwire perf p2p                 latency, message rate and bandwidth between two ranks
   tickwire perf self 100000         messages to oneself, for counting instructions
   tickwire info                     transports, limits and what this machine offers
@@ -41,6 +44,7 @@ enum Command {
     Dump(dump::DumpArgs),
     #[command(name = "whowaits")]
     WhoWaits(dump::WhoWaitsArgs),
+    Trace(trace::TraceArgs),
     Perf(perf::PerfArgs),
     Info(info::InfoArgs),
 }
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Top(args) => fault::report("top", top::top(args)),
         Command::Dump(args) => fault::report("dump", dump::dump(args)),
         Command::WhoWaits(args) => fault::report("whowaits", dump::who(args)),
+        Command::Trace(args) => fault::report("trace", trace::trace(args)),
         Command::Perf(args) => fault::report("perf", perf::perf(args)),
         Command::Info(args) => fault::report("info", info::info(args)),
     }

@@ -1,9 +1,11 @@
 //! `tickwire top`: what a running job does, as a live table.
 
 mod figures;
+mod picture;
 mod screen;
 
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,9 @@ pub(crate) struct TopArgs {
     /// Print the tables once and end, as is done where stdout is no terminal
     #[arg(long)]
     once: bool,
+    /// Draw the screen into a picture, once, and end
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
     /// Time between two looks, ms
     #[arg(short, long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=3_600_000))]
     interval: u64,
@@ -73,9 +78,13 @@ impl Sample {
 pub(crate) fn top(args: TopArgs) -> Result<ExitCode, Fault> {
     let first = Sample::take(args.job.as_deref())?;
     let interval = Duration::from_millis(args.interval);
-    if args.once || !std::io::stdout().is_terminal() {
+    if args.once || args.png.is_some() || !std::io::stdout().is_terminal() {
         std::thread::sleep(interval);
         let second = Sample::take(Some(&first.job))?;
+        if let Some(path) = &args.png {
+            picture::draw(first, second)?.write(path)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         // A closed stdout is no reason to panic.
         let _ = std::io::stdout().write_all(text(&first, &second).as_bytes());
         return Ok(ExitCode::SUCCESS);

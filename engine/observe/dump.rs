@@ -2,17 +2,19 @@
 
 use crate::core::{Closed, Engine};
 use std::mem::size_of;
+use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
     Arrival, Buffer, Car, CarKind, CarState, CommState, Communicator, Held, Large, Members, NIL, Request, RequestState,
     Row, Stamp, Unexpected, Vc, VcState, car_flags, context,
 };
 use tickwire_systems::ProgressSystems;
+use tickwire_systems::credits::collect;
 use tickwire_systems::supply_buffers::capacity;
 use tickwire_systems::tables::AllTables;
 use tickwire_traces::dump::{
-    Accounting, Activity, Age, CommunicatorDump, Connection, Dump, Kind, MessageDump, OperationDump, PeerDump, Plane,
-    QueueBytes, SHOWN_MAX, Stage, TrafficDump, TransportBytes,
+    Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, Kind, MessageDump, Obstacle,
+    OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, TrafficDump, TransportBytes,
 };
 
 /// Members of a communicator that a dump lists at most.
@@ -30,6 +32,12 @@ impl Engine {
         let awaited = self.observer.awaited;
         let accounting = self.accounting();
         let all = self.tables.all(&mut self.world);
+        // What peers have written into this side's memory would be found when it is needed.
+        for vc in all.vcs.iter_mut().filter(|vc| vc.state == VcState::Connected) {
+            if let Some(endpoint) = all.endpoints.get_mut(vc.endpoint as usize) {
+                collect(vc, endpoint);
+            }
+        }
         let mut operations: Vec<OperationDump> = (0..)
             .zip(all.requests.iter())
             .filter(|&(row, request)| is_used(&all.cars[row as usize], request))
@@ -123,6 +131,26 @@ fn plane(word: u32) -> Plane {
     }
 }
 
+/// What the sends of a VC's queue wait for: all of them for what the first one does.
+fn obstacle(all: &AllTables<'_>, vc: &Vc) -> Obstacle {
+    let (Some(car), Some(large)) = (all.cars.get(vc.sends.head as usize), all.large.get(vc.sends.head as usize)) else {
+        return Obstacle::None;
+    };
+    match vc.state {
+        VcState::Unconnected | VcState::Connecting => Obstacle::Connection,
+        VcState::Failed => Obstacle::None,
+        // Its way is decided, and paid for.
+        VcState::Connected if large.address != 0 => Obstacle::Room,
+        VcState::Connected if vc.envelopes > 0 => Obstacle::None,
+        VcState::Connected if vc.lines < cost(large.length) || car.flags & car_flags::ASKING != 0 => Obstacle::Credit,
+        // What is longer than an eager message has to be offered too.
+        VcState::Connected => match all.endpoints.get(vc.endpoint as usize) {
+            Some(endpoint) if large.length <= endpoint.eager_max => Obstacle::None,
+            _ => Obstacle::Credit,
+        },
+    }
+}
+
 fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
     let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
     let kind = match car.kind {
@@ -131,7 +159,8 @@ fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
         _ => Kind::Receive,
     };
     let stage = stage(car.state);
-    let peer = all.vcs.get(car.vc as usize).map(|vc| vc.proc);
+    let vc = all.vcs.get(car.vc as usize);
+    let peer = vc.map(|vc| vc.proc);
     let comm = all.communicators.get(context::id(car.context) as usize);
     let rank = match kind {
         Kind::Receive => (car.source != ANY).then_some(car.source),
@@ -147,6 +176,7 @@ fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
         row,
         kind,
         stage,
+        obstacle: vc.filter(|_| stage == Stage::Queued).map_or(Obstacle::None, |vc| obstacle(all, vc)),
         synchronous: kind == Kind::Send && car.flags & car_flags::SYNCHRONOUS != 0,
         ready: kind == Kind::Send && car.flags & car_flags::READY != 0,
         plane: plane(car.context),
@@ -207,6 +237,19 @@ fn traffic(all: &mut AllTables<'_>, row: usize) -> Option<TrafficDump> {
     Some(TrafficDump { sent: traffic.sent, received: traffic.received, read: traffic.read, full: traffic.full })
 }
 
+/// The credit of a connection, where so many lines of the peer's messages are kept.
+fn credit(all: &AllTables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
+    let (window, line) = (all.progress.window, LINE_BYTES as u64);
+    CreditDump {
+        bytes: u64::from(vc.lines) * line,
+        offers: vc.envelopes.into(),
+        granted_bytes: u64::from(window.lines).saturating_sub(u64::from(vc.lines_owed) + kept_lines) * line,
+        granted_offers: vc.envelopes_left.into(),
+        window_bytes: u64::from(window.lines) * line,
+        window_offers: window.envelopes.into(),
+    }
+}
+
 fn peers(all: &mut AllTables<'_>, operations: &[OperationDump], unexpected: &[MessageDump]) -> Vec<PeerDump> {
     let mut peers: Vec<PeerDump> = (0..all.vcs.len())
         .map(|row| {
@@ -241,10 +284,15 @@ fn peers(all: &mut AllTables<'_>, operations: &[OperationDump], unexpected: &[Me
             _ => {}
         }
     }
+    let mut kept_lines = vec![0; peers.len()];
     for message in unexpected {
         if let Some(row) = row_of(all, message.peer) {
             peers[row].unexpected.add(message.bytes);
+            kept_lines[row] += if message.offered { 0 } else { u64::from(cost(message.bytes)) };
         }
+    }
+    for ((peer, vc), kept) in peers.iter_mut().zip(all.vcs.iter()).zip(kept_lines) {
+        peer.credit = (vc.state == VcState::Connected).then(|| credit(all, vc, kept));
     }
     peers
 }
@@ -277,7 +325,7 @@ fn queues(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
         ("receives posted for any source", posted[1]),
         ("messages unexpected, held in temporaries", stored),
         ("messages unexpected, held by their senders", offers),
-        ("sends waiting for the connection or for room", others[0]),
+        ("sends waiting for the connection, for credit or for room", others[0]),
         ("sends offered, waiting for a receive", others[1]),
         ("sends in pieces", others[2]),
         ("receives whose message is arriving", others[3]),

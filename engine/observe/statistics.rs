@@ -133,12 +133,29 @@ impl Observer {
     /// Adds what a tick has done.
     #[inline(always)]
     pub(crate) fn add(&mut self, work: Work) {
+        if !cfg!(feature = "statistics") {
+            return;
+        }
         let sum = &mut self.work;
         sum.posted = sum.posted.wrapping_add(work.posted);
         sum.matched = sum.matched.wrapping_add(work.matched);
         sum.sent = sum.sent.wrapping_add(work.sent);
         sum.received = sum.received.wrapping_add(work.received);
         sum.completed = sum.completed.wrapping_add(work.completed);
+    }
+
+    /// Counts a tick that has found something to do.
+    #[inline(always)]
+    pub(crate) fn found(&mut self) {
+        self.busy += u64::from(cfg!(feature = "statistics"));
+    }
+
+    /// Says how often the engine has ticked. Without the feature, that is said when the page is written.
+    #[inline(always)]
+    pub(crate) fn ticked(&self, ticks: u64) {
+        if cfg!(feature = "statistics") {
+            self.page.ticked(ticks);
+        }
     }
 
     /// What was done so far, in the order of [`Work`]'s fields.
@@ -195,6 +212,7 @@ impl Engine {
         observer.sweep(all.cars, all.vcs.len(), rows.clamp(ROWS_A_LOOK, ROWS_A_LOOK_MAX));
         let [posted, matched, sent, received, completed] = observer.sum();
         let progress = &all.progress;
+        observer.page.ticked(progress.ticks);
         let figures = Figures {
             written_ns: monotonic_ns(),
             now_ns,

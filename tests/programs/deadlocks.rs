@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 use std::time::{Duration, Instant};
-use tickwire::{Bootstrap, Comm, Engine, Rank, Source, Tag};
+use tickwire::{Bootstrap, Comm, Engine, Limits, Rank, Source, Tag};
 
 /// How long a rank hangs at most.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -18,7 +18,12 @@ fn main() {
         std::thread::sleep(PATIENCE);
         return;
     }
-    let mut engine = Engine::builder().build(bootstrap).unwrap();
+    let mut builder = Engine::builder();
+    if way == "credit" {
+        // The smallest window: 64 offers.
+        builder = builder.limits(Limits { unexpected_bytes_max: 0, ..Limits::default() });
+    }
+    let mut engine = builder.build(bootstrap).unwrap();
     let world = engine.comm_world();
     match way.as_str() {
         "cycle" => {
@@ -41,6 +46,15 @@ fn main() {
                 engine.wait_for(&offer, PATIENCE).unwrap_err();
             }
             _ => hang(&mut engine, Rank(0), Tag(7), world),
+        },
+        "credit" => match me {
+            // More large messages than the receiver keeps envelopes of, and none that it receives.
+            0 => {
+                let mut offers: Vec<_> =
+                    (0..65).map(|tag| engine.isend(vec![7; 100 << 10], Rank(1), Tag(tag), world).unwrap()).collect();
+                engine.wait_for(&offers.pop().unwrap(), PATIENCE).unwrap_err();
+            }
+            _ => hang(&mut engine, Rank((me + 1) % (last + 1)), Tag(1), world),
         },
         "communicator" => {
             let other = engine.comm_dup(world).unwrap();

@@ -1,5 +1,5 @@
 //! Does one thing so many times, so that its instructions can be counted by the difference of two runs:
-//! `tests-lookups array|slot|tick ROUNDS`.
+//! `tests-lookups array|slot|tick|still|look ROUNDS`.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -83,6 +83,14 @@ fn main() {
             let [mut a, _b] = pair();
             for _ in 0..rounds {
                 black_box(a.tick());
+            }
+        }
+        // Time stands still, or is such that every tick looks at sockets and writes the page of statistics.
+        "still" | "look" => {
+            let [mut a, _b] = pair();
+            let step = if args[0] == "look" { 1_000_000 } else { 0 };
+            for round in 0..rounds {
+                black_box(a.tick_at((1 << 40) + round * step));
             }
         }
         other => panic!("no such measure: {other}"),

@@ -1,6 +1,8 @@
 //! A dump in words: a line for the engine, one for each peer, operation and message.
 
-use super::{Activity, Age, Connection, Dump, Kind, MessageDump, OperationDump, PeerDump, Plane, Stage};
+use super::{
+    Activity, Age, Connection, CreditDump, Dump, Kind, MessageDump, Obstacle, OperationDump, PeerDump, Plane, Stage,
+};
 use crate::words::{Bytes, Nanoseconds, count};
 use std::fmt;
 
@@ -81,8 +83,14 @@ impl Dump {
             OperationDump { detached: true, .. } => ", detached",
             _ => "",
         };
+        let obstacle = match operation.obstacle {
+            Obstacle::None => "",
+            Obstacle::Connection => ", waits for the connection",
+            Obstacle::Credit => ", waits for credit of its receiver",
+            Obstacle::Room => ", waits for room in the connection",
+        };
         let age = age(operation.age);
-        format!("{age:>32}  {mode}{what} of {of} {preposition} {who}, {tag}{place}: {stage}{owner}")
+        format!("{age:>32}  {mode}{what} of {of} {preposition} {who}, {tag}{place}: {stage}{obstacle}{owner}")
     }
 
     /// A message in words.
@@ -132,7 +140,19 @@ impl fmt::Display for PeerDump {
         for (name, queue) in queues.iter().filter(|(_, queue)| queue.rows > 0) {
             write!(f, "; {name} {} ({})", queue.rows, Bytes(queue.bytes))?;
         }
-        Ok(())
+        self.credit.map_or(Ok(()), |credit| write!(f, "; {credit}"))
+    }
+}
+
+impl fmt::Display for CreditDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CreditDump { bytes, offers, granted_bytes, granted_offers, window_bytes, window_offers } = *self;
+        let [bytes, granted, window] = [bytes, granted_bytes, window_bytes].map(Bytes);
+        let offers = count(offers, "offer", "offers");
+        write!(
+            f,
+            "credit {bytes} and {offers}; granted {granted} of {window} and {granted_offers} of {window_offers} offers"
+        )
     }
 }
 
@@ -200,6 +220,24 @@ mod tests {
             state: Connection::Connected,
             traffic: Some(TrafficDump { sent: 64, received: 128, read: 0, full: true }),
             data: QueueBytes { rows: 1, bytes: 983_040 },
+            credit: Some(CreditDump {
+                bytes: 640,
+                offers: 1,
+                granted_bytes: 20_480,
+                granted_offers: 7,
+                window_bytes: 1 << 20,
+                window_offers: 16,
+            }),
+            ..Default::default()
+        };
+        let starved = OperationDump {
+            kind: Kind::Send,
+            stage: Stage::Queued,
+            obstacle: Obstacle::Credit,
+            rank: Some(1),
+            tag: Some(5),
+            bytes: 9,
+            age,
             ..Default::default()
         };
         let message = MessageDump { rank: 0, tag: 8, bytes: 4, age, ..Default::default() };
@@ -213,18 +251,20 @@ mod tests {
             activity: Activity::Waiting,
             active: 2,
             peers: vec![peer],
-            operations: vec![posted, send],
+            operations: vec![posted, send, starved],
             operations_left_out: 3,
             unexpected: vec![message],
             ..Default::default()
         };
         let expected = "\
 rank 2 of 4, process 77, job job-1: waiting in a call, 2 operations pending; tick 9, after 5 ns
-  peer 1: connected over shm, 64 B sent, 128 B received, no room for the next frame; in pieces 1 (960.0 KiB)
+  peer 1: connected over shm, 64 B sent, 128 B received, no room for the next frame; in pieces 1 (960.0 KiB); \
+credit 640 B and 1 offer; granted 20.0 KiB of 1.0 MiB and 7 of 16 offers
   operations, oldest first:
                      12.3 s (1 tick)  receive of up to 64 B from rank 0, tag 7 in world: posted, awaited
                          age unknown  synchronous send of 64.0 KiB of 1.0 MiB to rank 1, any tag of an operation of all \
 of communicator 5: sending
+                     12.3 s (1 tick)  send of 9 B to rank 1, tag 5 in world: queued, waits for credit of its receiver
     and 3 more
   messages that no receive has taken, oldest first:
                      12.3 s (1 tick)  4 B from rank 0, tag 8 in world: here

@@ -1,7 +1,8 @@
 //! Why what is waited for does not come: operations and messages of both sides beside each other.
 
 use super::RankReport;
-use crate::dump::{Dump, Kind, MessageDump, OperationDump, Plane, Stage};
+use crate::dump::{Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
+use crate::words::{Bytes, count};
 
 /// Reasons that are said of one operation at most: the messages of a wrong tag can be many.
 const REASONS_MAX: usize = 3;
@@ -11,6 +12,7 @@ pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &
     let mut reasons = match (operation.kind, operation.stage) {
         (Kind::Receive, Stage::Staged | Stage::Posted) => unpaired_receive(ranks, rank, dump, operation),
         (Kind::Send, Stage::Offered) => unpaired_send(ranks, rank, operation),
+        (Kind::Send, Stage::Queued) if operation.obstacle == Obstacle::Credit => starved(ranks, rank, operation),
         _ => Vec::new(),
     };
     if let Some(report) = operation.peer.and_then(|peer| ranks.get(peer as usize))
@@ -72,6 +74,18 @@ fn unpaired_send(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<S
         }
     }
     shorten(reasons)
+}
+
+/// What the receiver keeps of the sender's messages, for which it has no receive.
+fn starved(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<String> {
+    let Some(peer) = send.peer else { return Vec::new() };
+    let dumps = ranks.get(peer as usize).map(RankReport::dumps).unwrap_or_default();
+    let kept = dumps.iter().flat_map(|dump| &dump.peers).filter(|of| of.proc == rank).map(|of| of.unexpected);
+    let kept = kept.filter(|kept| kept.rows > 0).map(|kept| {
+        let messages = count(kept.rows, "message", "messages");
+        format!("rank {peer} has {messages} of rank {rank} that no receive has taken, {}", Bytes(kept.bytes))
+    });
+    kept.chain(unpaired_send(ranks, rank, send)).collect()
 }
 
 /// The communicator, where it is another one.

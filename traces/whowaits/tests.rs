@@ -1,7 +1,7 @@
 //! Findings from dumps that were made by hand.
 
 use super::*;
-use crate::dump::MessageDump;
+use crate::dump::{MessageDump, PeerDump, QueueBytes};
 
 fn receive(peer: Option<u32>, tag: Option<u32>) -> OperationDump {
     OperationDump { rank: peer, peer, tag, bytes: 8, awaited: true, ..Default::default() }
@@ -140,13 +140,15 @@ fn operations_of_the_engine_and_bytes_on_their_way_have_words() {
     let part = OperationDump { stage: Stage::Receiving, done: 4, ..receive(Some(1), Some(3)) };
     let sending = OperationDump { stage: Stage::Sending, done: 20_480, ..offer(1, 3) };
     let queued = OperationDump { stage: Stage::Queued, comm: 2, ..offer(1, 3) };
-    let ranks = [waiting(vec![agreement, part, sending, queued], vec![]), RankReport::Missing];
+    let connecting = OperationDump { stage: Stage::Queued, obstacle: Obstacle::Connection, ..offer(1, 3) };
+    let ranks = [waiting(vec![agreement, part, sending, queued, connecting], vec![]), RankReport::Missing];
     let whats: Vec<String> = who_waits(&ranks).waits.into_iter().map(|wait| wait.what).collect();
     let expected = [
         "rank 1 to take part in an operation of all of world",
         "the rest of tag 3 from rank 1",
         "rank 1 to take the rest of tag 3, 20.0 KiB of 1.0 MiB",
         "rank 1 to make room for tag 3, 1.0 MiB in communicator 2",
+        "the connection to rank 1 for tag 3, 1.0 MiB",
     ];
     assert_eq!(whats, expected);
 }
@@ -165,4 +167,17 @@ fn many_messages_of_a_wrong_tag_are_counted() {
 fn nothing_is_said_where_nobody_waits() {
     let done = OperationDump { stage: Stage::Done, ..receive(Some(1), Some(1)) };
     assert_eq!(said(&[waiting(vec![done], vec![]), ticking()]), "nobody waits for a message\n");
+}
+
+#[test]
+fn a_sender_without_credit_waits_for_what_its_receiver_keeps() {
+    let starved = OperationDump { stage: Stage::Queued, obstacle: Obstacle::Credit, ..offer(1, 3) };
+    let kept = PeerDump { proc: 0, unexpected: QueueBytes { rows: 5, bytes: 20_480 }, ..Default::default() };
+    let RankReport::Dumped(mut dumps) = waiting(vec![receive(Some(0), Some(7))], vec![message(0, 9)]) else { return };
+    dumps[0].peers.push(kept);
+    let words = said(&[waiting(vec![starved], vec![]), RankReport::Dumped(dumps)]);
+    let first = "rank 0 waits for rank 1 to give credit for tag 3, 1.0 MiB; rank 1 has 5 messages of rank 0 that no \
+                 receive has taken, 20.0 KiB; rank 1 receives tag 7 from rank 0\n";
+    assert!(words.starts_with(first), "{words}");
+    assert!(words.contains("rank 0 has tag 3 queued") || words.contains("has sent tag 9"), "{words}");
 }

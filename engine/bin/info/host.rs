@@ -9,6 +9,8 @@ use tickwire::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::transports::rings::fences;
 use tickwire::transports::{Capabilities, Hub, Loopback, Reach, Shm, ShmConfig, Transport};
 
+use super::ways::{self, Way};
+
 /// Where segments of shared memory are made.
 const SHM_DIRECTORY: &str = "/dev/shm";
 
@@ -17,6 +19,7 @@ const SHM_DIRECTORY: &str = "/dev/shm";
 pub(crate) struct Report {
     versions: Versions,
     transports: Vec<Found>,
+    protocols: Vec<Way>,
     machine: Machine,
     limits: Vec<Limit>,
 }
@@ -70,6 +73,7 @@ impl Report {
                 rustc: compiler(),
             },
             transports: transports(),
+            protocols: ways::all(&Limits::default()),
             machine: Machine {
                 cores: std::thread::available_parallelism().map_or(1, usize::from),
                 page_bytes: rustix::param::page_size(),
@@ -167,6 +171,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         ),
         limit("registered_bytes", limits.registered_bytes as u64, "B of such ranges"),
         limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
+        limit("part_bytes", limits.part_bytes as u64, "B of a part of such a message"),
         limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
         limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),
         limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
@@ -211,6 +216,7 @@ impl fmt::Display for Report {
             writeln!(f, "transport {} is not available: {}", missing.0, missing.1)?;
         }
         writeln!(f, "{}\n", self.transport_table())?;
+        writeln!(f, "{}\n", ways::table(&self.protocols))?;
         let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);
         writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))?;
         writeln!(

@@ -7,7 +7,7 @@ use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Cell, Row as Cells, Table, TableState};
 
 use super::figures::{PEERS, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
@@ -16,8 +16,13 @@ use super::{Sample, headline};
 /// Columns of the table of ranks that a narrow terminal does without, first those that tell least.
 const DROPPED: [usize; 9] = [10, 1, 7, 6, 11, 5, 13, 12, 9];
 
+/// Columns that are words: of ranks, of transports, and of peers; the others are numbers.
+const STATE: usize = 2;
+const TRANSPORT: &[usize] = &[0];
+const CONNECTION: &[usize] = &[1, 2];
+
 /// What the user has chosen, and what is shown.
-struct Screen {
+pub(super) struct Screen {
     before: Option<Sample>,
     now: Sample,
     ranks: Vec<Rank>,
@@ -65,12 +70,14 @@ fn run(terminal: &mut ratatui::DefaultTerminal, mut screen: Screen, interval: Du
 }
 
 impl Screen {
-    fn new(now: Sample) -> Self {
+    /// Shows a sample; figures follow with the next.
+    pub(super) fn new(now: Sample) -> Self {
         let ranks = ranks(&now, &now);
         Screen { before: None, now, ranks, column: 0, descending: false, chosen: 0, stopped: false }
     }
 
-    fn show(&mut self, sample: Sample) {
+    /// Shows a sample, and figures of the time since the last.
+    pub(super) fn show(&mut self, sample: Sample) {
         let before = std::mem::replace(&mut self.now, sample);
         self.ranks = ranks(&before, &self.now);
         self.before = Some(before);
@@ -113,7 +120,19 @@ impl Screen {
         false
     }
 
-    fn draw(&self, frame: &mut Frame<'_>) {
+    /// Width and height at which nothing is left out.
+    pub(super) fn size(&self) -> (u16, u16) {
+        let cells: Vec<_> = self.ranks.iter().map(Row::cells).collect();
+        let columns = columns(&self.header(), &cells, u16::MAX - 2, self.column);
+        let width = columns.iter().map(|(_, width)| width + 1).sum::<u16>() + 1;
+        let peers = self.ranks.iter().find(|rank| rank.rank == self.chosen).map_or(0, |rank| rank.peers.len());
+        let rows = self.ranks.len().max(1) + Transport::all(&self.ranks).len().max(1) + peers.max(1);
+        // Three frames and headers, the title and the keys.
+        (width, (rows + 3 * 3 + 2).min(usize::from(u16::MAX)) as u16)
+    }
+
+    /// Draws it all.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let transports = Transport::all(&self.ranks);
         let rows = self.ranks.len() as u16 + 3;
         let below = transports.len() as u16 + 3;
@@ -133,29 +152,37 @@ impl Screen {
         ]);
         frame.render_widget(title, head);
         self.draw_ranks(frame, upper);
-        let cells = transports.iter().map(|transport| Cells::new(transport.cells()));
-        frame.render_widget(plain("transports", TRANSPORTS, cells.collect()), middle);
+        let cells = transports.iter().map(|transport| row(transport.cells(), TRANSPORT));
+        frame.render_widget(plain("transports", TRANSPORTS, TRANSPORT, cells.collect()), middle);
         if let Some(rank) = self.ranks.iter().find(|rank| rank.rank == self.chosen) {
-            let cells = rank.peers.iter().map(|peer| Cells::new(peer.cells()).style(of_connection(peer.state)));
-            frame.render_widget(plain(&format!("peers of rank {}", rank.rank), PEERS, cells.collect()), lower);
+            let cells = rank.peers.iter().map(|peer| row(peer.cells(), CONNECTION).style(of_connection(peer.state)));
+            let title = format!("peers of rank {}", rank.rank);
+            frame.render_widget(plain(&title, PEERS, CONNECTION, cells.collect()), lower);
         }
         let keys = "q end   s sort   r reverse   ↑ ↓ rank   p stop and go on";
         frame.render_widget(Line::styled(keys, Style::new().fg(Color::DarkGray)), foot);
     }
 
-    fn draw_ranks(&self, frame: &mut Frame<'_>, area: Rect) {
+    /// The columns' names, with an arrow at the one that is sorted by.
+    fn header(&self) -> [String; RANKS.len()] {
         let arrow = if self.descending { '▼' } else { '▲' };
         let mut header = RANKS.map(str::to_owned);
         header[self.column] += &format!(" {arrow}");
+        header
+    }
+
+    fn draw_ranks(&self, frame: &mut Frame<'_>, area: Rect) {
+        let header = self.header();
         let cells: Vec<_> = self.ranks.iter().map(Row::cells).collect();
         let columns = columns(&header, &cells, area.width.saturating_sub(2), self.column);
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let title = |&(column, _): &(usize, u16)| {
             let style = if column == self.column { bold.fg(Color::Cyan) } else { bold };
-            Cell::new(header[column].clone()).style(style)
+            aligned(header[column].clone(), column != STATE).style(style)
         };
         let rows = self.ranks.iter().zip(&cells).map(|(rank, cells)| {
-            Cells::new(columns.iter().map(|&(column, _)| cells[column].clone())).style(of_state(&rank.state))
+            let cell = |&(column, _): &(usize, u16)| aligned(cells[column].clone(), column != STATE);
+            Cells::new(columns.iter().map(cell)).style(of_state(&rank.state))
         });
         let table = Table::new(rows, columns.iter().map(|&(_, width)| Constraint::Length(width)))
             .header(Cells::new(columns.iter().map(title)))
@@ -189,9 +216,19 @@ fn columns<const N: usize>(
     columns
 }
 
-fn plain<'a, const N: usize>(title: &str, header: [&'a str; N], rows: Vec<Cells<'a>>) -> Table<'a> {
+/// A cell, words at its left and numbers at its right.
+fn aligned<'a>(cell: impl Into<Text<'a>>, number: bool) -> Cell<'a> {
+    let text: Text<'a> = cell.into();
+    Cell::new(if number { text.right_aligned() } else { text })
+}
+
+fn row<'a, C: Into<Text<'a>>, const N: usize>(cells: [C; N], words: &[usize]) -> Cells<'a> {
+    Cells::new(cells.into_iter().enumerate().map(|(column, cell)| aligned(cell, !words.contains(&column))))
+}
+
+fn plain<'a, const N: usize>(title: &str, header: [&'a str; N], words: &[usize], rows: Vec<Cells<'a>>) -> Table<'a> {
     Table::new(rows, [Constraint::Fill(1); N])
-        .header(Cells::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        .header(row(header, words).style(Style::new().add_modifier(Modifier::BOLD)))
         .block(Block::bordered().title(title.to_owned()))
 }
 
@@ -241,6 +278,11 @@ mod tests {
             terminal.backend().to_string()
         };
         let narrow = shown(80);
+        let (width, height) = screen.size();
+        let header = |width| shown(width).lines().nth(2).map(str::to_owned).unwrap();
+        let whole = |width| RANKS.iter().all(|column| header(width).contains(column));
+        assert!(whole(width) && !whole(width - 1), "{width}");
+        assert_eq!(usize::from(height), 2 + (3 + 3) + (3 + 1) + (3 + 1));
         assert!(
             narrow.contains("TICKS/S ▼") && narrow.contains("UNEXPECTED") && !narrow.contains("READ/S  P"),
             "{narrow}"

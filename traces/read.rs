@@ -1,0 +1,299 @@
+//! A trace file as data again, for pictures and figures of it.
+
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+/// What a trace file tells. Times are ns since its first event.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Reading {
+    /// Ranks, by number.
+    pub ranks: BTreeMap<u32, Band>,
+    /// Messages, in the order in which they were sent.
+    pub flights: Vec<Flight>,
+    /// The end of the last event.
+    pub end_ns: u64,
+}
+
+/// The tracks of a rank.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Band {
+    /// What the rank is called.
+    pub name: String,
+    /// By their number, which is the order in which they stand.
+    pub tracks: BTreeMap<u32, Track>,
+}
+
+/// A tick, a system, or one end of messages.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Track {
+    /// What the track is called.
+    pub name: String,
+    /// In the order of their beginning.
+    pub slices: Vec<Slice>,
+}
+
+/// Something that lasted; an instant has lasted 0 ns.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Slice {
+    /// What it is called.
+    pub name: String,
+    /// When it began.
+    pub begin_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// Rows that were handled, or what a tick has done in all, or bytes of a message.
+    pub value: u64,
+}
+
+/// A message on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flight {
+    /// Rank, track and time of its sending.
+    pub from: (u32, u32, u64),
+    /// Rank, track and time of its receipt; `None` if the file has none.
+    pub to: Option<(u32, u32, u64)>,
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The system refuses it.
+    Io(io::Error),
+    /// A line is no event.
+    Line {
+        /// Which, from 1.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no event that has a time.
+    Empty,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Io(error) => error.fmt(f),
+            ReadError::Line { line, reason } => {
+                write!(f, "line {line} is no event of a trace ({reason}); name a file that `--trace` has written")
+            }
+            ReadError::Empty => f.write_str("there is no event in it; trace a program that builds an engine"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        ReadError::Io(error)
+    }
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    ph: Cow<'a, str>,
+    pid: u32,
+    tid: u32,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    ts: f64,
+    dur: Option<f64>,
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    #[serde(default, borrow)]
+    args: Args<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Args<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    rows: u64,
+    bytes: u64,
+    posted: u64,
+    matched: u64,
+    sent: u64,
+    received: u64,
+    completed: u64,
+}
+
+impl Args<'_> {
+    fn value(&self) -> u64 {
+        let Args { name: _, rows, bytes, posted, matched, sent, received, completed } = *self;
+        [rows, bytes, posted, matched, sent, received, completed].iter().fold(0, |sum, n| n.saturating_add(sum))
+    }
+}
+
+/// The format counts in microseconds. What is negative or no number is 0.
+fn ns(us: f64) -> u64 {
+    (us * 1000.0).round() as u64
+}
+
+impl Reading {
+    /// Reads a file that [`TraceFile`](crate::TraceFile) has written, or [`merge`](crate::merge) has made of several. An
+    /// event that was cut at the end of the file is left out.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is something else.
+    pub fn of_file(path: &Path) -> Result<Self, ReadError> {
+        Self::of(BufReader::new(File::open(path)?))
+    }
+
+    fn of(mut input: impl BufRead) -> Result<Self, ReadError> {
+        let mut reading = Reading::default();
+        let mut arrows = HashMap::new();
+        let (mut text, mut number) = (Vec::new(), 0);
+        let mut begin_ns = u64::MAX;
+        loop {
+            text.clear();
+            if input.read_until(b'\n', &mut text)? == 0 {
+                break;
+            }
+            number += 1;
+            let event = text.trim_ascii();
+            let event = event.strip_suffix(b",").unwrap_or(event);
+            if matches!(event, b"" | b"[" | b"]") {
+                continue;
+            }
+            match serde_json::from_slice::<Line<'_>>(event) {
+                Ok(line) => {
+                    if line.ph != "M" {
+                        begin_ns = begin_ns.min(ns(line.ts));
+                    }
+                    reading.take(&line, &mut arrows);
+                }
+                // The end of a file may be cut, but what has never begun is no trace.
+                Err(_) if !text.ends_with(b"\n") && !reading.ranks.is_empty() => break,
+                Err(error) => return Err(ReadError::Line { line: number, reason: error.to_string() }),
+            }
+        }
+        if begin_ns == u64::MAX {
+            return Err(ReadError::Empty);
+        }
+        reading.flights.sort_by_key(|flight| flight.from.2);
+        reading.begin_at(begin_ns);
+        Ok(reading)
+    }
+
+    fn take(&mut self, line: &Line<'_>, arrows: &mut HashMap<String, usize>) {
+        let band = self.ranks.entry(line.pid).or_default();
+        let place = (line.pid, line.tid, ns(line.ts));
+        let named = || line.args.name.as_deref().unwrap_or_default().to_owned();
+        match &*line.ph {
+            "M" if line.name == "process_name" => band.name = named(),
+            "M" if line.name == "thread_name" => band.tracks.entry(line.tid).or_default().name = named(),
+            "X" | "i" => {
+                let end_ns = place.2 + ns(line.dur.unwrap_or(0.0));
+                let (name, value) = (line.name.to_string(), line.args.value());
+                let slice = Slice { name, begin_ns: place.2, end_ns, value };
+                band.tracks.entry(line.tid).or_default().slices.push(slice);
+                self.end_ns = self.end_ns.max(end_ns);
+            }
+            phase @ ("s" | "f") => {
+                let Some(id) = &line.id else { return };
+                // The ends of an arrow stand in the parts of two ranks, in either order.
+                let (index, known) = match arrows.get(&**id) {
+                    Some(&index) => (index, true),
+                    None => (self.flights.len(), false),
+                };
+                if !known {
+                    arrows.insert(id.to_string(), index);
+                    self.flights.push(Flight { from: (line.pid, line.tid, u64::MAX), to: None });
+                }
+                match phase {
+                    "s" => self.flights[index].from = place,
+                    _ => self.flights[index].to = Some(place),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts times from the first event, and forgets messages whose sending is not in the file.
+    fn begin_at(&mut self, begin_ns: u64) {
+        self.end_ns = self.end_ns.saturating_sub(begin_ns);
+        for slice in self.ranks.values_mut().flat_map(|band| band.tracks.values_mut()).flat_map(|t| &mut t.slices) {
+            slice.begin_ns = slice.begin_ns.saturating_sub(begin_ns);
+            slice.end_ns = slice.end_ns.saturating_sub(begin_ns);
+        }
+        for track in self.ranks.values_mut().flat_map(|band| band.tracks.values_mut()) {
+            track.slices.sort_by_key(|slice| slice.begin_ns);
+        }
+        self.flights.retain(|flight| flight.from.2 != u64::MAX);
+        for flight in &mut self.flights {
+            flight.from.2 = flight.from.2.saturating_sub(begin_ns);
+            if let Some(to) = &mut flight.to {
+                to.2 = to.2.saturating_sub(begin_ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Event, Message, Sink, TraceFile, merge, part};
+
+    fn message(proc: u32, number: u64, begin_ns: u64) -> Message {
+        Message { proc, context: 1, tag: 7, bytes: 100 + number, number, begin_ns, end_ns: begin_ns + 500 }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let path = std::env::temp_dir().join(format!("tickwire-read-{}", std::process::id()));
+        for rank in 0..2 {
+            let mut trace = TraceFile::create(part(&path, rank)).unwrap();
+            trace.record(&Event::Engine { rank, size: 2 });
+            trace.record(&Event::System { system: 4, name: "drain_cq".into() });
+            trace.record(&Event::SystemRan {
+                system: 4,
+                rows: 3,
+                begin_ns: 40_000_000_000_100,
+                end_ns: 40_000_000_000_300,
+            });
+            match rank {
+                0 => trace.record(&Event::Sent(message(1, 0, 40_000_000_001_000))),
+                _ => trace.record(&Event::Received(message(0, 0, 40_000_000_002_000))),
+            }
+        }
+        merge(&path, 2).unwrap();
+        let reading = Reading::of_file(&path).unwrap();
+        assert_eq!(reading.ranks.keys().copied().collect::<Vec<_>>(), [0, 1]);
+        let drains = &reading.ranks[&1].tracks[&6];
+        assert_eq!((&*reading.ranks[&1].name, &*drains.name), ("rank 1", "drain_cq"));
+        assert_eq!(drains.slices, [Slice { name: "drain_cq".into(), begin_ns: 0, end_ns: 200, value: 3 }]);
+        let [flight] = reading.flights[..] else { panic!("{:?}", reading.flights) };
+        assert_eq!(flight, Flight { from: (0, 1000, 900), to: Some((1, 1001, 2400)) });
+        assert_eq!((reading.ranks[&0].tracks[&1000].slices[0].value, reading.end_ns), (100, 2401));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_cut_is_left_out_and_what_is_no_trace_is_an_error() {
+        let whole = br#"[
+{"ph":"M","pid":0,"tid":0,"name":"process_name","ts":0.0,"args":{"name":"rank 0"}},
+{"ph":"i","pid":0,"tid":1002,"name":"error","ts":5.0,"s":"p"},
+{"ph":"X","pid":0,"tid":1,"name":"tick","ts":6.0,"dur":1.0}"#;
+        for end in 100..whole.len() {
+            match Reading::of(&whole[..end]) {
+                Ok(reading) => assert!(reading.ranks[&0].tracks.len() <= 2, "{end}"),
+                Err(ReadError::Empty) => assert!(end < 160, "{end}"),
+                Err(error) => panic!("{end}: {error}"),
+            }
+        }
+        assert!(matches!(Reading::of(&b"[\n]\n"[..]), Err(ReadError::Empty)));
+        let words = Reading::of(&b"{\"a\": 1}\n"[..]).unwrap_err().to_string();
+        assert!(words.starts_with("line 1 is no event") && words.lines().count() == 1, "{words}");
+        let endless = br#"{"ph":"X","pid":0,"tid":1,"name":"tick","ts":-1e300,"dur":1e300}"#;
+        assert!(Reading::of(&endless[..]).is_ok(), "times are bounded");
+    }
+}
