@@ -216,6 +216,11 @@ pub enum Ended {
     Link(String),
 }
 
+impl Ended {
+    /// The reason that is told of [`Ended::Finalized`].
+    pub const FINALIZED: &'static str = "the peer has finalized";
+}
+
 /// The engine's one row. Every system reads and writes it.
 #[derive(Component, Debug)]
 #[component(on_remove = crate::car::refuse_removal)]

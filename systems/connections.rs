@@ -51,7 +51,7 @@ pub fn maintain(world: &mut World, tables: &Tables) {
         match why {
             // An orderly end: receives from any source go on waiting for the others.
             Ended::Finalized => {
-                end(&mut all, row, "the peer has finalized".to_owned());
+                end(&mut all, row, Ended::FINALIZED.to_owned());
                 if let Some(vc) = all.vcs.get_mut(row as usize) {
                     vc.acknowledged = true;
                 }

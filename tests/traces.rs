@@ -423,6 +423,7 @@ fn a_job_becomes_one_file_with_an_arrow_for_each_message() {
     }
     let connected: BTreeSet<&str> = of(&lines, "i").filter_map(|line| line["name"].as_str()).collect();
     assert!(connected.contains("rank 1 connected"), "{connected:?}");
+    assert!(!connected.iter().any(|words| words.ends_with("failed")), "an orderly end is none: {connected:?}");
     for counter in Depths::NAMES.into_iter().chain(["shm bytes"]) {
         assert!(of(&lines, "C").any(|line| line["name"] == counter), "{counter}");
     }

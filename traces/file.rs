@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tickwire_components::VcState;
+use tickwire_components::{Ended, VcState};
 
 /// Bytes that are kept back before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -290,6 +290,8 @@ impl Sink for TraceFile {
                     VcState::Unconnected => "unconnected",
                     VcState::Connecting => "connecting",
                     VcState::Connected => "connected",
+                    // An orderly end is no failure to who looks at a trace.
+                    VcState::Failed if reason == Ended::FINALIZED => "finalized",
                     VcState::Failed => "failed",
                 };
                 self.instant(&format!("rank {proc} {state}"), reason, *at_ns);
