@@ -19,7 +19,7 @@ use crate::tables::DeliverTables;
 use crate::transfer::{fill, read_messages};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, car_flags};
-use tickwire_transports::copy;
+use tickwire_transports::{Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
@@ -28,8 +28,7 @@ pub fn deliver(mut tables: DeliverTables) {
     let endpoints = std::mem::take(&mut tables.endpoints);
     for endpoint in endpoints.iter_mut() {
         let most = tables.progress.budget - count;
-        let take = |header: &Header, payload: Span, vc_row: Row| take_frame(&mut tables, header, payload, vc_row);
-        let (taken, left) = endpoint.transport.get().deliver(most, take);
+        let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(&mut tables));
         count += taken;
         rest |= left;
     }
@@ -44,12 +43,23 @@ pub fn deliver(mut tables: DeliverTables) {
     }
 }
 
-/// A frame from its arrival to the end of its request; `false` if that is not for here.
-#[inline(always)]
-fn take_frame(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
-    if header.lead as u8 != Kind::Eager as u8 {
-        return take_control(tables, header, payload, vc_row);
+/// The tables that frames are taken into.
+struct Taken<'a, 'b>(&'a mut DeliverTables<'b>);
+
+impl Take for Taken<'_, '_> {
+    #[inline(always)]
+    fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
+        take_message(self.0, header, payload, vc_row)
     }
+
+    fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
+        take_control(self.0, header, payload, vc_row)
+    }
+}
+
+/// A message from its arrival to the end of its request; `false` if that is not for here.
+#[inline(always)]
+fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
     let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
@@ -173,7 +183,12 @@ mod tests {
         // SAFETY: the bytes outlive the call.
         #[expect(unsafe_code, reason = "a span over a test's bytes")]
         let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-        take_frame(&mut tables.delivering(&mut world.world), &header, payload, vc)
+        let mut delivering = tables.delivering(&mut world.world);
+        let mut taken = Taken(&mut delivering);
+        match header.kind() {
+            Some(Kind::Eager) => taken.message(&header, payload, vc),
+            _ => taken.other(&header, payload, vc),
+        }
     }
 
     fn ended(world: &mut TestWorld, posted: Posted) -> (RequestState, u64, u8) {

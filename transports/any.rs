@@ -1,6 +1,7 @@
 //! The transports that an engine can hold.
 
-use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Traffic, Transport};
+use crate::rings::links::Links;
+use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Take, Traffic, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::credit::Credit;
@@ -224,6 +225,16 @@ impl AnyTransport {
         each!(self, t => t.reaches(proc, card))
     }
 
+    /// The connections of a transport that consists of rings: what is on the message path is there once, not once for each.
+    #[inline(always)]
+    fn links(&mut self) -> Option<&mut Links> {
+        match self {
+            AnyTransport::Loopback(t) => Some(t.links_mut()),
+            AnyTransport::Shm(t) => Some(t.links_mut()),
+            AnyTransport::Outside(_) => None,
+        }
+    }
+
     /// See [`Transport::moved`].
     pub fn moved(&self) -> (u64, u64) {
         each!(self, t => t.moved())
@@ -289,7 +300,7 @@ impl AnyTransport {
     }
 
     /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].
-    #[inline]
+    #[inline(always)]
     pub fn send<P: Pieces + ?Sized>(
         &mut self,
         link: u32,
@@ -297,6 +308,9 @@ impl AnyTransport {
         pieces: &P,
         state: Option<&mut dyn Any>,
     ) -> Sent {
+        if let Some(links) = self.links() {
+            return links.send(link, header, pieces);
+        }
         match self {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
@@ -342,11 +356,10 @@ impl AnyTransport {
 
     /// See [`Transport::deliver`]. A boxed transport delivers nothing.
     #[inline(always)]
-    pub fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
-        match self {
-            AnyTransport::Loopback(t) => t.deliver(most, take),
-            AnyTransport::Shm(t) => t.deliver(most, take),
-            AnyTransport::Outside(t) => (0, t.ready()),
+    pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        match self.links() {
+            Some(links) => links.deliver(most, take),
+            None => (0, self.ready()),
         }
     }
 

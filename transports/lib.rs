@@ -180,6 +180,15 @@ pub enum LinkEvent {
     },
 }
 
+/// Who takes frames row by row. See [`Transport::deliver`].
+pub trait Take {
+    /// A message as a whole, and its VC; `false` if it is not for here.
+    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+
+    /// A frame that belongs to a message which is read or comes in parts; `false` if it is not for here.
+    fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+}
+
 /// A way to move frames. One instance is one endpoint; the engine that owns it is its only user.
 ///
 /// All calls return at once. `proc` is a proc number of the world, `link` a number that the transport gave out,
@@ -304,7 +313,7 @@ pub trait Transport: Send {
     ///
     /// Returns how many were taken, and whether there is (or may be) something that only [`Transport::drain`] reads.
     #[inline]
-    fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let _ = (most, take);
         (0, true)
     }

@@ -4,13 +4,13 @@ use crate::rings::fences;
 use crate::rings::inbox::Inbox;
 use crate::rings::links::{Ends, InboxView, Links, ring};
 use crate::rings::memory::{HeapMemory, RawRing};
-use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
+use tickwire_components::{Arrival, NIL, Pieces, Row};
 
 /// Where the engines of one process find each other. Clones are the same hub.
 #[derive(Clone)]
@@ -94,6 +94,12 @@ pub struct Loopback {
 }
 
 impl Loopback {
+    /// Its connections.
+    #[inline(always)]
+    pub(crate) fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
     /// Joins a hub as proc `me`.
     ///
     /// # Errors
@@ -295,7 +301,7 @@ impl Transport for Loopback {
     }
 
     #[inline]
-    fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         self.links.deliver(most, take)
     }
 

@@ -35,7 +35,7 @@ use crate::heap;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
-use crate::{Capabilities, LinkEvent, Reach, Sent, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError};
@@ -106,6 +106,12 @@ pub struct Shm {
 }
 
 impl Shm {
+    /// Its connections.
+    #[inline(always)]
+    pub(crate) fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
     /// Opens an endpoint, and removes segments of this user that nobody holds.
     ///
     /// # Errors
@@ -373,7 +379,7 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn deliver(&mut self, most: u32, take: impl FnMut(&Header, Span, Row) -> bool) -> (u32, bool) {
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         self.links.deliver(most, take)
     }
 

@@ -73,6 +73,9 @@ impl std::fmt::Display for Corrupt {
 /// Frames that are handed over to a reader that waits, bytes: messages of up to 4 KiB. Longer ones take longer to write than to fetch.
 const HANDED_OVER_MAX: u64 = 66 * 64;
 
+/// Bytes of payload in the line of their header.
+const BESIDE_HEADER: u64 = 64 - HEADER_BYTES as u64;
+
 /// The writing end.
 #[derive(Debug)]
 pub struct Writer<M> {
@@ -150,20 +153,22 @@ impl<M: RingMemory> Writer<M> {
         let memory = &self.memory;
         let behind = (offset + need) & (memory.capacity() - 1);
         memory.store(behind, 0, Ordering::Relaxed);
+        let at = offset + HEADER_BYTES as u64;
+        // The reader polls the first line, and takes it away whenever it does: it is written last, and all at once.
+        if pieces.pieces() == 1 && pieces.layout().is_none() {
+            let run = pieces.piece(0);
+            if payload > BESIDE_HEADER {
+                memory.fill(at + BESIDE_HEADER, run.part(BESIDE_HEADER as usize, usize::MAX));
+            }
+            if payload > 0 {
+                memory.fill(at, run.part(0, BESIDE_HEADER as usize));
+            }
+        } else if payload > 0 {
+            fill_runs(memory, at, payload, pieces);
+        }
         memory.store(offset + 8, header.origin, Ordering::Relaxed);
         memory.store(offset + 16, header.name, Ordering::Relaxed);
         memory.store(offset + 24, header.length, Ordering::Relaxed);
-        if payload > 0 {
-            let mut at = offset + HEADER_BYTES as u64;
-            if let Some(layout) = pieces.layout() {
-                layout.pack(memory.bytes(at, payload as usize));
-            }
-            for index in 0..pieces.pieces() {
-                let span = pieces.piece(index);
-                memory.fill(at, span);
-                at += span.len() as u64;
-            }
-        }
         memory.store(offset, header.lead, Ordering::Release);
         // The next frame is likely as long as this one, and clears a word in the line behind itself: own these lines by
         // then. The first one is owned already.
@@ -218,6 +223,19 @@ impl<M: RingMemory> Writer<M> {
             self.memory.starve(false);
         }
         still
+    }
+}
+
+/// Writes a payload that is not one run.
+#[inline(never)]
+fn fill_runs<M: RingMemory, P: Pieces + ?Sized>(memory: &M, mut at: u64, payload: u64, pieces: &P) {
+    if let Some(layout) = pieces.layout() {
+        layout.pack(memory.bytes(at, payload as usize));
+    }
+    for index in 0..pieces.pieces() {
+        let span = pieces.piece(index);
+        memory.fill(at, span);
+        at += span.len() as u64;
     }
 }
 
