@@ -10,6 +10,7 @@ pub mod copy;
 pub mod handshake;
 pub mod heap;
 mod loopback;
+pub mod ofi;
 pub mod rings;
 pub mod shm;
 pub mod sim;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::fabric::Fabric;
 use serde::Serialize;
 use tickwire::Limits;
 use tickwire::components::limits::WALK_MAX;
@@ -20,6 +21,7 @@ pub(crate) struct Report {
     versions: Versions,
     transports: Vec<Found>,
     protocols: Vec<Way>,
+    libfabric: Fabric,
     machine: Machine,
     limits: Vec<Limit>,
 }
@@ -74,6 +76,7 @@ impl Report {
             },
             transports: transports(),
             protocols: ways::all(&Limits::default()),
+            libfabric: Fabric::gather(),
             machine: Machine {
                 cores: std::thread::available_parallelism().map_or(1, usize::from),
                 page_bytes: rustix::param::page_size(),
@@ -217,6 +220,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{}\n", self.transport_table())?;
         writeln!(f, "{}\n", ways::table(&self.protocols))?;
+        writeln!(f, "{}", self.libfabric)?;
         let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);
         writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))?;
         writeln!(
