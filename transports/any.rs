@@ -1,5 +1,6 @@
 //! The transports that an engine can hold.
 
+use crate::ofi::Ofi;
 use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Traffic, Transport};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
@@ -17,6 +18,8 @@ pub enum AnyTransport {
     Loopback(Loopback),
     /// Within the host.
     Shm(Box<Shm>),
+    /// Other hosts, over libfabric.
+    Ofi(Box<Ofi>),
     /// Any other.
     Outside(Box<dyn Outside>),
 }
@@ -190,6 +193,7 @@ macro_rules! each {
         match $self {
             AnyTransport::Loopback($transport) => $call,
             AnyTransport::Shm($transport) => $call,
+            AnyTransport::Ofi($transport) => $call,
             AnyTransport::Outside($transport) => $call,
         }
     };
@@ -300,6 +304,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::Ofi(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Outside(t) => match pieces.layout() {
                 None => {
                     let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
@@ -317,6 +322,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
             AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
+            AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
             AnyTransport::Outside(t) => {
                 for (index, frame) in frames.iter().enumerate() {
                     let sent = t.send(link, &frame.header, &[frame.payload], state.as_deref_mut());
@@ -346,6 +352,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => t.deliver(most, take),
             AnyTransport::Shm(t) => t.deliver(most, take),
+            AnyTransport::Ofi(t) => t.deliver(most, take),
             AnyTransport::Outside(t) => (0, t.ready()),
         }
     }

@@ -14,7 +14,6 @@ pub struct Fabric(Arc<FabricHandle>);
 
 struct FabricHandle {
     raw: NonNull<sys::fid_fabric>,
-    library: Library,
 }
 
 /// An open domain, with the candidate that it was opened from. Clones are the same one.
@@ -53,7 +52,7 @@ impl Fabric {
         #[expect(unsafe_code, reason = "FFI")]
         let code = unsafe { (library.api().fabric)(info.raw().fabric_attr, &raw mut raw, null_mut()) };
         let raw = opened(&library, "fi_fabric", info.provider(), code, raw)?;
-        Ok(Fabric(Arc::new(FabricHandle { raw, library })))
+        Ok(Fabric(Arc::new(FabricHandle { raw })))
     }
 
     pub(super) fn as_ptr(&self) -> *mut sys::fid_fabric {
@@ -65,8 +64,7 @@ impl Drop for FabricHandle {
     fn drop(&mut self) {
         // SAFETY: open, and domains keep it, so none is left.
         #[expect(unsafe_code, reason = "FFI")]
-        let code = unsafe { sys::ops::fi_close(&raw mut (*self.raw.as_ptr()).fid) };
-        debug_assert_eq!(code, 0, "{}", self.library.words(-code));
+        closed(unsafe { sys::ops::fi_close(&raw mut (*self.raw.as_ptr()).fid) });
     }
 }
 
@@ -112,24 +110,36 @@ impl Domain {
         opened(self.info().library(), call, self.info().provider(), code, raw)
     }
 
-    /// Closes an object; it is leaked if the provider refuses, which only a programmer's error makes it do.
+    /// Closes an object of this domain.
     ///
     /// # Safety
     /// Open, and nobody uses it afterwards.
     #[expect(unsafe_code, reason = "FFI")]
     pub(super) unsafe fn close(&self, fid: *mut sys::fid) {
         // SAFETY: by this function's contract.
-        let code = unsafe { sys::ops::fi_close(fid) };
-        debug_assert_eq!(code, 0, "{}", self.info().library().words(-code));
+        closed(unsafe { sys::ops::fi_close(fid) });
     }
+}
+
+/// An object whose provider refuses to close it is leaked: `tcp;ofi_rxm` does so now and then with a domain whose last
+/// connection is still ending.
+fn closed(code: i32) {
+    #[cfg(test)]
+    REFUSED.set(REFUSED.get() + u32::from(code != 0));
+    let _ = code;
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Objects that could not be closed by this thread.
+    pub(super) static REFUSED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 impl Drop for DomainHandle {
     fn drop(&mut self) {
         // SAFETY: open, and all that was opened from it keeps it, so nothing is left.
         #[expect(unsafe_code, reason = "FFI")]
-        let code = unsafe { sys::ops::fi_close(&raw mut (*self.raw.as_ptr()).fid) };
-        debug_assert_eq!(code, 0, "{}", self.info.library().words(-code));
+        closed(unsafe { sys::ops::fi_close(&raw mut (*self.raw.as_ptr()).fid) });
     }
 }
 

@@ -44,6 +44,16 @@ pub enum OfiError {
         /// What there is instead.
         found: String,
     },
+    /// The control connections beside the fabric cannot be had.
+    #[error(
+        "control connections for provider {provider} cannot be had ({reason}): choose another interface (TICKWIRE_OFI_INTERFACE)"
+    )]
+    Control {
+        /// The provider.
+        provider: String,
+        /// Why.
+        reason: String,
+    },
     /// A call that failed.
     #[error("{call} of provider {provider} failed: {words} ({code}){advice}")]
     Call {

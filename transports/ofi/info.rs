@@ -92,6 +92,9 @@ impl Info {
             (*info.ep_attr).type_ = sys::FI_EP_RDM;
             (*info.domain_attr).mr_mode = hints.mr_mode as _;
             (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
+            // Ticks make progress; a provider's thread would take the processor from them.
+            (*info.domain_attr).control_progress = sys::FI_PROGRESS_MANUAL;
+            (*info.domain_attr).data_progress = sys::FI_PROGRESS_MANUAL;
             (*info.domain_attr).resource_mgmt = sys::FI_RM_ENABLED;
             (*info.domain_attr).av_type = sys::FI_AV_TABLE;
             (*info.tx_attr).msg_order = hints.msg_order;

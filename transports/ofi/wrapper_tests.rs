@@ -21,14 +21,15 @@ pub(super) fn library() -> Option<Library> {
 }
 
 /// An endpoint with all that it needs.
-struct Open {
-    endpoint: Endpoint,
-    queue: CompletionQueue,
-    addresses: AddressVector,
+pub(super) struct Open {
+    pub(super) endpoint: Endpoint,
+    pub(super) queue: CompletionQueue,
+    pub(super) addresses: AddressVector,
     name: Vec<u8>,
 }
 
-fn open(library: &Library, provider: &str, sleeps: bool) -> Result<Option<Open>, OfiError> {
+/// Opens all that an endpoint needs; `None` where the provider is missing.
+pub(super) fn open(library: &Library, provider: &str, sleeps: bool) -> Result<Option<Open>, OfiError> {
     let choice = Choice { include: vec![provider.into()], ..Choice::default() };
     let hints = Hints { provider: Some(provider.into()), ..message_hints() };
     let candidates = choice.candidates(library, &hints)?;
@@ -97,6 +98,7 @@ fn bytes_go_from_one_endpoint_to_another_over_each_provider() {
         let domain = endpoint.domain().clone();
         drop((addresses, queue, domain, endpoint));
     }
+    assert_eq!(super::domain::REFUSED.get(), 0, "everything was closed in order");
     assert!(found >= 3, "libfabric has tcp, sockets and shm at least");
 }
 
