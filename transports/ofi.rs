@@ -30,6 +30,7 @@ mod error;
 mod frame;
 mod info;
 mod library;
+mod multi;
 mod own;
 mod pace;
 mod port;

@@ -23,6 +23,8 @@ pub struct OfiConfig {
     pub frame_max: usize,
     /// Completions that are read in one call at most; calls are repeated until there is none.
     pub progress_event_count: usize,
+    /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
+    pub multi_receive: bool,
     /// How long a connection may take, ms.
     pub connect_ms_max: u32,
     /// How long a connection may be without an answer of the peer's kernel before it counts as dead, ms.
@@ -47,6 +49,7 @@ impl OfiConfig {
             priority: PRIORITY,
             frame_max: limits.piece_bytes.max(limits.part_bytes.min(limits.eager_max)),
             progress_event_count: limits.progress_event_count,
+            multi_receive: true,
             connect_ms_max: limits.connect_ms_max,
             dead_link_ms_max: limits.dead_link_ms_max,
             close_ms_max: limits.failure_ms_max,

@@ -2,9 +2,11 @@
 //!
 //! A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes; a short one
 //! is injected. No free slot or no room at the provider is [`Sent::Blocked`]: the frame stays in its row. Receives are
-//! posted from the start, for anybody; a buffer goes back to the provider once all frames in it have been used.
+//! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
+//! buffer goes back to the provider once all frames in it have been used.
 
 use super::frame::{self, LEAD_BYTES, Preface};
+use super::multi::with_multi;
 use super::slab::{Contexts, Slab};
 use super::{
     AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Failure, Info, MemoryRegion, OfiError,
@@ -22,6 +24,10 @@ use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
 const SENDS: usize = 64;
 /// Buffers that are posted, for one frame each: as much again.
 const RECEIVES: usize = 64;
+/// The same where a provider puts one frame behind the other ([`super::multi`]): as much, in larger buffers.
+const MULTI_RECEIVES: usize = 8;
+/// Longest frames that such a buffer has room for.
+const MULTI_FRAMES: usize = 8;
 /// Frames that a number may be ahead of the one that is due: more than all buffers hold.
 const AHEAD_MAX: u32 = 1 << 16;
 /// Failed receives in a row after which the endpoint is given up.
@@ -94,6 +100,8 @@ pub(super) struct Port {
     lanes: Vec<Lane>,
     completions: Box<[Completion]>,
     inject_max: usize,
+    /// `FI_MULTI_RECV`, or nothing.
+    receive_flags: u64,
     /// The last send was refused, and none has completed since.
     blocked: bool,
     /// Links that have failed, and why.
@@ -114,21 +122,28 @@ unsafe impl Send for Port {}
 
 impl Port {
     /// Opens a candidate for frames of up to `frame_max` bytes of payload.
-    pub(super) fn open(info: Info, frame_max: usize, events: usize) -> Result<Self, OfiError> {
+    pub(super) fn open(info: Info, frame_max: usize, events: usize, multi: bool) -> Result<Self, OfiError> {
         let place_bytes = (LEAD_BYTES + frame_max).next_multiple_of(64);
+        let with_multi = if multi { with_multi(&info) } else { None };
+        let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
+        let (wanted, buffer_bytes) =
+            if multi { (MULTI_RECEIVES, MULTI_FRAMES * place_bytes) } else { (RECEIVES, place_bytes) };
         let fabric = Fabric::open(&info)?;
         let inject_max = info.tx_attr().inject_size.min(place_bytes);
         let depth = |size: usize, wanted: usize| if size == 0 { wanted } else { size.min(wanted) };
         let sends = depth(info.tx_attr().size, SENDS);
-        let receives = depth(info.rx_attr().size, RECEIVES);
+        let receives = depth(info.rx_attr().size, wanted);
         // SAFETY: everything that is opened stays with this port, which is not shared between threads.
         #[expect(unsafe_code, reason = "FFI")]
         let domain = unsafe { Domain::open(&fabric, info)? };
         let addresses = AddressVector::open(&domain, 64)?;
-        let queue = CompletionQueue::open(&domain, 2 * (sends + receives), true)?;
+        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES), true)?;
         let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
         // One place more than slots: what is injected is put together there.
-        let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, place_bytes));
+        let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));
+        if multi {
+            endpoint.set_least_room(place_bytes)?;
+        }
         let mut regions = Vec::new();
         let mut descriptors = [null_mut(); 2];
         if domain.info().domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0 {
@@ -160,6 +175,7 @@ impl Port {
             lanes: Vec::new(),
             completions: vec![no_completion(); events.max(1)].into(),
             inject_max,
+            receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
             blocked: false,
             faults: Vec::new(),
             broken: None,
@@ -177,6 +193,11 @@ impl Port {
 
     fn provider(&self) -> &str {
         self.endpoint.domain().info().provider()
+    }
+
+    /// Whether its buffers take many frames.
+    pub(super) fn is_multi(&self) -> bool {
+        self.receive_flags != 0
     }
 
     /// The endpoint's own address.
@@ -403,10 +424,27 @@ impl Port {
         }
         self.failures = 0;
         let buffer = index - slots;
-        self.buffers[buffer].done = true;
-        self.buffers[buffer].held += 1;
+        if self.receive_flags != 0 {
+            return self.completed_multi(buffer, completion);
+        }
+        self.buffers[buffer] = Buffer { held: 1, done: true };
         let place = self.receiving.place(buffer);
         self.arrived(buffer as u32, place.part(0, completion.len));
+    }
+
+    /// A frame in a buffer for many, or the word that the buffer is full, or both.
+    #[inline]
+    fn completed_multi(&mut self, buffer: usize, completion: &Completion) {
+        // Held until this is done, so that it is given back once.
+        self.buffers[buffer].held += 1;
+        self.buffers[buffer].done |= completion.flags & sys::FI_MULTI_RECV != 0;
+        if completion.len > 0
+            && let Some(bytes) = self.receiving.part(buffer, completion.buf, completion.len)
+        {
+            self.buffers[buffer].held += 1;
+            self.arrived(buffer as u32, bytes);
+        }
+        self.give_back(buffer as u32);
     }
 
     /// Bytes have come.
@@ -480,7 +518,9 @@ impl Port {
             return;
         }
         let buffer = &mut self.buffers[index - slots];
-        if !std::mem::replace(&mut buffer.done, true) && buffer.held == 0 {
+        // A buffer for many frames may take others after one that failed.
+        let over = self.receive_flags == 0 || failure.flags & sys::FI_MULTI_RECV != 0;
+        if over && !std::mem::replace(&mut buffer.done, true) && buffer.held == 0 {
             self.idle.push((index - slots) as u32);
         }
         self.strays += 1;
@@ -509,7 +549,7 @@ impl Port {
             // SAFETY: place and context belong to the buffer, which nobody uses; it is used again only after the
             // completion, and the endpoint is closed before they are freed.
             #[expect(unsafe_code, reason = "FFI")]
-            let posted = unsafe { self.endpoint.receive(place, self.descriptors[1], 0, context) };
+            let posted = unsafe { self.endpoint.receive(place, self.descriptors[1], self.receive_flags, context) };
             match posted {
                 Ok(()) => {
                     self.idle.pop();

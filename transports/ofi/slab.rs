@@ -44,6 +44,14 @@ impl Slab {
         }
     }
 
+    /// The part of a place that starts at an address and has `length` bytes, if it is within that place.
+    #[inline]
+    pub(super) fn part(&self, index: usize, address: *mut c_void, length: usize) -> Option<Span> {
+        let place = self.place(index);
+        let offset = (address as usize).checked_sub(place.start() as usize)?;
+        (offset.checked_add(length)? <= place.len()).then(|| place.part(offset, length))
+    }
+
     /// All of it.
     pub(super) fn whole(&self) -> Span {
         // SAFETY: the allocation, which lives as long as the slab.
@@ -109,5 +117,8 @@ mod tests {
         let (first, second) = (slab.place(0), slab.place(1));
         assert_eq!((first.len(), second.start() as usize - first.start() as usize), (100, 100));
         assert_eq!((slab.whole().start(), slab.whole().len()), (first.start(), 200));
+        assert_eq!(slab.part(1, second.start().cast(), 100).map(|part| part.len()), Some(100));
+        let outside = [(1, second, 101), (0, second, 1), (1, first, 1), (1, second, usize::MAX)];
+        assert!(outside.iter().all(|(index, at, length)| slab.part(*index, at.start().cast(), *length).is_none()));
     }
 }

@@ -112,7 +112,7 @@ impl Ofi {
             |error: crate::ShmError| OfiError::Control { provider: provider.clone(), reason: error.to_string() };
         let boot_id = identity::boot_id().map_err(identity)?;
         let host = identity::host_card(boot_id, Path::new("/dev/shm")).map_err(identity)?;
-        let port = Port::open(info, config.frame_max, config.progress_event_count)?;
+        let port = Port::open(info, config.frame_max, config.progress_event_count, config.multi_receive)?;
         let address = port.name()?;
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(control("its address is too long for a card", Errno::NAMETOOLONG));
@@ -175,6 +175,11 @@ impl Ofi {
     /// The provider's exact name.
     pub fn provider(&self) -> &str {
         self.name.trim_start_matches("ofi:").split('@').next().unwrap_or_default()
+    }
+
+    /// Whether its receive buffers take many frames each (`FI_MULTI_RECV`).
+    pub fn is_multi(&self) -> bool {
+        self.port.borrow().is_multi()
     }
 
     pub(super) fn stage(&mut self, link: u32) -> Option<&mut Stage> {
