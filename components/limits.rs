@@ -115,6 +115,9 @@ pub const FAIR_TURN: u32 = 4;
 /// Rows whose age is known, of CARs and of unexpected messages each: 1 MiB of stamps, sixteen times the rows at start.
 pub const STAMPS_MAX: usize = 1 << 16;
 
+/// Completions that one call reads from a fabric: a tenth of a call's cost each, where one costs 10 ns and the call 100 ns.
+pub const PROGRESS_EVENTS: usize = 100;
+
 /// Time between two looks at sockets, µs; a look is two system calls of about 300 ns, so it costs less than 1 %.
 pub const CONTROL_US: u32 = 100;
 /// Looks between two samples of the clock: 25 ns in 512 looks of 5 ns or more. A tick counts for [`CLOCK_LOOKS_A_TICK`].
@@ -218,6 +221,10 @@ pub struct Limits {
     pub connect_ms_max: u32,
     /// How long after its death a peer's requests may still be pending, ms.
     pub failure_ms_max: u32,
+    /// How long a peer on another host may be without an answer of its kernel before it counts as dead, ms.
+    pub dead_link_ms_max: u32,
+    /// Completions that are read from a fabric in one call at most; calls are repeated until there is none.
+    pub progress_event_count: usize,
 }
 
 impl Default for Limits {
@@ -245,6 +252,8 @@ impl Default for Limits {
             sleep_ms_max: 100,
             connect_ms_max: 10_000,
             failure_ms_max: 1_000,
+            dead_link_ms_max: 5_000,
+            progress_event_count: PROGRESS_EVENTS,
         }
     }
 }
@@ -277,6 +286,12 @@ impl Limits {
         }
         if !(1..=32).contains(&self.wildcard_bits) {
             return Err(format!("wildcard_bits is {}: give 1 to 32", self.wildcard_bits));
+        }
+        if !(1..=1 << 16).contains(&self.progress_event_count) {
+            return Err(format!("progress_event_count is {}: give 1 to 65536", self.progress_event_count));
+        }
+        if self.dead_link_ms_max < 1000 {
+            return Err(format!("dead_link_ms_max is {}: give at least 1000", self.dead_link_ms_max));
         }
         if self.tick_budget == 0 || self.passes_max == 0 || self.sleep_ms_max == 0 {
             return Err("tick_budget, passes_max and sleep_ms_max must be at least 1".into());

@@ -80,6 +80,10 @@ pub trait Exchange: Send {
     fn poll_event(&mut self) -> Option<BootstrapEvent> {
         None
     }
+    /// Whether all ranks run on this host, so that no network is needed between them.
+    fn one_host(&self) -> bool {
+        true
+    }
     /// Announces that this rank takes no further part: fences do not wait for it, its exit is no failure, and it may
     /// no longer be told of events.
     fn finish(&mut self) {}

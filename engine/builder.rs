@@ -3,6 +3,7 @@
 use crate::bootstrap::{Bootstrap, Exchange};
 use crate::core::{Closed, Engine};
 use crate::executor::TickExecutor;
+use crate::fabric;
 use crate::observe::Observer;
 use crate::request::Home;
 use crate::shared_heap;
@@ -25,6 +26,7 @@ use tickwire_systems::connections::{add_card, contact, spawn_proc};
 use tickwire_systems::endpoint::Endpoint;
 use tickwire_systems::tables::{Plan, Tables};
 use tickwire_traces::{Counters, Sink, Trace};
+use tickwire_transports::ofi::Choice;
 use tickwire_transports::shm::ShmConfig;
 use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, Tapped, Transport};
 
@@ -55,6 +57,7 @@ pub struct Builder {
     shared_heap: Option<bool>,
     cross_memory_attach: bool,
     trace: Option<Trace>,
+    ofi: Option<Choice>,
 }
 
 impl Engine {
@@ -75,6 +78,7 @@ impl Engine {
             shared_heap: None,
             cross_memory_attach: true,
             trace: None,
+            ofi: None,
         }
     }
 }
@@ -163,6 +167,16 @@ impl Builder {
     /// it (on by default), or sent in pieces.
     pub fn cross_memory_attach(mut self, on: bool) -> Self {
         self.cross_memory_attach = on;
+        self
+    }
+
+    /// Opens endpoints over libfabric, also where all procs run on one host: which providers, which interface, how many.
+    /// What it leaves open the environment says ([`transports::ofi`](crate::transports::ofi)).
+    ///
+    /// Their names are `ofi:` and the provider's exact name. Without this call the list of transports may name them, or `ofi`
+    /// for the highest-ranked; else one is opened where procs run on several hosts.
+    pub fn ofi(mut self, choice: Choice) -> Self {
+        self.ofi = Some(choice);
         self
     }
 
@@ -290,8 +304,8 @@ impl Builder {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.include.as_ref().is_none_or(|names| names.iter().any(|n| n == name))
-            && !self.exclude.iter().any(|n| n == name)
+        self.include.as_ref().is_none_or(|names| names.iter().any(|n| fabric::is_named(name, n)))
+            && !self.exclude.iter().any(|n| fabric::is_named(name, n))
     }
 
     fn open(&mut self, world: &mut World, exchange: &dyn Exchange) -> Result<Vec<Endpoint>, BuildError> {
@@ -319,6 +333,14 @@ impl Builder {
                 None => Endpoint::new(AnyTransport::Shm(Box::new(shm)), &self.limits, None),
             });
         }
+        let choices = fabric::wanted(self.ofi.take(), self.include.as_deref(), exchange);
+        let opened = fabric::open(choices, &self.exclude, exchange, &self.limits);
+        for ofi in opened.map_err(|error| failed(fabric::NAME, error.to_string()))? {
+            endpoints.push(match &self.trace {
+                Some(trace) => outside(world, &self.limits, Tapped::new(ofi, trace.clone())),
+                None => Endpoint::new(AnyTransport::Ofi(Box::new(ofi)), &self.limits, None),
+            });
+        }
         for open in self.transports.drain(..).collect::<Vec<_>>() {
             let mut endpoint = open(world, &self.limits, self.trace.as_ref());
             if self.wants(endpoint.transport.get().name()) {
@@ -327,8 +349,12 @@ impl Builder {
         }
         if let Some(names) = &self.include {
             for name in names {
-                if !endpoints.iter_mut().any(|e| e.transport.get().name() == name) && name != "shm" {
-                    return Err(failed(name, "there is no such transport here; there are loopback and shm".into()));
+                let known = endpoints.iter_mut().any(|e| fabric::is_named(e.transport.get().name(), name));
+                if !known && name != "shm" && (procs > 1 || !fabric::is_named(name, fabric::NAME)) {
+                    let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+                    let words = "there is no such transport here; there are loopback, shm, and ofi with a provider's exact \
+                                 name, as in ofi:tcp;ofi_rxm; open are";
+                    return Err(failed(name, format!("{words} {}", open.join(", "))));
                 }
             }
         }

@@ -88,6 +88,7 @@ mod cancel;
 mod communicators;
 mod core;
 mod executor;
+mod fabric;
 mod finalize;
 #[cfg(feature = "dump")]
 pub mod jobs;

@@ -438,6 +438,21 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_reaches_receives_that_match_has_not_seen_yet() {
+        let mut world = TestWorld::new(4);
+        let (_, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+        let header = tickwire_components::wire::Header::new(tickwire_components::wire::Kind::Eager, 0, 2, 9, 0, 0);
+        world.arrive(two, header, &[]);
+        let [own, any, other] = [Some(1), None, Some(2)].map(|source| world.receive(source, Some(5), &[1]));
+        assert_eq!(states(&mut world, &[own, any, other]), [CarState::Staged; 3]);
+        tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
+        world.run(crate::match_cars::match_cars);
+        assert_eq!(states(&mut world, &[own, any, other]), [CarState::Finished, CarState::Posted, CarState::Posted]);
+        assert_eq!(world.car(own).flags, car_flags::PEER_FAILED);
+        assert_eq!([any, other].map(|posted| world.request(posted).disturbed), [true, false]);
+    }
+
+    #[test]
     fn a_failed_vc_ends_exactly_its_own_operations() {
         let mut world = TestWorld::new(4);
         let (one, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));

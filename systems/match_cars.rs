@@ -28,6 +28,11 @@ pub fn match_cars(tables: MatchTables) {
     let MatchTables { progress, arrivals, cars, large, vcs, communicators } = tables;
     while let Some(row) = progress.staged.pop(cars) {
         if !take_unexpected(progress, cars, large, vcs, row) {
+            if vcs.get(cars[row as usize].vc as usize).is_some_and(|vc| vc.state == VcState::Failed) {
+                // Since it was posted: nothing will come.
+                abort(progress, cars, row, car_flags::PEER_FAILED);
+                continue;
+            }
             enqueue(progress, cars, vcs, row);
             if progress.hungry > 0 {
                 feed(progress, vcs, cars[row as usize].vc);

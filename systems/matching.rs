@@ -208,10 +208,11 @@ fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) {
     }
 }
 
-/// The receives from any source that are posted, in no order.
+/// The receives from any source that are posted, or will be by the next Match, in no order.
 pub fn posted_to_any(cars: &[Car]) -> impl Iterator<Item = Row> {
     let any = |car: &Car| {
-        car.kind == CarKind::Receive && car.state == CarState::Posted && car.flags & car_flags::ANY_SOURCE != 0
+        let posted = matches!(car.state, CarState::Posted | CarState::Staged);
+        car.kind == CarKind::Receive && posted && car.flags & car_flags::ANY_SOURCE != 0
     };
     (0..).zip(cars).filter(move |(_, car)| any(car)).map(|(row, _)| row)
 }

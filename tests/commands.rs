@@ -149,6 +149,36 @@ fn info_names_transports_limits_and_the_machine() {
 }
 
 #[test]
+fn info_says_what_libfabric_offers_and_which_of_it_is_taken() {
+    let none =
+        Command::new(binary("tickwire")).arg("info").env("TICKWIRE_OFI_LIBRARY", "/no/library").output().unwrap();
+    let report = good(&none);
+    assert!(report.contains("libfabric cannot be loaded (/no/library") && report.contains("libfabric1"), "{report}");
+    if let Err(error) = tickwire::transports::ofi::Library::get() {
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        return eprintln!("SKIPPED: {error}");
+    }
+    let with = |list: &str, names: &str| {
+        let output = Command::new(binary("tickwire")).args(["info"]).env(list, names).output().unwrap();
+        good(&output)
+    };
+    let (include, exclude) = ("TICKWIRE_OFI_PROVIDER_INCLUDE", "TICKWIRE_OFI_PROVIDER_EXCLUDE");
+    let row = |report: &str, provider: &str, words: &[&str]| {
+        let of_it = |line: &&str| line.starts_with(&format!("| {provider} "));
+        let found = report.lines().filter(of_it).any(|line| words.iter().all(|word| line.contains(word)));
+        assert!(found, "{provider}, {words:?}: {report}");
+    };
+    let report = with(include, "sockets");
+    row(&report, "sockets", &["| yes ", "included: sockets"]);
+    row(&report, "tcp;ofi_rxm", &["| no ", "not among sockets"]);
+    row(&with(exclude, "ofi_rxm,sockets"), "tcp;ofi_rxm", &["| no ", "excluded: ofi_rxm"]);
+    let report = with(include, "quadrics");
+    assert!(report.contains("transport ofi is not available: there is no provider \"quadrics\" here"), "{report}");
+    let json = good(&tickwire(&["info", "--json"]));
+    assert!(json.contains(r#""provider":"tcp;ofi_rxm""#) && json.contains(r#""taken":true"#), "{json}");
+}
+
+#[test]
 fn procs_stay_within_their_bytes() {
     let report = good(&tickwire(&["info", "--procs", "1000"]));
     assert!(report.contains(" ok ") && !report.contains("exceeded"), "{report}");

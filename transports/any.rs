@@ -1,5 +1,6 @@
 //! The transports that an engine can hold.
 
+use crate::ofi::Ofi;
 use crate::rings::links::Links;
 use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Take, Traffic, Transport};
 use rustix::fd::BorrowedFd;
@@ -18,6 +19,8 @@ pub enum AnyTransport {
     Loopback(Loopback),
     /// Within the host.
     Shm(Box<Shm>),
+    /// Other hosts, over libfabric.
+    Ofi(Box<Ofi>),
     /// Any other.
     Outside(Box<dyn Outside>),
 }
@@ -191,6 +194,7 @@ macro_rules! each {
         match $self {
             AnyTransport::Loopback($transport) => $call,
             AnyTransport::Shm($transport) => $call,
+            AnyTransport::Ofi($transport) => $call,
             AnyTransport::Outside($transport) => $call,
         }
     };
@@ -231,7 +235,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => Some(t.links_mut()),
             AnyTransport::Shm(t) => Some(t.links_mut()),
-            AnyTransport::Outside(_) => None,
+            AnyTransport::Ofi(_) | AnyTransport::Outside(_) => None,
         }
     }
 
@@ -314,6 +318,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::Ofi(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Outside(t) => match pieces.layout() {
                 None => {
                     let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
@@ -331,6 +336,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
             AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
+            AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
             AnyTransport::Outside(t) => {
                 for (index, frame) in frames.iter().enumerate() {
                     let sent = t.send(link, &frame.header, &[frame.payload], state.as_deref_mut());
@@ -357,9 +363,10 @@ impl AnyTransport {
     /// See [`Transport::deliver`]. A boxed transport delivers nothing.
     #[inline(always)]
     pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
-        match self.links() {
-            Some(links) => links.deliver(most, take),
-            None => (0, self.ready()),
+        match self {
+            AnyTransport::Ofi(t) => t.deliver(most, take),
+            AnyTransport::Outside(t) => (0, t.ready()),
+            rings => rings.links().map_or((0, false), |links| links.deliver(most, take)),
         }
     }
 

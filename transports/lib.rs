@@ -1,7 +1,7 @@
 //! The bytes of tickwire: how frames get from one proc to another.
 //!
 //! A [`Transport`] knows links and frames, nothing of the world, of matching or of the generic CAR. What it keeps for
-//! each CAR is its [`Transport::RowState`], which the engine turns into a column. Loopback and shared memory are
+//! each CAR is its [`Transport::RowState`], which the engine turns into a column. Loopback, shared memory and libfabric are
 //! variants of [`AnyTransport`], so that no virtual call is made for them on the message path; any other transport
 //! is boxed behind its last variant.
 
@@ -10,6 +10,7 @@ pub mod copy;
 pub mod handshake;
 pub mod heap;
 mod loopback;
+pub mod ofi;
 pub mod rings;
 pub mod shm;
 pub mod sim;
@@ -18,6 +19,7 @@ mod tapped;
 pub use any::{AnyTransport, Outside};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
+pub use ofi::{Ofi, OfiConfig, OfiError};
 pub use shm::{Shm, ShmConfig, ShmError};
 pub use tapped::Tapped;
 

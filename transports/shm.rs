@@ -22,7 +22,7 @@ mod calling;
 mod config;
 mod deaths;
 mod ending;
-mod identity;
+pub(crate) mod identity;
 mod own;
 mod reading;
 mod segment;

@@ -1,5 +1,6 @@
 //! `tickwire info`: versions, transports, limits and what this machine offers; and what procs cost in memory.
 
+mod fabric;
 mod host;
 mod memory;
 mod ways;

@@ -10,7 +10,6 @@ mod vector;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use tickwire::bootstrap::ENV_RANK;
 use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
@@ -20,8 +19,6 @@ use crate::worlds::Extended;
 use figures::{Figures, Form};
 use loops::{Bench, Buffers};
 
-/// Transports that can be asked for by name.
-const TRANSPORTS: [&str; 2] = ["loopback", "shm"];
 /// How long a rank may take to send what it promised at the end.
 pub(crate) const FINALIZE_TIME: Duration = Duration::from_secs(5);
 
@@ -34,9 +31,10 @@ pub(crate) struct PerfArgs {
     /// What to measure
     #[command(subcommand)]
     suite: Suite,
-    /// Transports to use, by name and with commas; loopback is always there for messages to oneself
+    /// Transports to use, by name and with commas: loopback, shm, ofi, or ofi:PROVIDER such as 'ofi:tcp;ofi_rxm';
+    /// loopback is always there for messages to oneself
     #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',')]
-    #[arg(value_parser = PossibleValuesParser::new(TRANSPORTS))]
+    #[arg(value_parser = transport_name)]
     transport: Vec<String>,
     /// Print `METRIC PARAMETER VALUE UNIT` lines as the figures come
     #[arg(long, global = true, conflicts_with = "json")]
@@ -166,6 +164,16 @@ impl PerfArgs {
         let form = if rank == 0 { self.form() } else { Form::Nothing };
         let copies = if self.compares() { loops::COPY_FIGURES } else { 0 };
         Figures::new(form, self.suite.name(), ranks, self.suite.figures() + copies)
+    }
+}
+
+/// A transport that can be asked for by name.
+fn transport_name(word: &str) -> Result<String, String> {
+    let known =
+        ["loopback", "shm", "ofi"].contains(&word) || word.strip_prefix("ofi:").is_some_and(|name| !name.is_empty());
+    match known {
+        true => Ok(word.to_owned()),
+        false => Err("give loopback, shm, ofi, or ofi:PROVIDER with a provider that `tickwire info` lists".into()),
     }
 }
 

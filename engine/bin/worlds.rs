@@ -105,6 +105,10 @@ impl Exchange for Extended {
         self.inner.poll_event()
     }
 
+    fn one_host(&self) -> bool {
+        self.inner.one_host()
+    }
+
     fn finish(&mut self) {
         self.inner.finish();
     }

@@ -17,6 +17,11 @@ use tickwire_tests::cases::content;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long after a death its peers may still wait, ms: 1 s, and half a second for a loaded machine.
 const NOTICE_MS_MAX: u64 = 1500;
+/// How long a link may be without an answer in these tests, ms.
+const DEAD_LINK_MS: u32 = 2000;
+/// How long after a network has been cut its peers may still wait, ms: the time of the link, a question of the kernel's,
+/// and a second for a loaded machine.
+const CUT_MS_MAX: u64 = DEAD_LINK_MS as u64 + 2000;
 /// Bytes of the message that a rank dies in.
 const LARGE: usize = 8 << 20;
 
@@ -24,7 +29,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     // In the test of a death messages go in pieces: only then they are half way for long enough.
     let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
-    let builder = Engine::builder().limits(Limits { read_min, ..Limits::default() });
+    let builder = Engine::builder().limits(Limits { read_min, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() });
     let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
     let place = Path::new(&args[1]);
     if engine.rank().0 == 0 {
@@ -34,6 +39,7 @@ fn main() {
         "lengths" => lengths(&mut engine),
         "storm" => storm(&mut engine, args[2].parse().unwrap(), args[3].parse().unwrap()),
         "death" => death(&mut engine, place),
+        "hosts" => hosts(&mut engine, place),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
     }
@@ -139,7 +145,14 @@ fn death(engine: &mut Engine, place: &Path) {
     let doomed = Rank(size - 1);
     // Everyone is connected to everyone.
     storm(engine, 1, 2);
+    // And has all of it: what a transport has buffered may die with its process.
+    if me != doomed.0 {
+        engine.send(&[], doomed, Tag(9), world).unwrap();
+    }
     if me == doomed.0 {
+        for rank in 0..me {
+            engine.recv(&mut [], Rank(rank), Tag(9), world).unwrap();
+        }
         let open: Vec<_> =
             (0..me).map(|rank| engine.isend(vec![1; LARGE], Rank(rank), Tag(1), world).unwrap()).collect();
         while engine.counters().runs()[tickwire::ProgressSystems::Transfer as usize] < 40 {
@@ -178,6 +191,44 @@ fn death(engine: &mut Engine, place: &Path) {
     engine.wait_for(&send, PATIENCE).unwrap();
     engine.send(&[me as u8; 8], Rank(right), Tag(4), world).unwrap();
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
+}
+
+/// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is cut while messages are on their way. What needs
+/// it ends in time, and the rest goes on.
+fn hosts(engine: &mut Engine, place: &Path) {
+    let (me, world) = (engine.rank().0, engine.comm_world());
+    let (near, far, quiet) = (Rank(me ^ 1), Rank((me + 2) % 4), Rank(3 - me));
+    storm(engine, 5, 10);
+    let never = engine.irecv(vec![0; 8], quiet, Tag(1), world).unwrap();
+    let mut rounds = 0;
+    let error = loop {
+        let send = engine.isend(vec![me as u8; LARGE], far, Tag(2), world);
+        let receive = engine.irecv(vec![0; LARGE], far, Tag(2), world);
+        let (send, receive) = match (send, receive) {
+            (Ok(send), Ok(receive)) => (send, receive),
+            (send, receive) => break send.map(drop).and(receive.map(drop)).unwrap_err().to_string(),
+        };
+        let both = engine.wait_for(&receive, PATIENCE).and_then(|_| engine.wait_for(&send, PATIENCE));
+        match both {
+            Ok(_) => rounds += 1,
+            Err(error) => break error.to_string(),
+        }
+        assert!(rounds < 100_000, "the network is still there");
+        if me == 0 && rounds == 2 {
+            std::fs::write(place.join("ready"), []).unwrap();
+        }
+    };
+    let silent = engine.wait_for(&never, PATIENCE).unwrap_err().to_string();
+    let cut_ms: u64 = std::fs::read_to_string(place.join("cut")).unwrap().parse().unwrap();
+    let took_ms = now_ms() - cut_ms;
+    println!("rank {me} noticed after {took_ms} ms: {error}; {silent}");
+    assert!(error.contains(&format!("proc {far}")) && silent.contains(&format!("proc {quiet}")), "{error}; {silent}");
+    assert!(took_ms <= CUT_MS_MAX, "noticed after {took_ms} ms");
+    let send = engine.isend(content(me.into(), 100_000), near, Tag(3), world).unwrap();
+    let mut buffer = vec![0; 100_000];
+    engine.recv(&mut buffer, near, Tag(3), world).unwrap();
+    assert!(buffer == content(near.0.into(), 100_000), "the own host goes on");
+    engine.wait_for(&send, PATIENCE).unwrap();
 }
 
 /// Bytes of a message of the flood.

@@ -4,7 +4,7 @@ use super::ShmError;
 use std::path::Path;
 
 /// The id of this boot of this machine.
-pub(super) fn boot_id() -> Result<u128, ShmError> {
+pub(crate) fn boot_id() -> Result<u128, ShmError> {
     let path = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(path).map_err(|source| ShmError::ProcFs { path: path.into(), source })?;
     let digits: String = text.trim().chars().filter(|&c| c != '-').collect();
@@ -15,7 +15,7 @@ pub(super) fn boot_id() -> Result<u128, ShmError> {
 }
 
 /// When a process was started, clock ticks since boot: with its pid, it names a process for good.
-pub(super) fn start_time(pid: u32) -> Option<u64> {
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
@@ -27,7 +27,7 @@ fn parse_start_time(stat: &str) -> Option<u64> {
 
 /// A hash of what two processes must share to use shared memory: the boot, the namespaces that sockets' names and
 /// pids belong to, and the directory of the segments.
-pub(super) fn host_card(boot_id: u128, directory: &Path) -> Result<[u8; 8], ShmError> {
+pub(crate) fn host_card(boot_id: u128, directory: &Path) -> Result<[u8; 8], ShmError> {
     use std::os::unix::fs::MetadataExt;
     let mut hash = Fnv::new();
     hash.add(&boot_id.to_ne_bytes());

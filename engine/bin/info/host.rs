@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use super::fabric::Fabric;
 use serde::Serialize;
 use tickwire::Limits;
 use tickwire::components::limits::WALK_MAX;
 use tickwire::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::transports::rings::fences;
-use tickwire::transports::{Capabilities, Hub, Loopback, Reach, Shm, ShmConfig, Transport};
+use tickwire::transports::{Capabilities, Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, Transport};
 
 use super::ways::{self, Way};
 
@@ -20,6 +21,7 @@ pub(crate) struct Report {
     versions: Versions,
     transports: Vec<Found>,
     protocols: Vec<Way>,
+    libfabric: Fabric,
     machine: Machine,
     limits: Vec<Limit>,
 }
@@ -74,6 +76,7 @@ impl Report {
             },
             transports: transports(),
             protocols: ways::all(&Limits::default()),
+            libfabric: Fabric::gather(),
             machine: Machine {
                 cores: std::thread::available_parallelism().map_or(1, usize::from),
                 page_bytes: rustix::param::page_size(),
@@ -115,10 +118,15 @@ fn transports() -> Vec<Found> {
     let limits = Limits::default();
     let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0);
     let shm = Shm::open(ShmConfig::new(format!("info-{}", std::process::id()), 0, 2));
-    vec![
+    let mut ofi = OfiConfig::new("info", 0, 2);
+    ofi.choice = ofi.choice.or_environment();
+    // Why there is none is told with the candidates.
+    let fabrics = Ofi::open(&ofi).unwrap_or_default();
+    let near = [
         found("loopback", loopback.as_ref().map(Transport::capabilities).map_err(Clone::clone)),
         found("shm", shm.as_ref().map(Transport::capabilities).map_err(ToString::to_string)),
-    ]
+    ];
+    near.into_iter().chain(fabrics.iter().map(|ofi| found(ofi.name(), Ok(ofi.capabilities())))).collect()
 }
 
 fn found(name: &str, opened: Result<&Capabilities, String>) -> Found {
@@ -148,7 +156,7 @@ fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
         ("inject_max", capabilities.inject_max.to_string()),
         ("frame_max", capabilities.frame_max.to_string()),
         ("completion_data", capabilities.completion_data.to_string()),
-        ("can_sleep", yes(capabilities.can_sleep)),
+        ("can_sleep", if capabilities.can_sleep { "yes" } else { "no: it is polled" }.into()),
         ("cheap_poll", yes(capabilities.cheap_poll)),
     ]
 }
@@ -183,6 +191,8 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("sleep_ms_max", limits.sleep_ms_max.into(), "ms of one sleep"),
         limit("connect_ms_max", limits.connect_ms_max.into(), "ms that a connection may take"),
         limit("failure_ms_max", limits.failure_ms_max.into(), "ms until a peer's death is told"),
+        limit("dead_link_ms_max", limits.dead_link_ms_max.into(), "ms without an answer until a link is dead"),
+        limit("progress_event_count", limits.progress_event_count as u64, "completions read from a fabric in one call"),
     ]
 }
 
@@ -217,6 +227,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "{}\n", self.transport_table())?;
         writeln!(f, "{}\n", ways::table(&self.protocols))?;
+        writeln!(f, "{}", self.libfabric)?;
         let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);
         writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))?;
         writeln!(

@@ -1,0 +1,112 @@
+//! Whether and which endpoints over libfabric an engine opens.
+
+use crate::bootstrap::Exchange;
+use tickwire_components::limits::Limits;
+use tickwire_transports::ofi::{Choice, Ofi, OfiConfig, OfiError};
+
+/// The name that stands for all transports over libfabric.
+pub(crate) const NAME: &str = "ofi";
+
+/// Whether a transport is meant by a name in a list: its own, or that of its kind.
+pub(crate) fn is_named(transport: &str, name: &str) -> bool {
+    transport == name
+        || transport.strip_prefix(name).is_some_and(|rest| {
+            (name == NAME && rest.starts_with(':')) || (provider(name).is_some() && rest.starts_with('@'))
+        })
+}
+
+/// The provider that a name asks for.
+fn provider(name: &str) -> Option<&str> {
+    name.strip_prefix("ofi:").filter(|provider| !provider.is_empty())
+}
+
+/// What to open: what was asked for, or what a list names, or one endpoint where procs run on several hosts.
+pub(crate) fn wanted(asked: Option<Choice>, names: Option<&[String]>, exchange: &dyn Exchange) -> Vec<Choice> {
+    if exchange.size() == 1 {
+        return Vec::new();
+    }
+    let Some(names) = names else {
+        return asked.or_else(|| (!exchange.one_host()).then(Choice::default)).into_iter().collect();
+    };
+    let asked = asked.unwrap_or_default();
+    let of = |provider: &str| Choice { include: vec![provider.to_owned()], ..asked.clone() };
+    let named: Vec<Choice> = names.iter().filter_map(|name| provider(name)).map(of).collect();
+    if named.is_empty() && names.iter().any(|name| name == NAME) { vec![asked] } else { named }
+}
+
+/// Opens them, without the providers that a list of transports excludes.
+///
+/// # Errors
+/// What is missing, and what to do.
+pub(crate) fn open(
+    choices: Vec<Choice>,
+    excluded: &[String],
+    exchange: &dyn Exchange,
+    limits: &Limits,
+) -> Result<Vec<Ofi>, OfiError> {
+    let mut opened = Vec::new();
+    if excluded.iter().any(|name| name == NAME) {
+        return Ok(opened);
+    }
+    for mut choice in choices {
+        choice.exclude.extend(excluded.iter().filter_map(|name| provider(name)).map(str::to_owned));
+        let mut config = OfiConfig::with_limits(exchange.job(), exchange.rank(), exchange.size(), limits);
+        config.choice = choice.or_environment();
+        config.priority = config.priority.saturating_sub(opened.len() as u8);
+        opened.extend(Ofi::open(&config)?);
+    }
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::BootstrapError;
+
+    struct World(bool);
+
+    impl Exchange for World {
+        fn rank(&self) -> u32 {
+            0
+        }
+        fn size(&self) -> u32 {
+            2
+        }
+        fn job(&self) -> &str {
+            "job"
+        }
+        fn put(&mut self, _: &str, _: &[u8]) -> Result<(), BootstrapError> {
+            Ok(())
+        }
+        fn fence(&mut self) -> Result<(), BootstrapError> {
+            Ok(())
+        }
+        fn get(&mut self, _: u32, _: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
+            Ok(None)
+        }
+        fn one_host(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn names_stand_for_a_transport_or_its_kind() {
+        assert!(is_named("shm", "shm") && !is_named("shm", "ofi"));
+        assert!(is_named("ofi:tcp;ofi_rxm", "ofi") && is_named("ofi:tcp;ofi_rxm", "ofi:tcp;ofi_rxm"));
+        assert!(is_named("ofi:net@2", "ofi:net") && !is_named("ofi:network", "ofi:net"));
+        assert!(!is_named("ofi:tcp;ofi_rxm", "ofi:tcp") && !is_named("official", "ofi"));
+    }
+
+    #[test]
+    fn a_network_is_opened_where_there_is_need_or_it_is_asked_for() {
+        let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        assert_eq!(wanted(None, None, &World(true)), []);
+        assert_eq!(wanted(None, None, &World(false)), [Choice::default()]);
+        assert_eq!(wanted(None, Some(&names(&["shm"])), &World(false)), []);
+        assert_eq!(wanted(None, Some(&names(&["ofi"])), &World(true)), [Choice::default()]);
+        let two = wanted(None, Some(&names(&["ofi:net", "ofi:sockets", "shm"])), &World(true));
+        assert_eq!((&two[0].include, &two[1].include, two.len()), (&names(&["net"]), &names(&["sockets"]), 2));
+        let asked = Choice { interface: Some("eth1".into()), ..Choice::default() };
+        assert_eq!(wanted(Some(asked.clone()), None, &World(true)), [asked]);
+    }
+}

@@ -1,0 +1,65 @@
+//! libfabric (Open Fabrics Interfaces): procs of other hosts, over whatever network there is.
+//!
+//! The library is loaded at run time ([`Library`]), so that one program runs with it and without it. What its providers offer
+//! is listed and chosen from ([`Choice`]); objects are owned, and keep what they were opened from ([`Domain`]).
+//!
+//! [`Ofi`] is the transport, in *message mode*: the engine matches, and the fabric only carries frames (`frame`) between
+//! endpoints for reliable datagrams (`port`). Beside it there is
+//!
+//! - a **card** for each proc (`card`), which goes through the bootstrap: its fabric address, where it listens, a secret;
+//! - a **control connection** for each link (`control`): TCP, for the handshake, which refuses what does not fit, and for
+//!   the end of a peer. Its socket tells of a process that has ended at once, and of a host or network that is gone within a
+//!   configured time: kernels answer each other, however long a peer computes. When two connect to each other at once, the
+//!   attempt of the lower proc number wins;
+//! - **order and origin** of frames are not left to providers: each frame shows the token that its receiver has given for
+//!   the link, and its number;
+//! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
+
+mod addresses;
+mod answering;
+mod calling;
+mod card;
+mod choice;
+mod completions;
+mod config;
+mod control;
+mod domain;
+mod ending;
+mod endpoint;
+mod error;
+mod frame;
+mod info;
+mod library;
+mod multi;
+mod own;
+mod pace;
+mod port;
+mod region;
+mod slab;
+#[cfg(all(test, not(miri)))]
+mod tests;
+mod transport;
+#[cfg(all(test, not(miri)))]
+mod wrapper_tests;
+
+pub use addresses::AddressVector;
+pub use choice::{Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, Verdict};
+pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
+pub use config::OfiConfig;
+pub use domain::{Domain, Fabric};
+pub use endpoint::{Endpoint, NAME_BYTES_MAX, Refused};
+pub use error::OfiError;
+pub use info::{Hints, Info};
+pub use libfabric_sys as sys;
+pub use library::{ENV_LIBRARY, Library};
+pub use region::MemoryRegion;
+pub use transport::Ofi;
+
+/// Ways to register memory that are handled here: all but those that need notices about pages or arrivals.
+pub const MR_MODE: u64 =
+    sys::FI_MR_LOCAL | sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY | sys::FI_MR_ENDPOINT;
+
+/// What message mode asks for: reliable datagrams whose order is kept.
+pub fn message_hints() -> Hints {
+    Hints { caps: sys::FI_MSG, mr_mode: MR_MODE, msg_order: sys::FI_ORDER_SAS, provider: None }
+}

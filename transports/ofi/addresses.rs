@@ -1,0 +1,93 @@
+//! Address vectors: peers' addresses as providers know them.
+
+use super::{Domain, OfiError};
+use libfabric_sys as sys;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+/// An address vector. Clones are the same one.
+#[derive(Clone)]
+pub struct AddressVector(Arc<Handle>);
+
+struct Handle {
+    raw: NonNull<sys::fid_av>,
+    domain: Domain,
+}
+
+// SAFETY: as the domain, by the contract of `Domain::open`.
+#[expect(unsafe_code, reason = "FFI")]
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "FFI")]
+unsafe impl Sync for Handle {}
+
+impl AddressVector {
+    /// Opens one for about `count` peers.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`].
+    pub fn open(domain: &Domain, count: usize) -> Result<Self, OfiError> {
+        let mut raw = null_mut();
+        // SAFETY: integers and pointers, for which zero is a value: the defaults.
+        #[expect(unsafe_code, reason = "FFI")]
+        let mut attr: sys::fi_av_attr = unsafe { std::mem::zeroed() };
+        attr.type_ = sys::FI_AV_TABLE;
+        attr.count = count;
+        // SAFETY: an open domain and its own attributes.
+        #[expect(unsafe_code, reason = "FFI")]
+        let code = unsafe { sys::ops::fi_av_open(domain.as_ptr(), &raw mut attr, &raw mut raw, null_mut()) };
+        let raw = domain.opened("fi_av_open", code, raw)?;
+        Ok(AddressVector(Arc::new(Handle { raw, domain: domain.clone() })))
+    }
+
+    /// Makes a peer's address known, which is as [`super::Endpoint::name`] gave it there; gives its number here.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`], also for what is no address of this provider.
+    pub fn insert(&self, address: &[u8]) -> Result<sys::fi_addr_t, OfiError> {
+        let domain = &self.0.domain;
+        let mut number = sys::FI_ADDR_NOTAVAIL;
+        let invalid = || domain.error("fi_av_insert", -i64::from(sys::FI_EINVAL));
+        // A provider reads as many bytes as its format has.
+        let due = domain.info().raw().src_addrlen;
+        if address.is_empty() || due != 0 && address.len() < due {
+            return Err(invalid());
+        }
+        // SAFETY: an address of the length that the provider's own have.
+        #[expect(unsafe_code, reason = "FFI")]
+        let count = unsafe {
+            sys::ops::fi_av_insert(self.as_ptr(), address.as_ptr().cast(), 1, &raw mut number, 0, null_mut())
+        };
+        match count {
+            1 if number != sys::FI_ADDR_NOTAVAIL => Ok(number),
+            code if code < 0 => Err(domain.error("fi_av_insert", code.into())),
+            _ => Err(invalid()),
+        }
+    }
+
+    /// Forgets a peer.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`].
+    pub fn remove(&self, number: sys::fi_addr_t) -> Result<(), OfiError> {
+        let mut number = number;
+        // SAFETY: one number of this vector's.
+        #[expect(unsafe_code, reason = "FFI")]
+        let code = unsafe { sys::ops::fi_av_remove(self.as_ptr(), &raw mut number, 1, 0) };
+        if code < 0 { Err(self.0.domain.error("fi_av_remove", code.into())) } else { Ok(()) }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut sys::fid_av {
+        self.0.raw.as_ptr()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: open; the endpoints that use it keep it.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            self.domain.close(&raw mut (*self.raw.as_ptr()).fid);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What peers need to know to reach an endpoint: the card that goes through the bootstrap.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0 | [`CARD_VERSION`] |
+//! | 1 | bytes of the fabric address |
+//! | 2–3 | port of the control socket, big-endian |
+//! | 4–19 | its address, IPv6 or mapped IPv4 |
+//! | 20–27 | secret that a caller shows, so that nobody else is let in |
+//! | 28–35 | the host: what two processes must share to reach each other within it |
+//! | 36– | fabric address |
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Version of the card's layout.
+const CARD_VERSION: u8 = 1;
+/// Bytes before the fabric address.
+const FIXED: usize = 36;
+/// Bytes of a fabric address at most: a card has 255.
+pub(super) const ADDRESS_BYTES_MAX: usize = 200;
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Card {
+    pub(super) control: SocketAddr,
+    pub(super) secret: u64,
+    pub(super) host: [u8; 8],
+    pub(super) address: Vec<u8>,
+}
+
+impl Card {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![CARD_VERSION, self.address.len() as u8];
+        bytes.extend(self.control.port().to_be_bytes());
+        let ip = match self.control.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        bytes.extend(ip.octets());
+        bytes.extend(self.secret.to_be_bytes());
+        bytes.extend(self.host);
+        bytes.extend(&self.address);
+        bytes
+    }
+
+    /// Reads a card, with nothing but zeros behind it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Card, String> {
+        let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED>() else {
+            return Err("it has no address on this fabric: open the same transports at all procs".into());
+        };
+        if fixed[0] != CARD_VERSION {
+            return Err(format!("its card is of version {}: use one build of tickwire for all procs", fixed[0]));
+        }
+        let Some(address) = rest.get(..fixed[1] as usize) else {
+            return Err("its card is cut off: use one build of tickwire for all procs".into());
+        };
+        let part = |at: usize| <[u8; 8]>::try_from(&fixed[at..at + 8]).unwrap_or_default();
+        let mut ip = [0; 16];
+        ip.copy_from_slice(&fixed[4..20]);
+        let ip = Ipv6Addr::from(ip).to_canonical();
+        Ok(Card {
+            control: SocketAddr::new(ip, u16::from_be_bytes([fixed[2], fixed[3]])),
+            secret: u64::from_be_bytes(part(20)),
+            host: part(28),
+            address: address.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(control: &str) -> Card {
+        let control = control.parse().unwrap();
+        Card { control, secret: 0x0123_4567_89AB_CDEF, host: *b"thishost", address: vec![7; 28] }
+    }
+
+    #[test]
+    fn cards_come_back_as_they_were() {
+        for control in ["10.1.2.3:40000", "[2001:db8::1]:1"] {
+            let card = card(control);
+            assert_eq!(Card::decode(&card.encode()), Ok(card.clone()));
+        }
+        let mut longest = card("10.1.2.3:40000");
+        longest.address = vec![1; ADDRESS_BYTES_MAX];
+        assert!(longest.encode().len() <= 255);
+    }
+
+    #[test]
+    fn what_is_no_card_is_refused() {
+        let bytes = card("10.1.2.3:40000").encode();
+        for length in 0..bytes.len() {
+            assert!(Card::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        let other = [&[9][..], &bytes[1..]].concat();
+        assert!(Card::decode(&other).unwrap_err().contains("version 9"));
+        assert!(Card::decode(&[]).unwrap_err().contains("no address"));
+    }
+}

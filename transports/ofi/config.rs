@@ -1,0 +1,60 @@
+//! How an endpoint over libfabric is opened.
+
+use super::Choice;
+use tickwire_components::limits::{EAGER_MAX, Limits, PIECE_BYTES};
+
+/// Below loopback and shared memory, which are nearer.
+const PRIORITY: u8 = 40;
+
+/// How to open endpoints over libfabric. Build one with [`OfiConfig::new`] and change fields.
+#[derive(Clone, Debug)]
+pub struct OfiConfig {
+    /// Name of the job; procs of other names never meet.
+    pub job: String,
+    /// The own proc number.
+    pub me: u32,
+    /// Procs in the job.
+    pub procs: u32,
+    /// Which providers and devices.
+    pub choice: Choice,
+    /// Priority of the first endpoint; those behind it have one less each.
+    pub priority: u8,
+    /// Bytes of payload in a frame at most; the same for all procs.
+    pub frame_max: usize,
+    /// Completions that are read in one call at most; calls are repeated until there is none.
+    pub progress_event_count: usize,
+    /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
+    pub multi_receive: bool,
+    /// How long a connection may take, ms.
+    pub connect_ms_max: u32,
+    /// How long a connection may be without an answer of the peer's kernel before it counts as dead, ms.
+    pub dead_link_ms_max: u32,
+    /// How long a close waits for what was sent to arrive, ms.
+    pub close_ms_max: u32,
+}
+
+impl OfiConfig {
+    /// Default limits, and the provider that libfabric ranks highest.
+    pub fn new(job: impl Into<String>, me: u32, procs: u32) -> Self {
+        Self::with_limits(job, me, procs, &Limits::default())
+    }
+
+    /// The same with an engine's limits.
+    pub fn with_limits(job: impl Into<String>, me: u32, procs: u32, limits: &Limits) -> Self {
+        OfiConfig {
+            job: job.into(),
+            me,
+            procs,
+            choice: Choice::default(),
+            priority: PRIORITY,
+            frame_max: limits.piece_bytes.max(limits.part_bytes.min(limits.eager_max)),
+            progress_event_count: limits.progress_event_count,
+            multi_receive: true,
+            connect_ms_max: limits.connect_ms_max,
+            dead_link_ms_max: limits.dead_link_ms_max,
+            close_ms_max: limits.failure_ms_max,
+        }
+    }
+}
+
+const _: () = assert!(EAGER_MAX <= PIECE_BYTES);

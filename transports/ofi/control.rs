@@ -1,0 +1,349 @@
+//! Control connections: TCP beside the fabric, for the handshake and for the end of a peer.
+//!
+//! A message is its length and its packet's length (two bytes each, big-endian), a packet of [`crate::handshake`], and what a
+//! greeting or a farewell over a fabric says besides. Every byte may be hostile. Sockets never block.
+
+use super::card::ADDRESS_BYTES_MAX;
+use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Bytes before a packet.
+const PREFIX: usize = 4;
+/// Bytes of a message at most.
+const MESSAGE_BYTES_MAX: usize = PREFIX + PACKET_BYTES_MAX + PROOF + ADDRESS_BYTES_MAX;
+/// Bytes of what a greeting says besides, without the address.
+const PROOF: usize = 17;
+/// Time before and between the questions whether a silent peer's kernel is still there, s.
+const KEEPALIVE_S: u64 = 1;
+
+/// What a greeting over a fabric says besides.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Proof {
+    /// The called proc's secret, out of its card; 0 in an answer.
+    pub(super) secret: u64,
+    /// What frames to the sender of this have to show.
+    pub(super) token: u64,
+    /// The sender's fabric address; empty in an answer.
+    pub(super) address: Vec<u8>,
+}
+
+/// What a control connection carries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Message {
+    /// A proc asks for a connection.
+    Hello(Greeting, Proof),
+    /// A proc grants one.
+    Welcome(Greeting, Proof),
+    /// As [`Packet::Refused`].
+    Refused(String),
+    /// As [`Packet::Later`].
+    Later(String),
+    /// A proc closes in order, or says that it has what came from one that does.
+    Closed {
+        /// Frames that it has sent; none follows.
+        sent: u32,
+        /// Frames that it has received.
+        received: u32,
+    },
+}
+
+impl Message {
+    fn encode(&self) -> Vec<u8> {
+        let (packet, more) = match self {
+            Message::Hello(greeting, proof) => (Packet::Hello(greeting.clone()), proof.encode()),
+            Message::Welcome(greeting, proof) => (Packet::Welcome(greeting.clone()), proof.encode()),
+            Message::Refused(why) => (Packet::Refused(why.clone()), Vec::new()),
+            Message::Later(why) => (Packet::Later(why.clone()), Vec::new()),
+            Message::Closed { sent, received } => {
+                (Packet::Closed, [sent.to_be_bytes(), received.to_be_bytes()].concat())
+            }
+        };
+        let packet = packet.encode();
+        let mut bytes = Vec::with_capacity(PREFIX + packet.len() + more.len());
+        bytes.extend(((PREFIX + packet.len() + more.len()) as u16).to_be_bytes());
+        bytes.extend((packet.len() as u16).to_be_bytes());
+        bytes.extend(packet);
+        bytes.extend(more);
+        bytes
+    }
+
+    /// Reads the message at the front: it and its bytes; `None` if it is not there as a whole.
+    fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, Mismatch> {
+        let Some(&[l0, l1, p0, p1]) = bytes.first_chunk::<PREFIX>() else {
+            // A stranger is known by its first bytes.
+            return Ok(None);
+        };
+        let (length, packet) = (u16::from_be_bytes([l0, l1]) as usize, u16::from_be_bytes([p0, p1]) as usize);
+        if length > MESSAGE_BYTES_MAX || PREFIX + packet > length {
+            return Err(Mismatch::Magic);
+        }
+        let Some(body) = bytes.get(PREFIX..length) else { return Ok(None) };
+        let (packet, more) = body.split_at(packet);
+        let proof = || Proof::decode(more).ok_or(Mismatch::Length { theirs: more.len(), ours: PROOF });
+        let message = match Packet::decode(packet)? {
+            Packet::Hello(greeting) => Message::Hello(greeting, proof()?),
+            Packet::Welcome(greeting) => Message::Welcome(greeting, proof()?),
+            Packet::Refused(why) => Message::Refused(why),
+            Packet::Later(why) => Message::Later(why),
+            Packet::Closed => {
+                let counts = <[u8; 8]>::try_from(more);
+                let counts = counts.map_err(|_| Mismatch::Length { theirs: more.len(), ours: 8 })?;
+                let both = u64::from_be_bytes(counts);
+                Message::Closed { sent: (both >> 32) as u32, received: both as u32 }
+            }
+        };
+        Ok(Some((message, length)))
+    }
+}
+
+impl Proof {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.secret.to_be_bytes().to_vec();
+        bytes.extend(self.token.to_be_bytes());
+        bytes.push(self.address.len() as u8);
+        bytes.extend(&self.address);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Proof> {
+        let (secret, rest) = bytes.split_first_chunk()?;
+        let (token, rest) = rest.split_first_chunk()?;
+        let (&length, address) = rest.split_first()?;
+        let fits = address.len() == length as usize && address.len() <= ADDRESS_BYTES_MAX;
+        let (secret, token) = (u64::from_be_bytes(*secret), u64::from_be_bytes(*token));
+        fits.then(|| Proof { secret, token, address: address.to_vec() })
+    }
+}
+
+/// What reading a control connection gave.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// A message, or what is wrong with it.
+    Message(Result<Message, Mismatch>),
+    /// Nothing yet.
+    Nothing,
+    /// The other end is closed, or does not answer any more; and why, if the kernel says.
+    Ended(Option<String>),
+}
+
+/// One end of a control connection.
+pub(super) struct Socket {
+    descriptor: OwnedFd,
+    /// The part of a message that has come.
+    input: Vec<u8>,
+    /// What the kernel has not taken yet.
+    output: Vec<u8>,
+}
+
+impl Socket {
+    /// A socket that is being connected to `to`.
+    pub(super) fn call(to: SocketAddr, dead_ms_max: u32) -> Result<Self, Errno> {
+        let descriptor = new_socket(to.ip())?;
+        let socket = Socket::new(descriptor, dead_ms_max);
+        match rustix::net::connect(&socket.descriptor, &to) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An end of a connection.
+    pub(super) fn new(descriptor: OwnedFd, dead_ms_max: u32) -> Self {
+        let _ = sockopt::set_tcp_nodelay(&descriptor, true);
+        let _ = sockopt::set_socket_keepalive(&descriptor, true);
+        let every = Duration::from_secs(KEEPALIVE_S);
+        let _ = sockopt::set_tcp_keepidle(&descriptor, every);
+        let _ = sockopt::set_tcp_keepintvl(&descriptor, every);
+        let asked = (u64::from(dead_ms_max) / (1000 * KEEPALIVE_S)).saturating_sub(1).max(1);
+        let _ = sockopt::set_tcp_keepcnt(&descriptor, asked.min(100) as u32);
+        let _ = sockopt::set_tcp_user_timeout(&descriptor, dead_ms_max);
+        Socket { descriptor, input: Vec::new(), output: Vec::new() }
+    }
+
+    /// Whether it is connected by now.
+    pub(super) fn connected(&self) -> Result<bool, Errno> {
+        let mut fds = [rustix::event::PollFd::new(&self.descriptor, rustix::event::PollFlags::OUT)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        if rustix::event::poll(&mut fds, Some(&now)) != Ok(1) {
+            return Ok(false);
+        }
+        match sockopt::socket_error(&self.descriptor) {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(error)) | Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a message, or keeps what the kernel does not take for [`Socket::flush`].
+    pub(super) fn tell(&mut self, message: &Message) {
+        self.output.extend(message.encode());
+        self.flush();
+    }
+
+    /// Sends what was kept.
+    pub(super) fn flush(&mut self) {
+        while !self.output.is_empty() {
+            match rustix::net::send(&self.descriptor, &self.output, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                // Reading tells why.
+                Err(_) => return self.output.clear(),
+            }
+        }
+    }
+
+    /// The next message.
+    pub(super) fn hear(&mut self) -> Heard {
+        loop {
+            match Message::decode(&self.input) {
+                Ok(Some((message, length))) => {
+                    self.input.drain(..length);
+                    return Heard::Message(Ok(message));
+                }
+                Ok(None) => {}
+                Err(mismatch) => return Heard::Message(Err(mismatch)),
+            }
+            let mut bytes = [0; MESSAGE_BYTES_MAX];
+            match rustix::net::recv(&self.descriptor, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Heard::Ended(None),
+                Ok((count, _)) => self.input.extend_from_slice(&bytes[..count]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Heard::Nothing,
+                Err(error @ (Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN)) => {
+                    return Heard::Ended(Some(error.to_string()));
+                }
+                Err(_) => return Heard::Ended(None),
+            }
+        }
+    }
+
+    /// Whether there is something to hear.
+    pub(super) fn has_news(&self) -> bool {
+        let mut byte = [0u8; 1];
+        let peeked = rustix::net::recv(&self.descriptor, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !self.input.is_empty() || !matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
+    }
+
+    /// Closes it for the peer, which still reads what was sent, also if a child holds the descriptor.
+    pub(super) fn hang_up(&self) {
+        let _ = rustix::net::shutdown(&self.descriptor, rustix::net::Shutdown::Write);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Listens at an address, at a port of the kernel's choice; returns where.
+pub(super) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let listener = new_socket(ip)?;
+    rustix::net::bind(&listener, &SocketAddr::new(ip, 0))?;
+    rustix::net::listen(&listener, backlog)?;
+    let bound = rustix::net::getsockname(&listener)?;
+    let bound = SocketAddr::try_from(bound).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok((listener, bound))
+}
+
+/// The next connection that waits.
+pub(super) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+fn new_socket(ip: IpAddr) -> Result<OwnedFd, Errno> {
+    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    fn greeting() -> Greeting {
+        Greeting {
+            capabilities: 0,
+            slot: 7,
+            proc: 1,
+            procs: 4,
+            ring_bytes: 0,
+            frame_max: 992,
+            pid: 42,
+            start_time: 1 << 40,
+            boot_id: 9,
+            job: "a-job".into(),
+            heap_base: 0,
+            heap_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were_however_they_are_cut() {
+        let proof = Proof { secret: 1, token: u64::MAX, address: vec![3; ADDRESS_BYTES_MAX] };
+        let answer = Proof { secret: 0, token: 2, address: Vec::new() };
+        let all = [
+            Message::Hello(greeting(), proof),
+            Message::Welcome(greeting(), answer),
+            Message::Refused("no".into()),
+            Message::Later("busy".into()),
+            Message::Closed { sent: 1 << 30, received: 5 },
+        ];
+        for message in all {
+            let bytes = message.encode();
+            assert!(bytes.len() <= MESSAGE_BYTES_MAX);
+            for length in 0..bytes.len() {
+                assert_eq!(Message::decode(&bytes[..length]), Ok(None), "{length} bytes");
+            }
+            let two = [&bytes[..], &bytes[..]].concat();
+            assert_eq!(Message::decode(&two), Ok(Some((message, bytes.len()))));
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_and_nothing_panics() {
+        assert_eq!(Message::decode(b"GET / HTTP/1.1\r\n"), Err(Mismatch::Magic));
+        let bytes = Message::Closed { sent: 1, received: 0 }.encode();
+        let mut short = bytes.clone();
+        short[1] -= 1;
+        assert!(Message::decode(&short).is_err());
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        for round in 0..3000 {
+            let mut message = Message::Hello(greeting(), Proof { secret: 1, token: 2, address: vec![3; 16] }).encode();
+            for _ in 0..1 + round % 4 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (state >> 33) as usize % message.len();
+                message[at] = (state >> 24) as u8;
+            }
+            let _ = Message::decode(&message);
+        }
+    }
+
+    #[test]
+    fn a_socket_carries_messages_and_tells_of_its_end() {
+        let (listener, at) = listen([127, 0, 0, 1].into(), 4).unwrap();
+        let mut caller = Socket::call(at, 1000).unwrap();
+        let mut called = loop {
+            match accept(&listener) {
+                Ok(descriptor) => break Socket::new(descriptor, 1000),
+                Err(error) => assert_eq!(error, Errno::AGAIN),
+            }
+        };
+        assert_eq!(called.hear(), Heard::Nothing);
+        while !caller.connected().unwrap() {}
+        caller.tell(&Message::Later("busy".into()));
+        caller.tell(&Message::Closed { sent: 3, received: 4 });
+        caller.hang_up();
+        let mut heard = Vec::new();
+        while heard.last() != Some(&Heard::Ended(None)) {
+            match called.hear() {
+                Heard::Nothing => {}
+                other => heard.push(other),
+            }
+        }
+        assert_eq!(heard[0], Heard::Message(Ok(Message::Later("busy".into()))));
+        assert_eq!(heard[1], Heard::Message(Ok(Message::Closed { sent: 3, received: 4 })));
+    }
+}

@@ -1,0 +1,236 @@
+//! Open connections' control sockets, and how connections end.
+//!
+//! Who closes says how many frames it has sent, and leaves once the peer says that it has them all, or after a bounded time:
+//! what a provider still holds is lost when its endpoint is closed. A connection whose socket ends without a word has
+//! failed; what the fabric still brings is read for a moment.
+
+use super::Ofi;
+use super::calling::out_of_turn;
+use super::control::{Heard, Message, Socket};
+use super::own::{Own, Token};
+use super::transport::Stage;
+use crate::LinkEvent;
+use crate::handshake::Greeting;
+use rustix::io::Errno;
+use std::time::{Duration, Instant};
+
+/// How long the last frames of a peer that has closed in order may take, ns.
+const CLOSED_NS_MAX: u64 = 1_000_000_000;
+/// How long the last frames of a peer that is gone may take, ns, from the last one on.
+const GONE_NS_MAX: u64 = 10_000_000;
+/// How long a close waits for an engine of this process, which nobody may be ticking meanwhile.
+const NEAR_TIME: Duration = Duration::from_millis(20);
+/// How long a frame may wait for one that was sent before it, ns.
+const GAP_NS_MAX: u64 = 2_000_000_000;
+
+/// The control socket of a connection, and who is at its other end.
+pub(super) struct Line {
+    socket: Socket,
+    pid: u32,
+    boot_id: u128,
+    /// Since when a frame waits for one before it, ns.
+    gap_ns: Option<u64>,
+}
+
+/// A connection whose peer has closed it or is gone.
+pub(super) struct Ending {
+    reason: String,
+    /// Its socket, if the peer waits for a word that all has come.
+    line: Option<Line>,
+    /// Frames that it has sent, if it said so.
+    due: Option<u32>,
+    /// How many had come at the last look, and when that last changed, ns.
+    received: u32,
+    since_ns: u64,
+}
+
+impl Line {
+    pub(super) fn new(socket: Socket, theirs: &Greeting) -> Self {
+        Line { socket, pid: theirs.pid, boot_id: theirs.boot_id, gap_ns: None }
+    }
+
+    pub(super) fn tell(&mut self, message: &Message) {
+        self.socket.tell(message);
+    }
+
+    pub(super) fn watch(&self, own: &Own, link: u32) -> Result<(), Errno> {
+        own.watch(&self.socket, Token::Line(link), false)
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.socket.has_news()
+    }
+
+    pub(super) fn cut(self, own: &Own) {
+        own.hang_up(&self.socket);
+    }
+
+    /// Whether the peer is an engine of this process, which nobody may be ticking now.
+    fn is_near(&self, own: &Own) -> bool {
+        self.pid == own.greeting.pid && self.boot_id == own.greeting.boot_id
+    }
+}
+
+impl Ofi {
+    /// A peer has said something beside the fabric, or its socket has ended.
+    pub(super) fn hear_line(&mut self, link: u32, now_ns: u64) {
+        let dead_ms_max = self.own.config.dead_link_ms_max;
+        let Some(peer) = self.table.get_mut(link as usize) else { return };
+        let proc = peer.proc;
+        let line = match &mut peer.stage {
+            Stage::Open(line) => line,
+            Stage::Ending(ending) => {
+                // It waits no longer for an answer.
+                let gone = |line: &mut Line| !matches!(line.socket.hear(), Heard::Nothing | Heard::Message(Ok(_)));
+                if let Some(line) = ending.line.take_if(gone) {
+                    line.cut(&self.own);
+                }
+                return;
+            }
+            _ => return,
+        };
+        line.socket.flush();
+        let (reason, due) = match line.socket.hear() {
+            Heard::Nothing => return,
+            Heard::Ended(None) => (format!("process {} of proc {proc} has ended", line.pid), None),
+            Heard::Ended(Some(why)) => (
+                format!("proc {proc} has not answered for {dead_ms_max} ms ({why}): check the network and its host"),
+                None,
+            ),
+            Heard::Message(Ok(Message::Closed { sent, .. })) => {
+                (format!("proc {proc} (process {}) has closed the connection", line.pid), Some(sent))
+            }
+            Heard::Message(Ok(Message::Refused(why))) => (format!("proc {proc} gave the connection up: {why}"), None),
+            Heard::Message(Ok(_)) => (out_of_turn(proc), None),
+            Heard::Message(Err(mismatch)) => (mismatch.to_string(), None),
+        };
+        self.end(link, reason, due, now_ns);
+    }
+
+    fn end(&mut self, link: u32, reason: String, due: Option<u32>, now_ns: u64) {
+        let received = self.port.get_mut().counts(link).1;
+        let Some(stage) = self.stage(link) else { return };
+        let Stage::Open(line) = std::mem::replace(stage, Stage::Gone) else { return };
+        let line = match due {
+            Some(_) => Some(line),
+            None => {
+                line.cut(&self.own);
+                self.port.get_mut().disturb();
+                None
+            }
+        };
+        self.table[link as usize].stage = Stage::Ending(Ending { reason, line, due, received, since_ns: now_ns });
+        self.endings.push(link);
+        self.pace.hurry();
+    }
+
+    /// Reports ends whose last frames have been read, and frames that will not come.
+    pub(super) fn report_endings(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        for at in (0..self.endings.len()).rev() {
+            let Some(&link) = self.endings.get(at) else { continue };
+            let port = self.port.get_mut();
+            let (received, unread) = (port.counts(link).1, port.has_frames());
+            let Some(Stage::Ending(ending)) = self.stage(link) else { continue };
+            if received != ending.received {
+                (ending.received, ending.since_ns) = (received, now_ns);
+            }
+            let quiet_ns = now_ns.saturating_sub(ending.since_ns);
+            let over = match ending.due {
+                Some(due) => received == due || quiet_ns > CLOSED_NS_MAX,
+                None => quiet_ns > GONE_NS_MAX,
+            };
+            if !over || unread && quiet_ns <= CLOSED_NS_MAX {
+                continue;
+            }
+            let reason = std::mem::take(&mut ending.reason);
+            if let Some(mut line) = ending.line.take() {
+                line.tell(&self.closed(link));
+                line.cut(&self.own);
+            }
+            self.fail(link, reason, events);
+        }
+    }
+
+    /// Frames that have come before one that was sent earlier, which then has been lost.
+    pub(super) fn report_gaps(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        let port = self.port.get_mut();
+        let mut lost = Vec::new();
+        for (link, peer) in (0..).zip(&mut self.table) {
+            let Stage::Open(line) = &mut peer.stage else { continue };
+            line.gap_ns = match (port.has_gap(link), line.gap_ns) {
+                (false, _) => None,
+                (true, since) => Some(since.unwrap_or(now_ns)),
+            };
+            if line.gap_ns.is_some_and(|since| now_ns.saturating_sub(since) > GAP_NS_MAX) {
+                lost.push(link);
+            }
+        }
+        for link in lost {
+            let words = format!("provider {} has lost a frame: exclude it", self.provider());
+            self.fail(link, words, events);
+        }
+    }
+
+    /// What a close says.
+    pub(super) fn closed(&mut self, link: u32) -> Message {
+        let (sent, received) = self.port.get_mut().counts(link);
+        Message::Closed { sent, received }
+    }
+
+    /// Says that nothing follows, and waits until peers have what was sent, for a bounded time.
+    pub(super) fn close_all(&mut self) {
+        let start = Instant::now();
+        let all = Duration::from_millis(self.own.config.close_ms_max.into());
+        let mut waiting = Vec::new();
+        for link in 0..self.table.len() as u32 {
+            let closed = self.closed(link);
+            let own = &self.own;
+            if let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) {
+                line.tell(&closed);
+                let time = if line.is_near(own) { NEAR_TIME.min(all) } else { all };
+                waiting.push(Farewell { link, time, theirs: None, taken: false });
+            }
+        }
+        while !waiting.is_empty() && self.port.get_mut().broken().is_none() {
+            let port = self.port.get_mut();
+            port.forget_frames();
+            port.poll(1000);
+            waiting.retain_mut(|farewell| start.elapsed() < farewell.time && self.awaits(farewell));
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// Whether something is still to come of a farewell.
+    fn awaits(&mut self, farewell: &mut Farewell) -> bool {
+        let closed = self.closed(farewell.link);
+        let Message::Closed { sent, received } = closed else { return false };
+        let Some(Stage::Open(line)) = self.stage(farewell.link) else { return false };
+        line.socket.flush();
+        match line.socket.hear() {
+            Heard::Nothing => {}
+            Heard::Message(Ok(Message::Closed { sent: theirs, received: taken })) => {
+                farewell.theirs.get_or_insert((theirs, true));
+                farewell.taken |= taken == sent;
+            }
+            _ => return false,
+        }
+        if let Some((theirs, untold @ true)) = &mut farewell.theirs
+            && *theirs == received
+        {
+            *untold = false;
+            line.tell(&closed);
+        }
+        !(farewell.taken && matches!(farewell.theirs, Some((_, false))))
+    }
+}
+
+/// The end of one connection, as the side that closes sees it.
+struct Farewell {
+    link: u32,
+    /// How long it may take.
+    time: Duration,
+    /// How many frames the peer has sent, and whether it is still to be told that they are here.
+    theirs: Option<(u32, bool)>,
+    /// The peer has all that was sent to it.
+    taken: bool,
+}

@@ -1,0 +1,137 @@
+//! A frame on a fabric: a preface, the header, the payload.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0–3 | number of the link at the receiver |
+//! | 4–7 | number of the frame on its link, from 0, wrapping |
+//! | 8–15 | the token that the receiver has given for this link |
+//! | 16–47 | header ([`tickwire_components::wire`]) |
+//! | 48– | payload |
+//!
+//! Who sent a frame is said by its token, since not all providers know; the number finds frames that were completed out of
+//! order, or lost. Numbers are in host byte order, which the handshake has compared.
+
+use crate::copy;
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind};
+use tickwire_components::{Pieces, Span};
+
+/// Bytes of the preface.
+const PREFACE_BYTES: usize = 16;
+/// Bytes before the payload.
+pub(super) const LEAD_BYTES: usize = PREFACE_BYTES + HEADER_BYTES;
+
+/// Where a frame belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Preface {
+    pub(super) link: u32,
+    pub(super) number: u32,
+    pub(super) token: u64,
+}
+
+/// Writes a frame to the start of a place that has room for it; returns its bytes.
+#[inline]
+pub(super) fn write<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &Header, pieces: &P) -> Span {
+    let words = [
+        u64::from(preface.link) | u64::from(preface.number) << 32,
+        preface.token,
+        header.lead,
+        header.origin,
+        header.name,
+        header.length,
+    ];
+    debug_assert!(into.len() >= LEAD_BYTES + header.payload() as usize);
+    // SAFETY: an own place of at least so many bytes.
+    #[expect(unsafe_code, reason = "memory that a provider is given")]
+    unsafe {
+        into.start().cast::<[u64; 6]>().write_unaligned(words);
+    }
+    let payload = header.payload() as usize;
+    let mut rest = into.part(LEAD_BYTES, payload);
+    if payload > 0 {
+        if let Some(layout) = pieces.layout() {
+            layout.pack(rest);
+        } else {
+            for index in 0..pieces.pieces() {
+                rest = rest.part(copy::copy(rest, pieces.piece(index)), usize::MAX);
+            }
+        }
+    }
+    into.part(0, LEAD_BYTES + payload)
+}
+
+/// Reads where bytes that have come belong; `None` if they are too few.
+#[inline]
+pub(super) fn preface(bytes: Span) -> Option<Preface> {
+    if bytes.len() < LEAD_BYTES {
+        return None;
+    }
+    // SAFETY: so many bytes of an own buffer, which the provider has finished writing.
+    #[expect(unsafe_code, reason = "memory that a provider is given")]
+    let [place, token] = unsafe { bytes.start().cast::<[u64; 2]>().read_unaligned() };
+    Some(Preface { link: place as u32, number: (place >> 32) as u32, token })
+}
+
+/// Reads the header and finds the payload of bytes that have a preface.
+///
+/// # Errors
+/// Why it is no frame.
+#[inline]
+pub(super) fn content(bytes: Span) -> Result<(Header, Span), String> {
+    let lead = bytes.part(PREFACE_BYTES, HEADER_BYTES);
+    if lead.len() < HEADER_BYTES {
+        return Err(format!("a frame of {} bytes", bytes.len()));
+    }
+    // SAFETY: so many bytes of an own buffer, which the provider has finished writing.
+    #[expect(unsafe_code, reason = "memory that a provider is given")]
+    let [lead, origin, name, length] = unsafe { lead.start().cast::<[u64; 4]>().read_unaligned() };
+    let header = Header { lead, origin, name, length };
+    let payload = bytes.part(LEAD_BYTES, usize::MAX);
+    match header.kind() {
+        None | Some(Kind::Wrap) => Err(format!("a frame of unknown kind {}", lead as u8)),
+        _ if header.payload() != payload.len() as u64 => {
+            Err(format!("a frame of {} bytes with {} in it", header.payload(), payload.len()))
+        }
+        _ => Ok((header, payload)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[expect(unsafe_code, reason = "a span over a test's bytes")]
+    fn span(bytes: &mut [u8]) -> Span {
+        // SAFETY: used while the bytes are there.
+        unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    #[test]
+    fn frames_come_back_as_they_were() {
+        let mut place = vec![0u8; 200];
+        let header = Header::new(Kind::Eager, 1, 2, 3, 4, 5);
+        let said = Preface { link: 7, number: 8, token: 1 << 60 };
+        let payload = vec![vec![1u8, 2, 3], vec![4, 5]];
+        let frame = write(span(&mut place), said, &header, &payload);
+        assert_eq!((frame.len(), preface(frame)), (LEAD_BYTES + 5, Some(said)));
+        let (found, bytes) = content(frame).unwrap();
+        assert_eq!((found, bytes.len()), (header, 5));
+        assert_eq!(place[LEAD_BYTES..LEAD_BYTES + 6], [1, 2, 3, 4, 5, 0]);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        let mut place = vec![0u8; 200];
+        let said = Preface { link: 0, number: 0, token: 0 };
+        let frame = write(span(&mut place), said, &Header::new(Kind::Eager, 0, 0, 0, 0, 5), &vec![0u8; 5]);
+        for length in 0..LEAD_BYTES {
+            assert_eq!(preface(frame.part(0, length)), None);
+            assert!(content(frame.part(0, length)).is_err());
+        }
+        assert!(content(frame.part(0, LEAD_BYTES + 4)).unwrap_err().contains("5 bytes with 4"));
+        for kind in [0, 11, 200] {
+            place[16] = kind;
+            let words = content(span(&mut place).part(0, LEAD_BYTES + 5)).unwrap_err();
+            assert!(words.contains(&format!("unknown kind {kind}")), "{words}");
+        }
+    }
+}

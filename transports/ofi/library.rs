@@ -1,0 +1,81 @@
+//! libfabric as it was found on this machine.
+
+use super::OfiError;
+use libfabric_sys as sys;
+use std::ffi::{CStr, CString};
+use std::sync::OnceLock;
+
+/// The variable that names the library's file, where it is not the system's `libfabric.so.1`.
+pub const ENV_LIBRARY: &str = "TICKWIRE_OFI_LIBRARY";
+
+/// The library, loaded for good.
+#[derive(Clone, Copy)]
+pub struct Library {
+    api: sys::Api,
+    version: u32,
+}
+
+impl Library {
+    /// The library of this process: loaded at the first call, from where the environment says.
+    ///
+    /// # Errors
+    /// [`OfiError::Missing`], [`OfiError::Old`].
+    pub fn get() -> Result<Library, OfiError> {
+        static LOADED: OnceLock<Result<Library, OfiError>> = OnceLock::new();
+        LOADED
+            .get_or_init(|| {
+                let file = std::env::var(ENV_LIBRARY).unwrap_or_else(|_| "libfabric.so.1".into());
+                Library::open(&file)
+            })
+            .clone()
+    }
+
+    /// Loads a library by its file's name.
+    ///
+    /// # Errors
+    /// [`OfiError::Missing`], [`OfiError::Old`].
+    pub fn open(file: &str) -> Result<Library, OfiError> {
+        let missing = |reason: String| OfiError::Missing { reason };
+        let name = CString::new(file).map_err(|_| missing("its name has a zero byte".into()))?;
+        let api = sys::load(&name).map_err(|error| missing(format!("{file}: {error}")))?;
+        // SAFETY: it takes nothing.
+        #[expect(unsafe_code, reason = "FFI")]
+        let version = unsafe { (api.version)() };
+        let library = Library { api, version };
+        let (major, minor) = library.version();
+        if version < sys::API_VERSION { Err(OfiError::Old(major, minor)) } else { Ok(library) }
+    }
+
+    /// Its version: major, minor.
+    pub fn version(&self) -> (u32, u32) {
+        (self.version >> 16, self.version & 0xFFFF)
+    }
+
+    /// An error in words; `code` is positive.
+    pub fn words(&self, code: i32) -> String {
+        // SAFETY: any number is allowed; the answer is a string that stays, copied before another call.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            let words = (self.api.strerror)(code);
+            if words.is_null() { "unknown error".into() } else { CStr::from_ptr(words).to_string_lossy().into_owned() }
+        }
+    }
+
+    pub(super) fn api(&self) -> &sys::Api {
+        &self.api
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_says_what_to_install() {
+        let words = Library::open("/no/such/libfabric.so.1").map(drop).unwrap_err().to_string();
+        assert!(words.contains("/no/such/libfabric.so.1") && words.contains("apt-get install libfabric1"), "{words}");
+        assert!(words.contains(ENV_LIBRARY), "{words}");
+        assert!(matches!(Library::open("a\0b"), Err(OfiError::Missing { .. })));
+        assert!(matches!(Library::open("libc.so.6"), Err(OfiError::Missing { .. })));
+    }
+}

@@ -1,0 +1,404 @@
+//! The fabric's side of an endpoint: frames out of pinned slots, frames into buffers that are posted ahead.
+//!
+//! A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes; a short one
+//! is injected. No free slot or no room at the provider is [`Sent::Blocked`]: the frame stays in its row. Receives are
+//! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
+//! buffer goes back to the provider once all frames in it have been used.
+
+mod receiving;
+
+use super::frame::{self, LEAD_BYTES, Preface};
+use super::multi::with_multi;
+use super::slab::{Contexts, Slab};
+use super::{
+    AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiError, Refused,
+    no_completion,
+};
+use crate::{Sent, Traffic};
+use libfabric_sys as sys;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use tickwire_components::wire::Header;
+use tickwire_components::{NIL, Pieces, Row, Span};
+
+/// Sends that may be under way: of the longest frames, 2 MiB.
+const SENDS: usize = 64;
+/// Buffers that are posted, for one frame each: as much again.
+const RECEIVES: usize = 64;
+/// The same where a provider puts one frame behind the other ([`super::multi`]): as much, in larger buffers.
+const MULTI_RECEIVES: usize = 8;
+/// Longest frames that such a buffer has room for.
+const MULTI_FRAMES: usize = 8;
+/// Frames that a number may be ahead of the one that is due: more than all buffers hold.
+const AHEAD_MAX: u32 = 1 << 16;
+/// Failed receives in a row after which the endpoint is given up.
+const FAILURES_MAX: u32 = 256;
+
+/// One link, as the fabric sees it.
+struct Lane {
+    open: bool,
+    /// What frames from the peer show.
+    mine: u64,
+    /// What frames to the peer show, and its number for the link.
+    theirs: u64,
+    slot: u32,
+    to: sys::fi_addr_t,
+    vc: Row,
+    /// Numbers of the next frame in each direction.
+    sent: u32,
+    received: u32,
+    traffic: Traffic,
+    /// A frame was refused by the provider.
+    failed: bool,
+}
+
+/// A buffer for receives.
+#[derive(Clone, Copy, Default)]
+struct Buffer {
+    /// Frames in it that are in use.
+    held: u32,
+    /// The provider has finished with it.
+    done: bool,
+}
+
+/// A frame that has come.
+struct Ready {
+    header: Header,
+    payload: Span,
+    link: u32,
+    buffer: u32,
+}
+
+/// A frame whose turn has not come: an earlier one has not been completed, or its link is not open yet.
+struct Early {
+    link: u32,
+    number: u32,
+    bytes: Span,
+    buffer: u32,
+}
+
+/// See the module.
+pub(super) struct Port {
+    // Closed in this order; what the provider may touch until then comes last.
+    endpoint: Endpoint,
+    addresses: AddressVector,
+    queue: CompletionQueue,
+    regions: Vec<MemoryRegion>,
+    sending: Slab,
+    receiving: Slab,
+    contexts: Contexts,
+    descriptors: [*mut c_void; 2],
+    free: Vec<u32>,
+    /// The link of each slot that is in use.
+    links: Vec<u32>,
+    buffers: Vec<Buffer>,
+    /// Buffers to be posted.
+    idle: Vec<u32>,
+    /// Buffers of frames that were drained.
+    lent: Vec<u32>,
+    frames: VecDeque<Ready>,
+    early: Vec<Early>,
+    lanes: Vec<Lane>,
+    completions: Box<[Completion]>,
+    inject_max: usize,
+    /// `FI_MULTI_RECV`, or nothing.
+    receive_flags: u64,
+    /// The last send was refused, and none has completed since.
+    blocked: bool,
+    /// Links that have failed, and why.
+    faults: Vec<(u32, String)>,
+    /// Why the whole endpoint is of no use any more.
+    broken: Option<String>,
+    failures: u32,
+    /// A link has ended otherwise than in order.
+    disturbed: bool,
+    /// Frames that belonged to no link, and receives that failed.
+    strays: u64,
+    moved: (u64, u64),
+}
+
+// SAFETY: slots, buffers and contexts are its own, the addresses lead into them; the rest is as `Domain::open` says.
+#[expect(unsafe_code, reason = "FFI")]
+unsafe impl Send for Port {}
+
+impl Port {
+    /// Opens a candidate for frames of up to `frame_max` bytes of payload.
+    pub(super) fn open(info: Info, frame_max: usize, events: usize, multi: bool) -> Result<Self, OfiError> {
+        let place_bytes = (LEAD_BYTES + frame_max).next_multiple_of(64);
+        let with_multi = if multi { with_multi(&info) } else { None };
+        let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
+        let (wanted, buffer_bytes) =
+            if multi { (MULTI_RECEIVES, MULTI_FRAMES * place_bytes) } else { (RECEIVES, place_bytes) };
+        let fabric = Fabric::open(&info)?;
+        let inject_max = info.tx_attr().inject_size.min(place_bytes);
+        let depth = |size: usize, wanted: usize| if size == 0 { wanted } else { size.min(wanted) };
+        let sends = depth(info.tx_attr().size, SENDS);
+        let receives = depth(info.rx_attr().size, wanted);
+        // SAFETY: everything that is opened stays with this port, which is not shared between threads.
+        #[expect(unsafe_code, reason = "FFI")]
+        let domain = unsafe { Domain::open(&fabric, info)? };
+        let addresses = AddressVector::open(&domain, 64)?;
+        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES), true)?;
+        let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
+        // One place more than slots: what is injected is put together there.
+        let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));
+        if multi {
+            endpoint.set_least_room(place_bytes)?;
+        }
+        let mut regions = Vec::new();
+        let mut descriptors = [null_mut(); 2];
+        if domain.info().domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0 {
+            for (at, (slab, access)) in [(&sending, sys::FI_SEND), (&receiving, sys::FI_RECV)].into_iter().enumerate() {
+                // SAFETY: the slabs are freed after the regions are closed.
+                #[expect(unsafe_code, reason = "FFI")]
+                let region =
+                    unsafe { MemoryRegion::register(&domain, slab.whole(), access, at as u64, Some(&endpoint))? };
+                descriptors[at] = region.descriptor();
+                regions.push(region);
+            }
+        }
+        let mut port = Port {
+            endpoint,
+            addresses,
+            queue,
+            regions,
+            sending,
+            receiving,
+            contexts: Contexts::new(sends + receives),
+            descriptors,
+            free: (0..sends as u32).rev().collect(),
+            links: vec![NIL; sends],
+            buffers: vec![Buffer::default(); receives],
+            idle: (0..receives as u32).collect(),
+            lent: Vec::with_capacity(receives),
+            frames: VecDeque::with_capacity(receives),
+            early: Vec::new(),
+            lanes: Vec::new(),
+            completions: vec![no_completion(); events.max(1)].into(),
+            inject_max,
+            receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
+            blocked: false,
+            faults: Vec::new(),
+            broken: None,
+            failures: 0,
+            disturbed: false,
+            strays: 0,
+            moved: (0, 0),
+        };
+        port.post();
+        match port.broken.take() {
+            Some(words) => Err(OfiError::Unknown { name: port.provider().into(), found: words }),
+            None => Ok(port),
+        }
+    }
+
+    fn provider(&self) -> &str {
+        self.endpoint.domain().info().provider()
+    }
+
+    /// Whether its buffers take many frames.
+    pub(super) fn is_multi(&self) -> bool {
+        self.receive_flags != 0
+    }
+
+    /// The endpoint's own address.
+    pub(super) fn name(&self) -> Result<Vec<u8>, OfiError> {
+        self.endpoint.name()
+    }
+
+    /// The completion queue, to sleep on.
+    pub(super) fn queue(&self) -> &CompletionQueue {
+        &self.queue
+    }
+
+    /// Makes a place for a link, whose frames will show `mine`.
+    pub(super) fn reserve(&mut self, link: u32, mine: u64) {
+        let lane = Lane {
+            open: false,
+            mine,
+            theirs: 0,
+            slot: NIL,
+            to: sys::FI_ADDR_NOTAVAIL,
+            vc: NIL,
+            sent: 0,
+            received: 0,
+            traffic: Traffic::default(),
+            failed: false,
+        };
+        match self.lanes.get_mut(link as usize) {
+            Some(place) => *place = lane,
+            None => self.lanes.push(lane),
+        }
+        debug_assert!((link as usize) < self.lanes.len(), "numbers are given out in order");
+    }
+
+    /// The token that was given out for a link.
+    pub(super) fn token(&self, link: u32) -> u64 {
+        self.lanes.get(link as usize).map_or(0, |lane| lane.mine)
+    }
+
+    /// Opens a link to a peer: its number for it, the token that it wants to see, its fabric address.
+    pub(super) fn open_lane(&mut self, link: u32, slot: u32, theirs: u64, address: &[u8]) -> Result<(), String> {
+        let to = self.addresses.insert(address).map_err(|error| error.to_string())?;
+        let Some(lane) = self.lanes.get_mut(link as usize) else { return Err("no such link".into()) };
+        (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);
+        self.settle(link);
+        Ok(())
+    }
+
+    /// Ends a link: what comes for it later is a stray.
+    pub(super) fn close_lane(&mut self, link: u32) {
+        let Some(lane) = self.lanes.get_mut(link as usize) else { return };
+        lane.open = false;
+        lane.mine = 0;
+        let mut given_back = Vec::new();
+        self.frames.retain(|frame| {
+            let keep = frame.link != link;
+            if !keep {
+                given_back.push(frame.buffer);
+            }
+            keep
+        });
+        self.early.retain(|early| {
+            let keep = early.link != link;
+            if !keep {
+                given_back.push(early.buffer);
+            }
+            keep
+        });
+        given_back.into_iter().for_each(|buffer| self.give_back(buffer));
+        self.faults.retain(|(faulty, _)| *faulty != link);
+        self.post();
+    }
+
+    pub(super) fn attach(&mut self, link: u32, vc: Row) {
+        if let Some(lane) = self.lanes.get_mut(link as usize) {
+            lane.vc = vc;
+        }
+    }
+
+    pub(super) fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.lanes.get(link as usize).filter(|lane| lane.open).map(|lane| lane.traffic)
+    }
+
+    pub(super) fn moved(&self) -> (u64, u64) {
+        self.moved
+    }
+
+    /// Frames that a link has sent and received.
+    pub(super) fn counts(&self, link: u32) -> (u32, u32) {
+        self.lanes.get(link as usize).map_or((0, 0), |lane| (lane.sent, lane.received))
+    }
+
+    /// Whether a frame waits for one that was sent before it.
+    pub(super) fn has_gap(&self, link: u32) -> bool {
+        self.early.iter().any(|early| early.link == link)
+    }
+
+    /// Frames that belonged to no link.
+    #[cfg(test)]
+    pub(super) fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    pub(super) fn take_fault(&mut self) -> Option<(u32, String)> {
+        self.disturbed |= !self.faults.is_empty();
+        self.faults.pop()
+    }
+
+    /// A peer is gone without a word.
+    pub(super) fn disturb(&mut self) {
+        self.disturbed = true;
+    }
+
+    pub(super) fn has_fault(&self) -> bool {
+        !self.faults.is_empty() || self.broken.is_some()
+    }
+
+    /// Why nothing goes any more.
+    pub(super) fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Whether frames have come that nobody has taken.
+    #[inline]
+    pub(super) fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// Whether sends are under way, or were refused.
+    #[inline]
+    pub(super) fn is_sending(&self) -> bool {
+        self.blocked || self.free.len() < self.links.len()
+    }
+
+    #[inline]
+    pub(super) fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
+        let lane = match self.lanes.get_mut(link as usize) {
+            Some(lane) if lane.open && !lane.failed => lane,
+            // `control` tells why, in the provider's words.
+            Some(lane) if lane.open => return Sent::Blocked,
+            _ => return Sent::Failed,
+        };
+        let preface = Preface { link: lane.slot, number: lane.sent, token: lane.theirs };
+        let length = LEAD_BYTES + header.payload() as usize;
+        let outcome = if length <= self.inject_max {
+            let frame = frame::write(self.sending.place(self.links.len()), preface, header, pieces);
+            // SAFETY: an own place, just written.
+            #[expect(unsafe_code, reason = "FFI")]
+            unsafe {
+                self.endpoint.inject(frame, lane.to)
+            }
+        } else if let Some(&slot) = self.free.last() {
+            let frame = frame::write(self.sending.place(slot as usize), preface, header, pieces);
+            let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
+            // SAFETY: place and context belong to the slot, which is free again only after the completion; the
+            // endpoint is closed before they are freed.
+            #[expect(unsafe_code, reason = "FFI")]
+            let outcome = unsafe { self.endpoint.send(frame, descriptor, lane.to, context) };
+            if outcome.is_ok() {
+                self.free.pop();
+                self.links[slot as usize] = link;
+            }
+            outcome
+        } else {
+            Err(Refused::Again)
+        };
+        match outcome {
+            Ok(()) => {
+                lane.sent = lane.sent.wrapping_add(1);
+                lane.traffic.sent += length as u64;
+                lane.traffic.full = false;
+                self.blocked = false;
+                self.moved.0 += length as u64;
+                Sent::Done
+            }
+            Err(Refused::Again) => {
+                lane.traffic.full = true;
+                self.blocked = true;
+                Sent::Blocked
+            }
+            Err(Refused::Failed(error)) => {
+                lane.failed = true;
+                self.faults.push((link, error.to_string()));
+                Sent::Blocked
+            }
+        }
+    }
+}
+
+impl Drop for Port {
+    /// After a peer or a network was gone, closing the endpoint crashes `tcp;ofi_rxm` of libfabric 1.17 now and then. So it is
+    /// left open, with the memory that it may still touch; so it is while sends are under way.
+    fn drop(&mut self) {
+        if !self.disturbed && self.free.len() == self.links.len() {
+            return;
+        }
+        std::mem::forget((self.endpoint.clone(), self.regions.clone()));
+        let sending = std::mem::replace(&mut self.sending, Slab::new(1, 1));
+        let receiving = std::mem::replace(&mut self.receiving, Slab::new(1, 1));
+        let contexts = std::mem::replace(&mut self.contexts, Contexts::new(1));
+        std::mem::forget((sending, receiving, contexts));
+    }
+}

@@ -1,0 +1,252 @@
+//! What comes: completions, frames in order, and buffers that go back to the provider.
+
+use super::{AHEAD_MAX, Buffer, Early, FAILURES_MAX, Port, Ready};
+use crate::Take;
+use crate::ofi::frame;
+use crate::ofi::{Completion, Failure, ReadError, Refused};
+use libfabric_sys as sys;
+use tickwire_components::wire::Kind;
+use tickwire_components::{Arrival, ArrivalState, NIL, Span};
+
+impl Port {
+    /// Reads completions until there is none or `most` have been read; returns how many there were.
+    pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
+        self.post();
+        let mut found = 0;
+        let mut completions = std::mem::take(&mut self.completions);
+        while found < most && self.broken.is_none() {
+            match self.queue.read(&mut completions) {
+                Ok(count) => {
+                    found += count;
+                    completions[..count].iter().for_each(|completion| self.completed(completion));
+                    if count < completions.len() {
+                        break;
+                    }
+                }
+                Err(ReadError::Failed(failure)) => {
+                    found += 1;
+                    self.operation_failed(&failure);
+                }
+                Err(ReadError::Broken(error)) => self.broken = Some(error.to_string()),
+            }
+        }
+        self.completions = completions;
+        self.post();
+        found
+    }
+
+    /// A completion goes to what it is of, by its context.
+    #[inline]
+    fn completed(&mut self, completion: &Completion) {
+        let Some(index) = self.contexts.index(completion.op_context) else { return };
+        let slots = self.links.len();
+        if index < slots {
+            self.links[index] = NIL;
+            self.free.push(index as u32);
+            self.blocked = false;
+            return;
+        }
+        self.failures = 0;
+        let buffer = index - slots;
+        if self.receive_flags != 0 {
+            return self.completed_multi(buffer, completion);
+        }
+        self.buffers[buffer] = Buffer { held: 1, done: true };
+        let place = self.receiving.place(buffer);
+        self.arrived(buffer as u32, place.part(0, completion.len));
+    }
+
+    /// A frame in a buffer for many, or the word that the buffer is full, or both.
+    #[inline]
+    fn completed_multi(&mut self, buffer: usize, completion: &Completion) {
+        // Held until this is done, so that it is given back once.
+        self.buffers[buffer].held += 1;
+        self.buffers[buffer].done |= completion.flags & sys::FI_MULTI_RECV != 0;
+        if completion.len > 0
+            && let Some(bytes) = self.receiving.part(buffer, completion.buf, completion.len)
+        {
+            self.buffers[buffer].held += 1;
+            self.arrived(buffer as u32, bytes);
+        }
+        self.give_back(buffer as u32);
+    }
+
+    /// Bytes have come.
+    #[inline]
+    fn arrived(&mut self, buffer: u32, bytes: Span) {
+        let said = frame::preface(bytes);
+        let lane =
+            said.and_then(|said| self.lanes.get(said.link as usize).filter(|l| l.mine == said.token && l.mine != 0));
+        let (Some(said), Some(lane)) = (said, lane) else {
+            self.strays += 1;
+            return self.give_back(buffer);
+        };
+        let ahead = said.number.wrapping_sub(lane.received);
+        if lane.open && ahead == 0 {
+            self.accept(said.link, buffer, bytes);
+            if !self.early.is_empty() {
+                self.settle(said.link);
+            }
+        } else if ahead < AHEAD_MAX {
+            self.early.push(Early { link: said.link, number: said.number, bytes, buffer });
+        } else {
+            self.give_back(buffer);
+            self.faults
+                .push((said.link, format!("frame {} again, {} is due", said.number, said.number.wrapping_sub(ahead))));
+        }
+    }
+
+    /// Takes the frame that is due.
+    #[inline]
+    fn accept(&mut self, link: u32, buffer: u32, bytes: Span) {
+        let lane = &mut self.lanes[link as usize];
+        lane.received = lane.received.wrapping_add(1);
+        lane.traffic.received += bytes.len() as u64;
+        self.moved.1 += bytes.len() as u64;
+        match frame::content(bytes) {
+            Ok((header, payload)) => self.frames.push_back(Ready { header, payload, link, buffer }),
+            Err(words) => {
+                self.give_back(buffer);
+                self.faults.push((link, format!("corrupt bytes: {words}")));
+            }
+        }
+    }
+
+    /// Takes frames whose turn has come.
+    #[cold]
+    pub(super) fn settle(&mut self, link: u32) {
+        loop {
+            let due = self.lanes[link as usize].received;
+            let found = self.early.iter().position(|early| early.link == link && early.number == due);
+            let Some(found) = found else { return };
+            let early = self.early.swap_remove(found);
+            self.accept(link, early.buffer, early.bytes);
+        }
+    }
+
+    #[cold]
+    fn operation_failed(&mut self, failure: &Failure) {
+        let Some(index) = self.contexts.index(failure.context) else { return };
+        let slots = self.links.len();
+        if index < slots {
+            let link = std::mem::replace(&mut self.links[index], NIL);
+            if link == NIL {
+                return;
+            }
+            self.free.push(index as u32);
+            self.blocked = false;
+            if let Some(lane) = self.lanes.get_mut(link as usize).filter(|lane| lane.open && !lane.failed) {
+                lane.failed = true;
+                self.faults.push((link, format!("provider {}: {}", self.provider(), failure.words)));
+            }
+            return;
+        }
+        let buffer = &mut self.buffers[index - slots];
+        // A buffer for many frames may take others after one that failed.
+        let over = self.receive_flags == 0 || failure.flags & sys::FI_MULTI_RECV != 0;
+        if over && !std::mem::replace(&mut buffer.done, true) && buffer.held == 0 {
+            self.idle.push((index - slots) as u32);
+        }
+        self.strays += 1;
+        self.failures += 1;
+        if self.failures > FAILURES_MAX {
+            self.broken = Some(format!("provider {} fails to receive: {}", self.provider(), failure.words));
+        }
+    }
+
+    /// A frame has been used.
+    #[inline]
+    pub(super) fn give_back(&mut self, index: u32) {
+        let buffer = &mut self.buffers[index as usize];
+        buffer.held -= 1;
+        if buffer.held == 0 && buffer.done {
+            self.idle.push(index);
+        }
+    }
+
+    /// Gives buffers to the provider.
+    #[inline]
+    pub(in crate::ofi) fn post(&mut self) {
+        while let Some(&index) = self.idle.last() {
+            let context = self.contexts.of(self.links.len() + index as usize);
+            let place = self.receiving.place(index as usize);
+            // SAFETY: place and context belong to the buffer, which nobody uses; it is used again only after the
+            // completion, and the endpoint is closed before they are freed.
+            #[expect(unsafe_code, reason = "FFI")]
+            let posted = unsafe { self.endpoint.receive(place, self.descriptors[1], self.receive_flags, context) };
+            match posted {
+                Ok(()) => {
+                    self.idle.pop();
+                    self.buffers[index as usize] = Buffer::default();
+                }
+                Err(Refused::Again) => return,
+                Err(Refused::Failed(error)) => {
+                    self.broken = Some(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Frames that have come, as arrivals; their payloads stay until [`Port::release`].
+    pub(in crate::ofi) fn drain(&mut self, arrivals: &mut [Arrival], only: Option<u32>) -> usize {
+        let mut count = 0;
+        let mut at = 0;
+        while count < arrivals.len()
+            && let Some(frame) = self.frames.get(at)
+        {
+            if only.is_some_and(|link| link != frame.link) {
+                at += 1;
+                continue;
+            }
+            let Some(Ready { header, payload, link, buffer }) = self.frames.remove(at) else { break };
+            self.lent.push(buffer);
+            let vc = self.lanes[link as usize].vc;
+            arrivals[count] = Arrival { header, payload, vc, state: ArrivalState::New, ..Arrival::default() };
+            count += 1;
+        }
+        count
+    }
+
+    /// Whole messages without further signs, one after another, while they are taken.
+    #[inline]
+    pub(in crate::ofi) fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let mut count = 0;
+        while count < most
+            && let Some(Ready { header, payload, link, buffer }) = self.frames.front()
+        {
+            let plain = header.lead == Kind::Eager as u64;
+            if !plain || !take.message(header, *payload, self.lanes[*link as usize].vc) {
+                break;
+            }
+            let buffer = *buffer;
+            self.frames.pop_front();
+            self.give_back(buffer);
+            count += 1;
+        }
+        if count > 0 {
+            self.post();
+        }
+        (count, !self.frames.is_empty())
+    }
+
+    #[inline]
+    pub(in crate::ofi) fn release(&mut self) {
+        if self.lent.is_empty() {
+            return;
+        }
+        while let Some(buffer) = self.lent.pop() {
+            self.give_back(buffer);
+        }
+        self.post();
+    }
+
+    /// Drops what has come: its link is being closed.
+    pub(in crate::ofi) fn forget_frames(&mut self) {
+        self.release();
+        while let Some(frame) = self.frames.pop_front() {
+            self.give_back(frame.buffer);
+        }
+        self.post();
+    }
+}

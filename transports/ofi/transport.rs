@@ -1,0 +1,355 @@
+//! The transport: links, and what the engine asks of it.
+
+mod opening;
+
+use super::OfiConfig;
+use super::answering::Visitor;
+use super::calling::Call;
+use super::card::Card;
+use super::control;
+use super::ending::{Ending, Line};
+use super::own::{Own, Token};
+use super::pace::Pace;
+use super::port::Port;
+use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
+use rustix::event::epoll;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use tickwire_components::wire::Header;
+use tickwire_components::{Arrival, Pieces, Row};
+
+/// Connections at most: numbers in 16 bits would do for any machine's descriptors.
+pub(super) const LINKS_MAX: usize = 1 << 16;
+/// Descriptors that one look at the sockets handles at most.
+const EVENTS: usize = 64;
+/// Completions that one look reads at most.
+const LOOK_MAX: usize = 256;
+
+/// What a row of the table stands for.
+pub(super) enum Stage {
+    /// Nothing.
+    Free,
+    /// A connection that this side asks for.
+    Calling(Box<Call>),
+    /// An open connection.
+    Open(Line),
+    /// A connection whose peer has gone, and whose last frames are still to be read.
+    Ending(Ending),
+    /// Nothing any more; the number is used again once the engine has closed the link.
+    Gone,
+}
+
+/// A row: one link.
+pub(super) struct Peer {
+    pub(super) proc: u32,
+    pub(super) stage: Stage,
+}
+
+/// One endpoint over libfabric, in message mode. See [`crate::ofi`].
+pub struct Ofi {
+    name: String,
+    capabilities: Capabilities,
+    /// Closed before the sockets are: what it still sends belongs to open connections.
+    pub(super) port: RefCell<Port>,
+    pub(super) pace: Pace,
+    pub(super) own: Own,
+    pub(super) listener: Option<OwnedFd>,
+    /// By link number.
+    pub(super) table: Vec<Peer>,
+    /// Link of each proc that has one.
+    pub(super) procs: BTreeMap<u32, u32>,
+    pub(super) free: Vec<u32>,
+    pub(super) calls: Vec<u32>,
+    pub(super) endings: Vec<u32>,
+    /// Connections of peers that have not said who they are.
+    pub(super) visitors: Vec<Option<Visitor>>,
+    /// Whether the listener is left alone until a visitor has gone.
+    pub(super) crowded: bool,
+    pub(super) queued: Vec<LinkEvent>,
+}
+
+impl Ofi {
+    /// The provider's exact name.
+    pub fn provider(&self) -> &str {
+        self.name.trim_start_matches("ofi:").split('@').next().unwrap_or_default()
+    }
+
+    /// Whether its receive buffers take many frames each (`FI_MULTI_RECV`).
+    pub fn is_multi(&self) -> bool {
+        self.port.borrow().is_multi()
+    }
+
+    pub(super) fn stage(&mut self, link: u32) -> Option<&mut Stage> {
+        self.table.get_mut(link as usize).map(|peer| &mut peer.stage)
+    }
+
+    /// A link number for a proc, whose frames will have to show `token`.
+    pub(super) fn number(&mut self, proc: u32, token: u64) -> Option<u32> {
+        if self.free.is_empty() {
+            // The engine may have left failed links unclosed.
+            for link in 0..self.table.len() as u32 {
+                self.free_number(link);
+            }
+        }
+        let link = match self.free.pop() {
+            Some(link) => link,
+            None if self.table.len() < LINKS_MAX => {
+                self.table.push(Peer { proc, stage: Stage::Free });
+                self.table.len() as u32 - 1
+            }
+            None => return None,
+        };
+        self.table[link as usize] = Peer { proc, stage: Stage::Free };
+        self.port.get_mut().reserve(link, token);
+        Some(link)
+    }
+
+    pub(super) fn has_number(&self) -> bool {
+        self.table.len() < LINKS_MAX
+            || !self.free.is_empty()
+            || self.table.iter().any(|peer| matches!(peer.stage, Stage::Gone))
+    }
+
+    /// Lets the number of a link that is gone be used again.
+    pub(super) fn free_number(&mut self, link: u32) {
+        if let Some(stage @ Stage::Gone) = self.stage(link) {
+            *stage = Stage::Free;
+            self.free.push(link);
+        }
+    }
+
+    /// Takes a link down, whatever it stands for.
+    pub(super) fn take_down(&mut self, link: u32) {
+        let Some(peer) = self.table.get_mut(link as usize) else { return };
+        match std::mem::replace(&mut peer.stage, Stage::Gone) {
+            Stage::Free => peer.stage = Stage::Free,
+            Stage::Gone => {}
+            Stage::Calling(call) => {
+                call.hang_up(&self.own);
+                self.calls.retain(|&l| l != link);
+            }
+            Stage::Open(line) => line.cut(&self.own),
+            Stage::Ending(_) => self.endings.retain(|&l| l != link),
+        }
+        let proc = self.table[link as usize].proc;
+        if self.procs.get(&proc) == Some(&link) {
+            self.procs.remove(&proc);
+        }
+        self.port.get_mut().close_lane(link);
+        self.count_open();
+    }
+
+    pub(super) fn fail(&mut self, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
+        self.take_down(link);
+        events.push(LinkEvent::Failed { link, reason });
+    }
+
+    /// Tells the pace how many connections there are that something can come over.
+    pub(super) fn count_open(&self) {
+        let open = self.table.iter().filter(|peer| matches!(peer.stage, Stage::Open(_) | Stage::Ending(_))).count();
+        self.pace.open(open as u32);
+    }
+
+    /// One bounded look at all descriptors.
+    fn look(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok((found, _)) = epoll::wait(&self.own.epoll, &mut buffer[..], Some(&now)) else { return };
+        for event in found {
+            let data = event.data;
+            match Token::unpack(data.u64()) {
+                // Something has come, or can be sent: the next look asks.
+                Token::Queue => self.pace.hurry(),
+                Token::Listener => self.accept(now_ns, events),
+                Token::Visitor(place) => self.hear_visitor(place, events),
+                Token::Call(link) => self.hear_call(link, now_ns, events),
+                Token::Line(link) => self.hear_line(link, now_ns),
+            }
+        }
+    }
+
+    fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
+        while let Some((link, reason)) = self.port.get_mut().take_fault() {
+            if let Some(Stage::Open(line)) = self.stage(link) {
+                line.tell(&control::Message::Refused(reason.clone()));
+            }
+            self.fail(link, reason, events);
+        }
+        let broken = self.port.get_mut().broken().map(str::to_owned);
+        if let Some(reason) = broken {
+            for link in 0..self.table.len() as u32 {
+                if matches!(self.stage(link), Some(Stage::Open(_) | Stage::Ending(_) | Stage::Calling(_))) {
+                    self.fail(link, reason.clone(), events);
+                }
+            }
+        }
+    }
+
+    /// Asks the fabric.
+    #[inline(never)]
+    fn ask(&self) -> bool {
+        let mut port = self.port.borrow_mut();
+        let found = port.poll(LOOK_MAX) > 0;
+        self.pace.asked(found, port.is_sending());
+        port.has_frames() || port.has_fault()
+    }
+}
+
+impl Transport for Ofi {
+    type RowState = ();
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn card(&self) -> Vec<u8> {
+        self.own.card.clone()
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        self.port.borrow().moved()
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.port.borrow().traffic(link)
+    }
+
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
+        let OfiConfig { me, procs, .. } = self.own.config;
+        if proc == me {
+            return Err("a proc reaches itself by loopback".into());
+        }
+        if proc >= procs {
+            return Err(format!("there are {procs} procs"));
+        }
+        let card = Card::decode(card)?;
+        match self.capabilities.reach {
+            Reach::Host if card.host != self.own.host => Err(format!("proc {proc} runs on another host")),
+            _ => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
+        self.reaches(proc, card)?;
+        self.call(proc, Card::decode(card)?, now_ns)
+    }
+
+    fn attach(&mut self, link: u32, vc: Row) {
+        self.port.get_mut().attach(link, vc);
+    }
+
+    #[inline]
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, _state: &mut ()) -> Sent {
+        let sent = self.port.get_mut().send(link, header, pieces);
+        if sent != Sent::Done {
+            // Room comes with progress.
+            self.pace.hurry();
+        }
+        sent
+    }
+
+    #[inline(always)]
+    fn ready(&self) -> bool {
+        self.pace.is_due() && self.ask()
+    }
+
+    fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        if self.pace.is_due() {
+            self.ask();
+        }
+        let port = self.port.get_mut();
+        let count = port.drain(arrivals, None);
+        if port.has_frames() {
+            self.pace.hurry();
+        }
+        count
+    }
+
+    fn drain_link(&mut self, link: u32, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.ask();
+        self.port.get_mut().drain(arrivals, Some(link))
+    }
+
+    #[inline]
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let port = self.port.get_mut();
+        if port.has_frames() { port.deliver(most, take) } else { (0, false) }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        self.port.get_mut().release();
+    }
+
+    #[inline]
+    fn wants_control(&self) -> bool {
+        !self.calls.is_empty() || !self.endings.is_empty() || !self.queued.is_empty() || self.port.borrow().has_fault()
+    }
+
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        events.append(&mut self.queued);
+        if self.listener.is_none() {
+            return;
+        }
+        self.report_faults(events);
+        self.look(now_ns, events);
+        self.hurry_calls(now_ns, events);
+        self.dismiss_visitors(now_ns);
+        self.report_endings(now_ns, events);
+        self.report_gaps(now_ns, events);
+    }
+
+    fn close_link(&mut self, link: u32) {
+        let closed = self.closed(link);
+        if let Some(Stage::Open(line)) = self.stage(link) {
+            line.tell(&closed);
+        }
+        self.take_down(link);
+        self.free_number(link);
+        self.queued.retain(|event| *event != LinkEvent::Connected { link });
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().filter(|_| self.capabilities.can_sleep).map(|_| self.own.epoll.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        let port = self.port.get_mut();
+        let quiet = self.queued.is_empty() && self.endings.is_empty() && !port.has_fault() && !port.has_frames();
+        // What is under way progresses only while somebody asks.
+        quiet && !port.is_sending() && port.queue().may_sleep()
+    }
+
+    fn disarm(&mut self) {
+        self.pace.hurry();
+    }
+
+    fn close(&mut self) {
+        if self.listener.is_none() {
+            return;
+        }
+        self.close_all();
+        for link in 0..self.table.len() as u32 {
+            self.take_down(link);
+        }
+        for visitor in self.visitors.drain(..).flatten() {
+            self.own.hang_up(&visitor.socket);
+        }
+        self.queued.clear();
+        if let Some(listener) = self.listener.take() {
+            self.own.forget(&listener);
+        }
+    }
+}
+
+impl Drop for Ofi {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,145 @@
+//! Opening endpoints.
+
+use super::Ofi;
+use crate::handshake::{Greeting, JOB_BYTES_MAX};
+use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
+use crate::ofi::choice::is_named;
+use crate::ofi::own::{Own, Token, random};
+use crate::ofi::pace::Pace;
+use crate::ofi::port::Port;
+use crate::ofi::{Info, Library, OfiConfig, OfiError, control, message_hints};
+use crate::shm::identity;
+use crate::{Capabilities, Reach};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+/// Connections that wait for an accept at most; the kernel lowers it to its own limit.
+const BACKLOG: i32 = 4096;
+
+impl Ofi {
+    /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order: names are `ofi:` and the
+    /// provider's exact name, and `@2` and so on behind it for further devices of one provider.
+    ///
+    /// # Errors
+    /// What is missing or wrong, and what to do.
+    pub fn open(config: &OfiConfig) -> Result<Vec<Ofi>, OfiError> {
+        let library = Library::get()?;
+        let candidates = config.choice.candidates(&library, &message_hints())?;
+        let mut opened: Vec<Ofi> = Vec::new();
+        for info in config.choice.take(candidates)? {
+            let name = format!("ofi:{}", info.provider());
+            let same = |other: &&Ofi| other.name.split('@').next() == Some(&name);
+            let before = opened.iter().filter(same).count();
+            let name = if before == 0 { name } else { format!("{name}@{}", before + 1) };
+            let priority = config.priority.saturating_sub(opened.len() as u8);
+            opened.push(Ofi::open_one(config, info, name, priority)?);
+        }
+        Ok(opened)
+    }
+
+    fn open_one(config: &OfiConfig, info: Info, name: String, priority: u8) -> Result<Ofi, OfiError> {
+        let provider = info.provider().to_owned();
+        let control = |what: &str, error: Errno| OfiError::Control {
+            provider: provider.clone(),
+            reason: format!("{what}: {error}"),
+        };
+        let near = is_named(&provider, "shm");
+        let ip = match info.ip() {
+            Some(ip) => ip,
+            None if near => Ipv4Addr::LOCALHOST.into(),
+            None => own_ip().ok_or_else(|| control("no network interface is up", Errno::ADDRNOTAVAIL))?,
+        };
+        let identity =
+            |error: crate::ShmError| OfiError::Control { provider: provider.clone(), reason: error.to_string() };
+        let boot_id = identity::boot_id().map_err(identity)?;
+        let host = identity::host_card(boot_id, Path::new("/dev/shm")).map_err(identity)?;
+        let port = Port::open(info, config.frame_max, config.progress_event_count, config.multi_receive)?;
+        let address = port.name()?;
+        if address.len() > ADDRESS_BYTES_MAX {
+            return Err(control("its address is too long for a card", Errno::NAMETOOLONG));
+        }
+        let (listener, at) = control::listen(ip, BACKLOG).map_err(|e| control(&format!("cannot listen at {ip}"), e))?;
+        let secret = random().map_err(|e| control("no random numbers", e))?;
+        let pid = std::process::id();
+        let own = Own {
+            card: Card { control: at, secret, host, address: address.clone() }.encode(),
+            host,
+            secret,
+            address,
+            greeting: Greeting {
+                capabilities: 0,
+                slot: 0,
+                proc: config.me,
+                procs: config.procs,
+                ring_bytes: 0,
+                frame_max: config.frame_max as u64,
+                pid,
+                start_time: identity::start_time(pid).unwrap_or(0),
+                boot_id,
+                job: config.job.chars().take(JOB_BYTES_MAX).collect(),
+                heap_base: 0,
+                heap_bytes: 0,
+            },
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| control("no descriptor", e))?,
+            config: config.clone(),
+        };
+        own.watch(&listener, Token::Listener, false).map_err(|e| control("no descriptor", e))?;
+        if let Some(queue) = port.queue().wait_fd() {
+            own.watch(&queue, Token::Queue, false).map_err(|e| control("no descriptor", e))?;
+        }
+        let capabilities = Capabilities {
+            whole_frames: true,
+            inject_max: config.frame_max,
+            can_sleep: port.queue().wait_fd().is_some(),
+            // It decides by itself how often the fabric is asked.
+            cheap_poll: true,
+            ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, config.frame_max)
+        };
+        Ok(Ofi {
+            name,
+            capabilities,
+            port: RefCell::new(port),
+            pace: Pace::default(),
+            own,
+            listener: Some(listener),
+            table: Vec::new(),
+            procs: BTreeMap::new(),
+            free: Vec::new(),
+            calls: Vec::new(),
+            endings: Vec::new(),
+            visitors: Vec::new(),
+            crowded: false,
+            queued: Vec::new(),
+        })
+    }
+}
+
+/// An address of this host that others may reach, for fabrics whose own addresses are no Internet addresses.
+fn own_ip() -> Option<IpAddr> {
+    let mut first = std::ptr::null_mut();
+    let mut found = None;
+    // SAFETY: the list is read before it is freed; addresses are as long as their families say.
+    #[expect(unsafe_code, reason = "FFI")]
+    unsafe {
+        if libc::getifaddrs(&raw mut first) != 0 {
+            return None;
+        }
+        let mut at = first;
+        while let Some(entry) = at.as_ref() {
+            at = entry.ifa_next;
+            let up = entry.ifa_flags & libc::IFF_UP as u32 != 0 && entry.ifa_flags & libc::IFF_LOOPBACK as u32 == 0;
+            let Some(address) = entry.ifa_addr.as_ref().filter(|_| up) else { continue };
+            if i32::from(address.sa_family) == libc::AF_INET {
+                let address = &*entry.ifa_addr.cast::<libc::sockaddr_in>();
+                found = Some(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes()));
+                break;
+            }
+        }
+        libc::freeifaddrs(first);
+    }
+    found
+}
