@@ -46,7 +46,7 @@ pub use handles::*;
 pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
 pub use notice::{Notice, Notices, Outcome};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
-pub use progress::{Ended, FreeList, Link, Pending, Progress, Queue, Work};
+pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, Work};
 pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};

@@ -205,6 +205,17 @@ impl Work {
     }
 }
 
+/// Bytes of messages, without headers, by what has moved them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Moved {
+    /// Given to transports with their envelopes: by Post, and by calls that send at once.
+    pub post: u64,
+    /// Put into segments and temporaries, read out of a sender's memory, and given to transports in pieces, by Transfer.
+    pub transfer: u64,
+    /// Put into segments by Deliver, which does the work of four systems.
+    pub deliver: u64,
+}
+
 /// How a VC came to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
@@ -259,6 +270,8 @@ pub struct Progress {
     pub streams: Vec<Stream>,
     /// Bytes that were copied out of temporaries so far.
     pub kept_copied: u64,
+    /// Bytes of messages that have been moved so far, by what has moved them.
+    pub moved: Moved,
     /// Answers to peers, of all VCs: they need no credit, and so wait for nothing that does.
     pub replies: Queue,
     /// VCs with something to send, linked through the VC rows.
@@ -348,6 +361,7 @@ impl Default for Progress {
             copies: Queue::EMPTY,
             streams: Vec::new(),
             kept_copied: 0,
+            moved: Moved::default(),
             replies: Queue::EMPTY,
             senders: Queue::EMPTY,
             urgent: false,

@@ -74,6 +74,7 @@ fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
     car.done = header.length;
     if car.chain == NIL && car.request == row {
         let moved = copy::copy(car.span, payload);
+        progress.moved.deliver += moved as u64;
         if moved == payload.len() && end(progress, car, requests, row) {
             return true;
         }
@@ -82,7 +83,9 @@ fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
         }
     } else {
         car.done = 0;
-        if fill(cars, row, payload) < header.length {
+        let moved = fill(cars, row, payload);
+        progress.moved.deliver += moved;
+        if moved < header.length {
             cars[row as usize].flags |= car_flags::TRUNCATED;
         }
         cars[row as usize].done = header.length;

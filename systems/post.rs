@@ -242,7 +242,7 @@ fn send_row(
         (header, credit) = header.with_credit(due(progress, vc, true));
     }
     match send_head(cars, vc.link, endpoint, &header, row, state) {
-        Sent::Done => {}
+        Sent::Done => progress.moved.post += payload_of(&header),
         sent => return Err(sent),
     }
     granted(progress, vc, credit);
@@ -282,6 +282,7 @@ pub fn send_now(
     if cars[row as usize].kind == CarKind::Send {
         spend(vc, large[row as usize].address, large[row as usize].length);
     }
+    progress.moved.post += payload_of(&header);
     has_gone(progress, cars, large, &header, row);
     true
 }
@@ -382,6 +383,15 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
     car.state = CarState::Finished;
     progress.finished.push(cars, row);
     progress.pending |= Pending::COMPLETE;
+}
+
+/// Bytes of a message in a frame.
+#[inline]
+fn payload_of(header: &Header) -> u64 {
+    match header.kind() {
+        Some(Kind::Eager | Kind::Head | Kind::Part) => header.payload(),
+        _ => 0,
+    }
 }
 
 /// What tells a peer where a message is: as it is in this process, which the peer asks the kernel for.

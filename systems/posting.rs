@@ -112,6 +112,7 @@ pub fn send_inline<P: Pieces + ?Sized>(
         return false;
     }
     vc.lines -= cost;
+    progress.moved.post += envelope.length;
     progress.work.posted += 1;
     progress.work.sent += 1;
     true

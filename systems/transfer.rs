@@ -72,6 +72,7 @@ fn place(
         // The frequent case: a whole message into one segment.
         let length = arrival.header.length;
         let moved = copy::copy(cars[arrival.car as usize].span, arrival.payload) as u64;
+        progress.moved.transfer += moved;
         return finish(progress, cars, arrival.car, length, moved < length);
     }
     place_rest(progress, arrival, cars, large, buffers);
@@ -91,13 +92,14 @@ fn place_rest(
     let at = if part { arrival.header.origin as usize } else { 0 };
     if arrival.buffer != NIL {
         let storage = buffer_span(&mut buffers[arrival.buffer as usize]);
-        copy::copy(storage.part(at, usize::MAX), arrival.payload);
+        progress.moved.transfer += copy::copy(storage.part(at, usize::MAX), arrival.payload) as u64;
         return;
     }
     let row = arrival.car;
     if arrival.header.kind() == Some(Kind::Eager) {
         let length = arrival.header.length;
         let moved = fill(cars, row, arrival.payload);
+        progress.moved.transfer += moved;
         finish(progress, cars, row, length, moved < length);
         return;
     }
@@ -116,6 +118,7 @@ fn place_rest(
     } else {
         fill(cars, row, arrival.payload)
     };
+    progress.moved.transfer += moved;
     let car = &mut cars[row as usize];
     car.done += moved;
     let large = large[row as usize];
@@ -133,6 +136,7 @@ fn place_part(progress: &mut Progress, arrival: &Arrival, cars: &mut [Car], at: 
     } else {
         fill(cars, row, arrival.payload)
     };
+    progress.moved.transfer += moved;
     let car = &mut cars[row as usize];
     car.done += moved;
     let length = arrival.header.name;
@@ -200,6 +204,7 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
             progress.kept_copied += payload.len() as u64;
             let car = &cars[row as usize];
             moved = if car.chain == NIL { copy::copy(car.span, payload) as u64 } else { fill(cars, row, payload) };
+            progress.moved.transfer += moved;
             give_buffer(progress, buffers, buffer);
         } else {
             owe_lines(progress, vcs, vc_row, 0);
@@ -242,6 +247,7 @@ pub(crate) fn read_messages(
             Ok(()) if !into.is_empty() => {
                 let read = into.len() as u64;
                 left -= read;
+                progress.moved.transfer += read;
                 cars[row as usize].done += read;
                 if data != row {
                     cars[data as usize].done += read;
@@ -374,6 +380,7 @@ fn send_vc_pieces(
             }
         };
         progress.work.sent += sent as u32;
+        progress.moved.transfer += moved;
         let car = &mut cars[row as usize];
         car.done += moved;
         if endpoint.rows.is_some() {

@@ -120,6 +120,46 @@ fn a_dump_has_every_queue_whatever_the_transport() {
 }
 
 #[test]
+fn bytes_are_accounted_to_the_systems_that_moved_them() {
+    for (name, mut cluster, reads) in
+        [("shared memory", Cluster::shm(2), true), ("loopback", Cluster::loopback(2), false)]
+    {
+        let world = cluster.engines[0].comm_world();
+        let moved = |cluster: &mut Cluster, rank: usize| {
+            let systems = cluster.engines[rank].accounting().systems;
+            let of = |name: &str| systems.iter().find(|(system, _)| system == name).unwrap().1.bytes;
+            ["post", "transfer", "deliver"].map(of)
+        };
+        let pass = |cluster: &mut Cluster, bytes: usize, early: bool| {
+            let send = cluster.engines[0].isend(vec![7; bytes], Rank(1), Tag(1), world).unwrap();
+            if early {
+                cluster.tick_times(50);
+            }
+            let receive = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(1), world).unwrap();
+            cluster.finish(1000, 1, receive).unwrap();
+            cluster.finish(1000, 0, send).unwrap();
+        };
+        // The first one makes the connection.
+        pass(&mut cluster, 0, false);
+        assert_eq!([moved(&mut cluster, 0), moved(&mut cluster, 1)], [[0; 3]; 2], "{name}: headers do not count");
+        // Into a temporary and out of it.
+        pass(&mut cluster, 1000, true);
+        assert_eq!([moved(&mut cluster, 0), moved(&mut cluster, 1)], [[1000, 0, 0], [0, 2000, 0]], "{name}");
+        // A receive that is posted before.
+        let receive = cluster.engines[1].irecv(vec![0; 500], Rank(0), Tag(2), world).unwrap();
+        cluster.engines[0].send(&[1; 500], Rank(1), Tag(2), world).unwrap();
+        cluster.finish(1000, 1, receive).unwrap();
+        let [before, theirs] = [moved(&mut cluster, 0), moved(&mut cluster, 1)];
+        assert_eq!([before, [theirs[0], theirs[1] + theirs[2], 0]], [[1500, 0, 0], [0, 2500, 0]], "{name}");
+        // Read out of the sender's memory, or sent in pieces.
+        pass(&mut cluster, 100_000, false);
+        let [ours, theirs] = [moved(&mut cluster, 0), moved(&mut cluster, 1)];
+        assert_eq!(ours, [1500, if reads { 0 } else { 100_000 }, 0], "{name}");
+        assert_eq!(theirs[1] + theirs[2], 102_500, "{name}");
+    }
+}
+
+#[test]
 fn a_dump_says_what_a_queued_send_waits_for_and_has_the_credit_of_each_connection() {
     let limits = Limits { unexpected_bytes_max: 0, ..Limits::default() };
     let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));

@@ -313,8 +313,18 @@ data! {
         pub tables: Vec<(String, QueueBytes)>,
         /// Transports: open connections, and what they have carried.
         pub transports: Vec<TransportBytes>,
-        /// Systems: how often each has run.
-        pub systems: Vec<(String, u64)>,
+        /// Systems, and Deliver, which does the work of four of them: how often each has run, and the bytes of messages that it
+        /// has moved. Those of Post include what calls have sent at once; Deliver's reads are Transfer's.
+        pub systems: Vec<(String, SystemBytes)>,
+    }
+
+    /// What a system has done.
+    #[derive(Default, Copy)]
+    pub struct SystemBytes {
+        /// How often it has run.
+        pub runs: u64,
+        /// Bytes of messages that it has moved, without headers.
+        pub bytes: u64,
     }
 
     /// What the open connections of a transport have carried.

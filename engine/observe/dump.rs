@@ -14,7 +14,7 @@ use tickwire_systems::supply_buffers::capacity;
 use tickwire_systems::tables::AllTables;
 use tickwire_traces::dump::{
     Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, Kind, MessageDump, Obstacle,
-    OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, TrafficDump, TransportBytes,
+    OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, SystemBytes, TrafficDump, TransportBytes,
 };
 
 /// Members of a communicator that a dump lists at most.
@@ -76,15 +76,22 @@ impl Engine {
         }
     }
 
-    /// Bytes by queue, table, transport and connection, and runs by system. [`Engine::dump`] has those by peer.
+    /// Bytes by queue, table, transport and system, and how often each system has run. [`Engine::dump`] has those by peer.
     ///
     /// Looks at every row, as [`Engine::dump`].
     pub fn accounting(&mut self) -> Accounting {
         let runs = self.counters.runs();
-        let mut systems: Vec<(String, u64)> =
-            ProgressSystems::ORDER.iter().map(|set| (set.name().to_owned(), runs[*set as usize])).collect();
-        systems.push(("deliver".to_owned(), runs[tickwire_traces::DELIVER]));
         let mut all = self.tables.all(&mut self.world);
+        let moved = all.progress.moved;
+        let bytes = |set| match set {
+            ProgressSystems::Post => moved.post,
+            ProgressSystems::Transfer => moved.transfer,
+            _ => 0,
+        };
+        let of = |set: &ProgressSystems| SystemBytes { runs: runs[*set as usize], bytes: bytes(*set) };
+        let mut systems: Vec<_> = ProgressSystems::ORDER.iter().map(|set| (set.name().to_owned(), of(set))).collect();
+        let delivered = SystemBytes { runs: runs[tickwire_traces::DELIVER], bytes: moved.deliver };
+        systems.push(("deliver".to_owned(), delivered));
         Accounting { queues: queues(&all), tables: tables(&all), transports: transports(&mut all), systems }
     }
 }
