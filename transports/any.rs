@@ -312,9 +312,21 @@ impl AnyTransport {
         pieces: &P,
         state: Option<&mut dyn Any>,
     ) -> Sent {
-        if let Some(links) = self.links() {
-            return links.send(link, header, pieces);
+        match self.links() {
+            Some(links) => links.send(link, header, pieces),
+            None => self.send_otherwise(link, header, pieces, state),
         }
+    }
+
+    /// As [`AnyTransport::send`], of a transport that is not made of rings.
+    #[inline(never)]
+    fn send_otherwise<P: Pieces + ?Sized>(
+        &mut self,
+        link: u32,
+        header: &Header,
+        pieces: &P,
+        state: Option<&mut dyn Any>,
+    ) -> Sent {
         match self {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
@@ -357,16 +369,34 @@ impl AnyTransport {
     /// See [`Transport::ready`].
     #[inline(always)]
     pub fn ready(&self) -> bool {
+        match self {
+            AnyTransport::Loopback(t) => t.ready(),
+            AnyTransport::Shm(t) => t.ready(),
+            _ => self.is_otherwise_ready(),
+        }
+    }
+
+    /// As [`AnyTransport::ready`], of a transport that is not made of rings.
+    #[inline(never)]
+    fn is_otherwise_ready(&self) -> bool {
         each!(self, t => t.ready())
     }
 
     /// See [`Transport::deliver`]. A boxed transport delivers nothing.
     #[inline(always)]
     pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        match self.links() {
+            Some(links) => links.deliver(most, take),
+            None => self.deliver_otherwise(most, take),
+        }
+    }
+
+    /// As [`AnyTransport::deliver`], of a transport that is not made of rings.
+    #[inline(never)]
+    fn deliver_otherwise(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         match self {
             AnyTransport::Ofi(t) => t.deliver(most, take),
-            AnyTransport::Outside(t) => (0, t.ready()),
-            rings => rings.links().map_or((0, false), |links| links.deliver(most, take)),
+            _ => (0, self.ready()),
         }
     }
 

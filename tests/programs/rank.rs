@@ -186,7 +186,9 @@ fn death(engine: &mut Engine, place: &Path) {
     let (left, right) = ((me + doomed.0 - 1) % doomed.0, (me + 1) % doomed.0);
     let send = engine.isend(content(me.into(), 100_000), Rank(right), Tag(6), world).unwrap();
     let mut buffer = vec![0; 100_000];
-    engine.recv(&mut buffer, Rank(left), Tag(6), world).unwrap();
+    let receive = engine.irecv(buffer, Rank(left), Tag(6), world).unwrap();
+    engine.wait_for(&receive, PATIENCE).unwrap();
+    buffer = engine.take(receive).unwrap().0;
     assert!(buffer == content(left.into(), 100_000));
     engine.wait_for(&send, PATIENCE).unwrap();
     engine.send(&[me as u8; 8], Rank(right), Tag(4), world).unwrap();

@@ -2,6 +2,9 @@
 //!
 //! All say that they do. So one sends a few messages to itself, on an endpoint of the check's own, and looks: each must
 //! lie within the buffer, behind the one before it, with its bytes; and the buffer must be given back when it is full.
+//!
+//! The layer `ofi_rxm` of libfabric 1.17 fails what it had made of such buffers when a peer's connection breaks, and gives none of
+//! them back: nothing is received any more, from anybody. It is not asked.
 
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, no_completion};
@@ -10,6 +13,8 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// A layer that loses such buffers.
+const LOSES_BUFFERS: &str = "ofi_rxm";
 /// How long the check may take.
 const TIME: Duration = Duration::from_millis(200);
 /// Bytes of the buffer, of a message, and of the room below which the buffer is given back.
@@ -23,6 +28,9 @@ const MESSAGES: usize = (BUFFER - ROOM) / MESSAGE + 1;
 pub(super) fn with_multi(info: &Info) -> Option<Info> {
     static KNOWN: Mutex<Vec<(String, bool)>> = Mutex::new(Vec::new());
     let provider = info.provider().to_owned();
+    if provider.split(';').any(|layer| layer == LOSES_BUFFERS) {
+        return None;
+    }
     let caps = sys::FI_MSG | sys::FI_MULTI_RECV;
     let hints = Hints { caps, provider: Some(provider.clone()), ..super::message_hints() };
     let all = Info::list(info.library(), &hints).ok()?;

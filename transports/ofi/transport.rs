@@ -276,7 +276,7 @@ impl Transport for Ofi {
         self.port.get_mut().drain(arrivals, Some(link))
     }
 
-    #[inline]
+    #[inline(never)]
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let port = self.port.get_mut();
         if port.has_frames() { port.deliver(most, take) } else { (0, false) }

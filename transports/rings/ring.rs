@@ -159,9 +159,9 @@ impl<M: RingMemory> Writer<M> {
             let run = pieces.piece(0);
             if payload > BESIDE_HEADER {
                 memory.fill(at + BESIDE_HEADER, run.part(BESIDE_HEADER as usize, usize::MAX));
-            }
-            if payload > 0 {
                 memory.fill(at, run.part(0, BESIDE_HEADER as usize));
+            } else if payload > 0 {
+                memory.fill(at, run);
             }
         } else if payload > 0 {
             fill_runs(memory, at, payload, pieces);
