@@ -36,6 +36,7 @@ mod pace;
 mod port;
 mod region;
 mod slab;
+pub mod tags;
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod transport;
