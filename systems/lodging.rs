@@ -78,9 +78,7 @@ pub fn drive(
     }
     let Some(endpoint) = endpoints.get_mut(progress.lodgings.endpoint as usize) else { return };
     let transport = endpoint.transport.get();
-    while let Some(row) = progress.lodgings.recalls.pop() {
-        transport.recall(row);
-    }
+    progress.lodgings.recalls.drain(..).for_each(|row| transport.recall(row));
     while let Some(&car) = cars.get(progress.lodgings.queue.head as usize) {
         let row = progress.lodgings.queue.head;
         let vc = vcs.get(car.vc as usize);
@@ -365,4 +363,203 @@ fn take_claimed(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc], 
 /// The envelope that a transport has found for a probe, as far as it is one.
 pub fn checked(header: &Header, vc: Option<&Vc>, communicators: &[Communicator]) -> bool {
     check_envelope(header, vc, communicators).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::match_cars::match_cars;
+    use crate::post::post;
+    use crate::supply_buffers::supply_buffers;
+    use crate::testing::{Posted, TestWorld, WireState};
+    use crate::transfer::transfer;
+    use std::sync::{Arc, Mutex};
+    use tickwire_components::{Ended, RequestState};
+
+    type Wire = Arc<Mutex<WireState>>;
+
+    /// A world of four procs: 1 is reached over a wire that matches, 2 over one that does not. Also their VCs.
+    fn world() -> (TestWorld, Wire, Row, Row) {
+        let mut world = TestWorld::new(4);
+        let wire = Wire::default();
+        let endpoint = world.add_matching_wire(wire.clone());
+        let [far, near] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+        world.all().vcs[far as usize].endpoint = endpoint;
+        (world, wire, far, near)
+    }
+
+    fn lodged(wire: &Wire) -> Vec<Row> {
+        wire.lock().unwrap().lodged.iter().map(|(row, _)| *row).collect()
+    }
+
+    fn recalled(wire: &Wire) -> Vec<Row> {
+        std::mem::take(&mut wire.lock().unwrap().recalled)
+    }
+
+    fn eager(source: u32, tag: u32, bytes: &[u8]) -> Header {
+        Header::new(Kind::Eager, 0, source, tag, 0, bytes.len() as u64)
+    }
+
+    /// What the wire says of a receive.
+    fn tell(world: &mut TestWorld, state: ArrivalState, posted: Posted, vc: Row, header: Header, bytes: &[u8]) {
+        let row = world.arrive(vc, header, bytes);
+        let arrival = &mut world.all().arrivals[row as usize];
+        (arrival.car, arrival.state) = (posted.car, state);
+    }
+
+    /// A pass but for Post and Complete.
+    fn pass(world: &mut TestWorld) {
+        world.run(match_cars);
+        world.run(supply_buffers);
+        world.run(transfer);
+    }
+
+    #[test]
+    fn receives_are_given_in_order_as_far_as_there_is_room() {
+        let (mut world, wire, _, near) = world();
+        wire.lock().unwrap().beds = Some(2);
+        let known = world.receive(Some(1), Some(5), &[8]);
+        let any = world.receive(None, None, &[8]);
+        let late = world.receive(Some(1), None, &[8]);
+        let other = world.receive(Some(2), Some(5), &[8]);
+        world.run(post);
+        assert_eq!(lodged(&wire), [known.car, any.car]);
+        let wanted = wire.lock().unwrap().lodged[0].1;
+        assert_eq!(wanted, Wanted { link: 1, context: 0, source: 1, tag: 5 });
+        assert_eq!(
+            [known, any, late].map(|p| world.car(p).state),
+            [CarState::Lodged, CarState::Posted, CarState::Lodging]
+        );
+        assert!(is_lodged(&world.car(any)) && world.all().progress.lodgings.count == 2);
+        wire.lock().unwrap().beds = None;
+        world.run(post);
+        assert_eq!(lodged(&wire), [known.car, any.car, late.car]);
+        // That of a proc that the engine matches for is in the engine's own queue, with those from any source.
+        assert_eq!(
+            (world.car(other).state, world.vc(near).posted),
+            (CarState::Posted, tickwire_components::Queue::EMPTY)
+        );
+        assert_eq!(world.all().progress.posted.count, 2);
+    }
+
+    #[test]
+    fn what_the_transport_has_paired_is_received_and_the_engine_forgets_it() {
+        let (mut world, wire, far, _) = world();
+        let (any, known) = (world.receive(None, Some(5), &[8]), world.receive(Some(1), None, &[4]));
+        world.run(post);
+        assert_eq!(lodged(&wire), [any.car, known.car]);
+        tell(&mut world, ArrivalState::Matched, known, far, eager(1, 9, b"longer"), b"longer");
+        tell(&mut world, ArrivalState::Matched, any, far, eager(1, 5, b"abc"), b"abc");
+        pass(&mut world);
+        assert_eq!((world.bytes(known), &world.bytes(any)[..3]), (b"long".to_vec(), &b"abc"[..]));
+        assert_eq!(world.car(known).flags, car_flags::TRUNCATED);
+        assert_eq!((world.car(any).source, world.car(any).tag, world.car(any).vc), (1, 5, far));
+        assert_eq!(world.finished(), [known.car, any.car]);
+        let progress = world.all().progress;
+        assert_eq!((progress.lodgings.count, progress.posted.count, progress.indexed()), (0, 0, false));
+    }
+
+    #[test]
+    fn a_message_of_another_transport_waits_until_its_receive_is_back() {
+        let (mut world, wire, _, near) = world();
+        let any = world.receive(None, Some(5), &[8]);
+        world.run(post);
+        world.arrive(near, eager(2, 5, b"first"), b"first");
+        world.arrive(near, eager(2, 6, b"behind"), b"behind");
+        pass(&mut world);
+        assert_eq!(world.all().progress.lodgings.held.len(), 2);
+        assert_eq!((world.all().progress.unexpected.count, world.car(any).state), (0, CarState::Recalled));
+        // One that is posted now waits, whatever it asks for.
+        let next = world.receive(Some(2), None, &[8]);
+        assert_eq!(world.car(next).state, CarState::Staged);
+        world.run(post);
+        assert_eq!(recalled(&wire), [any.car]);
+        pass(&mut world);
+        assert_eq!(world.car(next).state, CarState::Staged);
+        tell(&mut world, ArrivalState::Recalled, any, NIL, Header::default(), &[]);
+        pass(&mut world);
+        pass(&mut world);
+        assert_eq!((&world.bytes(any)[..5], &world.bytes(next)[..6]), (&b"first"[..], &b"behind"[..]));
+        assert_eq!(world.finished(), [any.car, next.car]);
+        assert!(world.all().progress.lodgings.held.is_empty() && world.all().progress.hungry == 0);
+    }
+
+    #[test]
+    fn if_the_transport_was_first_the_message_is_matched_anew_and_those_behind_it_after_it() {
+        let (mut world, wire, far, near) = world();
+        let receives = [(None, None), (Some(2), Some(6)), (None, Some(5))];
+        let [any, six, five] = receives.map(|(source, tag)| world.receive(source, tag, &[8]));
+        world.run(post);
+        for (tag, bytes) in [(5, b"one"), (6, b"two"), (7, b"six")] {
+            world.arrive(near, eager(2, tag, bytes), bytes);
+        }
+        pass(&mut world);
+        tell(&mut world, ArrivalState::Matched, any, far, eager(1, 8, b"far"), b"far");
+        pass(&mut world);
+        pass(&mut world);
+        // The first one meets the next receive from any source, which is at the transport, too; the others still wait.
+        assert_eq!((world.finished(), world.car(five).state), (vec![any.car], CarState::Recalled));
+        assert_eq!((&world.bytes(any)[..3], world.all().progress.lodgings.held.len()), (&b"far"[..], 3));
+        world.run(post);
+        assert_eq!(recalled(&wire), [any.car, five.car]);
+        tell(&mut world, ArrivalState::Recalled, five, NIL, Header::default(), &[]);
+        pass(&mut world);
+        pass(&mut world);
+        assert_eq!((&world.bytes(five)[..3], &world.bytes(six)[..3]), (&b"one"[..], &b"two"[..]));
+        assert_eq!(world.all().progress.unexpected.count, 1, "what nobody has asked for");
+        assert!(world.all().progress.lodgings.held.is_empty());
+    }
+
+    #[test]
+    fn a_synchronous_message_is_acknowledged_once_it_is_paired() {
+        let (mut world, wire, far, _) = world();
+        let posted = world.receive(Some(1), Some(5), &[8]);
+        world.run(post);
+        let header = Header::new(Kind::Sync, 0, 1, 5, 33, 3);
+        tell(&mut world, ArrivalState::Matched, posted, far, header, b"abc");
+        pass(&mut world);
+        world.run(post);
+        let sent: Vec<_> = wire.lock().unwrap().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!((sent, world.finished()), (vec![(Some(Kind::Done), 33)], vec![posted.car]));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_ends_its_vc_and_the_receive_is_given_again() {
+        let (mut world, wire, far, _) = world();
+        let posted = world.receive(None, Some(5), &[8]);
+        world.run(post);
+        for wrong in [eager(2, 5, b""), eager(1, 6, b"")] {
+            tell(&mut world, ArrivalState::Matched, posted, far, wrong, b"");
+            world.run(match_cars);
+            world.all().progress.arrivals = 0;
+            assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == far));
+            world.run(post);
+            assert!(is_lodged(&world.car(posted)) && world.request(posted).state == RequestState::Active);
+        }
+        assert_eq!(lodged(&wire), [posted.car; 3]);
+    }
+
+    #[test]
+    fn receives_of_a_proc_that_fails_are_asked_back_and_have_what_was_there() {
+        let (mut world, wire, far, _) = world();
+        let [there, gone, any] = [Some(1), Some(1), None].map(|source| world.receive(source, None, &[8]));
+        world.run(post);
+        wire.lock().unwrap().beds = Some(0);
+        let waiting = world.receive(Some(1), None, &[8]);
+        world.run(post);
+        crate::connections::fail(&mut world.all(), far, "gone".into());
+        assert_eq!((world.finished(), world.car(any).state), (vec![waiting.car], CarState::Posted));
+        world.run(post);
+        assert_eq!(recalled(&wire).len(), 2);
+        tell(&mut world, ArrivalState::Matched, there, far, eager(1, 5, b"words"), b"words");
+        tell(&mut world, ArrivalState::Recalled, gone, NIL, Header::default(), &[]);
+        pass(&mut world);
+        assert_eq!([there, gone].map(|p| world.car(p).flags), [0, car_flags::PEER_FAILED]);
+        assert_eq!(&world.bytes(there)[..5], b"words");
+        // One that is posted later looks at what is there, and comes back.
+        wire.lock().unwrap().beds = None;
+        let late = world.receive(Some(1), None, &[8]);
+        world.run(post);
+        assert_eq!((recalled(&wire), world.car(late).state), (vec![late.car], CarState::Recalled));
+    }
 }

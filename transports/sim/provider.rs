@@ -400,8 +400,8 @@ impl<T: Transport> Transport for Provider<T> {
         self.now_ns = self.now_ns.max(now_ns);
         let before = events.len();
         self.inner.control(now_ns, events);
-        for event in events[before..].to_vec() {
-            match event {
+        for event in &events[before..] {
+            match *event {
                 LinkEvent::Accepted { link, proc } => self.open(link, proc),
                 LinkEvent::Replaced { link, by } => {
                     let proc = self.proc_of_link(link);
