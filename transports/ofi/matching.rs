@@ -356,6 +356,23 @@ impl Matching {
         true
     }
 
+    /// The provider is of no use any more: no receive waits for it. Their places stay taken, since it may still write to them.
+    #[cold]
+    pub(super) fn give_all_back(&mut self) {
+        for (number, place) in (0..).zip(&mut self.places) {
+            if let Use::Receive(row) = place.used
+                && self.of_row[row as usize] == number
+            {
+                place.used = Use::Free;
+                self.of_row[row as usize] = NIL;
+                let (state, header) = (ArrivalState::Recalled, Header::default());
+                let (payload, from) = (Span::EMPTY, sys::FI_ADDR_UNSPEC);
+                self.done.push_back(Done { state, row, place: NIL, header, payload, from });
+            }
+        }
+        (self.looking, self.asked) = (false, 0);
+    }
+
     /// Whether something has been said that nobody has been told, or a look is under way.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
@@ -385,7 +402,9 @@ impl Matching {
     #[inline]
     pub(super) fn release(&mut self) {
         while let Some(place) = self.lent.pop() {
-            self.give_back(place);
+            if place != NIL {
+                self.give_back(place);
+            }
         }
     }
 }

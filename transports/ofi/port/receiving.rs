@@ -41,6 +41,11 @@ impl Port {
         if let Some(words) = self.matching.as_mut().and_then(|matching| matching.broken.take()) {
             self.broken = Some(words);
         }
+        if self.broken.is_some()
+            && let Some(matching) = &mut self.matching
+        {
+            matching.give_all_back();
+        }
         self.post();
         found
     }

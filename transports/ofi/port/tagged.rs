@@ -59,6 +59,7 @@ impl Port {
     pub(in crate::ofi) fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
         let Some(from) = self.peer(wanted.link) else { return Sent::Failed };
         match &mut self.matching {
+            _ if self.broken.is_some() => Sent::Failed,
             Some(matching) => matching.lodge(&self.endpoint, row, wanted, from),
             None => Sent::Failed,
         }
