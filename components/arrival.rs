@@ -5,7 +5,7 @@ use crate::{NIL, Row, Span};
 use bevy_ecs::component::Component;
 
 /// Where an arrival stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[repr(u8)]
 pub enum ArrivalState {
     /// Nothing to do for it (any more).
@@ -17,6 +17,12 @@ pub enum ArrivalState {
     Unexpected,
     /// Has a destination, its CAR or its temporary buffer: Transfer moves the bytes.
     Placed,
+    /// A message that its transport has paired with the receive in `car`: Match looks whether that may be.
+    Matched,
+    /// The receive in `car` comes back from its transport, unpaired.
+    Recalled,
+    /// A message that a probe has taken out of its transport.
+    Claimed,
 }
 
 /// A row for a frame or completion, valid within one pass; one cache line.

@@ -18,7 +18,8 @@ pub enum CarKind {
     Data,
     /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
     Layout,
-    /// A refusal of an offer in ready mode, on its way to the sender. Belongs to no request.
+    /// A refusal of an offer in ready mode, or the receipt of a synchronous message, on its way to the sender. Belongs to no
+    /// request.
     Refusal,
     /// Credit on its way to a peer: as many lines as its message has bytes, as many envelopes as are wanted of it. Belongs to
     /// no request.
@@ -42,6 +43,12 @@ pub enum CarState {
     Staged,
     /// In a posted queue.
     Posted,
+    /// A receive that is to be given to a transport that matches by itself; one from any source is [`CarState::Posted`].
+    Lodging,
+    /// A receive at such a transport; one from any source is [`CarState::Posted`] and has [`car_flags::LODGED`].
+    Lodged,
+    /// A receive that was asked back from it: in no queue, and not back yet.
+    Recalled,
     /// Paired with a message whose bytes have arrived.
     Matched,
     /// Paired; pieces are arriving.
@@ -74,6 +81,8 @@ pub mod car_flags {
     pub const STARTED: u8 = 32;
     /// Of a send: it is done only when a receive has been paired with it.
     pub const SYNCHRONOUS: u8 = 64;
+    /// Of a receive from any source: it is at a transport that matches by itself, too.
+    pub const LODGED: u8 = 64;
     /// A send in ready mode met no posted receive.
     pub const NOT_READY: u8 = 128;
     /// Those that say how an operation failed.
@@ -168,7 +177,7 @@ pub struct Large {
     /// truncated receive that is done, what it could take.
     pub wanted: u64,
     /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read. Of a
-    /// send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`], [`Large::OFFERED`], [`Large::STREAMED`]).
+    /// send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`], [`Large::OFFERED`] …).
     pub address: u64,
 }
 
@@ -179,6 +188,8 @@ impl Large {
     pub const OFFERED: u64 = 2;
     /// The message leaves in parts, the first of them with its envelope.
     pub const STREAMED: u64 = 3;
+    /// The message leaves with its envelope, and its receipt is awaited.
+    pub const SYNCHRONOUS: u64 = 4;
 
     /// Of a message of so many bytes, which is wanted as a whole and cannot be read.
     #[inline]

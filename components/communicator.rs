@@ -4,7 +4,7 @@
 //! stay short and the ids small. The table has a row for every id that this proc has had to do with; rows are
 //! recycled, one life after another.
 
-use crate::limits::CONTEXTS_MAX;
+use crate::limits::{CONTEXTS_MAX, TAG_MAX};
 use crate::{Group, NIL, Row};
 use bevy_ecs::component::Component;
 
@@ -103,6 +103,8 @@ pub struct Communicator {
     pub size: u32,
     /// The own rank in it. Hot.
     pub rank: u32,
+    /// The highest tag of a message: less than [`crate::limits::TAG_MAX`] where a transport matches by fewer bits. Hot.
+    pub tag_max: u32,
     /// Who they are. Hot.
     pub members: Members,
     /// Communicators that this row has been: part of the handle.
@@ -140,6 +142,7 @@ impl Communicator {
         context: NIL,
         size: 0,
         rank: 0,
+        tag_max: TAG_MAX,
         members: Members::World,
         lives: 0,
         incarnation: 0,

@@ -21,6 +21,16 @@ pub enum PostError {
         /// What was given.
         tag: u32,
     },
+    /// A tag that the tag mode in use has no bits for.
+    #[error(
+        "tag {tag} is above {most}, the bound of tag mode ofi_tag_2, which is in use: use ofi_tag_1 or ofi_tag_full"
+    )]
+    TagMode {
+        /// What was given.
+        tag: u32,
+        /// The highest possible.
+        most: u32,
+    },
     /// No such communicator.
     #[error("communicator {0} does not exist in this engine: use one that this engine gave out")]
     Communicator(u32),
@@ -233,6 +243,16 @@ pub enum CommError {
     /// No context id is free on all members.
     #[error("all context ids are in use by some member: free communicators that are not needed")]
     Exhausted,
+    /// All context ids of a tag mode are in use.
+    #[error(
+        "all {most} context ids of tag mode {mode}, which is in use, are taken by some member: free communicators that are not needed, or use ofi_tag_2 or ofi_tag_full"
+    )]
+    TagModeContexts {
+        /// Context ids that there are.
+        most: u32,
+        /// The mode.
+        mode: &'static str,
+    },
     /// A member had no room, or its engine was closed; in its words.
     #[error("proc {proc} could not take part: {reason}")]
     Refused {

@@ -19,4 +19,9 @@ impl<T> Exclusive<T> {
     pub const fn get(&mut self) -> &mut T {
         &mut self.0
     }
+
+    /// The value itself.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
 }

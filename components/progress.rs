@@ -3,7 +3,7 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
-use crate::{Buffer, NIL, Receipts, Registrations, Row, Stamp, Stamps, Stream, UnexpectedQueue};
+use crate::{Buffer, Lodgings, NIL, Receipts, Registrations, Row, Stamp, Stamps, Stream, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -133,6 +133,14 @@ impl FreeList {
     }
 }
 
+/// Bits of [`Progress::posting`].
+pub mod posting {
+    /// Posted receives are in the index, and not in the lists.
+    pub const INDEXED: u8 = 1;
+    /// A transport matches by itself: some receives go there.
+    pub const LODGING: u8 = 2;
+}
+
 /// Which systems have something to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pending(pub u32);
@@ -254,12 +262,14 @@ pub struct Progress {
     pub counter_max: u32,
     /// How posted receives are found.
     pub matching: Matching,
-    /// Whether posted receives are in the index, and not in the lists.
-    pub indexed: bool,
+    /// How receives are posted: bits of [`posting`]. 0 is the frequent case, in lists.
+    pub posting: u8,
     /// Posted receives by envelope, once they have been deep.
     pub posted: Box<PostedIndex>,
     /// Receives that have yet to look at the unexpected messages.
     pub staged: Queue,
+    /// What is at a transport that matches by itself.
+    pub lodgings: Box<Lodgings>,
     /// Receives that were paired with an RTS and wait for SupplyBuffers.
     pub offers: Queue,
     /// Receives that read their message out of the sender's memory.
@@ -317,7 +327,7 @@ pub struct Progress {
     pub answers: Vec<Row>,
     /// What each peer may have outstanding here.
     pub window: Credit,
-    /// VCs whose peer has no envelope left.
+    /// VCs whose peer has no envelope left, and messages that are held: whoever posts a receive looks closer.
     pub hungry: u32,
     /// Whether a probe has found nothing since the last pass: as good as a receive that is posted.
     pub probing: bool,
@@ -353,9 +363,10 @@ impl Default for Progress {
             counter: 0,
             counter_max: u32::MAX,
             matching: Matching::Auto,
-            indexed: false,
+            posting: 0,
             posted: Box::new(PostedIndex::new(0)),
             staged: Queue::EMPTY,
+            lodgings: Box::default(),
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
             copies: Queue::EMPTY,
@@ -414,7 +425,7 @@ impl Progress {
             window: Credit::window(limits, procs.saturating_sub(1)),
             counter_max: u32::MAX >> (32 - limits.wildcard_bits),
             matching,
-            indexed: matching == Matching::Index,
+            posting: if matching == Matching::Index { posting::INDEXED } else { 0 },
             offered: HashMap::with_hasher(ahash::RandomState::with_seed(limits.hash_seed as usize)),
             forward_bytes: [0, limits.forward_bytes as u64],
             registrations: Box::new(Registrations::new(limits)),
@@ -422,6 +433,18 @@ impl Progress {
             unexpected,
             ..Progress::default()
         }
+    }
+
+    /// Whether posted receives are in the index, and not in the lists.
+    #[inline(always)]
+    pub fn indexed(&self) -> bool {
+        self.posting & posting::INDEXED != 0
+    }
+
+    /// Whether there is a transport that matches by itself.
+    #[inline(always)]
+    pub fn lodges(&self) -> bool {
+        self.posting & posting::LODGING != 0
     }
 
     /// What the clocks say.

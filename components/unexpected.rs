@@ -93,7 +93,6 @@ impl Default for UnexpectedQueue {
 impl UnexpectedQueue {
     /// Appends an entry.
     pub fn push(&mut self, entry: Unexpected) -> Row {
-        let entry = Unexpected { next: NIL, previous: self.tail, ..entry };
         let row = if self.free == NIL {
             self.entries.push(entry);
             self.entries.len() as Row - 1
@@ -103,6 +102,15 @@ impl UnexpectedQueue {
             self.entries[row as usize] = entry;
             row
         };
+        self.restore(row);
+        row
+    }
+
+    /// Puts an entry into the queue that is not in it, as the newest.
+    pub fn restore(&mut self, row: Row) {
+        let entry = &mut self.entries[row as usize];
+        (entry.next, entry.previous) = (NIL, self.tail);
+        let entry = *entry;
         if self.tail == NIL {
             self.head = row;
         } else {
@@ -121,7 +129,6 @@ impl UnexpectedQueue {
                 index.push(entry.key().as_form(form), row, ());
             }
         }
-        row
     }
 
     /// Notes when an entry came.

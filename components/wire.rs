@@ -11,7 +11,7 @@
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
-//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
+//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`] |
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field.
@@ -24,7 +24,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -60,8 +60,10 @@ pub enum Kind {
     Head = 9,
     /// The next part of the message whose head came last.
     Part = 10,
+    /// An envelope with its whole payload, whose sender waits for a [`Kind::Done`]. Only where a transport matches by itself.
+    Sync = 11,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 11,
+    Wrap = 12,
 }
 
 impl Kind {
@@ -79,7 +81,8 @@ impl Kind {
             8 => Kind::Credit,
             9 => Kind::Head,
             10 => Kind::Part,
-            11 => Kind::Wrap,
+            11 => Kind::Sync,
+            12 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -190,7 +193,7 @@ impl Header {
     /// As [`Header::payload`], of anything but a message in one frame.
     fn other_payload(&self) -> u64 {
         match self.kind() {
-            Some(Kind::Eager | Kind::Piece | Kind::Part) => self.length,
+            Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part) => self.length,
             Some(Kind::Head) => self.message().into(),
             Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,
@@ -239,7 +242,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 11),
+                None => assert!(byte == 0 || byte > 12),
             }
         }
     }

@@ -20,7 +20,7 @@ use std::time::Instant;
 use tickwire_components::limits::{self, Limits};
 use tickwire_components::slots::{EndpointSlot, assert_table};
 use tickwire_components::submission::Submissions;
-use tickwire_components::{BuildError, Vc};
+use tickwire_components::{BuildError, Vc, posting};
 use tickwire_systems::configure;
 use tickwire_systems::connections::{add_card, contact, spawn_proc};
 use tickwire_systems::endpoint::Endpoint;
@@ -28,7 +28,7 @@ use tickwire_systems::tables::{Plan, Tables};
 use tickwire_traces::{Counters, Sink, Trace};
 use tickwire_transports::ofi::Choice;
 use tickwire_transports::shm::ShmConfig;
-use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, Tapped, Transport};
+use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, TagLimits, Tapped, Transport};
 
 /// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
 pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
@@ -207,6 +207,7 @@ impl Builder {
             slots.push(info);
         }
         let mut endpoints = self.open(&mut world, &*exchange)?;
+        let (matcher, tags) = choose_matcher(&mut endpoints, &self.limits, exchange.size())?;
         // Before the other ranks are waited for: who does not come can be told from who waits.
         let observer = self.observer(&mut endpoints, &*exchange)?;
         let (cards, card_bytes) = exchange_cards(&mut *exchange, &mut endpoints)?;
@@ -226,7 +227,13 @@ impl Builder {
         world.spawn_batch(endpoints).for_each(drop);
         let me = spawn_proc(&mut world, plan.me, 0);
         let tables = Tables::find(&mut world);
-        tables.all(&mut world).procs.known[plan.me as usize].row = me;
+        let all = tables.all(&mut world);
+        all.procs.known[plan.me as usize].row = me;
+        if let Some(endpoint) = matcher {
+            all.progress.lodgings.endpoint = endpoint;
+            all.progress.posting |= posting::LODGING;
+            all.communicators.iter_mut().for_each(|communicator| communicator.tag_max = tags.tag_max);
+        }
         let counters = Arc::new(Counters::default());
         let application_systems = !self.systems.is_empty();
         let schedule = self.schedule(&mut world, &tables, counters.clone(), plan.me)?;
@@ -257,6 +264,7 @@ impl Builder {
             attached: Default::default(),
             slots,
             shared_heap,
+            tags,
             comms: Default::default(),
             observer,
             #[cfg(feature = "dynamic-endpoints")]
@@ -396,6 +404,32 @@ impl Builder {
         world.add_observer(|check: On<CheckChangeTicks>, mut due: ResMut<TicksDue>| due.0 = Some(*check));
         Ok(schedule)
     }
+}
+
+/// The endpoint that matches by itself, and what fits its tags. There is one at most: a receive from any source could not be
+/// given to two. The engine matches for the others.
+fn choose_matcher(
+    endpoints: &mut Vec<Endpoint>,
+    limits: &Limits,
+    procs: u32,
+) -> Result<(Option<u32>, TagLimits), BuildError> {
+    let (mut matcher, mut tags) = (None, TagLimits::NONE);
+    for (row, mut endpoint) in (0..).zip(std::mem::take(endpoints)) {
+        if endpoint.matches && matcher.is_some() {
+            endpoint = endpoint.leave_matching(limits);
+        } else if endpoint.matches {
+            tags = endpoint.transport.get().capabilities().tags;
+            matcher = Some(row);
+            if procs > tags.ranks {
+                let TagLimits { mode, ranks, .. } = tags;
+                let words =
+                    format!("{procs} procs are more than the {ranks} ranks of tag mode {mode}: use ofi_tag_full");
+                return Err(BuildError::Limits(words));
+            }
+        }
+        endpoints.push(endpoint);
+    }
+    Ok((matcher, tags))
 }
 
 /// A check of change ticks that the world has made and the schedule has yet to.

@@ -4,11 +4,16 @@ use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, Span, car_flags};
 use tickwire_systems::complete::{abort, free_request};
+use tickwire_systems::lodging::{is_lodged, recall};
 use tickwire_systems::matching::remove_posted;
+
+/// Looks after which a receive that does not come back is left to come back later.
+const RECALL_LOOKS: u32 = 1000;
 
 impl Engine {
     /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
-    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled; sends never are.
+    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled; sends never are. A receive at a transport
+    /// that matches by itself, and does not answer at once, may still end so after `false`.
     ///
     /// # Errors
     /// If the handle is stale or the engine closed.
@@ -34,12 +39,35 @@ impl Engine {
         let removed = match car.state {
             _ if car.kind != CarKind::Receive => false,
             CarState::Staged => all.progress.staged.remove(all.cars, row),
+            CarState::Lodging => all.progress.lodgings.queue.remove(all.cars, row),
+            _ if is_lodged(car) => {
+                recall(all.progress, all.cars, row, car_flags::CANCELLED);
+                return self.await_recall(row);
+            }
             _ => remove_posted(all.progress, all.cars, all.vcs, row),
         };
         if removed {
             abort(all.progress, all.cars, row, car_flags::CANCELLED);
         }
         removed
+    }
+
+    /// Whether a receive comes back from the transport that it is at. That is known at once, or nearly so; if not, the receive
+    /// ends later, cancelled or with its message, and is not called cancelled now.
+    fn await_recall(&mut self, row: Row) -> bool {
+        let looks = if self.virtual_time { 2 } else { RECALL_LOOKS };
+        for look in 0..looks {
+            self.tables.progress(&mut self.world).pending |= Pending::POST | Pending::DRAIN;
+            self.run();
+            let car = &self.tables.all(&mut self.world).cars[row as usize];
+            if car.state != CarState::Recalled {
+                return car.flags & car_flags::CANCELLED != 0;
+            }
+            if look > RECALL_LOOKS / 10 {
+                std::thread::yield_now();
+            }
+        }
+        false
     }
 
     /// Frees requests whose tokens were dropped, or leaves them to be freed when done.

@@ -15,7 +15,7 @@ use tickwire_systems::connections::{contact, control, wants_control};
 use tickwire_systems::deliver::deliver;
 use tickwire_systems::tables::{LookTables, Tables};
 use tickwire_traces::{Counters, DELIVER, Trace, tracy};
-use tickwire_transports::LinkEvent;
+use tickwire_transports::{LinkEvent, TagLimits};
 
 /// A communication engine: one proc's membership of a world. `Send`, not `Sync`: one thread owns it at a time.
 ///
@@ -61,6 +61,8 @@ pub struct Engine {
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
     /// Whether peers may read the process's shared heap. Fixed when it is built.
     pub(crate) shared_heap: bool,
+    /// What fits the tags of the transport that matches by itself, if one does.
+    pub(crate) tags: TagLimits,
     pub(crate) comms: crate::communicators::Comms,
     pub(crate) observer: crate::observe::Observer,
     #[cfg(feature = "dynamic-endpoints")]
@@ -118,6 +120,12 @@ impl Engine {
     /// The limits it was built with.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// What fits the tags of the transport that matches messages by itself, if one does: the highest tag, and how many
+    /// communicators and ranks there may be.
+    pub fn tag_limits(&self) -> TagLimits {
+        self.tags
     }
 
     /// How often each system has run; shared, and readable from other threads.
@@ -200,6 +208,9 @@ impl Engine {
         for endpoint in endpoints {
             if !endpoint.cheap_poll {
                 endpoint.outstanding = progress.active;
+                if endpoint.matches && !progress.lodgings.queue.is_empty() {
+                    progress.pending |= Pending::POST;
+                }
             }
             if endpoint.ready() {
                 progress.pending |= Pending::DRAIN;

@@ -115,6 +115,8 @@ impl Engine {
         progress.wildcard = tickwire_components::Queue::EMPTY;
         progress.posted.clear();
         progress.staged = tickwire_components::Queue::EMPTY;
+        *progress.lodgings = Default::default();
+        progress.posting &= !tickwire_components::posting::LODGING;
         progress.replies = tickwire_components::Queue::EMPTY;
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;

@@ -7,14 +7,18 @@ use std::fmt;
 use thiserror::Error;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
+use tickwire_components::wire::Header;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source, Span, Status,
-    Tag, TagFilter, Unexpected, VcState,
+    Comm, LeasedBytes, NIL, Pending, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source, Span,
+    Status, Tag, TagFilter, Unexpected, VcState,
 };
-use tickwire_systems::communicators::alive;
+use tickwire_systems::communicators::{alive, known};
 use tickwire_systems::credits::feed;
+use tickwire_systems::lodging::{checked, is_matched};
 use tickwire_systems::match_cars::pair;
 use tickwire_systems::posting::{check_receive, receive_car, take_rows};
+use tickwire_systems::tables::AllTables;
+use tickwire_transports::{Peeked, Sent, Wanted};
 
 /// A message that a matched probe has found: no other receive or probe finds it any more.
 ///
@@ -68,6 +72,29 @@ impl<B> fmt::Debug for RejectedMessage<B> {
     }
 }
 
+/// Looks after which a transport that matches by itself is taken to have found nothing.
+const PEEK_LOOKS: u32 = 1000;
+
+/// Where a probe has found a message.
+enum Found {
+    /// Among the unexpected.
+    Here(Row),
+    /// At the transport.
+    There(Status),
+    /// It was there, and has been claimed.
+    Claimed(Row),
+}
+
+/// The VC of a message's sender, by its rank.
+fn row_of(all: &AllTables<'_>, header: &Header) -> Row {
+    let proc = known(all.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
+    proc.and_then(|proc| all.procs.known.get(proc as usize)).map_or(NIL, |known| known.row)
+}
+
+fn status_of(header: &Header) -> Status {
+    Status { source: Rank(header.source()), tag: Tag(header.tag()), length: header.length as usize }
+}
+
 impl Engine {
     /// Looks for a message that a receive with these arguments would take, after a tick (`MPI_Iprobe`). It stays where it is.
     ///
@@ -81,7 +108,10 @@ impl Engine {
     ) -> Result<Option<Status>, PostError> {
         let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
         let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(Some(Status::NULL)) };
-        Ok(self.look_for(&wanted).map(|row| self.status_of(row)))
+        if let Some(row) = self.look_for(&wanted) {
+            return Ok(Some(self.status_of(row)));
+        }
+        Ok(self.ask_transport(&wanted, false).map(|header| status_of(&header)))
     }
 
     /// Waits for a message that a receive with these arguments would take (`MPI_Probe`). It stays where it is.
@@ -97,7 +127,10 @@ impl Engine {
         let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
         match self.probed(source, tag, comm)? {
             None => Ok(Status::NULL),
-            Some(wanted) => self.await_message(&wanted, comm).map(|row| self.status_of(row)),
+            Some(wanted) => match self.await_message(&wanted, comm, false)? {
+                Found::Here(row) | Found::Claimed(row) => Ok(self.status_of(row)),
+                Found::There(status) => Ok(status),
+            },
         }
     }
 
@@ -113,7 +146,10 @@ impl Engine {
     ) -> Result<Option<Message>, PostError> {
         let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
         let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(Some(self.claim(NIL, comm))) };
-        Ok(self.look_for(&wanted).map(|row| self.claim(row, comm)))
+        if let Some(row) = self.look_for(&wanted) {
+            return Ok(Some(self.claim(row, comm)));
+        }
+        Ok(self.claim_there(&wanted).map(|row| self.message(row, comm)))
     }
 
     /// As [`Engine::probe`], and takes the message out of the reach of other receives (`MPI_Mprobe`).
@@ -129,7 +165,11 @@ impl Engine {
         let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
         match self.probed(source, tag, comm)? {
             None => Ok(self.claim(NIL, comm)),
-            Some(wanted) => self.await_message(&wanted, comm).map(|row| self.claim(row, comm)),
+            Some(wanted) => match self.await_message(&wanted, comm, true)? {
+                Found::Here(row) => Ok(self.claim(row, comm)),
+                Found::There(_) => Err(RequestError::Stale.into()),
+                Found::Claimed(row) => Ok(self.message(row, comm)),
+            },
         }
     }
 
@@ -262,11 +302,11 @@ impl Engine {
         found
     }
 
-    fn await_message(&mut self, wanted: &EnvelopeKey, comm: Comm) -> Result<Row, OperationError> {
-        let mut found = self.find_message(wanted);
+    fn await_message(&mut self, wanted: &EnvelopeKey, comm: Comm, claim: bool) -> Result<Found, OperationError> {
+        let mut found = self.find_anywhere(wanted, claim);
         if found.is_none() {
             self.wait_until(|engine| {
-                found = engine.find_message(wanted);
+                found = engine.find_anywhere(wanted, claim);
                 match found {
                     Some(_) => Ok(true),
                     None => engine.check_sources(wanted.source, comm).map(|()| false),
@@ -274,6 +314,86 @@ impl Engine {
             })?;
         }
         found.ok_or_else(|| RequestError::Stale.into())
+    }
+
+    fn find_anywhere(&mut self, wanted: &EnvelopeKey, claim: bool) -> Option<Found> {
+        if let Some(row) = self.find_message(wanted) {
+            return Some(Found::Here(row));
+        }
+        if claim {
+            return self.claim_there(wanted).map(Found::Claimed);
+        }
+        self.ask_transport(wanted, false).map(|header| Found::There(status_of(&header)))
+    }
+
+    /// The entry of a message that was at the transport that matches by itself, and is nobody else's any more.
+    fn claim_there(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        for look in 0..PEEK_LOOKS {
+            let progress = self.tables.progress(&mut self.world);
+            // One that an earlier probe has asked for and not waited for, too.
+            let unexpected = &progress.unexpected;
+            let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
+            if let Some(place) = progress.lodgings.claimed.iter().position(taken) {
+                return Some(progress.lodgings.claimed.remove(place));
+            }
+            if look == 0 {
+                self.ask_transport(wanted, true)?;
+            } else {
+                self.drain_more(look);
+            }
+        }
+        None
+    }
+
+    /// The envelope of a message at the transport that matches by itself, which a receive would take there.
+    fn ask_transport(&mut self, wanted: &EnvelopeKey, claim: bool) -> Option<Header> {
+        if !self.tables.progress(&mut self.world).lodges() {
+            return None;
+        }
+        // Receives that were posted before have their messages first.
+        self.drain_more(0);
+        let all = self.tables.all(&mut self.world);
+        let EnvelopeKey { context, source, tag } = *wanted;
+        let mut link = NIL;
+        if source != ANY {
+            let proc = known(all.communicators, context)?.proc(source)?;
+            let vc = all.vcs.get(all.procs.known.get(proc as usize)?.row as usize)?;
+            if !is_matched(all.progress, vc, context) {
+                return None;
+            }
+            link = vc.link;
+        }
+        let lodgings = &all.progress.lodgings;
+        let transport = all.endpoints.get_mut(lodgings.endpoint as usize)?.transport.get();
+        // What has come of a look that nobody waited for.
+        transport.peeked();
+        let wanted = Wanted { link, context, source, tag };
+        if !lodgings.queue.is_empty() || transport.peek(&wanted, claim) != Sent::Done {
+            return None;
+        }
+        for look in 0..PEEK_LOOKS {
+            self.drain_more(look);
+            let all = self.tables.all(&mut self.world);
+            let transport = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?.transport.get();
+            match transport.peeked() {
+                Peeked::Pending => {}
+                Peeked::Nothing => return None,
+                Peeked::Found(header, vc) => {
+                    let vc = if vc == NIL { row_of(&all, &header) } else { vc };
+                    return checked(&header, all.vcs.get(vc as usize), all.communicators).then_some(header);
+                }
+            }
+        }
+        None
+    }
+
+    /// Lets the transports get on, and gives what they have to who it is for.
+    fn drain_more(&mut self, look: u32) {
+        self.tables.progress(&mut self.world).pending |= Pending::POST | Pending::DRAIN;
+        self.run();
+        if look > PEEK_LOOKS / 10 {
+            std::thread::yield_now();
+        }
     }
 
     /// Whether those whom a probe waits for are alive.
@@ -310,6 +430,12 @@ impl Engine {
             status = self.status_of(row);
             self.tables.progress(&mut self.world).unexpected.claim(row);
         }
+        Message { home: self.home, row, epoch: self.epoch, comm, status }
+    }
+
+    /// The token of a message that no queue has.
+    fn message(&mut self, row: Row, comm: Comm) -> Message {
+        let status = self.status_of(row);
         Message { home: self.home, row, epoch: self.epoch, comm, status }
     }
 }

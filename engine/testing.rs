@@ -71,7 +71,10 @@ pub use credit::{Account, accounts, check_credit};
 pub use inspect::{check_invariants, dump, rows};
 pub use pair::Pair;
 pub use tickwire_systems::testing::{FakeWire, Posted, SentFrame, TestWorld, WireState, assert_rows};
-pub use tickwire_transports::sim::{Corruption, Death, Flight, Sim, SimConfig, SimNet, SplitMix};
+pub use tickwire_transports::ofi::tags::{ProviderTags, TagMode};
+pub use tickwire_transports::sim::{
+    Corruption, Death, Flight, Provider, ProviderConfig, Sim, SimConfig, SimNet, SplitMix,
+};
 
 use crate::{Builder, Engine, Failed, Request, Status, Test, Work};
 use tickwire_components::limits::LOOPBACK_RING_BYTES;
@@ -145,6 +148,33 @@ impl Cluster {
         });
         cluster.note = format!("{:?}", net.config());
         cluster.net = Some(net.clone());
+        cluster
+    }
+
+    /// A cluster over a simulated network whose endpoints match by themselves. Procs that one does not reach are reached
+    /// through a hub, where the engine matches.
+    pub fn provider(engines: u32, net: &SimNet, config: impl Fn(u32) -> ProviderConfig + Sync) -> Self {
+        Self::provider_with(engines, net, config, |builder| builder)
+    }
+
+    /// The same, with builders that a test has changed.
+    ///
+    /// # Panics
+    /// If the tag mode cannot be.
+    pub fn provider_with(
+        engines: u32,
+        net: &SimNet,
+        config: impl Fn(u32) -> ProviderConfig + Sync,
+        change: impl Fn(Builder) -> Builder + Sync,
+    ) -> Self {
+        let [near, far] = [0; 2].map(|_| Hub::new(engines, LOOPBACK_RING_BYTES));
+        let mut cluster = Self::build(engines, |rank| {
+            let inner = Loopback::join(&far, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
+            let provider = Provider::new(Sim::new(inner, rank, net), rank, config(rank));
+            let provider = provider.unwrap_or_else(|error| panic!("provider: {error}"));
+            change(Engine::builder().hub(near.clone()).initial_rows(ROWS).transport(provider))
+        });
+        cluster.note = format!("{:?}; {:?}", net.config(), config(0));
         cluster
     }
 

@@ -211,7 +211,7 @@ fn rows_due(system: usize, tables: &Tables, world: &mut World) -> u64 {
     let arrivals = &all.arrivals[..progress.arrivals as usize];
     let count = |state| arrivals.iter().filter(|arrival| arrival.state == state).count() as u64;
     match system {
-        MATCH => length(&progress.staged, cars) + count(ArrivalState::New),
+        MATCH => length(&progress.staged, cars) + count(ArrivalState::New) + count(ArrivalState::Matched),
         SUPPLY => length(&progress.offers, cars) + count(ArrivalState::Unexpected),
         TRANSFER => length(&progress.copies, cars) + arrivals.len() as u64,
         COMPLETE => length(&progress.finished, cars),
@@ -256,7 +256,7 @@ fn depths(tables: &Tables, world: &mut World) -> Depths {
     let all = tables.all(world);
     let (progress, cars) = (all.progress, all.cars);
     let (mut posted, mut wildcard) = (0, 0);
-    if progress.indexed {
+    if progress.indexed() {
         posted = u64::from(progress.posted.count);
         wildcard = u64::from(progress.posted.any_source());
     } else {

@@ -125,7 +125,7 @@ pub fn release(all: &mut AllTables<'_>, id: u32) {
 ///
 /// What has arrived for it already was kept unchecked: a peer that has lied about itself fails now.
 pub fn make(all: &mut AllTables<'_>, id: u32, incarnation: u32, group: &Group, parent: Row) -> u32 {
-    let error_handler = all.communicators[parent as usize].error_handler;
+    let Communicator { error_handler, tag_max, .. } = all.communicators[parent as usize];
     let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
     let comm = &mut all.communicators[id as usize];
     debug_assert_eq!(comm.state, CommState::Reserved);
@@ -137,6 +137,7 @@ pub fn make(all: &mut AllTables<'_>, id: u32, incarnation: u32, group: &Group, p
         rank: group.rank_of(me).unwrap_or(0),
         members: Members::of(group, procs),
         lives: comm.lives + 1,
+        tag_max,
         incarnation,
         state: CommState::Live,
         error_handler,

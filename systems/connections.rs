@@ -9,7 +9,8 @@ use crate::communicators::known;
 use crate::complete::abort;
 use crate::credits::due;
 use crate::endpoint::Endpoint;
-use crate::matching::{posted_to_any, remove_posted};
+use crate::lodging;
+use crate::matching::{enqueue, posted_to_any, remove_posted};
 use crate::registering::sweep;
 use crate::supply_buffers::give_buffer;
 use crate::supply_buffers::hand_out::forget;
@@ -248,13 +249,38 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
     if vc.state != VcState::Connected {
         // The rest of the window.
         vc.lines_owed = all.progress.window.lines.saturating_sub(CREDIT_INITIAL.lines);
+        if all.progress.lodges() {
+            move_posted(all, row);
+        }
     }
+    let vc = &mut all.vcs[row as usize];
     vc.state = VcState::Connected;
     all.progress.vc_changes += 1;
     if !vc.sends.is_empty() || !vc.data.is_empty() || !due(all.progress, vc, false).is_none() {
         crate::posting::list_sender(all.progress, all.vcs, row);
     }
     all.progress.pending |= Pending::DRAIN;
+}
+
+/// A VC that is connected over another endpoint than it was routed over: its receives go where its messages do.
+fn move_posted(all: &mut AllTables<'_>, row: Row) {
+    let mut posted = std::mem::replace(&mut all.vcs[row as usize].posted, Queue::EMPTY);
+    while let Some(receive) = posted.pop(all.cars) {
+        enqueue(all.progress, all.cars, all.vcs, receive);
+    }
+    if u32::from(all.vcs[row as usize].endpoint) == all.progress.lodgings.endpoint {
+        return;
+    }
+    for car in 0..all.cars.len() {
+        match all.cars[car].state {
+            CarState::Lodging if all.cars[car].vc == row => {
+                all.progress.lodgings.queue.remove(all.cars, car as Row);
+                enqueue(all.progress, all.cars, all.vcs, car as Row);
+            }
+            CarState::Lodged if all.cars[car].vc == row => lodging::recall(all.progress, all.cars, car as Row, 0),
+            _ => {}
+        }
+    }
 }
 
 /// Ends a VC by failure: every operation that needs it gets the reason, receives from any source are told.
@@ -292,20 +318,29 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
             all.progress.replies.push(all.cars, reply);
         }
     }
-    use CarState::{Offered, Posted, Queued, Reading, Receiving, Sending};
-    let needs = [Queued, Offered, Sending, Posted, Receiving, Reading];
+    use CarState::{Lodged, Lodging, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending};
+    let needs = [Queued, Offered, Sending, Posted, Lodging, Receiving, Reading];
     for car in 0..all.cars.len() {
         let state = all.cars[car].state;
         if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
-            if state == CarState::Reading {
+            if state == Reading {
                 all.progress.reads.remove(all.cars, car as Row);
             }
-            if state == CarState::Posted && all.progress.indexed {
+            if state == Lodging {
+                all.progress.lodgings.queue.remove(all.cars, car as Row);
+            }
+            if state == CarState::Posted && all.progress.indexed() {
                 remove_posted(all.progress, all.cars, all.vcs, car as Row);
             }
             abort(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
+        } else if all.cars[car].vc == row && state == Lodged {
+            // What had arrived before can still be received.
+            lodging::recall(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
+        } else if all.cars[car].vc == row && state == Recalled {
+            all.cars[car].flags |= car_flags::PEER_FAILED;
         }
     }
+    all.progress.lodgings.receipts.retain(|(vc, _)| *vc != row);
     if all.progress.free_supplies.count as usize != all.supplies.len() {
         forget(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row);
     }

@@ -34,6 +34,8 @@ pub struct Endpoint {
     pub windows: bool,
     /// Credit goes with other frames where there are some. Fixed when it is opened.
     pub piggybacks: bool,
+    /// It matches receives with messages by itself. Fixed when it is opened.
+    pub matches: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
     /// Operations that wait for something from it; while there are some, it is looked at in every tick.
@@ -88,8 +90,10 @@ impl Endpoint {
     pub fn new(transport: AnyTransport, limits: &Limits, rows: Option<RowStates>) -> Self {
         let capabilities = transport.capabilities();
         let frame_max = capabilities.frame_max;
-        let eager_max = limits.eager_max as u64;
-        let part_bytes = limits.part_bytes.min(frame_max) as u64;
+        let matches = capabilities.matches_tags;
+        let eager_max = limits.eager_max.min(if matches { capabilities.matched_max } else { usize::MAX }) as u64;
+        // What is matched is whole.
+        let part_bytes = if matches { eager_max } else { limits.part_bytes.min(frame_max) as u64 };
         // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an address.
         let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
@@ -102,8 +106,10 @@ impl Endpoint {
             read_min: if reads { limits.read_min as u64 } else { u64::MAX },
             abilities: capabilities.abilities(),
             windows: capabilities.windows,
-            piggybacks: capabilities.whole_frames && !capabilities.windows,
-            cheap_poll: capabilities.cheap_poll,
+            // A message that is matched has no header to bring it.
+            piggybacks: capabilities.whole_frames && !capabilities.windows && !matches,
+            matches,
+            cheap_poll: capabilities.cheap_poll && !matches,
             outstanding: 0,
             interval: 1,
             countdown: 0,
@@ -140,6 +146,14 @@ impl Endpoint {
             (false, _, true) => Protocol::Read,
             (false, _, false) => Protocol::Pieces,
         }
+    }
+
+    /// Leaves matching to the engine: another endpoint matches already.
+    pub fn leave_matching(self, limits: &Limits) -> Self {
+        let Endpoint { transport, rows, .. } = self;
+        let mut transport = transport.into_inner();
+        transport.leave_matching();
+        Endpoint::new(transport, limits, rows)
     }
 
     /// Whether to look at it in this tick, and whether there is something.

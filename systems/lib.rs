@@ -7,6 +7,7 @@ pub mod credits;
 pub mod deliver;
 pub mod drain_cq;
 pub mod endpoint;
+pub mod lodging;
 pub mod match_cars;
 pub mod matching;
 pub mod post;

@@ -10,6 +10,7 @@
 use crate::communicators::{Unclaimed, known, unclaimed};
 use crate::complete::abort;
 use crate::credits::{add, feed, owe_lines, release_offer, take_envelope};
+use crate::lodging;
 use crate::matching::{enqueue, find_posted, key};
 use crate::priorities::insert;
 use crate::tables::MatchTables;
@@ -26,6 +27,10 @@ use tickwire_transports::copy;
 #[inline]
 pub fn match_cars(tables: MatchTables) {
     let MatchTables { progress, arrivals, cars, large, vcs, communicators } = tables;
+    if progress.lodges() && lodging::settle(progress, arrivals, cars, large, vcs) {
+        // A receive must not take a message before it is known whether an older one does.
+        return match_arrivals(progress, arrivals, cars, large, vcs, communicators);
+    }
     while let Some(row) = progress.staged.pop(cars) {
         if !take_unexpected(progress, cars, large, vcs, row) {
             if vcs.get(cars[row as usize].vc as usize).is_some_and(|vc| vc.state == VcState::Failed) {
@@ -39,9 +44,23 @@ pub fn match_cars(tables: MatchTables) {
             }
         }
     }
+    match_arrivals(progress, arrivals, cars, large, vcs, communicators);
+}
+
+#[inline(always)]
+fn match_arrivals(
+    progress: &mut Progress,
+    arrivals: &mut [Arrival],
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) {
     for arrival in &mut arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::New {
             match_arrival(progress, arrival, cars, large, vcs, communicators);
+        } else if arrival.state >= ArrivalState::Matched {
+            lodging::take(progress, arrival, cars, large, vcs, communicators);
         }
     }
 }
@@ -158,10 +177,14 @@ fn match_arrival(
             return refuse(progress, arrival, "more offers than it was granted");
         }
         let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
-            if header.flags() & wire::READY != 0 && refuse_ready(progress, arrival, cars, vcs) {
+            if progress.lodges() && lodging::hold(progress, arrival, cars, vcs, communicators) {
                 return;
             }
-            return find_place(progress, arrival, &header, vcs, communicators);
+            if header.flags() & wire::READY != 0 && refuse_ready(progress, arrival, cars, large, vcs) {
+                return;
+            }
+            find_place(progress, arrival, &header, vcs, communicators);
+            return;
         };
         progress.work.matched += 1;
         let car = &mut cars[row as usize];
@@ -280,15 +303,15 @@ pub(crate) fn check_envelope(
     }
 }
 
-/// An envelope that nobody has posted a receive for.
+/// An envelope that nobody has posted a receive for: its entry among the unexpected, unless it is thrown away or refused.
 #[cold]
-fn find_place(
+pub(crate) fn find_place(
     progress: &mut Progress,
     arrival: &mut Arrival,
     header: &Header,
     vcs: &mut [Vc],
     communicators: &[Communicator],
-) {
+) -> Option<Row> {
     let rts = header.kind() == Some(Kind::Rts);
     let head = header.kind() == Some(Kind::Head);
     match unclaimed(communicators, header.context()) {
@@ -302,9 +325,12 @@ fn find_place(
             }
             arrival.state = ArrivalState::Handled;
             progress.pending |= Pending::TRANSFER;
-            return;
+            return None;
         }
-        Unclaimed::Impossible => return refuse(progress, arrival, "an envelope of an unknown context"),
+        Unclaimed::Impossible => {
+            refuse(progress, arrival, "an envelope of an unknown context");
+            return None;
+        }
     }
     if rts && (header.priority() > 0 || !progress.offered.is_empty()) {
         // One with the same name may be left of an offer that was withdrawn.
@@ -313,7 +339,8 @@ fn find_place(
     if rts {
         vcs[arrival.vc as usize].offers_kept += 1;
     } else if overdrawn(progress, vcs, arrival.vc, header.length) {
-        return refuse(progress, arrival, "more messages before their receives than it was granted");
+        refuse(progress, arrival, "more messages before their receives than it was granted");
+        return None;
     }
     let entry = progress.unexpected.push(Unexpected {
         context: header.context(),
@@ -340,6 +367,7 @@ fn find_place(
         arrival.state = ArrivalState::Unexpected;
         progress.pending |= Pending::SUPPLY;
     }
+    Some(entry)
 }
 
 /// Whether the head of a message may be one: it is longer than its first part, none is arriving, and it fits the window.
@@ -399,11 +427,18 @@ fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u64) -> bool 
 /// An offer in ready mode that met no receive: its sender is told. `false` if there is no row for that; the offer is
 /// then kept as any other.
 #[cold]
-fn refuse_ready(progress: &mut Progress, arrival: &mut Arrival, cars: &mut [Car], vcs: &mut [Vc]) -> bool {
+fn refuse_ready(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+) -> bool {
     let Some(row) = progress.free_cars.pop(cars) else { return false };
     let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
     let (context, peer) = (arrival.header.context(), arrival.header.message());
     cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
+    large[row as usize] = Large::default();
     progress.replies.push(cars, row);
     crate::posting::list_sender(progress, vcs, vc);
     arrival.state = ArrivalState::Handled;
@@ -447,7 +482,7 @@ fn clear_to_send(
 
 /// A frame that cannot be: the VC it came on ends, nothing else.
 #[cold]
-fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'static str) {
+pub(crate) fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'static str) {
     arrival.state = ArrivalState::Handled;
     progress.ended.push((arrival.vc, Ended::Corrupt(wrong.into())));
     progress.pending |= Pending::WORLD | Pending::TRANSFER;

@@ -9,10 +9,11 @@
 //! [`Limits::matching`]: tickwire_components::limits::Limits::matching
 
 use crate::complete::abort;
+use crate::lodging;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::{Matching, WALK_MAX};
 use tickwire_components::wire::Header;
-use tickwire_components::{Car, CarKind, CarState, NIL, Progress, Queue, Row, Vc, VcState, car_flags};
+use tickwire_components::{Car, CarKind, CarState, NIL, Progress, Queue, Row, Vc, VcState, car_flags, posting};
 
 /// What a receive asks for.
 #[inline(always)]
@@ -25,7 +26,7 @@ pub fn key(car: &Car) -> EnvelopeKey {
 pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
     let car = &mut cars[row as usize];
     car.state = CarState::Posted;
-    if progress.indexed || car.flags & car_flags::ANY_SOURCE != 0 {
+    if progress.posting != 0 || car.flags & car_flags::ANY_SOURCE != 0 {
         return enqueue_otherwise(progress, cars, vcs, row);
     }
     car.counter = progress.counter;
@@ -36,15 +37,22 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
     vc.posted.push(cars, row);
 }
 
-/// As [`enqueue`], of a receive from any source or into the index.
+/// As [`enqueue`], of a receive from any source, into the index, or where a transport matches by itself.
 #[inline(never)]
 fn enqueue_otherwise(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    let car = &cars[row as usize];
+    if progress.lodges() && lodging::enqueue(progress, cars, vcs, row) {
+        return;
+    }
+    let car = &mut cars[row as usize];
     if vcs.get(car.vc as usize).is_some_and(|vc| vc.state == VcState::Failed) {
         return abort(progress, cars, row, car_flags::PEER_FAILED);
     }
-    if progress.indexed {
+    if progress.indexed() {
         return progress.posted.push(key(car), row);
+    }
+    if car.flags & car_flags::ANY_SOURCE == 0 {
+        car.counter = progress.counter;
+        return vcs[car.vc as usize].posted.push(cars, row);
     }
     if progress.counter == progress.counter_max && !renumber(progress, cars, vcs) {
         // More receives from any source than the counter can tell apart.
@@ -88,8 +96,11 @@ fn find_otherwise(
     cars: &mut [Car],
     vcs: &mut [Vc],
 ) -> Option<Row> {
-    if progress.indexed {
+    if progress.indexed() {
         let row = progress.posted.find(message)?;
+        if progress.lodges() && lodging::keeps(progress, cars, vc_row, row) {
+            return None;
+        }
         progress.posted.remove(&key(&cars[row as usize]), row);
         leave_index(progress);
         return Some(row);
@@ -135,8 +146,11 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     if car.state != CarState::Posted {
         return false;
     }
-    if progress.indexed {
+    if progress.indexed() {
         progress.posted.remove(&key(car), row);
+        if progress.lodges() {
+            progress.lodgings.queue.remove(cars, row);
+        }
         leave_index(progress);
         return true;
     }
@@ -148,10 +162,11 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
 
 /// An empty index gives way to lists again: short queues are walked.
 #[inline]
-fn leave_index(progress: &mut Progress) {
-    if progress.posted.count == 0 && progress.matching != Matching::Index {
+pub(crate) fn leave_index(progress: &mut Progress) {
+    // While messages are held, each look-up must go by the index.
+    if progress.posted.count == 0 && progress.matching != Matching::Index && progress.lodgings.held.is_empty() {
         progress.posted.clear();
-        progress.indexed = false;
+        progress.posting &= !posting::INDEXED;
         progress.counter = 0;
     }
 }
@@ -189,10 +204,10 @@ pub fn renumber(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) -> bo
 
 /// Moves all posted receives from the lists into the index.
 #[cold]
-fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) {
+pub(crate) fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) {
     // The order is there already; small counters leave room in the sequence.
     renumber(progress, cars, vcs);
-    progress.indexed = true;
+    progress.posting |= posting::INDEXED;
     let place = |car: &Car, after: u64| u64::from(car.counter) << 32 | after;
     while let Some(row) = progress.wildcard.pop(cars) {
         let car = &cars[row as usize];
@@ -317,7 +332,7 @@ mod tests {
             post(&mut world, &mut model, 1 + round % 3, 5);
             post(&mut world, &mut model, ANY, 5);
         }
-        assert!(world.all().progress.indexed, "the index has 64 bits");
+        assert!(world.all().progress.indexed(), "the index has 64 bits");
         for message in 0..80 {
             arrive(&mut world, &mut model, &vcs, 1 + message % 3, 5);
         }
@@ -331,14 +346,14 @@ mod tests {
             post(&mut world, &mut model, 1, tag);
         }
         arrive(&mut world, &mut model, &vcs, 1, 0);
-        assert!(!world.all().progress.indexed, "the first one is found without a walk");
+        assert!(!world.all().progress.indexed(), "the first one is found without a walk");
         arrive(&mut world, &mut model, &vcs, 1, 99);
-        assert!(world.all().progress.indexed);
+        assert!(world.all().progress.indexed());
         post(&mut world, &mut model, ANY, ANY);
         for tag in (0..99).rev() {
             arrive(&mut world, &mut model, &vcs, 1, tag);
         }
-        assert!(!world.all().progress.indexed);
+        assert!(!world.all().progress.indexed());
         post(&mut world, &mut model, 2, 7);
         arrive(&mut world, &mut model, &vcs, 2, 7);
     }

@@ -8,6 +8,7 @@
 use crate::complete::free_car;
 use crate::credits::{collect, due, grant, granted};
 use crate::endpoint::Endpoint;
+use crate::lodging;
 use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::registering::serve;
@@ -20,7 +21,7 @@ use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
     Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Queue, Row,
-    Span, Stretch, Vc, VcState, car_flags,
+    Span, Stretch, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::{OneRun, Sent};
 
@@ -46,6 +47,9 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
         }
     }
     let PostTables { progress, cars, large, vcs, endpoints, .. } = tables;
+    if progress.lodges() {
+        lodging::drive(progress, cars, large, vcs, endpoints);
+    }
     if !progress.replies.is_empty() {
         send_replies(progress, cars, large, vcs, endpoints, &mut row_states);
     }
@@ -226,7 +230,7 @@ fn send_row(
         // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
         let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
         large[row as usize].address = way;
-        spend(vc, way, large[row as usize].length);
+        spend(vc, endpoint, &cars[row as usize], way, large[row as usize].length);
     }
     let mut header = head(cars, large, endpoint, row);
     let mut state = None;
@@ -280,7 +284,7 @@ pub fn send_now(
         return false;
     }
     if cars[row as usize].kind == CarKind::Send {
-        spend(vc, large[row as usize].address, large[row as usize].length);
+        spend(vc, endpoint, &cars[row as usize], large[row as usize].address, large[row as usize].length);
     }
     progress.moved.post += payload_of(&header);
     has_gone(progress, cars, large, &header, row);
@@ -292,12 +296,18 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
     // What is in more than one run leaves in one frame or is asked for.
     let (whole, one_run) = (endpoint.is_whole(length), cars[row as usize].chain == NIL);
-    if endpoint.is_eager(length, one_run) && flags & car_flags::ASKING == 0 && length == capacity(cars, row) {
+    // A transport that matches tells when it has: what is short goes with the question.
+    let asks = flags & car_flags::ASKING & if endpoint.matches { !car_flags::SYNCHRONOUS } else { !0 };
+    if endpoint.is_eager(length, one_run) && asks == 0 && length == capacity(cars, row) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
         }
         if vc.lines >= cost(length) {
-            return Some(if whole { Large::EAGER } else { Large::STREAMED });
+            return Some(match flags & car_flags::ASKING {
+                0 if whole => Large::EAGER,
+                0 => Large::STREAMED,
+                _ => Large::SYNCHRONOUS,
+            });
         }
     }
     if vc.envelopes == 0 {
@@ -307,9 +317,11 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
 }
 
 /// Pays for an envelope.
-fn spend(vc: &mut Vc, way: u64, length: u64) {
+fn spend(vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: u64, length: u64) {
     match way {
-        Large::EAGER | Large::STREAMED => vc.lines -= cost(length),
+        Large::EAGER | Large::STREAMED | Large::SYNCHRONOUS => vc.lines -= cost(length),
+        // The transport keeps them, and the peer's engine does not see how many: it is the transport's room that bounds them.
+        _ if endpoint.matches && context::plane(car.context) == context::USER => {}
         _ => vc.envelopes -= 1,
     }
 }
@@ -322,6 +334,9 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
     match car.kind {
         CarKind::Receive if address != 0 => return Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
         CarKind::Receive => return Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
+        CarKind::Refusal if address == lodging::RECEIPT => {
+            return Header::new(Kind::Done, car.context, 0, 0, car.peer, 0);
+        }
         CarKind::Refusal => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
         CarKind::Grant => {
             let credit = Credit { lines: length as u32, envelopes: wanted as u32 };
@@ -329,6 +344,9 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
         }
         _ if address == Large::EAGER => {
             return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
+        }
+        _ if address == Large::SYNCHRONOUS => {
+            return Header::new(Kind::Sync, car.context, car.source, car.tag, row, length).with_priority(car.priority);
         }
         _ if address == Large::STREAMED => {
             let part = (length - car.done).min(endpoint.part_bytes);
@@ -375,7 +393,8 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
     let Large { length, wanted, .. } = large[row as usize];
     match header.kind() {
         Some(Kind::Nack | Kind::Credit) => return free_car(progress, cars, row),
-        Some(Kind::Rts) => return car.state = CarState::Offered,
+        Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(progress, cars, row),
+        Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
         _ => {}
     }

@@ -47,8 +47,8 @@ pub fn check_send(
     if communicator.proc(rank).is_none() {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     }
-    if tag > TAG_MAX {
-        return Err(PostError::Tag { tag });
+    if tag > communicator.tag_max {
+        return Err(tag_error(communicator, tag));
     }
     Err(PostError::Length { length: length as u64, most: MESSAGE_MAX })
 }
@@ -60,7 +60,7 @@ pub fn send_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32, len
     let proc = communicator.proc(rank)?;
     let length = length as u64;
     let envelope = Envelope { context: communicator.context, source: communicator.rank, tag, proc, length };
-    (tag <= TAG_MAX && length <= MESSAGE_MAX).then_some(envelope)
+    (tag <= communicator.tag_max && length <= MESSAGE_MAX).then_some(envelope)
 }
 
 /// Checks the arguments of a receive; [`ANY`] stands for any rank and any tag.
@@ -75,7 +75,12 @@ pub fn check_receive(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> 
     if rank != ANY && communicator.proc(rank).is_none() {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     }
-    Err(if tag > TAG_MAX && tag != ANY { PostError::Tag { tag } } else { PostError::Wildcard(comm) })
+    Err(if tag > communicator.tag_max && tag != ANY { tag_error(communicator, tag) } else { PostError::Wildcard(comm) })
+}
+
+#[cold]
+fn tag_error(communicator: &Communicator, tag: u32) -> PostError {
+    if tag > TAG_MAX { PostError::Tag { tag } } else { PostError::TagMode { tag, most: communicator.tag_max } }
 }
 
 /// As [`check_receive`], without saying what is wrong.
@@ -88,7 +93,7 @@ pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) 
         rank => communicator.proc(rank)?,
     };
     let envelope = Envelope { context: communicator.context, source: rank, tag, proc, length: 0 };
-    (tag <= TAG_MAX || (tag == ANY && !communicator.no_wildcard)).then_some(envelope)
+    (tag <= communicator.tag_max || (tag == ANY && !communicator.no_wildcard)).then_some(envelope)
 }
 
 /// Sends an eager message at once if nothing is before it: no CAR, no request. `true` if it has gone.
@@ -262,7 +267,7 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
 /// Whether no unexpected message is there that a receive takes; peers that cannot send it are fed then.
 #[inline(never)]
 fn none_waits(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc], row: Row) -> bool {
-    if progress.unexpected.find(&key(&cars[row as usize])).is_some() {
+    if !progress.lodgings.held.is_empty() || progress.unexpected.find(&key(&cars[row as usize])).is_some() {
         return false;
     }
     if progress.hungry > 0 {

@@ -23,9 +23,9 @@ use tickwire_components::submission::{Submission, Submissions};
 use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Ended, Lease, Lent, Link, NIL, Pieces, Queue, Request, RequestState, Row,
-    Span, Vc, VcState,
+    Span, Vc, VcState, posting,
 };
-use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport, copy};
+use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport, Wanted, copy};
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
 pub const FRAME_MAX: usize = 1 << 20;
@@ -70,6 +70,12 @@ pub struct WireState {
     pub lendable: Vec<Vec<u8>>,
     /// Buffers that are lent, in the order in which they were.
     pub lent: Vec<Vec<u8>>,
+    /// Receives that it was given to match, in order.
+    pub lodged: Vec<(Row, Wanted)>,
+    /// Receives that it was asked back, in order.
+    pub recalled: Vec<Row>,
+    /// Receives that it takes before it says that there is no room; `None` takes all.
+    pub beds: Option<usize>,
 }
 
 /// A transport that records. Link numbers are proc numbers.
@@ -157,6 +163,20 @@ impl Transport for FakeWire {
             state.lent.push(buffer);
         }
         bytes
+    }
+
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        let mut state = lock(&self.state);
+        if state.beds == Some(0) {
+            return Sent::Blocked;
+        }
+        state.beds = state.beds.map(|beds| beds - 1);
+        state.lodged.push((row, *wanted));
+        Sent::Done
+    }
+
+    fn recall(&mut self, row: Row) {
+        lock(&self.state).recalled.push(row);
     }
 
     fn take_back(&mut self, run: Span) {
@@ -306,6 +326,21 @@ impl TestWorld {
         self.world.spawn(Endpoint::new(AnyTransport::outside(wire), &limits, rows));
         self.tables.refresh(&mut self.world);
         (self.all().endpoints.len() - 1) as u8
+    }
+
+    /// Opens a wire that matches by itself; its endpoint's row.
+    pub fn add_matching_wire(&mut self, state: Arc<Mutex<WireState>>) -> u8 {
+        let capabilities = Capabilities {
+            matches_tags: true,
+            matched_max: FRAME_MAX,
+            whole_frames: true,
+            ..Capabilities::least(Reach::Network, 2, FRAME_MAX)
+        };
+        let endpoint = self.add_wire(FakeWire::with(state, capabilities));
+        let progress = self.all().progress;
+        progress.lodgings.endpoint = endpoint.into();
+        progress.posting |= posting::LODGING;
+        endpoint
     }
 
     /// A contacted proc whose VC is in a state; its row.

@@ -5,9 +5,11 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
-use tickwire::testing::{Board, Cluster, ROWS};
-use tickwire::transports::ofi::{Choice, Library};
-use tickwire::{Builder, ENV_TRANSPORTS, Engine, Rank, Tag};
+use tickwire::testing::{Board, Cluster, ROWS, TagMode, rows};
+use tickwire::transports::Transport;
+use tickwire::transports::ofi::tags::{ProviderTags, TagFormat};
+use tickwire::transports::ofi::{Choice, ENV_TAG_MODE, Info, Library, Ofi, OfiConfig, tagged_hints};
+use tickwire::{Builder, ENV_TRANSPORTS, Engine, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::cases::{self, BOUND, content};
 
 /// Providers that a machine without a special network has.
@@ -62,14 +64,180 @@ fn all_cases_over_udp() {
     all_cases("udp;ofi_rxd");
 }
 
+// Tagged mode.
+
+/// Providers whose matching can be used, in libfabric 1.17 and later.
+const MATCHING: [&str; 2] = ["tcp;ofi_rxm", "sockets"];
+
+/// As [`cluster`], in tagged mode.
+fn tagged(engines: u32, provider: &str, mode: TagMode) -> Cluster {
+    let choice = Choice { include: vec![provider.into()], tags: Some(mode), ..Choice::default() };
+    Cluster::build(engines, |_| Engine::builder().ofi(choice.clone()).exclude(["shm"]).initial_rows(ROWS))
+}
+
+/// Whether the provider matches for an engine.
+fn is_matched(cluster: &mut Cluster) -> bool {
+    rows(&mut cluster.engines[0]).endpoints.iter().any(|endpoint| endpoint.matches)
+}
+
+fn all_tagged_cases(provider: &str) {
+    if is_there() {
+        for (engines, mode) in [(2, TagMode::Auto), (3, TagMode::Full), (2, TagMode::One), (2, TagMode::Two)] {
+            let mut cluster = tagged(engines, provider, mode);
+            assert!(is_matched(&mut cluster), "{provider}");
+            cases::all(&mut cluster);
+            special_cases(&mut cluster);
+        }
+    }
+}
+
+/// What goes another way where the provider matches.
+fn special_cases(cluster: &mut Cluster) {
+    let world = cluster.engines[0].comm_world();
+    // Cancelled, and then the next one has the message.
+    for source in [Source::Any, Source::Rank(1)] {
+        let request = cluster.engines[0].irecv(vec![0; 8], source, Tag(5), world).unwrap();
+        cluster.tick_times(5);
+        let cancelled = cluster.engines[0].cancel(&request).unwrap();
+        assert_eq!(cluster.finish(BOUND, 0, request).unwrap_err().error, RequestError::Cancelled, "{cancelled}");
+        let next = cluster.engines[0].irecv(vec![0; 8], source, Tag(5), world).unwrap();
+        let send = cluster.engines[1].isend(b"for next".to_vec(), Rank(0), Tag(5), world).unwrap();
+        assert_eq!(cluster.finish(BOUND, 0, next).unwrap().0, b"for next");
+        cluster.finish(BOUND, 1, send).unwrap();
+    }
+    // Synchronous.
+    for length in [0, 100, 50_000] {
+        let send = cluster.engines[1].issend(content(1, length), Rank(0), Tag(6), world).unwrap();
+        cluster.tick_times(20);
+        assert!(cases::is_pending(cluster, 1, &send));
+        let request = cluster.engines[0].irecv(vec![0; length], Rank(1), TagFilter::Any, world).unwrap();
+        assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(1, length));
+        cluster.finish(BOUND, 1, send).unwrap();
+    }
+    // Probes.
+    assert_eq!(cluster.engines[0].iprobe(Rank(1), TagFilter::Any, world).unwrap(), None);
+    let planned = [(10, 100), (11, 50_000), (12, 0), (13, 7)];
+    for (tag, length) in planned {
+        drop(cluster.engines[1].isend(content(2, length), Rank(0), Tag(tag), world).unwrap());
+    }
+    for (tag, length) in planned.into_iter().rev() {
+        let mut found = None;
+        cluster.tick_until(BOUND, "a probe finds it", |cluster| {
+            found = cluster.engines[0].iprobe(Source::Any, Tag(tag), world).unwrap();
+            found.is_some()
+        });
+        let status = found.unwrap();
+        assert_eq!((status.source, status.tag, status.length), (Rank(1), Tag(tag), length));
+    }
+    let first = cluster.engines[0].iprobe(Rank(1), TagFilter::Any, world).unwrap().unwrap();
+    assert_eq!(first.tag, Tag(10), "the oldest");
+    for (tag, length) in planned.into_iter().rev() {
+        let message = cluster.engines[0].improbe(Rank(1), Tag(tag), world).unwrap().unwrap();
+        assert_eq!(message.status().length, length);
+        let request = cluster.engines[0].imrecv(message, vec![0; length]).unwrap();
+        assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(2, length));
+    }
+    cluster.tick_until(BOUND, "all sends are done", |cluster| rows(&mut cluster.engines[1]).progress.active == 0);
+    cluster.tick_times(200);
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn all_cases_tagged_over_tcp() {
+    all_tagged_cases("tcp;ofi_rxm");
+}
+
+#[test]
+fn all_cases_tagged_over_sockets() {
+    all_tagged_cases("sockets");
+}
+
+#[test]
+fn providers_that_match_wrongly_leave_it_to_the_engine_and_say_so() {
+    if !is_there() {
+        return;
+    }
+    for provider in ["shm", "udp;ofi_rxd", "net"] {
+        let choice = Choice { include: vec![provider.into()], tags: Some(TagMode::Auto), ..Choice::default() };
+        let config = OfiConfig { choice, ..OfiConfig::new("tagged", 0, 1) };
+        let opened = Ofi::open(&config).unwrap();
+        let version = Library::get().unwrap().version();
+        if provider != "shm" || version < (2, 6) {
+            assert!(opened[0].matching().starts_with("message mode: provider "), "{}", opened[0].matching());
+            assert!(!opened[0].capabilities().matches_tags);
+            let mut cluster = tagged(2, provider, TagMode::Auto);
+            assert!(!is_matched(&mut cluster));
+            cases::truncation(&mut cluster);
+        }
+    }
+    for provider in MATCHING {
+        let choice = Choice { include: vec![provider.into()], tags: Some(TagMode::One), ..Choice::default() };
+        let config = OfiConfig { choice, ..OfiConfig::new("tagged", 0, 1) };
+        let opened = Ofi::open(&config).unwrap();
+        assert_eq!(opened[0].matching(), "tagged mode ofi_tag_1: the provider matches");
+        assert_eq!(opened[0].capabilities().tags.contexts, 1 << 12, "{provider}");
+    }
+}
+
+#[test]
+fn bits_that_a_provider_keeps_are_missing_in_the_context() {
+    if !is_there() {
+        return;
+    }
+    let library = Library::get().unwrap();
+    // Only up to 1.17 there is one that keeps some.
+    for info in Info::list(&library, &tagged_hints("net", true)).unwrap_or_default().iter().take(1) {
+        let (format, data_bytes) = (info.ep_attr().mem_tag_format, info.domain_attr().cq_data_size);
+        let tags = ProviderTags { format, data_bytes, directed_receive: true };
+        let bits = [TagMode::One, TagMode::Two, TagMode::Full, TagMode::Auto]
+            .map(|mode| TagFormat::new(mode, &tags).unwrap().context_bits());
+        assert_eq!((format.leading_zeros(), bits), (1, [11, 23, 28, 28]));
+    }
+}
+
+#[test]
+fn one_provider_matches_and_the_engine_for_the_others() {
+    if !is_there() {
+        return;
+    }
+    for provider in MATCHING {
+        let mut cluster = tagged(2, provider, TagMode::Auto);
+        cases::storm(&mut cluster, 3, 30);
+    }
+    let choice = Choice { include: vec!["sockets".into()], devices: 2, tags: Some(TagMode::Auto), ..Choice::default() };
+    let mut cluster = Cluster::build(2, |_| Engine::builder().ofi(choice.clone()).exclude(["shm"]).initial_rows(ROWS));
+    let endpoints = rows(&mut cluster.engines[0]).endpoints;
+    let matches = endpoints.iter().filter(|endpoint| endpoint.matches).count();
+    assert_eq!(matches, 1);
+    exchange(&mut cluster, 0, 1);
+}
+
+#[test]
+fn processes_send_everything_to_everyone_tagged() {
+    if is_there() {
+        for provider in MATCHING {
+            let outcome = run_with(provider, 3, "storm", &["3", "30"], "auto");
+            assert_eq!(outcome.code(), 0, "{provider}: {outcome:?}");
+            let outcome = run_with(provider, 3, "death", &[], "auto");
+            assert_eq!(outcome.first_failure, Some((2, RankStatus::Killed(9))), "{provider}: {outcome:?}");
+            assert!(outcome.statuses[..2].iter().all(|status| status.is_success()), "{provider}: {outcome:?}");
+        }
+    }
+}
+
 /// Runs a job of `rank` programs that reach each other by one provider.
 fn run(provider: &str, ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
-    let name = format!("tickwire-fabric-{provider}-{test}-{}", std::process::id());
+    run_with(provider, ranks, test, args, "message")
+}
+
+/// The same in a mode.
+fn run_with(provider: &str, ranks: u32, test: &str, args: &[&str], mode: &str) -> JobOutcome {
+    let name = format!("tickwire-fabric-{provider}-{test}-{mode}-{}", std::process::id());
     let place = std::env::temp_dir().join(name);
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir(&place).unwrap();
     let job = Job::new(ranks).program(env!("CARGO_BIN_EXE_tests-rank")).args([test]).args([place.as_os_str()]);
-    let job = job.args(args).env(ENV_TRANSPORTS, format!("loopback,ofi:{provider}"));
+    let job = job.args(args).env(ENV_TRANSPORTS, format!("loopback,ofi:{provider}")).env(ENV_TAG_MODE, mode);
     let outcome = job.on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
     let _ = std::fs::remove_dir_all(place);
     outcome

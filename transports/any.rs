@@ -2,7 +2,7 @@
 
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
-use crate::{Capabilities, Frame, LinkEvent, Loopback, Sent, Shm, Take, Traffic, Transport};
+use crate::{Capabilities, Frame, LinkEvent, Loopback, Peeked, Sent, Shm, Take, Traffic, Transport, Wanted};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::credit::Credit;
@@ -67,6 +67,16 @@ pub trait Outside: Send {
     fn register(&mut self, span: Span, access: Access) -> Result<Registration, String>;
     /// See [`Transport::deregister`].
     fn deregister(&mut self, registration: Registration);
+    /// See [`Transport::lodge`].
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent;
+    /// See [`Transport::recall`].
+    fn recall(&mut self, row: Row);
+    /// See [`Transport::peek`].
+    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent;
+    /// See [`Transport::peeked`].
+    fn peeked(&mut self) -> Peeked;
+    /// See [`Transport::leave_matching`].
+    fn leave_matching(&mut self);
     /// See [`Transport::grant`].
     fn grant(&mut self, link: u32, credit: Credit);
     /// See [`Transport::granted`].
@@ -141,6 +151,21 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn deregister(&mut self, registration: Registration) {
         self.0.deregister(registration);
+    }
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        self.0.lodge(row, wanted)
+    }
+    fn recall(&mut self, row: Row) {
+        self.0.recall(row);
+    }
+    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        self.0.peek(wanted, claim)
+    }
+    fn peeked(&mut self) -> Peeked {
+        self.0.peeked()
+    }
+    fn leave_matching(&mut self) {
+        self.0.leave_matching();
     }
     fn grant(&mut self, link: u32, credit: Credit) {
         self.0.grant(link, credit);
@@ -291,6 +316,31 @@ impl AnyTransport {
     /// See [`Transport::attach`].
     pub fn attach(&mut self, link: u32, vc: Row) {
         each!(self, t => t.attach(link, vc));
+    }
+
+    /// See [`Transport::lodge`].
+    pub fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        each!(self, t => t.lodge(row, wanted))
+    }
+
+    /// See [`Transport::recall`].
+    pub fn recall(&mut self, row: Row) {
+        each!(self, t => t.recall(row));
+    }
+
+    /// See [`Transport::peek`].
+    pub fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        each!(self, t => t.peek(wanted, claim))
+    }
+
+    /// See [`Transport::peeked`].
+    pub fn peeked(&mut self) -> Peeked {
+        each!(self, t => t.peeked())
+    }
+
+    /// See [`Transport::leave_matching`].
+    pub fn leave_matching(&mut self) {
+        each!(self, t => t.leave_matching());
     }
 
     /// See [`Transport::grant`].

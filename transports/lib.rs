@@ -25,6 +25,7 @@ pub use tapped::Tapped;
 
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
+use tickwire_components::limits::TAG_MAX;
 use tickwire_components::wire::Header;
 use tickwire_components::{Abilities, Access, Arrival, Pieces, Registration, Row, Span, Spans};
 
@@ -46,8 +47,12 @@ pub struct Capabilities {
     pub reach: Reach,
     /// Higher is preferred among those that reach a proc.
     pub priority: u8,
-    /// It pairs receives with messages by itself.
+    /// It pairs receives with messages by itself. See [`Transport::lodge`].
     pub matches_tags: bool,
+    /// What it can match by, where it does.
+    pub tags: TagLimits,
+    /// Bytes of a message at most that it takes whole where it matches; longer ones are offered.
+    pub matched_max: usize,
     /// It can read a peer's memory.
     pub remote_read: bool,
     /// It can write a peer's memory.
@@ -88,6 +93,8 @@ impl Capabilities {
             reach,
             priority,
             matches_tags: false,
+            tags: TagLimits::NONE,
+            matched_max: 0,
             remote_read: false,
             remote_write: false,
             atomics: false,
@@ -116,6 +123,48 @@ impl Capabilities {
             minimum: self.progress_min as u64,
         }
     }
+}
+
+/// What fits the tags of a transport that matches by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TagLimits {
+    /// The name of its tag mode, for errors.
+    pub mode: &'static str,
+    /// Context ids, from 0 on.
+    pub contexts: u32,
+    /// Ranks of a communicator, from 0 on.
+    pub ranks: u32,
+    /// The highest tag.
+    pub tag_max: u32,
+}
+
+impl TagLimits {
+    /// Everything fits.
+    pub const NONE: TagLimits = TagLimits { mode: "", contexts: u32::MAX, ranks: u32::MAX, tag_max: TAG_MAX };
+}
+
+/// What a receive or a probe asks a transport for that matches by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wanted {
+    /// The link that the message comes on; [`tickwire_components::NIL`] for any.
+    pub link: u32,
+    /// Context word.
+    pub context: u32,
+    /// Rank of the sender, or [`tickwire_components::limits::ANY`].
+    pub source: u32,
+    /// Tag, or [`tickwire_components::limits::ANY`].
+    pub tag: u32,
+}
+
+/// What has come of a look for a message. See [`Transport::peek`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peeked {
+    /// Nobody has looked, or it is not known yet.
+    Pending,
+    /// There is no such message.
+    Nothing,
+    /// The envelope of one that is there, and its VC if that is known.
+    Found(Header, Row),
 }
 
 /// A frame to send.
@@ -279,6 +328,45 @@ pub trait Transport: Send {
         let _ = link;
         Credit::NONE
     }
+
+    /// Gives a receive to a transport that matches by itself, for messages with [`Kind::Eager`], [`Kind::Sync`] or [`Kind::Rts`] in
+    /// the application's plane ([`tickwire_components::context`]); all other frames come as ever. Receives take messages in
+    /// the order in which they were given. For each there is one arrival, whose `car` is `row`:
+    /// [`ArrivalState::Matched`] with the message, or [`ArrivalState::Recalled`]. Nothing else is told of the message.
+    /// A link that was closed may still be named: what has arrived on it can be received.
+    ///
+    /// [`Kind::Eager`]: tickwire_components::wire::Kind::Eager
+    /// [`Kind::Sync`]: tickwire_components::wire::Kind::Sync
+    /// [`Kind::Rts`]: tickwire_components::wire::Kind::Rts
+    /// [`ArrivalState::Matched`]: tickwire_components::ArrivalState::Matched
+    /// [`ArrivalState::Recalled`]: tickwire_components::ArrivalState::Recalled
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        let _ = (row, wanted);
+        Sent::Failed
+    }
+
+    /// Asks for a receive back. Its arrival says whether it came back or had been paired before.
+    fn recall(&mut self, row: Row) {
+        let _ = row;
+    }
+
+    /// Starts to look for the oldest message that nothing has been paired with and that a receive would take; there is one
+    /// look at a time. With `claim`, nobody else gets it, and it comes as an arrival ([`ArrivalState::Claimed`]) of a drain that
+    /// follows.
+    ///
+    /// [`ArrivalState::Claimed`]: tickwire_components::ArrivalState::Claimed
+    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        let _ = (wanted, claim);
+        Sent::Failed
+    }
+
+    /// What has come of a look; it is over then. Drains are what it gets on with.
+    fn peeked(&mut self) -> Peeked {
+        Peeked::Pending
+    }
+
+    /// Leaves matching to the engine. Called before [`Transport::card`], where another endpoint matches already.
+    fn leave_matching(&mut self) {}
 
     /// Starts to connect; an event says how that went. Sends are possible from [`LinkEvent::Connected`] on.
     ///

@@ -3,8 +3,10 @@
 //! The library is loaded at run time ([`Library`]), so that one program runs with it and without it. What its providers offer
 //! is listed and chosen from ([`Choice`]); objects are owned, and keep what they were opened from ([`Domain`]).
 //!
-//! [`Ofi`] is the transport, in *message mode*: the engine matches, and the fabric only carries frames (`frame`) between
-//! endpoints for reliable datagrams (`port`). Beside it there is
+//! [`Ofi`] is the transport. In *message mode* the engine matches, and the fabric only carries frames (`frame`) between
+//! endpoints for reliable datagrams (`port`). In *tagged mode* ([`Choice::tags`], [`ENV_TAG_MODE`]) the provider pairs the
+//! application's messages with receives (`matching`, [`tags`]); all else goes in frames. Providers that are known to do that
+//! wrongly stay in message mode, and [`Ofi::matching`] says so. Beside it there is
 //!
 //! - a **card** for each proc (`card`), which goes through the bootstrap: its fabric address, where it listens, a secret;
 //! - a **control connection** for each link (`control`): TCP, for the handshake, which refuses what does not fit, and for
@@ -30,12 +32,15 @@ mod error;
 mod frame;
 mod info;
 mod library;
+mod matching;
+mod mode;
 mod multi;
 mod own;
 mod pace;
 mod port;
 mod region;
 mod slab;
+pub mod tags;
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod transport;
@@ -43,7 +48,7 @@ mod transport;
 mod wrapper_tests;
 
 pub use addresses::AddressVector;
-pub use choice::{Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, Verdict};
+pub use choice::{Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_TAG_MODE, Verdict};
 pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
 pub use config::OfiConfig;
 pub use domain::{Domain, Fabric};
@@ -58,6 +63,13 @@ pub use transport::Ofi;
 /// Ways to register memory that are handled here: all but those that need notices about pages or arrivals.
 pub const MR_MODE: u64 =
     sys::FI_MR_LOCAL | sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY | sys::FI_MR_ENDPOINT;
+
+/// What tagged mode asks for beside; a provider need not have directed receives.
+pub fn tagged_hints(provider: &str, directed: bool) -> Hints {
+    let directed = if directed { sys::FI_DIRECTED_RECV } else { 0 };
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SOURCE | directed;
+    Hints { caps, provider: Some(provider.to_owned()), ..message_hints() }
+}
 
 /// What message mode asks for: reliable datagrams whose order is kept.
 pub fn message_hints() -> Hints {

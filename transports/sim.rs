@@ -7,9 +7,11 @@
 
 mod lane;
 mod net;
+mod provider;
 mod random;
 
 pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
+pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::{Capabilities, LinkEvent, OneRun, Sent, Traffic, Transport};
@@ -73,7 +75,8 @@ impl<T: Transport> Sim<T> {
     pub fn new(inner: T, me: u32, net: &SimNet) -> Self {
         // What is not a frame cannot be delayed, so credit goes in frames.
         let whole_frames = inner.capabilities().whole_frames && net.config().partial_of_256 == 0;
-        let capabilities = Capabilities { windows: false, whole_frames, ..inner.capabilities().clone() };
+        let capabilities =
+            Capabilities { windows: false, whole_frames, matches_tags: false, ..inner.capabilities().clone() };
         Sim {
             inner,
             capabilities,

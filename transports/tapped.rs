@@ -4,7 +4,7 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Peeked, Sent, Traffic, Transport, Wanted};
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
@@ -73,7 +73,7 @@ fn peer<'a>(peers: &'a mut [Peer], places: &[u32], at: u32) -> Option<&'a mut Pe
 
 /// Whether a frame is the first of a message.
 fn is_envelope(header: &Header) -> bool {
-    matches!(header.kind(), Some(Kind::Eager | Kind::Rts | Kind::Head))
+    matches!(header.kind(), Some(Kind::Eager | Kind::Sync | Kind::Rts | Kind::Head))
 }
 
 fn message(proc: u32, header: &Header, number: u64, begin_ns: u64) -> Message {
@@ -110,6 +110,26 @@ impl<T: Transport> Transport for Tapped<T> {
 
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.inner.traffic(link)
+    }
+
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        self.inner.lodge(row, wanted)
+    }
+
+    fn recall(&mut self, row: Row) {
+        self.inner.recall(row);
+    }
+
+    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        self.inner.peek(wanted, claim)
+    }
+
+    fn peeked(&mut self) -> Peeked {
+        self.inner.peeked()
+    }
+
+    fn leave_matching(&mut self) {
+        self.inner.leave_matching();
     }
 
     fn grant(&mut self, link: u32, credit: Credit) {

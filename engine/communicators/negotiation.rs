@@ -27,6 +27,7 @@ use crate::request::Request;
 use std::sync::Arc;
 use tickwire_components::{Comm, CommError, Group, NIL, PostError, Row};
 use tickwire_systems::communicators::{make, release, reserve, smallest_free, used};
+use tickwire_transports::TagLimits;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -211,6 +212,10 @@ impl Negotiation {
             self.phase = Phase::AwaitProposal;
         } else {
             let id = smallest_free(&union).ok_or(CommError::Exhausted)?;
+            let TagLimits { mode, contexts, .. } = engine.tags;
+            if id >= contexts {
+                return Err(CommError::TagModeContexts { most: contexts, mode });
+            }
             let entries = self.entries.clone();
             self.propose(engine, id, entries)?;
         }

@@ -118,7 +118,7 @@ fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
 fn stage(state: CarState) -> Stage {
     match state {
         CarState::Staged => Stage::Staged,
-        CarState::Posted => Stage::Posted,
+        CarState::Posted | CarState::Lodging | CarState::Lodged | CarState::Recalled => Stage::Posted,
         CarState::Queued => Stage::Queued,
         CarState::Offered => Stage::Offered,
         CarState::Sending => Stage::Sending,
@@ -311,7 +311,7 @@ fn queues(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
     for (row, (car, _)) in rows.filter(|(_, (car, request))| is_used(car, request)) {
         let left = || all.large[row as usize].length.saturating_sub(car.done);
         match car.state {
-            CarState::Posted | CarState::Staged => {
+            CarState::Posted | CarState::Staged | CarState::Lodging | CarState::Lodged | CarState::Recalled => {
                 posted[usize::from(car.vc == NIL)].add(capacity(all.cars, row));
             }
             CarState::Queued => others[0].add(left()),

@@ -60,7 +60,9 @@ impl Counts {
             return;
         }
         let (count, place) = match car.state {
-            CarState::Posted | CarState::Staged => (&mut self.posted, 0),
+            CarState::Posted | CarState::Staged | CarState::Lodging | CarState::Lodged | CarState::Recalled => {
+                (&mut self.posted, 0)
+            }
             CarState::Queued => (&mut self.queued, 1),
             CarState::Offered => (&mut self.offered, 1),
             CarState::Sending => (&mut self.moving, 1),

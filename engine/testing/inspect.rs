@@ -3,9 +3,10 @@
 use crate::Engine;
 use std::fmt::Write;
 use tickwire_components::{
-    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Queue, Request, RequestState, Row, SupplyState,
-    Unexpected, UnexpectedQueue,
+    ArrivalState, Car, CarKind, CarState, FreeList, Link, NIL, Progress, Queue, Request, RequestState, Row,
+    SupplyState, Unexpected, UnexpectedQueue, car_flags,
 };
+use tickwire_systems::lodging::is_lodged;
 use tickwire_systems::tables::AllTables;
 
 /// Rows of a kind that a dump shows at most.
@@ -89,6 +90,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     let mut place = vec![None; all.cars.len()];
     let mut lists: Vec<(&'static str, Queue, CarState)> = vec![
         ("staged", progress.staged, CarState::Staged),
+        ("lodging", progress.lodgings.queue, CarState::Lodging),
         ("wildcard", progress.wildcard, CarState::Posted),
         ("offers", progress.offers, CarState::Matched),
         ("copies", progress.copies, CarState::Matched),
@@ -107,6 +109,10 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
             return Err(format!("the tail of {name} is not its last row"));
         }
         for row in found {
+            if state == CarState::Lodging && is_any(&all.cars[row as usize]) {
+                // It is in the index as well.
+                continue;
+            }
             if all.cars[row as usize].state != state {
                 return Err(format!("CAR {row} in {name} is {:?}", all.cars[row as usize].state));
             }
@@ -124,12 +130,12 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
     let in_list = |state| {
-        use CarState::{Chained, Done, Matched, Offered, Receiving};
-        !matches!(state, Offered | Receiving | Chained | Matched | Done)
+        use CarState::{Chained, Done, Lodged, Matched, Offered, Recalled, Receiving};
+        !matches!(state, Offered | Receiving | Chained | Matched | Done | Lodged | Recalled)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
-        let in_index = progress.indexed && car.state == CarState::Posted;
+        let in_index = progress.indexed() && car.state == CarState::Posted;
         indexed += u32::from(in_index);
         if place[row].is_none() != in_index && in_list(car.state) {
             return Err(format!("CAR {row} is {:?} and in no list", car.state));
@@ -152,7 +158,27 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     if busy + free_cars.len() + control.len() != all.cars.len() {
         return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
     }
+    check_lodgings(all.progress, all.cars)?;
     check_counts(engine)
+}
+
+fn is_any(car: &Car) -> bool {
+    car.state == CarState::Posted && car.flags & car_flags::ANY_SOURCE != 0
+}
+
+/// What is said of receives at a transport that matches by itself.
+fn check_lodgings(progress: &Progress, cars: &[Car]) -> Result<(), String> {
+    let there = cars.iter().filter(|car| is_lodged(car) || car.state == CarState::Recalled).count();
+    // One that has come back for a message is at no transport.
+    let back = progress.lodgings.held.iter().filter(|held| held.came_back).count();
+    if there - back != progress.lodgings.count as usize {
+        return Err(format!("{there} receives are at a transport, {} are counted", progress.lodgings.count));
+    }
+    let recalled = |row: u32| cars.get(row as usize).is_some_and(|car| car.state == CarState::Recalled);
+    match progress.lodgings.held.iter().find(|held| held.receive != NIL && !recalled(held.receive)) {
+        Some(held) => Err(format!("CAR {} is not asked back, and a message is held for it", held.receive)),
+        None => Ok(()),
+    }
 }
 
 fn check_counts(engine: &mut Engine) -> Result<(), String> {

@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
     /// Notes which engines have made an index or left it.
     fn look(&mut self) {
         for (engine, indexed) in self.cluster.engines.iter_mut().zip(&mut self.indexed) {
-            let now = rows(engine).progress.indexed;
+            let now = rows(engine).progress.indexed();
             if std::mem::replace(indexed, now) != now {
                 self.switches[usize::from(!now)] += 1;
             }

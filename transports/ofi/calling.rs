@@ -126,6 +126,10 @@ impl Ofi {
         }
         let token = random().map_err(|error| format!("no random numbers ({error})"))?;
         let link = self.number(proc, token).ok_or_else(|| format!("there are {LINKS_MAX} connections: close some"))?;
+        if let Err(reason) = self.port.get_mut().expect_peer(link, &card.address) {
+            self.free.push(link);
+            return Err(reason);
+        }
         let call = Call { card, socket: None, greeted: false, started_ns: now_ns, next_ns: now_ns };
         self.table[link as usize].stage = Stage::Calling(Box::new(call));
         self.procs.insert(proc, link);

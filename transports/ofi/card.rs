@@ -9,6 +9,7 @@
 //! | 20–27 | secret that a caller shows, so that nobody else is let in |
 //! | 28–35 | the host: what two processes must share to reach each other within it |
 //! | 36– | fabric address |
+//! | then 4 | who matches: 0 the engine, else the tag mode and the longest message |
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -26,6 +27,8 @@ pub(super) struct Card {
     pub(super) secret: u64,
     pub(super) host: [u8; 8],
     pub(super) address: Vec<u8>,
+    /// Who matches, and how.
+    pub(super) matching: u32,
 }
 
 impl Card {
@@ -40,6 +43,7 @@ impl Card {
         bytes.extend(self.secret.to_be_bytes());
         bytes.extend(self.host);
         bytes.extend(&self.address);
+        bytes.extend(self.matching.to_be_bytes());
         bytes
     }
 
@@ -51,7 +55,8 @@ impl Card {
         if fixed[0] != CARD_VERSION {
             return Err(format!("its card is of version {}: use one build of tickwire for all procs", fixed[0]));
         }
-        let Some(address) = rest.get(..fixed[1] as usize) else {
+        let whole = rest.split_at_checked(fixed[1] as usize);
+        let Some((address, Some(matching))) = whole.map(|(address, rest)| (address, rest.first_chunk::<4>())) else {
             return Err("its card is cut off: use one build of tickwire for all procs".into());
         };
         let part = |at: usize| <[u8; 8]>::try_from(&fixed[at..at + 8]).unwrap_or_default();
@@ -63,6 +68,7 @@ impl Card {
             secret: u64::from_be_bytes(part(20)),
             host: part(28),
             address: address.to_vec(),
+            matching: u32::from_be_bytes(*matching),
         })
     }
 }
@@ -73,7 +79,7 @@ mod tests {
 
     fn card(control: &str) -> Card {
         let control = control.parse().unwrap();
-        Card { control, secret: 0x0123_4567_89AB_CDEF, host: *b"thishost", address: vec![7; 28] }
+        Card { control, secret: 0x0123_4567_89AB_CDEF, host: *b"thishost", address: vec![7; 28], matching: 9 }
     }
 
     #[test]

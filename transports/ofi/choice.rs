@@ -1,5 +1,6 @@
 //! Which of libfabric's candidates are used, and why the others are not.
 
+use super::tags::TagMode;
 use super::{Hints, Info, Library, OfiError};
 use libfabric_sys as sys;
 use std::collections::BTreeSet;
@@ -12,6 +13,9 @@ pub const ENV_INCLUDE: &str = "TICKWIRE_OFI_PROVIDER_INCLUDE";
 pub const ENV_EXCLUDE: &str = "TICKWIRE_OFI_PROVIDER_EXCLUDE";
 /// The variable with the network interface to use.
 pub const ENV_INTERFACE: &str = "TICKWIRE_OFI_INTERFACE";
+
+/// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
+pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
 
 /// What a user wants of providers.
 ///
@@ -26,11 +30,13 @@ pub struct Choice {
     pub interface: Option<String>,
     /// Candidates to take, one endpoint each.
     pub devices: usize,
+    /// Tagged mode: how envelopes fit into tags. `None` for message mode, unless the environment says otherwise.
+    pub tags: Option<TagMode>,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Choice { include: Vec::new(), exclude: Vec::new(), interface: None, devices: 1 }
+        Choice { include: Vec::new(), exclude: Vec::new(), interface: None, devices: 1, tags: None }
     }
 }
 
@@ -66,6 +72,20 @@ impl Choice {
         self.exclude.extend(list(ENV_EXCLUDE));
         self.interface = self.interface.or_else(|| std::env::var(ENV_INTERFACE).ok().filter(|name| !name.is_empty()));
         self
+    }
+
+    /// The tag mode, if any.
+    ///
+    /// # Errors
+    /// What the environment says that is none.
+    pub fn tag_mode(&self) -> Result<Option<TagMode>, OfiError> {
+        let said = match (self.tags, std::env::var(ENV_TAG_MODE)) {
+            (None, Ok(said)) if said != "message" && !said.is_empty() => said,
+            (chosen, _) => return Ok(chosen),
+        };
+        let wrong =
+            |words| OfiError::Tags { provider: String::new(), reason: format!("{ENV_TAG_MODE}: {words}, and message") };
+        said.parse().map(Some).map_err(wrong)
     }
 
     /// Asks libfabric, and decides on each candidate.

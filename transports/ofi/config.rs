@@ -21,6 +21,8 @@ pub struct OfiConfig {
     pub priority: u8,
     /// Bytes of payload in a frame at most; the same for all procs.
     pub frame_max: usize,
+    /// Bytes of a message at most that goes whole in tagged mode; the same for all procs.
+    pub matched_max: usize,
     /// Completions that are read in one call at most; calls are repeated until there is none.
     pub progress_event_count: usize,
     /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
@@ -48,6 +50,7 @@ impl OfiConfig {
             choice: Choice::default(),
             priority: PRIORITY,
             frame_max: limits.piece_bytes.max(limits.part_bytes.min(limits.eager_max)),
+            matched_max: limits.eager_max,
             progress_event_count: limits.progress_event_count,
             multi_receive: true,
             connect_ms_max: limits.connect_ms_max,

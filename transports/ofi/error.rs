@@ -8,6 +8,14 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OfiError {
+    /// The tag mode that was asked for cannot be.
+    #[error("provider {provider}: {reason}")]
+    Tags {
+        /// Which provider.
+        provider: String,
+        /// What it lacks.
+        reason: String,
+    },
     /// The library is not there.
     #[error(
         "libfabric cannot be loaded ({reason}): install it (apt-get install libfabric1, dnf install libfabric), or name \

@@ -46,8 +46,30 @@ pub(super) fn write<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &H
         into.start().cast::<[u64; 6]>().write_unaligned(words);
     }
     let payload = header.payload() as usize;
-    let mut rest = into.part(LEAD_BYTES, payload);
-    if payload > 0 {
+    gather(into.part(LEAD_BYTES, payload), pieces);
+    into.part(0, LEAD_BYTES + payload)
+}
+
+/// Writes a message that a provider matches, behind its header where it has one.
+pub(super) fn write_matched<P: Pieces + ?Sized>(into: Span, header: &Header, with_header: bool, pieces: &P) -> Span {
+    let (lead, payload) = (if with_header { HEADER_BYTES } else { 0 }, header.payload() as usize);
+    debug_assert!(into.len() >= lead + payload);
+    if with_header {
+        let words = [header.lead, header.origin, header.name, header.length];
+        // SAFETY: an own place of at least so many bytes.
+        #[expect(unsafe_code, reason = "memory that a provider is given")]
+        unsafe {
+            into.start().cast::<[u64; 4]>().write_unaligned(words);
+        }
+    }
+    gather(into.part(lead, payload), pieces);
+    into.part(0, lead + payload)
+}
+
+/// Fills a place with a payload.
+#[inline]
+fn gather<P: Pieces + ?Sized>(mut rest: Span, pieces: &P) {
+    if !rest.is_empty() {
         if let Some(layout) = pieces.layout() {
             layout.pack(rest);
         } else {
@@ -56,7 +78,6 @@ pub(super) fn write<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &H
             }
         }
     }
-    into.part(0, LEAD_BYTES + payload)
 }
 
 /// Reads where bytes that have come belong; `None` if they are too few.
@@ -128,7 +149,7 @@ mod tests {
             assert!(content(frame.part(0, length)).is_err());
         }
         assert!(content(frame.part(0, LEAD_BYTES + 4)).unwrap_err().contains("5 bytes with 4"));
-        for kind in [0, 11, 200] {
+        for kind in [0, 12, 200] {
             place[16] = kind;
             let words = content(span(&mut place).part(0, LEAD_BYTES + 5)).unwrap_err();
             assert!(words.contains(&format!("unknown kind {kind}")), "{words}");

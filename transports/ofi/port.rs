@@ -7,9 +7,13 @@
 
 mod receiving;
 
+mod tagged;
+
 use super::frame::{self, LEAD_BYTES, Preface};
+use super::matching::Matching;
 use super::multi::with_multi;
 use super::slab::{Contexts, Slab};
+use super::tags::{Protocol, TagFormat};
 use super::{
     AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiError, Refused,
     no_completion,
@@ -20,12 +24,14 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::wire::Header;
-use tickwire_components::{NIL, Pieces, Row, Span};
+use tickwire_components::{NIL, Pieces, Row, Span, context};
 
 /// Sends that may be under way: of the longest frames, 2 MiB.
 const SENDS: usize = 64;
 /// Buffers that are posted, for one frame each: as much again.
 const RECEIVES: usize = 64;
+/// Receives of tagged mode that the queue of completions has room for.
+const LODGINGS: usize = 1024;
 /// The same where a provider puts one frame behind the other ([`super::multi`]): as much, in larger buffers.
 const MULTI_RECEIVES: usize = 8;
 /// Longest frames that such a buffer has room for.
@@ -88,6 +94,13 @@ pub(super) struct Port {
     sending: Slab,
     receiving: Slab,
     contexts: Contexts,
+    /// In tagged mode.
+    matching: Option<Box<Matching>>,
+    /// Peers' numbers that are known, in tagged mode: each address is one peer.
+    peers: Vec<(Vec<u8>, sys::fi_addr_t)>,
+    /// VCs by peer's number.
+    vcs: Vec<Row>,
+    sources: Box<[sys::fi_addr_t]>,
     descriptors: [*mut c_void; 2],
     free: Vec<u32>,
     /// The link of each slot that is in use.
@@ -124,9 +137,20 @@ unsafe impl Send for Port {}
 
 impl Port {
     /// Opens a candidate for frames of up to `frame_max` bytes of payload.
-    pub(super) fn open(info: Info, frame_max: usize, events: usize, multi: bool) -> Result<Self, OfiError> {
-        let place_bytes = (LEAD_BYTES + frame_max).next_multiple_of(64);
-        let with_multi = if multi { with_multi(&info) } else { None };
+    ///
+    /// With a format of tags, in tagged mode for messages of up to so many bytes.
+    pub(super) fn open(
+        info: Info,
+        frame_max: usize,
+        events: usize,
+        multi: bool,
+        tags: Option<(TagFormat, usize)>,
+    ) -> Result<Self, OfiError> {
+        let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
+        let matching = tags.map(|(format, matched_max)| Box::new(Matching::new(format, directed, matched_max)));
+        let longest = frame_max.max(tags.map_or(0, |(_, matched_max)| matched_max));
+        let place_bytes = (LEAD_BYTES + longest).next_multiple_of(64);
+        let with_multi = if multi && matching.is_none() { with_multi(&info) } else { None };
         let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
         let (wanted, buffer_bytes) =
             if multi { (MULTI_RECEIVES, MULTI_FRAMES * place_bytes) } else { (RECEIVES, place_bytes) };
@@ -139,7 +163,8 @@ impl Port {
         #[expect(unsafe_code, reason = "FFI")]
         let domain = unsafe { Domain::open(&fabric, info)? };
         let addresses = AddressVector::open(&domain, 64)?;
-        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES), true)?;
+        let lodgings = if matching.is_some() { LODGINGS } else { 0 };
+        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + lodgings, true)?;
         let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
         // One place more than slots: what is injected is put together there.
         let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));
@@ -166,6 +191,10 @@ impl Port {
             sending,
             receiving,
             contexts: Contexts::new(sends + receives),
+            matching,
+            peers: Vec::new(),
+            vcs: Vec::new(),
+            sources: vec![sys::FI_ADDR_NOTAVAIL; events.max(1)].into(),
             descriptors,
             free: (0..sends as u32).rev().collect(),
             links: vec![NIL; sends],
@@ -240,7 +269,7 @@ impl Port {
 
     /// Opens a link to a peer: its number for it, the token that it wants to see, its fabric address.
     pub(super) fn open_lane(&mut self, link: u32, slot: u32, theirs: u64, address: &[u8]) -> Result<(), String> {
-        let to = self.addresses.insert(address).map_err(|error| error.to_string())?;
+        let to = self.number_of(address)?;
         let Some(lane) = self.lanes.get_mut(link as usize) else { return Err("no such link".into()) };
         (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);
         self.settle(link);
@@ -275,6 +304,8 @@ impl Port {
     pub(super) fn attach(&mut self, link: u32, vc: Row) {
         if let Some(lane) = self.lanes.get_mut(link as usize) {
             lane.vc = vc;
+            let to = lane.to;
+            self.know_peer(to, vc);
         }
     }
 
@@ -341,6 +372,13 @@ impl Port {
             Some(lane) if lane.open => return Sent::Blocked,
             _ => return Sent::Failed,
         };
+        if let Some(matching) = &self.matching
+            && let Some(protocol) = Protocol::of(header.kind())
+            && context::plane(header.context()) == context::USER
+        {
+            let label = matching.label(protocol, header);
+            return self.send_matched(link, header, pieces, protocol, label);
+        }
         let preface = Preface { link: lane.slot, number: lane.sent, token: lane.theirs };
         let length = LEAD_BYTES + header.payload() as usize;
         let outcome = if length <= self.inject_max {

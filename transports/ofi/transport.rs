@@ -8,10 +8,11 @@ use super::calling::Call;
 use super::card::Card;
 use super::control;
 use super::ending::{Ending, Line};
+use super::mode;
 use super::own::{Own, Token};
 use super::pace::Pace;
 use super::port::Port;
-use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Peeked, Reach, Sent, TagLimits, Take, Traffic, Transport, Wanted};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::cell::RefCell;
@@ -47,9 +48,12 @@ pub(super) struct Peer {
     pub(super) stage: Stage,
 }
 
-/// One endpoint over libfabric, in message mode. See [`crate::ofi`].
+/// One endpoint over libfabric. See [`crate::ofi`].
 pub struct Ofi {
     name: String,
+    /// Who matches, and why, in words.
+    matching: String,
+    signature: u32,
     capabilities: Capabilities,
     /// Closed before the sockets are: what it still sends belongs to open connections.
     pub(super) port: RefCell<Port>,
@@ -79,6 +83,11 @@ impl Ofi {
     /// Whether its receive buffers take many frames each (`FI_MULTI_RECV`).
     pub fn is_multi(&self) -> bool {
         self.port.borrow().is_multi()
+    }
+
+    /// Who matches messages with receives, the provider or the engine, and why.
+    pub fn matching(&self) -> &str {
+        &self.matching
     }
 
     pub(super) fn stage(&mut self, link: u32) -> Option<&mut Stage> {
@@ -114,7 +123,9 @@ impl Ofi {
 
     /// Lets the number of a link that is gone be used again.
     pub(super) fn free_number(&mut self, link: u32) {
-        if let Some(stage @ Stage::Gone) = self.stage(link) {
+        if self.port.get_mut().reuses_links()
+            && let Some(stage @ Stage::Gone) = self.stage(link)
+        {
             *stage = Stage::Free;
             self.free.push(link);
         }
@@ -193,7 +204,7 @@ impl Ofi {
         let mut port = self.port.borrow_mut();
         let found = port.poll(LOOK_MAX) > 0;
         self.pace.asked(found, port.is_sending());
-        port.has_frames() || port.has_fault()
+        port.has_frames() || port.has_fault() || port.has_news()
     }
 }
 
@@ -229,6 +240,9 @@ impl Transport for Ofi {
             return Err(format!("there are {procs} procs"));
         }
         let card = Card::decode(card)?;
+        if card.matching != self.signature {
+            return Err("it matches messages in another way: set the same tag mode and eager_max for all procs".into());
+        }
         match self.capabilities.reach {
             Reach::Host if card.host != self.own.host => Err(format!("proc {proc} runs on another host")),
             _ => Ok(()),
@@ -256,11 +270,11 @@ impl Transport for Ofi {
 
     #[inline(always)]
     fn ready(&self) -> bool {
-        self.pace.is_due() && self.ask()
+        (self.pace.is_due() || self.port.borrow().has_news()) && self.ask()
     }
 
     fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        if self.pace.is_due() {
+        if self.pace.is_due() || self.port.get_mut().has_news() {
             self.ask();
         }
         let port = self.port.get_mut();
@@ -279,7 +293,35 @@ impl Transport for Ofi {
     #[inline(never)]
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let port = self.port.get_mut();
-        if port.has_frames() { port.deliver(most, take) } else { (0, false) }
+        if port.has_frames() { port.deliver(most, take) } else { (0, port.has_news()) }
+    }
+
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        let sent = self.port.get_mut().lodge(row, wanted);
+        self.pace.hurry();
+        sent
+    }
+
+    fn recall(&mut self, row: Row) {
+        self.port.get_mut().recall(row);
+    }
+
+    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        self.port.get_mut().peek(wanted, claim)
+    }
+
+    fn peeked(&mut self) -> Peeked {
+        self.port.get_mut().peeked()
+    }
+
+    fn leave_matching(&mut self) {
+        self.port.get_mut().leave_matching();
+        (self.capabilities.matches_tags, self.capabilities.tags) = (false, TagLimits::NONE);
+        (self.capabilities.directed_receive, self.capabilities.completion_data) = (false, 0);
+        self.matching = "message mode: another endpoint of the engine matches".into();
+        self.signature = mode::signature(None);
+        let at = self.own.card.len() - size_of::<u32>();
+        self.own.card[at..].copy_from_slice(&self.signature.to_be_bytes());
     }
 
     #[inline]
@@ -321,7 +363,11 @@ impl Transport for Ofi {
 
     fn arm(&mut self) -> bool {
         let port = self.port.get_mut();
-        let quiet = self.queued.is_empty() && self.endings.is_empty() && !port.has_fault() && !port.has_frames();
+        let quiet = self.queued.is_empty()
+            && self.endings.is_empty()
+            && !port.has_fault()
+            && !port.has_frames()
+            && !port.has_news();
         // What is under way progresses only while somebody asks.
         quiet && !port.is_sending() && port.queue().may_sleep()
     }

@@ -7,8 +7,9 @@ use serde::Serialize;
 use tickwire::Limits;
 use tickwire::components::limits::WALK_MAX;
 use tickwire::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
+use tickwire::transports::ofi::OfiError;
 use tickwire::transports::rings::fences;
-use tickwire::transports::{Capabilities, Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, Transport};
+use tickwire::transports::{Capabilities, Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
 
 use super::ways::{self, Way};
 
@@ -120,13 +121,28 @@ fn transports() -> Vec<Found> {
     let shm = Shm::open(ShmConfig::new(format!("info-{}", std::process::id()), 0, 2));
     let mut ofi = OfiConfig::new("info", 0, 2);
     ofi.choice = ofi.choice.or_environment();
-    // Why there is none is told with the candidates.
-    let fabrics = Ofi::open(&ofi).unwrap_or_default();
+    // Why there is none is told with the candidates, but for a tag mode that cannot be.
+    let (fabrics, refused) = match Ofi::open(&ofi) {
+        Ok(fabrics) => (fabrics, None),
+        Err(error @ OfiError::Tags { .. }) => (Vec::new(), Some(found("ofi", Err(error.to_string())))),
+        Err(_) => (Vec::new(), None),
+    };
     let near = [
         found("loopback", loopback.as_ref().map(Transport::capabilities).map_err(Clone::clone)),
         found("shm", shm.as_ref().map(Transport::capabilities).map_err(ToString::to_string)),
     ];
-    near.into_iter().chain(fabrics.iter().map(|ofi| found(ofi.name(), Ok(ofi.capabilities())))).collect()
+    near.into_iter().chain(fabrics.iter().map(fabric)).chain(refused).collect()
+}
+
+/// An endpoint over libfabric: also who matches, and what fits its tags.
+fn fabric(ofi: &Ofi) -> Found {
+    let mut found = found(ofi.name(), Ok(ofi.capabilities()));
+    found.capabilities.push(("matching", ofi.matching().to_owned()));
+    if ofi.capabilities().matches_tags {
+        let TagLimits { contexts, ranks, tag_max, .. } = ofi.capabilities().tags;
+        found.capabilities.push(("tag_limits", format!("{contexts} contexts, {ranks} ranks, tags to {tag_max}")));
+    }
+    found
 }
 
 fn found(name: &str, opened: Result<&Capabilities, String>) -> Found {

@@ -14,11 +14,18 @@ impl Port {
         self.post();
         let mut found = 0;
         let mut completions = std::mem::take(&mut self.completions);
+        let mut sources = std::mem::take(&mut self.sources);
         while found < most && self.broken.is_none() {
-            match self.queue.read(&mut completions) {
+            let read = match self.matching {
+                None => self.queue.read(&mut completions),
+                Some(_) => self.queue.read_from(&mut completions, &mut sources),
+            };
+            match read {
                 Ok(count) => {
                     found += count;
-                    completions[..count].iter().for_each(|completion| self.completed(completion));
+                    for (completion, source) in completions[..count].iter().zip(&sources) {
+                        self.completed(completion, *source);
+                    }
                     if count < completions.len() {
                         break;
                     }
@@ -30,15 +37,28 @@ impl Port {
                 Err(ReadError::Broken(error)) => self.broken = Some(error.to_string()),
             }
         }
-        self.completions = completions;
+        (self.completions, self.sources) = (completions, sources);
+        if let Some(words) = self.matching.as_mut().and_then(|matching| matching.broken.take()) {
+            self.broken = Some(words);
+        }
+        if self.broken.is_some()
+            && let Some(matching) = &mut self.matching
+        {
+            matching.give_all_back();
+        }
         self.post();
         found
     }
 
     /// A completion goes to what it is of, by its context.
     #[inline]
-    fn completed(&mut self, completion: &Completion) {
-        let Some(index) = self.contexts.index(completion.op_context) else { return };
+    fn completed(&mut self, completion: &Completion, source: sys::fi_addr_t) {
+        let Some(index) = self.contexts.index(completion.op_context) else {
+            if let Some(matching) = &mut self.matching {
+                matching.completed(&self.endpoint, completion, source);
+            }
+            return;
+        };
         let slots = self.links.len();
         if index < slots {
             self.links[index] = NIL;
@@ -126,7 +146,12 @@ impl Port {
 
     #[cold]
     fn operation_failed(&mut self, failure: &Failure) {
-        let Some(index) = self.contexts.index(failure.context) else { return };
+        let Some(index) = self.contexts.index(failure.context) else {
+            if let Some(matching) = &mut self.matching {
+                matching.failed(failure);
+            }
+            return;
+        };
         let slots = self.links.len();
         if index < slots {
             let link = std::mem::replace(&mut self.links[index], NIL);
@@ -205,6 +230,10 @@ impl Port {
             arrivals[count] = Arrival { header, payload, vc, state: ArrivalState::New, ..Arrival::default() };
             count += 1;
         }
+        if let Some(matching) = &mut self.matching {
+            let vcs = &self.vcs;
+            count += matching.drain(&mut arrivals[count..], |from| vcs.get(from as usize).copied().unwrap_or(NIL));
+        }
         count
     }
 
@@ -227,11 +256,14 @@ impl Port {
         if count > 0 {
             self.post();
         }
-        (count, !self.frames.is_empty())
+        (count, !self.frames.is_empty() || self.has_news())
     }
 
     #[inline]
     pub(in crate::ofi) fn release(&mut self) {
+        if let Some(matching) = &mut self.matching {
+            matching.release();
+        }
         if self.lent.is_empty() {
             return;
         }

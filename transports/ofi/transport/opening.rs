@@ -4,12 +4,13 @@ use super::Ofi;
 use crate::handshake::{Greeting, JOB_BYTES_MAX};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
+use crate::ofi::mode::{self, Opening};
 use crate::ofi::own::{Own, Token, random};
 use crate::ofi::pace::Pace;
 use crate::ofi::port::Port;
 use crate::ofi::{Info, Library, OfiConfig, OfiError, control, message_hints};
 use crate::shm::identity;
-use crate::{Capabilities, Reach};
+use crate::{Capabilities, Reach, TagLimits};
 use rustix::event::epoll;
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -57,7 +58,10 @@ impl Ofi {
             |error: crate::ShmError| OfiError::Control { provider: provider.clone(), reason: error.to_string() };
         let boot_id = identity::boot_id().map_err(identity)?;
         let host = identity::host_card(boot_id, Path::new("/dev/shm")).map_err(identity)?;
-        let port = Port::open(info, config.frame_max, config.progress_event_count, config.multi_receive)?;
+        let Opening { info, format, words } = mode::choose(info, config.choice.tag_mode()?)?;
+        let matched_max = config.matched_max.min(config.frame_max);
+        let tags = format.map(|format| (format, matched_max));
+        let port = Port::open(info, config.frame_max, config.progress_event_count, config.multi_receive, tags)?;
         let address = port.name()?;
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(control("its address is too long for a card", Errno::NAMETOOLONG));
@@ -66,7 +70,8 @@ impl Ofi {
         let secret = random().map_err(|e| control("no random numbers", e))?;
         let pid = std::process::id();
         let own = Own {
-            card: Card { control: at, secret, host, address: address.clone() }.encode(),
+            card: Card { control: at, secret, host, address: address.clone(), matching: mode::signature(tags) }
+                .encode(),
             host,
             secret,
             address,
@@ -97,10 +102,17 @@ impl Ofi {
             can_sleep: port.queue().wait_fd().is_some(),
             // It decides by itself how often the fabric is asked.
             cheap_poll: true,
+            matches_tags: format.is_some(),
+            tags: format.map_or(TagLimits::NONE, |format| format.limits()),
+            matched_max,
+            directed_receive: port.is_directed(),
+            completion_data: if format.is_some() { mode::DATA_BYTES } else { 0 },
             ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, config.frame_max)
         };
         Ok(Ofi {
             name,
+            matching: words,
+            signature: mode::signature(tags),
             capabilities,
             port: RefCell::new(port),
             pace: Pace::default(),

@@ -1,0 +1,565 @@
+//! Lodging: receives at a transport that matches by itself, and messages of other transports that meet such a receive. Used
+//! by posting, Post and Match. One endpoint of an engine matches at most; the others leave it to the engine.
+//!
+//! A receive from one proc that is reached by this endpoint is at the transport only. One from any source is in the index of
+//! posted receives as well, where messages of other transports find it. Such a message is *held*: it keeps its place
+//! among those of its sender, in a temporary, while the receive is asked back. If it comes back it is the message's; if the
+//! transport had paired it first, the message is matched anew with what is posted, and may be held again. What the same
+//! sender has sent after it waits behind it, and receives that are posted meanwhile wait until nothing is held, so that
+//! none takes a message that an older one might.
+//!
+//! Only the application's messages are matched by the transport: what the engine says on behalf of a communicator
+//! is in frames, and comes to receives in the engine's own queues.
+
+use crate::communicators::known;
+use crate::complete::abort;
+use crate::credits::owe_lines;
+use crate::endpoint::Endpoint;
+use crate::match_cars::{address_in, check_envelope, find_place, offer, pair, refuse};
+use crate::matching::{key, leave_index, make_index};
+use crate::posting::list_sender;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, HeldMessage, Large, NIL, Pending, Progress, Row, Vc,
+    VcState, car_flags, context,
+};
+use tickwire_transports::{Sent, Wanted};
+
+/// Value of [`Large::address`] of a CAR of kind [`CarKind::Refusal`] that is a receipt.
+pub(crate) const RECEIPT: u64 = 1;
+
+/// Whether the messages of a VC in a context are matched by its transport.
+#[inline]
+pub fn is_matched(progress: &Progress, vc: &Vc, context: u32) -> bool {
+    u32::from(vc.endpoint) == progress.lodgings.endpoint && vc.link != NIL && context::plane(context) == context::USER
+}
+
+/// Posts a receive that the transport is given; `false` if it is not, and is for the engine's queues.
+#[cold]
+pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) -> bool {
+    let car = &mut cars[row as usize];
+    if let Some(vc) = vcs.get(car.vc as usize) {
+        if !is_matched(progress, vc, car.context) {
+            return false;
+        }
+        car.state = CarState::Lodging;
+    } else {
+        if context::plane(car.context) != context::USER {
+            return false;
+        }
+        if !progress.indexed() {
+            make_index(progress, cars, vcs);
+        }
+        progress.posted.push(key(&cars[row as usize]), row);
+    }
+    progress.lodgings.queue.push(cars, row);
+    progress.pending |= Pending::POST;
+    true
+}
+
+/// Gives receives to the transport as far as it takes them, and asks back those that are wanted back.
+#[cold]
+pub fn drive(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    endpoints: &mut [Endpoint],
+) {
+    while let Some(&(vc, peer)) = progress.lodgings.receipts.last() {
+        let Some(row) = progress.free_cars.pop(cars) else { break };
+        progress.lodgings.receipts.pop();
+        let (kind, state) = (CarKind::Refusal, CarState::Queued);
+        cars[row as usize] = Car { kind, state, peer, vc, ..Car::default() };
+        large[row as usize] = Large { address: RECEIPT, ..Large::default() };
+        progress.replies.push(cars, row);
+        list_sender(progress, vcs, vc);
+    }
+    let Some(endpoint) = endpoints.get_mut(progress.lodgings.endpoint as usize) else { return };
+    let transport = endpoint.transport.get();
+    progress.lodgings.recalls.drain(..).for_each(|row| transport.recall(row));
+    while let Some(&car) = cars.get(progress.lodgings.queue.head as usize) {
+        let row = progress.lodgings.queue.head;
+        let vc = vcs.get(car.vc as usize);
+        let link = vc.map_or(NIL, |vc| vc.link);
+        let sent = transport.lodge(row, &Wanted { link, context: car.context, source: car.source, tag: car.tag });
+        if sent == Sent::Blocked {
+            return;
+        }
+        progress.lodgings.queue.pop(cars);
+        let car = &mut cars[row as usize];
+        match (sent, vc) {
+            (Sent::Done, None) => car.flags |= car_flags::LODGED,
+            (Sent::Done, Some(vc)) => {
+                car.state = CarState::Lodged;
+                if vc.state == VcState::Failed {
+                    // What had arrived can be received; nothing else will come.
+                    car.state = CarState::Recalled;
+                    car.flags |= car_flags::PEER_FAILED;
+                    transport.recall(row);
+                }
+            }
+            // One from any source is still there for the other transports.
+            (_, None) => continue,
+            (_, Some(_)) => {
+                abort(progress, cars, row, car_flags::PEER_FAILED);
+                continue;
+            }
+        }
+        progress.lodgings.count += 1;
+    }
+}
+
+/// Asks a receive back that is at the transport; once it is back it ends with `flags`, or is its message's if there are none.
+pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
+    let car = &mut cars[row as usize];
+    if car.state == CarState::Posted {
+        progress.posted.remove(&key(car), row);
+        leave_index(progress);
+    }
+    car.state = CarState::Recalled;
+    car.flags |= flags;
+    progress.lodgings.recalls.push(row);
+    progress.pending |= Pending::POST;
+}
+
+/// Whether a receive is at the transport and nobody has asked for it back.
+#[inline]
+pub fn is_lodged(car: &Car) -> bool {
+    car.kind == CarKind::Receive
+        && (car.state == CarState::Lodged || (car.state == CarState::Posted && car.flags & car_flags::LODGED != 0))
+}
+
+/// Whether a posted receive, which takes a message of a VC, cannot have it at once. One that can leaves the queue to the
+/// transport.
+#[cold]
+pub(crate) fn keeps(progress: &mut Progress, cars: &mut [Car], vc_row: Row, row: Row) -> bool {
+    if progress.lodgings.holds(vc_row) || is_lodged(&cars[row as usize]) {
+        return true;
+    }
+    if cars[row as usize].flags & car_flags::ANY_SOURCE != 0 {
+        progress.lodgings.queue.remove(cars, row);
+    }
+    false
+}
+
+/// Holds a message that was not paired, if it must wait for a receive or behind another message; `false` if it need not.
+#[cold]
+pub(crate) fn hold(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) -> bool {
+    let (header, vc) = (arrival.header, arrival.vc);
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    let behind = progress.lodgings.holds(vc);
+    let receive = if behind || !progress.indexed() { None } else { progress.posted.find(&message) };
+    if !behind && receive.is_none() {
+        return false;
+    }
+    let Some(entry) = find_place(progress, arrival, &header, vcs, communicators) else { return true };
+    progress.unexpected.claim(entry);
+    progress.hungry += 1;
+    let receive = receive.unwrap_or(NIL);
+    progress.lodgings.held.push(HeldMessage { entry, vc, receive, came_back: false });
+    if receive != NIL {
+        recall(progress, cars, receive, 0);
+    }
+    true
+}
+
+/// Gives the messages that were held to their receives, as far as these are known. `true` if some are still held.
+#[cold]
+pub(crate) fn settle(
+    progress: &mut Progress,
+    arrivals: &[Arrival],
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+) -> bool {
+    if progress.lodgings.held.is_empty() {
+        return false;
+    }
+    // Bytes that are still to be moved into a temporary cannot be moved out of it.
+    let moves = |arrival: &Arrival| matches!(arrival.state, ArrivalState::Unexpected | ArrivalState::Placed);
+    if arrivals[..progress.arrivals as usize].iter().any(moves) {
+        progress.pending |= Pending::MATCH;
+        return true;
+    }
+    let mut place = 0;
+    while let Some(&held) = progress.lodgings.held.get(place) {
+        let first = progress.lodgings.held[..place].iter().all(|before| before.vc != held.vc);
+        if !first || held.receive != NIL && !held.came_back {
+            place += 1;
+            continue;
+        }
+        let found = progress.unexpected.entries[held.entry as usize];
+        let mut receive = held.receive;
+        if receive == NIL
+            && let Some(row) = progress.posted.find(&found.key())
+        {
+            if is_lodged(&cars[row as usize]) {
+                progress.lodgings.held[place].receive = row;
+                recall(progress, cars, row, 0);
+                place += 1;
+                continue;
+            }
+            progress.posted.remove(&key(&cars[row as usize]), row);
+            progress.lodgings.queue.remove(cars, row);
+            receive = row;
+        }
+        progress.lodgings.held.remove(place);
+        progress.hungry -= 1;
+        if receive == NIL {
+            progress.unexpected.restore(held.entry);
+        } else {
+            progress.unexpected.release(held.entry);
+            pair(progress, cars, large, vcs, receive, &found);
+        }
+    }
+    if progress.lodgings.held.is_empty() {
+        leave_index(progress);
+        return false;
+    }
+    true
+}
+
+/// What the transport says of a receive or of a message that it was asked for.
+#[cold]
+pub(crate) fn take(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) {
+    let state = std::mem::replace(&mut arrival.state, ArrivalState::Handled);
+    progress.pending |= Pending::TRANSFER;
+    match state {
+        ArrivalState::Claimed => take_claimed(progress, arrival, vcs, communicators),
+        ArrivalState::Recalled => take_back(progress, cars, vcs, arrival.car),
+        _ => take_matched(progress, arrival, cars, large, vcs, communicators),
+    }
+    if !progress.lodgings.queue.is_empty() {
+        // There may be room now.
+        progress.pending |= Pending::POST;
+    }
+}
+
+/// A receive that the transport has paired with a message.
+fn take_matched(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) {
+    let (row, header) = (arrival.car, arrival.header);
+    let asked = key(&cars[row as usize]);
+    leave(progress, cars, row);
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    let fits = if asked.takes(&message) { Ok(()) } else { Err("a message that its receive does not take") };
+    if let Err(wrong) = fits.and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators)) {
+        refuse(progress, arrival, wrong);
+        crate::matching::enqueue(progress, cars, vcs, row);
+        return;
+    }
+    progress.work.matched += 1;
+    let car = &mut cars[row as usize];
+    (car.source, car.tag, car.vc, car.priority) = (header.source(), header.tag(), arrival.vc, header.priority());
+    if header.kind() == Some(Kind::Rts) {
+        return offer(
+            progress,
+            cars,
+            large,
+            row,
+            header.message(),
+            header.length,
+            address_in(&header, arrival.payload),
+        );
+    }
+    car.state = CarState::Matched;
+    receipt(progress, arrival);
+    owe_lines(progress, vcs, arrival.vc, header.length);
+    arrival.state = ArrivalState::Placed;
+}
+
+/// Notes whom to tell that a synchronous message has met its receive; from here on it is any message.
+fn receipt(progress: &mut Progress, arrival: &mut Arrival) {
+    let header = arrival.header;
+    if header.kind() == Some(Kind::Sync) {
+        progress.lodgings.receipts.push((arrival.vc, header.message()));
+        progress.pending |= Pending::POST;
+        arrival.header = Header::new(Kind::Eager, header.context(), header.source(), header.tag(), 0, header.length);
+    }
+}
+
+/// Takes a receive that is at the transport no more out of where it was.
+fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
+    progress.lodgings.count -= 1;
+    let car = &mut cars[row as usize];
+    match car.state {
+        CarState::Posted => {
+            progress.posted.remove(&key(car), row);
+            leave_index(progress);
+        }
+        CarState::Recalled => {
+            car.flags &= !car_flags::ERRORS;
+            if let Some(held) = progress.lodgings.held.iter_mut().find(|held| held.receive == row) {
+                held.receive = NIL;
+                progress.pending |= Pending::MATCH;
+            }
+        }
+        _ => {}
+    }
+    car.flags &= !car_flags::LODGED;
+}
+
+/// A receive that has come back unpaired.
+fn take_back(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
+    if let Some(held) = progress.lodgings.held.iter_mut().find(|held| held.receive == row) {
+        held.came_back = true;
+        progress.lodgings.count -= 1;
+        cars[row as usize].flags &= !car_flags::LODGED;
+        progress.pending |= Pending::MATCH;
+        return;
+    }
+    if cars[row as usize].state == CarState::Posted {
+        // Nobody has asked for it: it keeps its place here, and is given again.
+        progress.lodgings.count -= 1;
+        cars[row as usize].flags &= !car_flags::LODGED;
+        return progress.lodgings.queue.push(cars, row);
+    }
+    let flags = cars[row as usize].flags & car_flags::ERRORS;
+    leave(progress, cars, row);
+    if flags != 0 {
+        return abort(progress, cars, row, flags);
+    }
+    crate::matching::enqueue(progress, cars, vcs, row);
+}
+
+/// A message that was claimed for a probe: no receive finds it.
+fn take_claimed(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc], communicators: &[Communicator]) {
+    let header = arrival.header;
+    if arrival.vc == NIL {
+        let proc = known(communicators, header.context()).and_then(|comm| comm.proc(header.source()));
+        arrival.vc = proc.and_then(|proc| vcs.iter().position(|vc| vc.proc == proc)).map_or(NIL, |row| row as Row);
+    }
+    if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
+        return refuse(progress, arrival, wrong);
+    }
+    receipt(progress, arrival);
+    let header = arrival.header;
+    let Some(entry) = find_place(progress, arrival, &header, vcs, communicators) else { return };
+    progress.unexpected.claim(entry);
+    progress.lodgings.claimed.push(entry);
+}
+
+/// The envelope that a transport has found for a probe, as far as it is one.
+pub fn checked(header: &Header, vc: Option<&Vc>, communicators: &[Communicator]) -> bool {
+    check_envelope(header, vc, communicators).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::match_cars::match_cars;
+    use crate::post::post;
+    use crate::supply_buffers::supply_buffers;
+    use crate::testing::{Posted, TestWorld, WireState};
+    use crate::transfer::transfer;
+    use std::sync::{Arc, Mutex};
+    use tickwire_components::{Ended, RequestState};
+
+    type Wire = Arc<Mutex<WireState>>;
+
+    /// A world of four procs: 1 is reached over a wire that matches, 2 over one that does not. Also their VCs.
+    fn world() -> (TestWorld, Wire, Row, Row) {
+        let mut world = TestWorld::new(4);
+        let wire = Wire::default();
+        let endpoint = world.add_matching_wire(wire.clone());
+        let [far, near] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+        world.all().vcs[far as usize].endpoint = endpoint;
+        (world, wire, far, near)
+    }
+
+    fn lodged(wire: &Wire) -> Vec<Row> {
+        wire.lock().unwrap().lodged.iter().map(|(row, _)| *row).collect()
+    }
+
+    fn recalled(wire: &Wire) -> Vec<Row> {
+        std::mem::take(&mut wire.lock().unwrap().recalled)
+    }
+
+    fn eager(source: u32, tag: u32, bytes: &[u8]) -> Header {
+        Header::new(Kind::Eager, 0, source, tag, 0, bytes.len() as u64)
+    }
+
+    /// What the wire says of a receive.
+    fn tell(world: &mut TestWorld, state: ArrivalState, posted: Posted, vc: Row, header: Header, bytes: &[u8]) {
+        let row = world.arrive(vc, header, bytes);
+        let arrival = &mut world.all().arrivals[row as usize];
+        (arrival.car, arrival.state) = (posted.car, state);
+    }
+
+    /// A pass but for Post and Complete.
+    fn pass(world: &mut TestWorld) {
+        world.run(match_cars);
+        world.run(supply_buffers);
+        world.run(transfer);
+    }
+
+    #[test]
+    fn receives_are_given_in_order_as_far_as_there_is_room() {
+        let (mut world, wire, _, near) = world();
+        wire.lock().unwrap().beds = Some(2);
+        let known = world.receive(Some(1), Some(5), &[8]);
+        let any = world.receive(None, None, &[8]);
+        let late = world.receive(Some(1), None, &[8]);
+        let other = world.receive(Some(2), Some(5), &[8]);
+        world.run(post);
+        assert_eq!(lodged(&wire), [known.car, any.car]);
+        let wanted = wire.lock().unwrap().lodged[0].1;
+        assert_eq!(wanted, Wanted { link: 1, context: 0, source: 1, tag: 5 });
+        assert_eq!(
+            [known, any, late].map(|p| world.car(p).state),
+            [CarState::Lodged, CarState::Posted, CarState::Lodging]
+        );
+        assert!(is_lodged(&world.car(any)) && world.all().progress.lodgings.count == 2);
+        wire.lock().unwrap().beds = None;
+        world.run(post);
+        assert_eq!(lodged(&wire), [known.car, any.car, late.car]);
+        // That of a proc that the engine matches for is in the engine's own queue, with those from any source.
+        assert_eq!(
+            (world.car(other).state, world.vc(near).posted),
+            (CarState::Posted, tickwire_components::Queue::EMPTY)
+        );
+        assert_eq!(world.all().progress.posted.count, 2);
+    }
+
+    #[test]
+    fn what_the_transport_has_paired_is_received_and_the_engine_forgets_it() {
+        let (mut world, wire, far, _) = world();
+        let (any, known) = (world.receive(None, Some(5), &[8]), world.receive(Some(1), None, &[4]));
+        world.run(post);
+        assert_eq!(lodged(&wire), [any.car, known.car]);
+        tell(&mut world, ArrivalState::Matched, known, far, eager(1, 9, b"longer"), b"longer");
+        tell(&mut world, ArrivalState::Matched, any, far, eager(1, 5, b"abc"), b"abc");
+        pass(&mut world);
+        assert_eq!((world.bytes(known), &world.bytes(any)[..3]), (b"long".to_vec(), &b"abc"[..]));
+        assert_eq!(world.car(known).flags, car_flags::TRUNCATED);
+        assert_eq!((world.car(any).source, world.car(any).tag, world.car(any).vc), (1, 5, far));
+        assert_eq!(world.finished(), [known.car, any.car]);
+        let progress = world.all().progress;
+        assert_eq!((progress.lodgings.count, progress.posted.count, progress.indexed()), (0, 0, false));
+    }
+
+    #[test]
+    fn a_message_of_another_transport_waits_until_its_receive_is_back() {
+        let (mut world, wire, _, near) = world();
+        let any = world.receive(None, Some(5), &[8]);
+        world.run(post);
+        world.arrive(near, eager(2, 5, b"first"), b"first");
+        world.arrive(near, eager(2, 6, b"behind"), b"behind");
+        pass(&mut world);
+        assert_eq!(world.all().progress.lodgings.held.len(), 2);
+        assert_eq!((world.all().progress.unexpected.count, world.car(any).state), (0, CarState::Recalled));
+        // One that is posted now waits, whatever it asks for.
+        let next = world.receive(Some(2), None, &[8]);
+        assert_eq!(world.car(next).state, CarState::Staged);
+        world.run(post);
+        assert_eq!(recalled(&wire), [any.car]);
+        pass(&mut world);
+        assert_eq!(world.car(next).state, CarState::Staged);
+        tell(&mut world, ArrivalState::Recalled, any, NIL, Header::default(), &[]);
+        pass(&mut world);
+        pass(&mut world);
+        assert_eq!((&world.bytes(any)[..5], &world.bytes(next)[..6]), (&b"first"[..], &b"behind"[..]));
+        assert_eq!(world.finished(), [any.car, next.car]);
+        assert!(world.all().progress.lodgings.held.is_empty() && world.all().progress.hungry == 0);
+    }
+
+    #[test]
+    fn if_the_transport_was_first_the_message_is_matched_anew_and_those_behind_it_after_it() {
+        let (mut world, wire, far, near) = world();
+        let receives = [(None, None), (Some(2), Some(6)), (None, Some(5))];
+        let [any, six, five] = receives.map(|(source, tag)| world.receive(source, tag, &[8]));
+        world.run(post);
+        for (tag, bytes) in [(5, b"one"), (6, b"two"), (7, b"six")] {
+            world.arrive(near, eager(2, tag, bytes), bytes);
+        }
+        pass(&mut world);
+        tell(&mut world, ArrivalState::Matched, any, far, eager(1, 8, b"far"), b"far");
+        pass(&mut world);
+        pass(&mut world);
+        // The first one meets the next receive from any source, which is at the transport, too; the others still wait.
+        assert_eq!((world.finished(), world.car(five).state), (vec![any.car], CarState::Recalled));
+        assert_eq!((&world.bytes(any)[..3], world.all().progress.lodgings.held.len()), (&b"far"[..], 3));
+        world.run(post);
+        assert_eq!(recalled(&wire), [any.car, five.car]);
+        tell(&mut world, ArrivalState::Recalled, five, NIL, Header::default(), &[]);
+        pass(&mut world);
+        pass(&mut world);
+        assert_eq!((&world.bytes(five)[..3], &world.bytes(six)[..3]), (&b"one"[..], &b"two"[..]));
+        assert_eq!(world.all().progress.unexpected.count, 1, "what nobody has asked for");
+        assert!(world.all().progress.lodgings.held.is_empty());
+    }
+
+    #[test]
+    fn a_synchronous_message_is_acknowledged_once_it_is_paired() {
+        let (mut world, wire, far, _) = world();
+        let posted = world.receive(Some(1), Some(5), &[8]);
+        world.run(post);
+        let header = Header::new(Kind::Sync, 0, 1, 5, 33, 3);
+        tell(&mut world, ArrivalState::Matched, posted, far, header, b"abc");
+        pass(&mut world);
+        world.run(post);
+        let sent: Vec<_> = wire.lock().unwrap().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!((sent, world.finished()), (vec![(Some(Kind::Done), 33)], vec![posted.car]));
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_ends_its_vc_and_the_receive_is_given_again() {
+        let (mut world, wire, far, _) = world();
+        let posted = world.receive(None, Some(5), &[8]);
+        world.run(post);
+        for wrong in [eager(2, 5, b""), eager(1, 6, b"")] {
+            tell(&mut world, ArrivalState::Matched, posted, far, wrong, b"");
+            world.run(match_cars);
+            world.all().progress.arrivals = 0;
+            assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == far));
+            world.run(post);
+            assert!(is_lodged(&world.car(posted)) && world.request(posted).state == RequestState::Active);
+        }
+        assert_eq!(lodged(&wire), [posted.car; 3]);
+    }
+
+    #[test]
+    fn receives_of_a_proc_that_fails_are_asked_back_and_have_what_was_there() {
+        let (mut world, wire, far, _) = world();
+        let [there, gone, any] = [Some(1), Some(1), None].map(|source| world.receive(source, None, &[8]));
+        world.run(post);
+        wire.lock().unwrap().beds = Some(0);
+        let waiting = world.receive(Some(1), None, &[8]);
+        world.run(post);
+        crate::connections::fail(&mut world.all(), far, "gone".into());
+        assert_eq!((world.finished(), world.car(any).state), (vec![waiting.car], CarState::Posted));
+        world.run(post);
+        assert_eq!(recalled(&wire).len(), 2);
+        tell(&mut world, ArrivalState::Matched, there, far, eager(1, 5, b"words"), b"words");
+        tell(&mut world, ArrivalState::Recalled, gone, NIL, Header::default(), &[]);
+        pass(&mut world);
+        assert_eq!([there, gone].map(|p| world.car(p).flags), [0, car_flags::PEER_FAILED]);
+        assert_eq!(&world.bytes(there)[..5], b"words");
+        // One that is posted later looks at what is there, and comes back.
+        wire.lock().unwrap().beds = None;
+        let late = world.receive(Some(1), None, &[8]);
+        world.run(post);
+        assert_eq!((recalled(&wire), world.car(late).state), (vec![late.car], CarState::Recalled));
+    }
+}

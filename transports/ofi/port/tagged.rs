@@ -1,0 +1,160 @@
+//! What an endpoint does beside in tagged mode: peers by their numbers, receives and looks, messages that are matched.
+
+use super::{Port, frame};
+use crate::ofi::Refused;
+use crate::ofi::tags::Protocol;
+use crate::{Peeked, Sent, Wanted};
+use libfabric_sys as sys;
+use tickwire_components::wire::{HEADER_BYTES, Header};
+use tickwire_components::{NIL, Pieces, Row};
+
+/// Peers' numbers are below this: they count from 0 (`FI_AV_TABLE`).
+const PEERS_MAX: usize = 1 << 24;
+
+impl Port {
+    /// The number of a peer with this fabric address.
+    pub(super) fn number_of(&mut self, address: &[u8]) -> Result<sys::fi_addr_t, String> {
+        if let Some((_, number)) = self.peers.iter().find(|(known, _)| known == address) {
+            return Ok(*number);
+        }
+        let number = self.addresses.insert(address).map_err(|error| error.to_string())?;
+        if self.matching.is_some() {
+            self.peers.push((address.to_vec(), number));
+        }
+        Ok(number)
+    }
+
+    /// Notes who is at the other end of a link that is not open yet, where messages may come before it is.
+    pub(in crate::ofi) fn expect_peer(&mut self, link: u32, address: &[u8]) -> Result<(), String> {
+        if self.matching.is_some() {
+            let number = self.number_of(address)?;
+            self.lanes[link as usize].to = number;
+        }
+        Ok(())
+    }
+
+    /// Whether receives from one peer are possible.
+    pub(in crate::ofi) fn is_directed(&self) -> bool {
+        self.matching.as_ref().is_some_and(|matching| matching.directed)
+    }
+
+    /// Leaves matching to the engine. Nothing has been sent or posted yet.
+    pub(in crate::ofi) fn leave_matching(&mut self) {
+        self.matching = None;
+    }
+
+    /// Whether numbers of links may be used again: receives at the provider name a peer by them.
+    pub(in crate::ofi) fn reuses_links(&self) -> bool {
+        self.matching.is_none()
+    }
+
+    /// The peer of a link, or any.
+    fn peer(&self, link: u32) -> Option<sys::fi_addr_t> {
+        if link == NIL {
+            return Some(sys::FI_ADDR_UNSPEC);
+        }
+        self.lanes.get(link as usize).map(|lane| lane.to).filter(|&to| to != sys::FI_ADDR_NOTAVAIL)
+    }
+
+    pub(in crate::ofi) fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        let Some(from) = self.peer(wanted.link) else { return Sent::Failed };
+        match &mut self.matching {
+            _ if self.broken.is_some() => Sent::Failed,
+            Some(matching) => matching.lodge(&self.endpoint, row, wanted, from),
+            None => Sent::Failed,
+        }
+    }
+
+    pub(in crate::ofi) fn recall(&mut self, row: Row) {
+        if let Some(matching) = &mut self.matching {
+            matching.recall(&self.endpoint, row);
+        }
+    }
+
+    pub(in crate::ofi) fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        let Some(from) = self.peer(wanted.link) else { return Sent::Failed };
+        match &mut self.matching {
+            Some(matching) => matching.peek(&self.endpoint, wanted, claim, from),
+            None => Sent::Failed,
+        }
+    }
+
+    pub(in crate::ofi) fn peeked(&mut self) -> Peeked {
+        self.matching.as_mut().map_or(Peeked::Pending, |matching| matching.peeked())
+    }
+
+    /// Whether there is something to tell of receives, or to find out.
+    #[inline]
+    pub(in crate::ofi) fn has_news(&self) -> bool {
+        self.matching.as_ref().is_some_and(|matching| matching.has_news())
+    }
+
+    /// Sends a message that the peer's provider matches.
+    #[inline]
+    pub(super) fn send_matched<P: Pieces + ?Sized>(
+        &mut self,
+        link: u32,
+        header: &Header,
+        pieces: &P,
+        protocol: Protocol,
+        (bits, data): (u64, u64),
+    ) -> Sent {
+        let lane = &mut self.lanes[link as usize];
+        let with_header = protocol != Protocol::Eager;
+        let length = header.payload() as usize + if with_header { HEADER_BYTES } else { 0 };
+        let (to, endpoint) = (lane.to, self.endpoint.as_ptr());
+        let code = if length <= self.inject_max {
+            let place = self.sending.place(self.links.len());
+            let message = frame::write_matched(place, header, with_header, pieces);
+            // SAFETY: an open endpoint, and an own place, just written.
+            #[expect(unsafe_code, reason = "FFI")]
+            unsafe {
+                sys::ops::fi_tinjectdata(endpoint, message.start().cast(), message.len(), data, to, bits)
+            }
+        } else if let Some(&slot) = self.free.last() {
+            let message = frame::write_matched(self.sending.place(slot as usize), header, with_header, pieces);
+            let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
+            let (start, length) = (message.start().cast(), message.len());
+            // SAFETY: as in `send`: place and context belong to the slot.
+            #[expect(unsafe_code, reason = "FFI")]
+            let code = unsafe { sys::ops::fi_tsenddata(endpoint, start, length, descriptor, data, to, bits, context) };
+            if code == 0 {
+                self.free.pop();
+                self.links[slot as usize] = link;
+            }
+            code
+        } else {
+            -(sys::FI_EAGAIN as isize)
+        };
+        match self.endpoint.posted("fi_tsenddata", code) {
+            Ok(()) => {
+                lane.traffic.sent += length as u64;
+                lane.traffic.full = false;
+                self.moved.0 += length as u64;
+                Sent::Done
+            }
+            Err(Refused::Again) => {
+                lane.traffic.full = true;
+                self.blocked = true;
+                Sent::Blocked
+            }
+            Err(Refused::Failed(error)) => {
+                lane.failed = true;
+                self.faults.push((link, error.to_string()));
+                Sent::Failed
+            }
+        }
+    }
+
+    /// Notes the VC of a peer, by which its messages are known.
+    pub(super) fn know_peer(&mut self, number: sys::fi_addr_t, vc: Row) {
+        let number = number as usize;
+        if self.matching.is_none() || number >= PEERS_MAX {
+            return;
+        }
+        if self.vcs.len() <= number {
+            self.vcs.resize(number + 1, NIL);
+        }
+        self.vcs[number] = vc;
+    }
+}

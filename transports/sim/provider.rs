@@ -1,0 +1,430 @@
+//! A transport that matches by itself, for tests: wraps another one and does what a libfabric provider does with tagged
+//! messages, from a seed.
+//!
+//! A message that is matched is known by the bits of its tag, its CQ data and its peer alone. Completions come late,
+//! in one order for the whole endpoint; a receive that is asked back is still there for a while, so that a message may
+//! find it first; and now and then there is no room for a receive.
+
+use super::random::SplitMix;
+use super::{bytes, span};
+use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
+use crate::{Capabilities, LinkEvent, Peeked, Sent, Traffic, Transport, Wanted};
+use std::collections::VecDeque;
+use std::ops::Range;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span, context};
+
+/// Frames that are taken from the wrapped transport at once.
+const CHUNK: usize = 64;
+
+/// What a [`Provider`] does.
+#[derive(Clone, Debug)]
+pub struct ProviderConfig {
+    /// What everything follows from.
+    pub seed: u64,
+    /// The tag mode.
+    pub mode: TagMode,
+    /// What it has for tags.
+    pub tags: ProviderTags,
+    /// How late completions are, ns.
+    pub completion_ns: Range<u64>,
+    /// How long a receive stays that was asked back, ns.
+    pub recall_ns: Range<u64>,
+    /// How often of 256 times there is no room for a receive.
+    pub blocked_of_256: u8,
+    /// Bytes of a message at most that goes whole.
+    pub matched_max: usize,
+    /// Procs that it reaches; `None` for all.
+    pub procs: Option<Vec<u32>>,
+    /// Its priority among the transports that reach a proc.
+    pub priority: u8,
+}
+
+impl ProviderConfig {
+    /// One that does all of it to a bearable extent.
+    pub fn new(seed: u64) -> Self {
+        ProviderConfig {
+            completion_ns: 0..400_000,
+            recall_ns: 0..400_000,
+            blocked_of_256: 40,
+            ..ProviderConfig::calm(seed)
+        }
+    }
+
+    /// One that is prompt.
+    pub fn calm(seed: u64) -> Self {
+        ProviderConfig {
+            seed,
+            mode: TagMode::Auto,
+            tags: ProviderTags { format: u64::MAX, data_bytes: 8, directed_receive: true },
+            completion_ns: 0..0,
+            recall_ns: 0..0,
+            blocked_of_256: 0,
+            matched_max: 4096,
+            procs: None,
+            priority: 200,
+        }
+    }
+}
+
+/// A message as it is matched.
+struct Tagged {
+    bits: u64,
+    data: u64,
+    proc: u32,
+    vc: Row,
+    /// Of a message with a header, that.
+    header: Option<Header>,
+    payload: Box<[u8]>,
+}
+
+struct Receive {
+    row: Row,
+    wanted: Wanted,
+    pattern: TagPattern,
+    /// The proc that it takes from; [`NIL`] for any.
+    proc: u32,
+    /// When it goes back, if it was asked back.
+    back_ns: Option<u64>,
+}
+
+/// What is in the completion queue.
+enum Completed {
+    Frame(Header, Box<[u8]>, Row),
+    Matched(Row, Header, Box<[u8]>, Row),
+    Recalled(Row),
+}
+
+struct LinkState {
+    proc: u32,
+    vc: Row,
+}
+
+/// A transport that matches by itself. See the module.
+pub struct Provider<T> {
+    inner: T,
+    config: ProviderConfig,
+    capabilities: Capabilities,
+    format: TagFormat,
+    random: SplitMix,
+    links: Vec<LinkState>,
+    /// Oldest first.
+    receives: Vec<Receive>,
+    /// Messages that nothing has been paired with, oldest first.
+    unexpected: Vec<Tagged>,
+    /// With the time from which they can be read, in order.
+    completed: VecDeque<(u64, Completed)>,
+    look: Option<(Wanted, bool)>,
+    seen: Peeked,
+    claimed: Vec<(Header, Box<[u8]>, Row)>,
+    delivered: Vec<Box<[u8]>>,
+    scratch: Vec<Arrival>,
+    now_ns: u64,
+}
+
+impl<T: Transport> Provider<T> {
+    /// Puts a transport of proc `me` behind one that matches.
+    ///
+    /// # Errors
+    /// If the tag mode cannot be, in words.
+    pub fn new(inner: T, me: u32, config: ProviderConfig) -> Result<Self, String> {
+        let format = TagFormat::new(config.mode, &config.tags)?;
+        let capabilities = Capabilities {
+            matches_tags: true,
+            tags: format.limits(),
+            matched_max: config.matched_max.min(inner.capabilities().frame_max),
+            directed_receive: config.tags.directed_receive,
+            completion_data: config.tags.data_bytes,
+            priority: config.priority,
+            windows: false,
+            cheap_poll: false,
+            ..inner.capabilities().clone()
+        };
+        Ok(Provider {
+            inner,
+            capabilities,
+            format,
+            random: SplitMix::new(config.seed ^ (u64::from(me) << 40) ^ 1),
+            config,
+            links: Vec::new(),
+            receives: Vec::new(),
+            unexpected: Vec::new(),
+            completed: VecDeque::new(),
+            look: None,
+            seen: Peeked::Pending,
+            claimed: Vec::new(),
+            delivered: Vec::new(),
+            scratch: vec![Arrival::default(); CHUNK],
+            now_ns: 0,
+        })
+    }
+
+    fn open(&mut self, link: u32, proc: u32) {
+        while self.links.len() <= link as usize {
+            self.links.push(LinkState { proc: NIL, vc: NIL });
+        }
+        self.links[link as usize].proc = proc;
+    }
+
+    fn proc_of_link(&self, link: u32) -> u32 {
+        self.links.get(link as usize).map_or(NIL, |state| state.proc)
+    }
+
+    fn is_matched(&self, header: &Header) -> bool {
+        self.capabilities.matches_tags
+            && Protocol::of(header.kind()).is_some()
+            && context::plane(header.context()) == context::USER
+    }
+
+    /// Completions are read in the order in which they were made.
+    fn complete(&mut self, completed: Completed) {
+        let last_ns = self.completed.back().map_or(0, |(due_ns, _)| *due_ns);
+        let due_ns = self.now_ns + self.random.within(&self.config.completion_ns);
+        self.completed.push_back((due_ns.max(last_ns), completed));
+    }
+
+    /// The envelope of a message, which was found by what was asked for.
+    fn envelope(&self, tagged: &Tagged, wanted: &Wanted) -> Header {
+        let (source, tag) = (self.format.source(tagged.bits, tagged.data), self.format.tag(tagged.bits));
+        let length = tagged.payload.len() as u64;
+        tagged.header.unwrap_or_else(|| Header::new(Kind::Eager, wanted.context, source, tag, 0, length))
+    }
+
+    fn pair(&mut self, receive: &Receive, tagged: Tagged) {
+        let header = self.envelope(&tagged, &receive.wanted);
+        self.complete(Completed::Matched(receive.row, header, tagged.payload, tagged.vc));
+    }
+
+    /// Takes what the wrapped transport has, and matches.
+    fn take_in(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.give_back();
+        loop {
+            let count = self.inner.drain(now_ns, &mut self.scratch);
+            for index in 0..count {
+                let Arrival { header, payload, vc, .. } = self.scratch[index];
+                self.take_frame(header, bytes(payload), vc);
+            }
+            self.inner.release();
+            if count < self.scratch.len() {
+                break;
+            }
+        }
+        self.look_around();
+    }
+
+    fn take_frame(&mut self, header: Header, payload: Box<[u8]>, vc: Row) {
+        let protocol = Protocol::of(header.kind());
+        let Some(protocol) = protocol.filter(|_| self.is_matched(&header)) else {
+            return self.complete(Completed::Frame(header, payload, vc));
+        };
+        let bits = self.format.message(protocol, header.context(), header.source(), header.tag());
+        let data = self.format.data(header.source()).unwrap_or(0);
+        let proc = self.links.iter().find(|link| link.vc == vc).map_or(NIL, |link| link.proc);
+        let tagged = Tagged { bits, data, proc, vc, header: (protocol != Protocol::Eager).then_some(header), payload };
+        match self.receives.iter().position(|receive| takes(&receive.pattern, receive.proc, &tagged)) {
+            Some(place) => {
+                let receive = self.receives.remove(place);
+                self.pair(&receive, tagged);
+            }
+            None => self.unexpected.push(tagged),
+        }
+    }
+
+    /// Receives that were asked back, once it is time.
+    fn give_back(&mut self) {
+        let now_ns = self.now_ns;
+        let due = |receive: &Receive| receive.back_ns.is_some_and(|back_ns| back_ns <= now_ns);
+        while let Some(place) = self.receives.iter().position(due) {
+            let receive = self.receives.remove(place);
+            self.complete(Completed::Recalled(receive.row));
+        }
+    }
+
+    /// The look for a message, which is over at once.
+    fn look_around(&mut self) {
+        let Some((wanted, claim)) = self.look.take() else { return };
+        let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
+        let proc = self.proc_of_link(wanted.link);
+        let Some(place) = self.unexpected.iter().position(|tagged| takes(&pattern, proc, tagged)) else {
+            self.seen = Peeked::Nothing;
+            return;
+        };
+        let header = self.envelope(&self.unexpected[place], &wanted);
+        self.seen = Peeked::Found(header, self.unexpected[place].vc);
+        if claim {
+            let tagged = self.unexpected.remove(place);
+            self.claimed.push((header, tagged.payload, tagged.vc));
+        }
+    }
+
+    fn hand_out(&mut self, out: &mut [Arrival]) -> usize {
+        let mut count = 0;
+        while count < out.len() {
+            let (header, payload, vc, car, state) = if let Some((header, payload, vc)) = self.claimed.pop() {
+                (header, payload, vc, NIL, ArrivalState::Claimed)
+            } else if self.completed.front().is_some_and(|(due_ns, _)| *due_ns <= self.now_ns)
+                && let Some((_, completed)) = self.completed.pop_front()
+            {
+                match completed {
+                    Completed::Frame(header, payload, vc) => (header, payload, vc, NIL, ArrivalState::New),
+                    Completed::Matched(row, header, payload, vc) => (header, payload, vc, row, ArrivalState::Matched),
+                    Completed::Recalled(row) => (Header::default(), Box::default(), NIL, row, ArrivalState::Recalled),
+                }
+            } else {
+                break;
+            };
+            self.delivered.push(payload);
+            let payload = self.delivered.last_mut().map_or(Span::EMPTY, |payload| span(payload));
+            out[count] = Arrival { header, payload, vc, car, state, ..Arrival::default() };
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Whether a receive of a pattern, from a proc or any, takes a message.
+fn takes(pattern: &TagPattern, proc: u32, tagged: &Tagged) -> bool {
+    pattern.takes(tagged.bits) && (proc == NIL || proc == tagged.proc)
+}
+
+impl<T: Transport> Transport for Provider<T> {
+    type RowState = T::RowState;
+
+    fn name(&self) -> &str {
+        "provider"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn card(&self) -> Vec<u8> {
+        self.inner.card()
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        self.inner.moved()
+    }
+
+    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
+        match &self.config.procs {
+            Some(procs) if !procs.contains(&proc) => Err("it is not on this network".into()),
+            _ => self.inner.reaches(proc, card),
+        }
+    }
+
+    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
+        let link = self.inner.connect(proc, card, now_ns)?;
+        self.open(link, proc);
+        Ok(link)
+    }
+
+    fn traffic(&self, link: u32) -> Option<Traffic> {
+        self.inner.traffic(link)
+    }
+
+    fn attach(&mut self, link: u32, vc: Row) {
+        if let Some(state) = self.links.get_mut(link as usize) {
+            state.vc = vc;
+        }
+        self.inner.attach(link, vc);
+    }
+
+    fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut Self::RowState) -> Sent {
+        debug_assert!(
+            header.kind() != Some(Kind::Eager) || !self.is_matched(header) || header.credit().is_none(),
+            "what has no header on its way cannot bring credit"
+        );
+        self.inner.send(link, header, pieces, state)
+    }
+
+    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+        if self.random.happens(self.config.blocked_of_256) {
+            return Sent::Blocked;
+        }
+        let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
+        let (wanted, proc) = (*wanted, self.proc_of_link(wanted.link));
+        let receive = Receive { row, wanted, pattern, proc, back_ns: None };
+        match self.unexpected.iter().position(|tagged| takes(&pattern, proc, tagged)) {
+            Some(place) => {
+                let tagged = self.unexpected.remove(place);
+                self.pair(&receive, tagged);
+            }
+            None => self.receives.push(receive),
+        }
+        Sent::Done
+    }
+
+    fn recall(&mut self, row: Row) {
+        let back_ns = self.now_ns + self.random.within(&self.config.recall_ns);
+        if let Some(receive) = self.receives.iter_mut().find(|receive| receive.row == row) {
+            receive.back_ns = Some(back_ns);
+        }
+    }
+
+    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+        (self.look, self.seen) = (Some((*wanted, claim)), Peeked::Pending);
+        Sent::Done
+    }
+
+    fn peeked(&mut self) -> Peeked {
+        std::mem::replace(&mut self.seen, Peeked::Pending)
+    }
+
+    fn leave_matching(&mut self) {
+        (self.capabilities.matches_tags, self.capabilities.tags) = (false, crate::TagLimits::NONE);
+    }
+
+    fn ready(&self) -> bool {
+        self.inner.ready()
+            || !self.completed.is_empty()
+            || self.look.is_some()
+            || self.receives.iter().any(|receive| receive.back_ns.is_some())
+    }
+
+    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.take_in(now_ns);
+        self.hand_out(arrivals)
+    }
+
+    fn release(&mut self) {
+        self.delivered.clear();
+    }
+
+    fn wants_control(&self) -> bool {
+        self.inner.wants_control()
+    }
+
+    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        self.now_ns = self.now_ns.max(now_ns);
+        let before = events.len();
+        self.inner.control(now_ns, events);
+        for event in &events[before..] {
+            match *event {
+                LinkEvent::Accepted { link, proc } => self.open(link, proc),
+                LinkEvent::Replaced { link, by } => {
+                    let proc = self.proc_of_link(link);
+                    self.open(by, proc);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn close_link(&mut self, link: u32) {
+        self.inner.close_link(link);
+    }
+
+    fn arm(&mut self) -> bool {
+        !self.ready() && self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+}
