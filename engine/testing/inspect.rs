@@ -114,8 +114,10 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
                 continue;
             }
             let found = all.cars[row as usize].state;
-            // A receive that takes a message over while it is arriving is paired by a call, and copied from by the next tick.
-            let arriving = || progress.streams.iter().any(|stream| stream.to == Destination::Receive(row));
+            // A receive that takes a message over while it is arriving, or after it was cut off, is paired by a call, and
+            // what has arrived is copied by the next tick.
+            let cut_off = all.cars[row as usize].flags & car_flags::PEER_FAILED != 0;
+            let arriving = || cut_off || progress.streams.iter().any(|stream| stream.to == Destination::Receive(row));
             let taken_over = name == "copies" && found == CarState::Receiving && arriving();
             if found != state && !taken_over {
                 return Err(format!("CAR {row} in {name} is {:?}", all.cars[row as usize].state));
