@@ -58,7 +58,7 @@ impl Bare {
         #[expect(unsafe_code, reason = "FFI")]
         let domain = unsafe { Domain::open(&fabric, info)? };
         let addresses = AddressVector::open(&domain, 1)?;
-        let queue = CompletionQueue::open(&domain, 2 * window, false)?;
+        let queue = CompletionQueue::open(&domain, 2 * window, !choice.polls)?;
         let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
         let (sending, receiving) = (Slab::new(1, bytes), Slab::new(1, bytes));
         let mut regions = Vec::new();
