@@ -60,14 +60,19 @@ fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("tickwire-commands-{}-{name}", std::process::id()))
 }
 
-#[test]
-fn p2p_prints_every_figure_as_it_comes() {
-    let expected = [
+/// What `perf p2p` prints.
+fn p2p_figures() -> Vec<(String, usize, String)> {
+    [
         of("lat", &P2P_SIZES, "us"),
         of("rate", &[0, 8, 64, 256, 1024, 8192], "Mmsg/s"),
         of("bw", &[65536, 1 << 20, 4 << 20], "GB/s"),
     ]
-    .concat();
+    .concat()
+}
+
+#[test]
+fn p2p_prints_every_figure_as_it_comes() {
+    let expected = p2p_figures();
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick"])), expected);
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--shared-heap"])), expected);
     let compared = good(&tickwire(&["perf", "p2p", "--quick", "--shared-heap"]));
@@ -78,6 +83,21 @@ fn p2p_prints_every_figure_as_it_comes() {
     let program = binary("tickwire");
     let launched = ["run", "-n", "3", "--", program.to_str().unwrap(), "perf", "p2p", "--plain", "--quick"];
     assert_eq!(figures(&tickwire(&launched)), expected);
+}
+
+#[test]
+fn a_fabric_without_an_engine_has_the_same_figures() {
+    if let Err(error) = tickwire::transports::ofi::Library::get() {
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        return eprintln!("SKIPPED: {error}");
+    }
+    for suite in ["raw", "p2p"] {
+        let args = ["perf", suite, "--plain", "--quick", "--transport", "ofi:net"];
+        assert_eq!(figures(&tickwire(&args)), p2p_figures(), "{suite}");
+    }
+    let unknown = tickwire(&["perf", "raw", "--transport", "ofi:quadrics"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(text(&unknown.stderr).contains("no provider \"quadrics\" here"), "{}", text(&unknown.stderr));
 }
 
 #[test]
@@ -220,7 +240,7 @@ fn heat_says_in_one_line_what_it_cannot_use() {
 
 #[test]
 fn wrong_use_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str, &str); 13] = [
+    let cases: [(&[&str], &str, &str); 15] = [
         (&[], "tickwire: ", "tickwire --help"),
         (&["fly"], "tickwire: ", "'fly'"),
         (&["perf"], "tickwire perf: ", "tickwire perf --help"),
@@ -229,6 +249,8 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "p2p", "--plain", "--json"], "tickwire perf: ", "cannot be used with"),
         (&["perf", "idle", "--transport", "pigeon"], "tickwire perf: ", "'pigeon'"),
         (&["perf", "block", "--transport", "loopback"], "tickwire perf: ", "--transport shm"),
+        (&["perf", "raw"], "tickwire perf: ", "--transport ofi"),
+        (&["perf", "raw", "--transport", "shm"], "tickwire perf: ", "raw measures one fabric"),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
         (&["trace", "a.json"], "tickwire trace: ", "--png"),
         (&["trace", "a.json", "--png", "a.png", "--from", "7"], "tickwire trace: ", "such as 1.5ms"),
@@ -246,7 +268,7 @@ fn wrong_use_is_one_line_and_status_2() {
 
 #[test]
 fn every_command_has_help() {
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["run"],
         &["top"],
@@ -255,6 +277,7 @@ fn every_command_has_help() {
         &["trace"],
         &["perf"],
         &["perf", "p2p"],
+        &["perf", "raw"],
         &["perf", "depth"],
         &["perf", "self"],
         &["perf", "idle"],

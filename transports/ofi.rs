@@ -19,6 +19,7 @@
 
 mod addresses;
 mod answering;
+mod bare;
 mod calling;
 mod card;
 mod choice;
@@ -48,7 +49,8 @@ mod transport;
 mod wrapper_tests;
 
 pub use addresses::AddressVector;
-pub use choice::{Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_TAG_MODE, Verdict};
+pub use bare::Bare;
+pub use choice::{Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_TAG_MODE, Verdict};
 pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
 pub use config::OfiConfig;
 pub use domain::{Domain, Fabric};

@@ -5,6 +5,7 @@ mod figures;
 mod idle;
 mod loops;
 mod ranks;
+mod raw;
 mod vector;
 
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use tickwire::bootstrap::ENV_RANK;
+use tickwire::transports::ofi::Choice;
 use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
 
 use crate::fault::Fault;
@@ -67,6 +69,9 @@ enum Suite {
     Depth(Ranks),
     /// Messages of every second double between ranks 0 and 1, beside contiguous ones and beside packing them by a call
     Vector(Ranks),
+    /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
+    /// gives to a program that is written straight to libfabric
+    Raw,
     /// N messages of 8 B from this process to itself through the tick, without other processes
     #[command(name = "self")]
     Own {
@@ -91,6 +96,7 @@ impl Suite {
             Suite::P2p(_) => "p2p",
             Suite::Depth(_) => "depth",
             Suite::Vector(_) => "vector",
+            Suite::Raw => "raw",
             Suite::Own { .. } => "self",
             Suite::Idle(_) => "idle",
             Suite::Block(_) => "block",
@@ -103,14 +109,14 @@ impl Suite {
             Suite::P2p(Ranks { ranks }) | Suite::Depth(Ranks { ranks }) | Suite::Vector(Ranks { ranks }) => *ranks,
             Suite::Own { .. } => 1,
             Suite::Idle(args) => args.ranks(),
-            Suite::Block(_) => 2,
+            Suite::Raw | Suite::Block(_) => 2,
         }
     }
 
     /// Figures that it gives.
     fn figures(&self) -> usize {
         match self {
-            Suite::P2p(_) => loops::P2P_FIGURES,
+            Suite::P2p(_) | Suite::Raw => loops::P2P_FIGURES,
             Suite::Depth(_) => loops::DEPTH_FIGURES,
             Suite::Vector(_) => vector::FIGURES,
             Suite::Own { .. } | Suite::Idle(_) => 1,
@@ -144,6 +150,15 @@ impl PerfArgs {
     /// Only engines of one process can reach each other.
     fn within_process(&self) -> bool {
         !self.transport.is_empty() && self.transport.iter().all(|name| name == "loopback")
+    }
+
+    /// The fabric that is to be measured by its own calls.
+    fn fabric(&self) -> Result<Choice, Fault> {
+        let wrong = || Fault::wrong_use("raw measures one fabric: give --transport ofi, or ofi:PROVIDER");
+        let [name] = &self.transport[..] else { return Err(wrong()) };
+        let provider = name.strip_prefix("ofi").ok_or_else(wrong)?.strip_prefix(':');
+        let include = provider.map(str::to_owned).into_iter().collect();
+        Ok(Choice { include, ..Choice::default() }.or_environment())
     }
 
     fn form(&self) -> Form {
@@ -186,6 +201,9 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
         own(&args, messages)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Suite::Raw = args.suite {
+        args.fabric()?;
+    }
     let launched = std::env::var_os(ENV_RANK).is_some();
     if matches!(&args.suite, Suite::Idle(idle) if idle.within_process()) {
         return idle::in_process(&args).map(|()| ExitCode::SUCCESS);
@@ -218,6 +236,7 @@ fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
             let exchange = Extended::new(bootstrap.into_exchange(), idle.known);
             idle::as_rank(args, idle, Bootstrap::custom(exchange))
         }
+        Suite::Raw => raw::as_rank(args, bootstrap.into_exchange()),
         Suite::Block(block) => block::as_rank(args, block, args.builder().build(bootstrap)?),
         _ => measure_pair(args, args.builder().build(bootstrap)?),
     }

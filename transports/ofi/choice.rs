@@ -13,6 +13,8 @@ pub const ENV_INCLUDE: &str = "TICKWIRE_OFI_PROVIDER_INCLUDE";
 pub const ENV_EXCLUDE: &str = "TICKWIRE_OFI_PROVIDER_EXCLUDE";
 /// The variable with the network interface to use.
 pub const ENV_INTERFACE: &str = "TICKWIRE_OFI_INTERFACE";
+/// The variable that says, unless it is empty or 0, that no descriptor to sleep on is wanted.
+pub const ENV_POLL: &str = "TICKWIRE_OFI_POLL";
 
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
@@ -32,11 +34,14 @@ pub struct Choice {
     pub devices: usize,
     /// Tagged mode: how envelopes fit into tags. `None` for message mode, unless the environment says otherwise.
     pub tags: Option<TagMode>,
+    /// No descriptor to sleep on: a wait that has had nothing for long polls every ms. With one, the kernel does more for each
+    /// message that comes over TCP; without, `tcp;ofi_rxm` asks for each peer's socket at each look.
+    pub polls: bool,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Choice { include: Vec::new(), exclude: Vec::new(), interface: None, devices: 1, tags: None }
+        Choice { include: Vec::new(), exclude: Vec::new(), interface: None, devices: 1, tags: None, polls: false }
     }
 }
 
@@ -71,6 +76,7 @@ impl Choice {
         }
         self.exclude.extend(list(ENV_EXCLUDE));
         self.interface = self.interface.or_else(|| std::env::var(ENV_INTERFACE).ok().filter(|name| !name.is_empty()));
+        self.polls |= std::env::var(ENV_POLL).is_ok_and(|word| !word.is_empty() && word != "0");
         self
     }
 

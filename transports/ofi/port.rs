@@ -15,8 +15,8 @@ use super::multi::with_multi;
 use super::slab::{Contexts, Slab};
 use super::tags::{Protocol, TagFormat};
 use super::{
-    AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiError, Refused,
-    no_completion,
+    AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiConfig, OfiError,
+    Refused, no_completion,
 };
 use crate::{Sent, Traffic};
 use libfabric_sys as sys;
@@ -136,16 +136,11 @@ pub(super) struct Port {
 unsafe impl Send for Port {}
 
 impl Port {
-    /// Opens a candidate for frames of up to `frame_max` bytes of payload.
+    /// Opens a candidate for frames of up to the configured length.
     ///
     /// With a format of tags, in tagged mode for messages of up to so many bytes.
-    pub(super) fn open(
-        info: Info,
-        frame_max: usize,
-        events: usize,
-        multi: bool,
-        tags: Option<(TagFormat, usize)>,
-    ) -> Result<Self, OfiError> {
+    pub(super) fn open(info: Info, config: &OfiConfig, tags: Option<(TagFormat, usize)>) -> Result<Self, OfiError> {
+        let OfiConfig { frame_max, progress_event_count: events, multi_receive: multi, .. } = *config;
         let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
         let matching = tags.map(|(format, matched_max)| Box::new(Matching::new(format, directed, matched_max)));
         let longest = frame_max.max(tags.map_or(0, |(_, matched_max)| matched_max));
@@ -164,7 +159,7 @@ impl Port {
         let domain = unsafe { Domain::open(&fabric, info)? };
         let addresses = AddressVector::open(&domain, 64)?;
         let lodgings = if matching.is_some() { LODGINGS } else { 0 };
-        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + lodgings, true)?;
+        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + lodgings, !config.choice.polls)?;
         let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
         // One place more than slots: what is injected is put together there.
         let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));

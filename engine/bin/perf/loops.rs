@@ -6,12 +6,18 @@ use std::time::Instant;
 use tickwire::{Comm, Engine, HeapBuffer, HeapError, OperationError, Rank, Request, Source, Tag};
 
 /// Longest message, bytes.
-const MAX: usize = 4 << 20;
+pub(super) const MAX: usize = 4 << 20;
 /// Messages in a window.
-const WINDOW: usize = 64;
+pub(super) const WINDOW: usize = 64;
+/// Lengths of messages whose latency is measured, bytes.
+pub(super) const LATENCIES: [usize; 12] = [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, MAX];
+/// Lengths of messages whose rate is measured, or their bandwidth above [`APART_MAX`], bytes.
+pub(super) const RATES: [usize; 9] = [0, 8, 64, 256, 1024, 8192, 65536, 1 << 20, MAX];
+/// Longest messages that are received in places of their own within a window, bytes.
+pub(super) const APART_MAX: usize = 8192;
 
 /// Figures that [`Bench::p2p`] gives.
-pub(crate) const P2P_FIGURES: usize = 21;
+pub(crate) const P2P_FIGURES: usize = LATENCIES.len() + RATES.len();
 /// Figures that [`Bench::depth`] gives.
 pub(crate) const DEPTH_FIGURES: usize = 15;
 /// Figures that [`Bench::copies`] gives.
@@ -77,6 +83,35 @@ pub(crate) struct Bench<'a> {
 
 type Done = Result<(), OperationError>;
 
+/// Round trips that measure the latency of messages of this length.
+pub(super) fn turns(bytes: usize) -> usize {
+    match bytes {
+        0..=4096 => 40000,
+        4097..=65536 => 5000,
+        _ => 100,
+    }
+}
+
+/// Windows that measure the rate of messages of this length.
+pub(super) fn windows(bytes: usize) -> usize {
+    match bytes {
+        0..=1024 => 8000,
+        1025..=65536 => 600,
+        _ => 10,
+    }
+}
+
+/// Where in the receive buffer a message of a window is received.
+pub(super) fn place(index: usize, bytes: usize) -> usize {
+    if bytes <= APART_MAX { index * bytes } else { 0 }
+}
+
+/// Metric, value and unit of so many windows in so many seconds.
+pub(super) fn rate(rounds: usize, bytes: usize, time: f64) -> (&'static str, f64, &'static str) {
+    let messages = (WINDOW * rounds) as f64 / time;
+    if bytes <= APART_MAX { ("rate", messages / 1e6, "Mmsg/s") } else { ("bw", messages * bytes as f64 / 1e9, "GB/s") }
+}
+
 impl<'a> Bench<'a> {
     pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, buffers: Buffers, quick: bool) -> Self {
         let rank = engine.rank().0;
@@ -132,33 +167,16 @@ impl<'a> Bench<'a> {
 
     /// Latency, message rate and bandwidth.
     pub(crate) fn p2p(&mut self) -> Done {
-        for bytes in [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, 4 << 20] {
-            let rounds = self.rounds(if bytes <= 4096 {
-                40000
-            } else if bytes <= 65536 {
-                5000
-            } else {
-                100
-            });
+        for bytes in LATENCIES {
+            let rounds = self.rounds(turns(bytes));
             self.barrier()?;
             let time = self.pingpong(rounds, bytes, self.peer.into(), Tag(1))?;
             self.report("lat", bytes, time, "us");
         }
-        for bytes in [0, 8, 64, 256, 1024, 8192, 65536, 1 << 20, 4 << 20] {
-            let rounds = self.rounds(if bytes <= 1024 {
-                8000
-            } else if bytes <= 65536 {
-                600
-            } else {
-                10
-            });
-            let time = self.window(rounds, bytes)?;
-            let messages = (WINDOW * rounds) as f64 / time;
-            if bytes <= 8192 {
-                self.report("rate", bytes, messages / 1e6, "Mmsg/s");
-            } else {
-                self.report("bw", bytes, messages * bytes as f64 / 1e9, "GB/s");
-            }
+        for bytes in RATES {
+            let rounds = self.rounds(windows(bytes));
+            let (metric, value, unit) = rate(rounds, bytes, self.window(rounds, bytes)?);
+            self.report(metric, bytes, value, unit);
             self.barrier()?;
         }
         Ok(())
@@ -187,8 +205,7 @@ impl<'a> Bench<'a> {
         let (peer, world, rank) = (self.peer, self.world, self.rank);
         let send = &self.send[..bytes];
         let cells = Cell::from_mut(&mut self.receive[..]).as_slice_of_cells();
-        // Receive buffers of a window: apart up to 8 KiB, shared above.
-        let place = |w: usize| if bytes <= 8192 { &cells[w * bytes..][..bytes] } else { &cells[..bytes] };
+        let place = |w: usize| &cells[place(w, bytes)..][..bytes];
         self.engine.scope(|scope| {
             let mut ready = [0u8; 4];
             let mut window: Vec<Request<&[Cell<u8>]>> = Vec::with_capacity(WINDOW);

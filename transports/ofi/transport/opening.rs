@@ -61,7 +61,7 @@ impl Ofi {
         let Opening { info, format, words } = mode::choose(info, config.choice.tag_mode()?)?;
         let matched_max = config.matched_max.min(config.frame_max);
         let tags = format.map(|format| (format, matched_max));
-        let port = Port::open(info, config.frame_max, config.progress_event_count, config.multi_receive, tags)?;
+        let port = Port::open(info, config, tags)?;
         let address = port.name()?;
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(control("its address is too long for a card", Errno::NAMETOOLONG));

@@ -1,0 +1,147 @@
+//! What a fabric gives to a program that is written straight to it: `perf p2p`'s loops without an engine.
+
+use std::time::{Duration, Instant};
+use tickwire::bootstrap::Exchange;
+use tickwire::transports::ofi::{Bare, OfiError};
+
+use super::PerfArgs;
+use super::loops::{LATENCIES, MAX, RATES, Say, WINDOW, place, rate, turns, windows};
+use crate::fault::Fault;
+
+/// The key of a rank's address.
+const ADDRESS: &str = "raw-address";
+/// Bytes of a word that all is ready.
+const WORD: usize = 4;
+/// How long a provider is progressed at the end.
+const FLUSH_TIME: Duration = Duration::from_millis(20);
+
+/// One of the two ranks, which learn each other's addresses by the launcher.
+pub(super) fn as_rank(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fault> {
+    let rank = exchange.rank();
+    let mut figures = args.sink(rank, exchange.size());
+    let mut fabric = Bare::open(&args.fabric()?, WINDOW, MAX)?;
+    exchange.put(ADDRESS, &fabric.address()?)?;
+    exchange.fence()?;
+    let peer = exchange.get(1 - rank, ADDRESS)?;
+    fabric.connect(&peer.ok_or_else(|| Fault::failure("the other rank has ended"))?)?;
+    let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
+        figures.say(metric, parameter, value, unit);
+    };
+    Pair { fabric, first: rank == 0, quick: args.quick }.p2p(&mut say)?;
+    exchange.fence()?;
+    exchange.finish();
+    figures.end();
+    Ok(())
+}
+
+/// One of the two ranks, over its endpoint.
+struct Pair {
+    fabric: Bare,
+    /// Whether it is rank 0.
+    first: bool,
+    /// A hundredth of the rounds.
+    quick: bool,
+}
+
+impl Pair {
+    fn rounds(&self, rounds: usize) -> usize {
+        if self.quick { rounds.div_ceil(100) } else { rounds }
+    }
+
+    fn p2p(&mut self, say: Say<'_>) -> Result<(), OfiError> {
+        let mut report = |first: bool, (metric, value, unit): (&str, f64, &str), bytes: usize| {
+            if first {
+                say(metric, bytes, value, unit);
+            }
+        };
+        for bytes in LATENCIES {
+            let rounds = self.rounds(turns(bytes));
+            self.barrier()?;
+            let time = self.pingpong(rounds, bytes)?;
+            report(self.first, ("lat", time, "us"), bytes);
+        }
+        for bytes in RATES {
+            let rounds = self.rounds(windows(bytes));
+            self.barrier()?;
+            let time = self.window(rounds, bytes)?;
+            report(self.first, rate(rounds, bytes, time), bytes);
+        }
+        self.barrier()?;
+        self.fabric.progress(FLUSH_TIME)
+    }
+
+    fn tell(&mut self) -> Result<(), OfiError> {
+        self.fabric.send(WORD)?;
+        self.fabric.wait_sent()
+    }
+
+    fn hear(&mut self) -> Result<(), OfiError> {
+        self.fabric.wait_received(1).map(|bytes| assert!(bytes == WORD))
+    }
+
+    /// Both ranks are here: one message each way.
+    fn barrier(&mut self) -> Result<(), OfiError> {
+        self.fabric.post(0, WORD)?;
+        if self.first {
+            self.hear()?;
+            self.tell()
+        } else {
+            self.tell()?;
+            self.hear()
+        }
+    }
+
+    /// Half a round trip, µs. A receive is posted before the message that will be answered with its message.
+    fn pingpong(&mut self, rounds: usize, bytes: usize) -> Result<f64, OfiError> {
+        let (fabric, all) = (&mut self.fabric, rounds + rounds / 10);
+        let mut start = Instant::now();
+        fabric.post(0, bytes)?;
+        for round in 0..all {
+            if round == rounds / 10 {
+                start = Instant::now();
+            }
+            if self.first {
+                fabric.send(bytes)?;
+            }
+            let length = fabric.wait_received(1)?;
+            assert!(length == bytes);
+            if round + 1 < all {
+                fabric.post(0, bytes)?;
+            }
+            if !self.first {
+                fabric.send(bytes)?;
+            }
+            fabric.wait_sent()?;
+        }
+        Ok(start.elapsed().as_secs_f64() / rounds as f64 / 2.0 * 1e6)
+    }
+
+    /// Windows of messages from rank 0, their receives posted before; seconds for all of them.
+    fn window(&mut self, rounds: usize, bytes: usize) -> Result<f64, OfiError> {
+        let warmup = rounds / 10 + 1;
+        let mut start = Instant::now();
+        for round in 0..rounds + warmup {
+            if round == warmup {
+                start = Instant::now();
+            }
+            if self.first {
+                self.fabric.post(0, WORD)?;
+                self.hear()?;
+                for _ in 0..WINDOW {
+                    self.fabric.send(bytes)?;
+                }
+                self.fabric.wait_sent()?;
+            } else {
+                for index in 0..WINDOW {
+                    self.fabric.post(place(index, bytes), bytes)?;
+                }
+                self.tell()?;
+                let length = self.fabric.wait_received(WINDOW)?;
+                assert!(length == WINDOW * bytes);
+            }
+        }
+        // Until the last message has come.
+        self.barrier()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
