@@ -240,7 +240,7 @@ fn heat_says_in_one_line_what_it_cannot_use() {
 
 #[test]
 fn wrong_use_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str, &str); 15] = [
+    let cases: [(&[&str], &str, &str); 18] = [
         (&[], "tickwire: ", "tickwire --help"),
         (&["fly"], "tickwire: ", "'fly'"),
         (&["perf"], "tickwire perf: ", "tickwire perf --help"),
@@ -250,6 +250,9 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "idle", "--transport", "pigeon"], "tickwire perf: ", "'pigeon'"),
         (&["perf", "block", "--transport", "loopback"], "tickwire perf: ", "--transport shm"),
         (&["perf", "raw"], "tickwire perf: ", "--transport ofi"),
+        (&["perf", "p2p", "--mode", "tagged"], "tickwire perf: ", "add --transport"),
+        (&["perf", "p2p", "--transport", "ofi", "--mode", "eager"], "tickwire perf: ", "'eager'"),
+        (&["perf", "raw", "--transport", "ofi", "--mode", "tagged"], "tickwire perf: ", "p2p"),
         (&["perf", "raw", "--transport", "shm"], "tickwire perf: ", "raw measures one fabric"),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
         (&["trace", "a.json"], "tickwire trace: ", "--png"),

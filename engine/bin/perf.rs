@@ -11,9 +11,11 @@ mod vector;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use tickwire::bootstrap::ENV_RANK;
-use tickwire::transports::ofi::Choice;
+use tickwire::transports::ofi::tags::TagMode;
+use tickwire::transports::ofi::{Choice, ENV_TAG_MODE};
 use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
 
 use crate::fault::Fault;
@@ -38,6 +40,11 @@ pub(crate) struct PerfArgs {
     #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',')]
     #[arg(value_parser = transport_name)]
     transport: Vec<String>,
+    /// Who pairs receives with messages over libfabric: the engine (message) or the provider (tagged). Without it
+    /// TICKWIRE_OFI_TAG_MODE says so, else the engine does
+    #[arg(long, global = true, value_name = "MODE")]
+    #[arg(value_parser = PossibleValuesParser::new(["message", "tagged"]))]
+    mode: Option<String>,
     /// Print `METRIC PARAMETER VALUE UNIT` lines as the figures come
     #[arg(long, global = true, conflicts_with = "json")]
     plain: bool,
@@ -132,6 +139,9 @@ impl PerfArgs {
         if self.shared_heap {
             builder = builder.shared_heap(true);
         }
+        if self.mode.as_deref() == Some("tagged") {
+            builder = builder.ofi(Choice { tags: Some(TagMode::Auto), ..Choice::default() });
+        }
         let mut names = self.transport.clone();
         if names.is_empty() {
             return builder;
@@ -140,6 +150,24 @@ impl PerfArgs {
             names.push("loopback".into());
         }
         builder.include(names)
+    }
+
+    /// What a mode is asked for without, or against.
+    fn check_mode(&self) -> Result<(), Fault> {
+        let Some(mode) = &self.mode else { return Ok(()) };
+        if !self.transport.iter().any(|name| name == "ofi" || name.starts_with("ofi:")) {
+            return Err(Fault::wrong_use("--mode is of transports over libfabric: add --transport 'ofi:PROVIDER'"));
+        }
+        if matches!(self.suite, Suite::Raw) && mode == "tagged" {
+            return Err(Fault::wrong_use("raw measures messages that nobody matches: --mode tagged is for p2p"));
+        }
+        let said = std::env::var(ENV_TAG_MODE).unwrap_or_default();
+        if mode == "message" && !said.is_empty() && said != "message" {
+            return Err(Fault::wrong_use(format!(
+                "--mode message, but {ENV_TAG_MODE} is {said}: leave one of them out"
+            )));
+        }
+        Ok(())
     }
 
     fn limits(&self) -> Limits {
@@ -197,6 +225,7 @@ fn transport_name(word: &str) -> Result<String, String> {
 /// # Errors
 /// Wrong use, or why something could not be measured.
 pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
+    args.check_mode()?;
     if let Suite::Own { messages } = args.suite {
         own(&args, messages)?;
         return Ok(ExitCode::SUCCESS);
