@@ -552,6 +552,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes there, and has no unsafe code that the others have not")]
     fn credit_is_kept_back_and_none_is_lost() {
         let (net, mut sims) = pair(SimConfig { credit_portion: 7, delay_ns: 0..500_000, ..SimConfig::calm(5) });
         let frames = send_all(&mut sims, 50, Credit { lines: 20, envelopes: 3 });
