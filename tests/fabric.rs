@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Board, Cluster, ROWS, TagMode, rows};
@@ -371,10 +372,11 @@ struct Hosts([String; 2]);
 impl Hosts {
     /// `None` where this user may not make any.
     fn new() -> Option<Self> {
-        let hosts = Hosts(["a", "b"].map(|name| format!("tickwire-{}-{name}", std::process::id())));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let own = format!("{}-{}", std::process::id() % 1_000_000, COUNT.fetch_add(1, Ordering::Relaxed));
+        let hosts = Hosts(["a", "b"].map(|name| format!("tickwire-{own}-{name}")));
         let [a, b] = &hosts.0;
-        let (left, right) =
-            (format!("tw{}a", std::process::id() % 100_000), format!("tw{}b", std::process::id() % 100_000));
+        let (left, right) = (format!("tw{own}a"), format!("tw{own}b"));
         let made = ip(&["netns", "add", a])
             .and_then(|_| ip(&["netns", "add", b]))
             .and_then(|_| ip(&["link", "add", &left, "netns", a, "type", "veth", "peer", "name", &right, "netns", b]));
@@ -397,9 +399,9 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Cuts the cable.
-    fn cut(&self) {
-        ip(&["-n", &self.0[0], "link", "set", "cable", "down"]).unwrap();
+    /// Cuts the cable, or mends it.
+    fn cable(&self, state: &str) {
+        ip(&["-n", &self.0[0], "link", "set", "cable", state]).unwrap();
     }
 }
 
@@ -418,32 +420,57 @@ fn ip(args: &[&str]) -> Result<String, String> {
     if output.status.success() { Ok(said) } else { Err(format!("ip {}: {words}", args.join(" "))) }
 }
 
-#[test]
-fn two_hosts_use_shared_memory_inside_and_the_network_between_until_it_is_cut() {
+/// How long a network is away that is back before anybody takes a peer for dead.
+const MOMENT: Duration = Duration::from_millis(600);
+
+/// Four ranks on two hosts, whose cable is taken out for a moment, then for good, and put in again; see the program.
+fn two_hosts(mode: &str) {
     if !is_there() {
         return;
     }
     let Some(hosts) = Hosts::new() else { return };
-    let place = std::env::temp_dir().join(format!("tickwire-hosts-{}", std::process::id()));
+    let place = std::env::temp_dir().join(format!("tickwire-hosts-{mode}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir(&place).unwrap();
     let [a, b] = &hosts.0;
     let script =
         format!("if [ $TICKWIRE_RANK -lt 2 ]; then host={a}; else host={b}; fi; exec ip netns exec $host \"$@\"");
     let job = Job::new(4).program("sh").args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tests-rank"), "hosts"]);
-    let job = job.args([place.as_os_str()]).env(ENV_TRANSPORTS, "loopback,shm,ofi:tcp;ofi_rxm");
+    let job = job.args([place.as_os_str()]).env(ENV_TRANSPORTS, "loopback,shm,ofi:tcp;ofi_rxm").env(ENV_TAG_MODE, mode);
     let job = job.on_failure(OnFailure::Continue).tag_output(true);
     let outcome = std::thread::scope(|scope| {
         let job = scope.spawn(move || job.run().unwrap());
-        while !place.join("ready").exists() && !job.is_finished() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        // The ranks are other processes: they are looked at until they have come so far, or have ended.
+        let until = |files: &[&str]| {
+            while !files.iter().all(|file| place.join(file).exists()) && !job.is_finished() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        until(&["away"]);
+        hosts.cable("down");
+        std::thread::sleep(MOMENT);
+        hosts.cable("up");
+        std::fs::write(place.join("back"), []).unwrap();
+        until(&["ready"]);
         let now = clock_gettime(ClockId::Monotonic);
         let now_ms = now.tv_sec * 1000 + now.tv_nsec / 1_000_000;
         std::fs::write(place.join("cut"), now_ms.to_string()).unwrap();
-        hosts.cut();
+        hosts.cable("down");
+        until(&["noticed-0", "noticed-1", "noticed-2", "noticed-3"]);
+        hosts.cable("up");
+        std::fs::write(place.join("back-again"), []).unwrap();
         job.join().unwrap()
     });
     let _ = std::fs::remove_dir_all(&place);
-    assert_eq!(outcome.code(), 0, "{outcome:?}");
+    assert_eq!(outcome.code(), 0, "{mode}: {outcome:?}");
+}
+
+#[test]
+fn two_hosts_use_shared_memory_inside_and_the_network_between_until_it_is_cut() {
+    two_hosts("message");
+}
+
+#[test]
+fn two_hosts_whose_provider_matches_bear_a_moment_without_a_network_and_not_more() {
+    two_hosts("auto");
 }

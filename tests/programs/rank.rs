@@ -195,37 +195,60 @@ fn death(engine: &mut Engine, place: &Path) {
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
 }
 
-/// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is cut while messages are on their way. What needs
-/// it ends in time, and the rest goes on.
+/// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is away for a moment and then for long, while
+/// messages are on their way. The first changes nothing; in the second what needs the network ends in time, and the rest goes
+/// on, also when it is there again.
 fn hosts(engine: &mut Engine, place: &Path) {
     let (me, world) = (engine.rank().0, engine.comm_world());
     let (near, far, quiet) = (Rank(me ^ 1), Rank((me + 2) % 4), Rank(3 - me));
     storm(engine, 5, 10);
     let never = engine.irecv(vec![0; 8], quiet, Tag(1), world).unwrap();
-    let mut rounds = 0;
+    let say = |what: &str| {
+        if me == 0 {
+            std::fs::write(place.join(what), []).unwrap()
+        }
+    };
+    let (mut rounds, mut mended) = (0, None);
     let error = loop {
-        let send = engine.isend(vec![me as u8; LARGE], far, Tag(2), world);
+        let send = engine.isend(vec![me as u8 + rounds as u8; LARGE], far, Tag(2), world);
         let receive = engine.irecv(vec![0; LARGE], far, Tag(2), world);
         let (send, receive) = match (send, receive) {
             (Ok(send), Ok(receive)) => (send, receive),
             (send, receive) => break send.map(drop).and(receive.map(drop)).unwrap_err().to_string(),
         };
-        let both = engine.wait_for(&receive, PATIENCE).and_then(|_| engine.wait_for(&send, PATIENCE));
-        match both {
-            Ok(_) => rounds += 1,
-            Err(error) => break error.to_string(),
+        if let Err(error) = engine.wait_for(&receive, PATIENCE).and_then(|_| engine.wait_for(&send, PATIENCE)) {
+            break error.to_string();
         }
+        let (bytes, status) = engine.take(receive).unwrap();
+        assert!(status.length == LARGE && bytes.iter().all(|byte| *byte == far.0 as u8 + rounds as u8), "{rounds}");
+        rounds += 1;
         assert!(rounds < 100_000, "the network is still there");
-        if me == 0 && rounds == 2 {
-            std::fs::write(place.join("ready"), []).unwrap();
+        if rounds == 2 {
+            say("away");
+        }
+        if mended.is_none() && place.join("back").exists() {
+            mended = Some(rounds);
+        }
+        if mended == Some(rounds - 2) {
+            say("ready");
         }
     };
+    assert!(mended.is_some_and(|before| rounds > before), "rank {me}: a moment without a network is none: {error}");
     let silent = engine.wait_for(&never, PATIENCE).unwrap_err().to_string();
     let cut_ms: u64 = std::fs::read_to_string(place.join("cut")).unwrap().parse().unwrap();
     let took_ms = now_ms() - cut_ms;
     println!("rank {me} noticed after {took_ms} ms: {error}; {silent}");
     assert!(error.contains(&format!("proc {far}")) && silent.contains(&format!("proc {quiet}")), "{error}; {silent}");
     assert!(took_ms <= CUT_MS_MAX, "noticed after {took_ms} ms");
+    std::fs::write(place.join(format!("noticed-{me}")), []).unwrap();
+    let start = Instant::now();
+    while !place.join("back-again").exists() {
+        engine.tick();
+        assert!(start.elapsed() < PATIENCE, "the network comes back");
+    }
+    // Who has failed stays so: what was on its way is lost, and nobody takes up in the middle.
+    let gone = engine.isend(vec![1; 8], far, Tag(3), world).map(drop).unwrap_err().to_string();
+    assert!(gone.contains(&format!("proc {far}")), "{gone}");
     let send = engine.isend(content(me.into(), 100_000), near, Tag(3), world).unwrap();
     let mut buffer = vec![0; 100_000];
     engine.recv(&mut buffer, near, Tag(3), world).unwrap();
