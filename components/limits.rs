@@ -221,7 +221,8 @@ pub struct Limits {
     pub connect_ms_max: u32,
     /// How long after its death a peer's requests may still be pending, ms.
     pub failure_ms_max: u32,
-    /// How long a peer on another host may be without an answer of its kernel before it counts as dead, ms.
+    /// How long a peer on another host may be without an answer of its kernel before it counts as dead, ms; a frame that a
+    /// fabric has lost is given up after twice that.
     pub dead_link_ms_max: u32,
     /// Completions that are read from a fabric in one call at most; calls are repeated until there is none.
     pub progress_event_count: usize,

@@ -33,6 +33,7 @@ mod error;
 mod frame;
 mod info;
 mod library;
+mod losses;
 mod matching;
 mod mode;
 mod multi;

@@ -193,7 +193,7 @@ impl Ofi {
                     }
                 }
             }
-            Heard::Message(Ok(Message::Hello(..) | Message::Closed { .. })) => {
+            Heard::Message(Ok(Message::Hello(..) | Message::Sent(_) | Message::Closed { .. })) => {
                 self.fail(link, out_of_turn(proc), events);
             }
             Heard::Message(Err(mismatch)) => {

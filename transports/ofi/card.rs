@@ -14,7 +14,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Version of the card's layout.
-const CARD_VERSION: u8 = 1;
+const CARD_VERSION: u8 = 2;
 /// Bytes before the fabric address.
 const FIXED: usize = 36;
 /// Bytes of a fabric address at most: a card has 255.

@@ -1,7 +1,8 @@
 //! Control connections: TCP beside the fabric, for the handshake and for the end of a peer.
 //!
 //! A message is its length and its packet's length (two bytes each, big-endian), a packet of [`crate::handshake`], and what a
-//! greeting or a farewell over a fabric says besides. Every byte may be hostile. Sockets never block.
+//! greeting or a farewell over a fabric says besides; without a packet it is a count of frames (four bytes). Every byte may be
+//! hostile. Sockets never block.
 
 use super::card::ADDRESS_BYTES_MAX;
 use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};
@@ -42,6 +43,8 @@ pub(super) enum Message {
     Refused(String),
     /// As [`Packet::Later`].
     Later(String),
+    /// Frames that a proc has sent so far.
+    Sent(u32),
     /// A proc closes in order, or says that it has what came from one that does.
     Closed {
         /// Frames that it has sent; none follows.
@@ -54,6 +57,7 @@ pub(super) enum Message {
 impl Message {
     fn encode(&self) -> Vec<u8> {
         let (packet, more) = match self {
+            Message::Sent(count) => return Self::frame(&[], &count.to_be_bytes()),
             Message::Hello(greeting, proof) => (Packet::Hello(greeting.clone()), proof.encode()),
             Message::Welcome(greeting, proof) => (Packet::Welcome(greeting.clone()), proof.encode()),
             Message::Refused(why) => (Packet::Refused(why.clone()), Vec::new()),
@@ -62,7 +66,10 @@ impl Message {
                 (Packet::Closed, [sent.to_be_bytes(), received.to_be_bytes()].concat())
             }
         };
-        let packet = packet.encode();
+        Self::frame(&packet.encode(), &more)
+    }
+
+    fn frame(packet: &[u8], more: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PREFIX + packet.len() + more.len());
         bytes.extend(((PREFIX + packet.len() + more.len()) as u16).to_be_bytes());
         bytes.extend((packet.len() as u16).to_be_bytes());
@@ -83,6 +90,11 @@ impl Message {
         }
         let Some(body) = bytes.get(PREFIX..length) else { return Ok(None) };
         let (packet, more) = body.split_at(packet);
+        if packet.is_empty() {
+            let count = <[u8; 4]>::try_from(more);
+            let count = count.map_err(|_| Mismatch::Length { theirs: more.len(), ours: 4 })?;
+            return Ok(Some((Message::Sent(u32::from_be_bytes(count)), length)));
+        }
         let proof = || Proof::decode(more).ok_or(Mismatch::Length { theirs: more.len(), ours: PROOF });
         let message = match Packet::decode(packet)? {
             Packet::Hello(greeting) => Message::Hello(greeting, proof()?),
@@ -289,6 +301,7 @@ mod tests {
             Message::Welcome(greeting(), answer),
             Message::Refused("no".into()),
             Message::Later("busy".into()),
+            Message::Sent(1 << 31 | 7),
             Message::Closed { sent: 1 << 30, received: 5 },
         ];
         for message in all {

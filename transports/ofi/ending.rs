@@ -7,6 +7,7 @@
 use super::Ofi;
 use super::calling::out_of_turn;
 use super::control::{Heard, Message, Socket};
+use super::losses::Tally;
 use super::own::{Own, Token};
 use super::transport::Stage;
 use crate::LinkEvent;
@@ -20,16 +21,13 @@ const CLOSED_NS_MAX: u64 = 1_000_000_000;
 const GONE_NS_MAX: u64 = 10_000_000;
 /// How long a close waits for an engine of this process, which nobody may be ticking meanwhile.
 const NEAR_TIME: Duration = Duration::from_millis(20);
-/// How long a frame may wait for one that was sent before it, ns.
-const GAP_NS_MAX: u64 = 2_000_000_000;
 
 /// The control socket of a connection, and who is at its other end.
 pub(super) struct Line {
     socket: Socket,
     pid: u32,
     boot_id: u128,
-    /// Since when a frame waits for one before it, ns.
-    gap_ns: Option<u64>,
+    pub(super) tally: Tally,
 }
 
 /// A connection whose peer has closed it or is gone.
@@ -46,7 +44,7 @@ pub(super) struct Ending {
 
 impl Line {
     pub(super) fn new(socket: Socket, theirs: &Greeting) -> Self {
-        Line { socket, pid: theirs.pid, boot_id: theirs.boot_id, gap_ns: None }
+        Line { socket, pid: theirs.pid, boot_id: theirs.boot_id, tally: Tally::default() }
     }
 
     pub(super) fn tell(&mut self, message: &Message) {
@@ -92,6 +90,10 @@ impl Ofi {
         line.socket.flush();
         let (reason, due) = match line.socket.hear() {
             Heard::Nothing => return,
+            Heard::Message(Ok(Message::Sent(count))) => {
+                line.tally.due = count;
+                return;
+            }
             Heard::Ended(None) => (format!("process {} of proc {proc} has ended", line.pid), None),
             Heard::Ended(Some(why)) => (
                 format!("proc {proc} has not answered for {dead_ms_max} ms ({why}): check the network and its host"),
@@ -151,26 +153,6 @@ impl Ofi {
         }
     }
 
-    /// Frames that have come before one that was sent earlier, which then has been lost.
-    pub(super) fn report_gaps(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        let port = self.port.get_mut();
-        let mut lost = Vec::new();
-        for (link, peer) in (0..).zip(&mut self.table) {
-            let Stage::Open(line) = &mut peer.stage else { continue };
-            line.gap_ns = match (port.has_gap(link), line.gap_ns) {
-                (false, _) => None,
-                (true, since) => Some(since.unwrap_or(now_ns)),
-            };
-            if line.gap_ns.is_some_and(|since| now_ns.saturating_sub(since) > GAP_NS_MAX) {
-                lost.push(link);
-            }
-        }
-        for link in lost {
-            let words = format!("provider {} has lost a frame: exclude it", self.provider());
-            self.fail(link, words, events);
-        }
-    }
-
     /// What a close says.
     pub(super) fn closed(&mut self, link: u32) -> Message {
         let (sent, received) = self.port.get_mut().counts(link);
@@ -207,7 +189,7 @@ impl Ofi {
         let Some(Stage::Open(line)) = self.stage(farewell.link) else { return false };
         line.socket.flush();
         match line.socket.hear() {
-            Heard::Nothing => {}
+            Heard::Nothing | Heard::Message(Ok(Message::Sent(_))) => {}
             Heard::Message(Ok(Message::Closed { sent: theirs, received: taken })) => {
                 farewell.theirs.get_or_insert((theirs, true));
                 farewell.taken |= taken == sent;

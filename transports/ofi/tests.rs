@@ -357,6 +357,46 @@ fn what_was_sent_before_a_close_arrives_and_the_close_is_told() {
 }
 
 #[test]
+fn a_frame_that_a_provider_loses_ends_the_link_also_with_nothing_behind_it() {
+    for (provider, behind) in [("tcp;ofi_rxm", 0), ("sockets", 1), ("shm", 0)] {
+        let Some(mut world) = World::pair(provider) else { continue };
+        let links = world.connect();
+        world.send(0, links[0], 1, vec![1; 100]);
+        world.all[0].port.get_mut().lose(links[0]);
+        (0..behind).for_each(|tag| world.send(0, links[0], tag, vec![1; 100]));
+        // The clock goes faster than the world; a second is as long as any frame takes.
+        let dead_ms = u64::from(world.all[1].own.config.dead_link_ms_max);
+        let mut ahead = Duration::ZERO;
+        world.until("frames", |world| world.received[1].len() == 1);
+        world.until("an end", |world| {
+            ahead += Duration::from_millis(10);
+            world.start = world.start.checked_sub(Duration::from_millis(10)).unwrap();
+            world.events[1].len() == 2
+        });
+        assert!(ahead > Duration::from_millis(2 * dead_ms - 1000), "{provider}: {ahead:?}");
+        assert!(ahead < Duration::from_millis(3 * dead_ms), "{provider}: {ahead:?}");
+        let LinkEvent::Failed { reason, .. } = &world.events[1][1] else { panic!() };
+        assert!(reason.contains("has lost a frame: exclude it"), "{reason}");
+        world.until("word of it", |world| world.events[0].len() == 2);
+        let LinkEvent::Failed { reason, .. } = &world.events[0][1] else { panic!() };
+        assert!(reason.contains("gave the connection up: provider"), "{reason}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_frames_come_or_nobody_looks() {
+    let Some(mut world) = World::pair("tcp;ofi_rxm") else { return };
+    let links = world.connect();
+    for round in 0..40 {
+        world.send(0, links[0], round, vec![1; 100]);
+        // Long without a look.
+        world.start = world.start.checked_sub(Duration::from_secs(3600)).unwrap();
+        world.until("a frame", |world| world.received[1].len() == round as usize + 1);
+    }
+    assert_eq!([world.events[0].len(), world.events[1].len()], [1, 1]);
+}
+
+#[test]
 fn sockets_opens_carries_and_closes_200_times_in_a_row() {
     let start = Instant::now();
     for round in 0..200 {

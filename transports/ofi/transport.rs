@@ -26,7 +26,7 @@ pub(super) const LINKS_MAX: usize = 1 << 16;
 /// Descriptors that one look at the sockets handles at most.
 const EVENTS: usize = 64;
 /// Completions that one look reads at most.
-const LOOK_MAX: usize = 256;
+pub(super) const LOOK_MAX: usize = 256;
 
 /// What a row of the table stands for.
 pub(super) enum Stage {
@@ -344,7 +344,7 @@ impl Transport for Ofi {
         self.hurry_calls(now_ns, events);
         self.dismiss_visitors(now_ns);
         self.report_endings(now_ns, events);
-        self.report_gaps(now_ns, events);
+        self.report_losses(now_ns, events);
     }
 
     fn close_link(&mut self, link: u32) {

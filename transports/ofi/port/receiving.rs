@@ -189,6 +189,11 @@ impl Port {
         }
     }
 
+    /// Whether all buffers are in use, so that nothing can come.
+    pub(in crate::ofi) fn is_starved(&self) -> bool {
+        self.buffers.iter().all(|buffer| buffer.held > 0)
+    }
+
     /// Gives buffers to the provider.
     #[inline]
     pub(in crate::ofi) fn post(&mut self) {
