@@ -28,6 +28,12 @@ pub const EAGER_MAX: usize = 8 << 10;
 pub const PART_BYTES: usize = EAGER_MAX;
 /// Payload of one piece of a large message: long enough to hide a frame's cost, short enough for eight in a ring.
 pub const PIECE_BYTES: usize = 32 << 10;
+/// The same three over a fabric, where asking costs two round trips through a network, a frame a system call of either side,
+/// and nothing has to fit in a ring. TCP within a host takes 64 KiB less a header at a time, and is slow with what is a
+/// little longer: so these stay below once or twice that.
+pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 32 << 10, piece_bytes: 120 << 10 };
+/// Longest frame over a fabric.
+const FABRIC_FRAME_MAX: usize = 16 << 20;
 /// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
 pub const READ_MIN: usize = EAGER_MAX + 1;
 /// Bytes that one pass reads out of the memory of senders at most: 100 µs at 10 GB/s.
@@ -195,6 +201,8 @@ pub struct Limits {
     pub part_bytes: usize,
     /// Payload of a piece of a large message, bytes.
     pub piece_bytes: usize,
+    /// [`Limits::eager_max`], [`Limits::part_bytes`] and [`Limits::piece_bytes`] over a fabric.
+    pub fabric_lengths: Lengths,
     /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
     pub read_min: usize,
     /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
@@ -228,6 +236,25 @@ pub struct Limits {
     pub progress_event_count: usize,
 }
 
+/// How messages are cut: the same for both ends of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lengths {
+    /// Largest payload that is sent without asking, bytes.
+    pub eager_max: usize,
+    /// Payload of one frame of such a message, bytes.
+    pub part_bytes: usize,
+    /// Payload of a piece of a longer message, bytes.
+    pub piece_bytes: usize,
+}
+
+impl Lengths {
+    /// Payload of a frame at most, bytes.
+    pub const fn frame_max(&self) -> usize {
+        let part = if self.eager_max < self.part_bytes { self.eager_max } else { self.part_bytes };
+        if part > self.piece_bytes { part } else { self.piece_bytes }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
@@ -240,6 +267,7 @@ impl Default for Limits {
             unexpected_bytes_max: UNEXPECTED_BYTES,
             part_bytes: PART_BYTES,
             piece_bytes: PIECE_BYTES,
+            fabric_lengths: FABRIC_LENGTHS,
             read_min: READ_MIN,
             ring_bytes: RING_BYTES,
             matching: Matching::Auto,
@@ -260,12 +288,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// How messages are cut where a transport does not say otherwise.
+    pub fn lengths(&self) -> Lengths {
+        Lengths { eager_max: self.eager_max, part_bytes: self.part_bytes, piece_bytes: self.piece_bytes }
+    }
+
     /// Says what is wrong with a combination of limits, if anything is.
     ///
     /// # Errors
     /// One sentence that names the limit and what it may be.
     pub fn check(&self) -> Result<(), String> {
-        let frame = crate::wire::HEADER_BYTES + self.eager_max.min(self.part_bytes).max(self.piece_bytes);
+        let frame = crate::wire::HEADER_BYTES + self.lengths().frame_max();
         if !self.ring_bytes.is_power_of_two() || self.ring_bytes < 4096 || self.ring_bytes > 1 << 30 {
             return Err(format!("ring_bytes is {}: give a power of two from 4096 to 2^30", self.ring_bytes));
         }
@@ -276,14 +309,22 @@ impl Limits {
                 self.ring_bytes
             ));
         }
-        if self.part_bytes < 64 {
-            return Err(format!("part_bytes is {}: give at least 64", self.part_bytes));
+        for (name, Lengths { part_bytes, piece_bytes, .. }) in
+            [("", self.lengths()), ("fabric_lengths.", self.fabric_lengths)]
+        {
+            if part_bytes < 64 {
+                return Err(format!("{name}part_bytes is {part_bytes}: give at least 64"));
+            }
+            if piece_bytes < 64 {
+                return Err(format!("{name}piece_bytes is {piece_bytes}: give at least 64"));
+            }
+        }
+        let longest = self.fabric_lengths.frame_max();
+        if longest > FABRIC_FRAME_MAX {
+            return Err(format!("fabric_lengths give frames of {longest} B: {FABRIC_FRAME_MAX} is the most"));
         }
         if self.forward_bytes < GRANT_BYTES {
             return Err(format!("forward_bytes is {}: give at least {GRANT_BYTES}", self.forward_bytes));
-        }
-        if self.piece_bytes < 64 {
-            return Err(format!("piece_bytes is {}: give at least 64", self.piece_bytes));
         }
         if !(1..=32).contains(&self.wildcard_bits) {
             return Err(format!("wildcard_bits is {}: give 1 to 32", self.wildcard_bits));

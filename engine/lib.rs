@@ -138,7 +138,7 @@ pub use tickwire_components::{
     BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
     Order, PostError, ProcId, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Source, Status,
     Tag, TagFilter, Typed, Work,
-    limits::{Limits, Matching},
+    limits::{Lengths, Limits, Matching},
 };
 pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;

@@ -91,9 +91,10 @@ impl Endpoint {
         let capabilities = transport.capabilities();
         let frame_max = capabilities.frame_max;
         let matches = capabilities.matches_tags;
-        let eager_max = limits.eager_max.min(if matches { capabilities.matched_max } else { usize::MAX }) as u64;
+        let lengths = capabilities.lengths.unwrap_or(limits.lengths());
+        let eager_max = lengths.eager_max.min(if matches { capabilities.matched_max } else { usize::MAX }) as u64;
         // What is matched is whole.
-        let part_bytes = if matches { eager_max } else { limits.part_bytes.min(frame_max) as u64 };
+        let part_bytes = if matches { eager_max } else { lengths.part_bytes.min(frame_max) as u64 };
         // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an address.
         let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
@@ -102,7 +103,7 @@ impl Endpoint {
             eager_max,
             part_bytes,
             inline_end: if capabilities.whole_frames { inline_max + 1 } else { 0 },
-            piece_bytes: limits.piece_bytes.min(frame_max) as u64,
+            piece_bytes: lengths.piece_bytes.min(frame_max) as u64,
             read_min: if reads { limits.read_min as u64 } else { u64::MAX },
             abilities: capabilities.abilities(),
             windows: capabilities.windows,

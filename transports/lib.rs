@@ -25,7 +25,7 @@ pub use tapped::Tapped;
 
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
-use tickwire_components::limits::TAG_MAX;
+use tickwire_components::limits::{Lengths, TAG_MAX};
 use tickwire_components::wire::Header;
 use tickwire_components::{Abilities, Access, Arrival, Pieces, Registration, Row, Span, Spans};
 
@@ -75,6 +75,8 @@ pub struct Capabilities {
     pub inject_max: usize,
     /// Bytes of payload in one frame at most.
     pub frame_max: usize,
+    /// How messages are cut, where that is not as the engine's limits say; at most `frame_max` goes in a frame.
+    pub lengths: Option<Lengths>,
     /// Bytes of user data with a completion.
     pub completion_data: usize,
     /// `wait` can sleep on it.
@@ -106,6 +108,7 @@ impl Capabilities {
             whole_frames: false,
             inject_max: 0,
             frame_max,
+            lengths: None,
             completion_data: 0,
             can_sleep: false,
             windows: false,

@@ -1,7 +1,7 @@
 //! How an endpoint over libfabric is opened.
 
 use super::Choice;
-use tickwire_components::limits::{EAGER_MAX, Limits, PIECE_BYTES};
+use tickwire_components::limits::{Lengths, Limits};
 
 /// Below loopback and shared memory, which are nearer.
 const PRIORITY: u8 = 40;
@@ -19,8 +19,8 @@ pub struct OfiConfig {
     pub choice: Choice,
     /// Priority of the first endpoint; those behind it have one less each.
     pub priority: u8,
-    /// Bytes of payload in a frame at most; the same for all procs.
-    pub frame_max: usize,
+    /// How messages are cut, and so the payload of a frame; the same for all procs.
+    pub lengths: Lengths,
     /// Bytes of a message at most that goes whole in tagged mode; the same for all procs.
     pub matched_max: usize,
     /// Completions that are read in one call at most; calls are repeated until there is none.
@@ -49,7 +49,7 @@ impl OfiConfig {
             procs,
             choice: Choice::default(),
             priority: PRIORITY,
-            frame_max: limits.piece_bytes.max(limits.part_bytes.min(limits.eager_max)),
+            lengths: limits.fabric_lengths,
             matched_max: limits.eager_max,
             progress_event_count: limits.progress_event_count,
             multi_receive: true,
@@ -59,5 +59,3 @@ impl OfiConfig {
         }
     }
 }
-
-const _: () = assert!(EAGER_MAX <= PIECE_BYTES);

@@ -140,10 +140,10 @@ impl Port {
     ///
     /// With a format of tags, in tagged mode for messages of up to so many bytes.
     pub(super) fn open(info: Info, config: &OfiConfig, tags: Option<(TagFormat, usize)>) -> Result<Self, OfiError> {
-        let OfiConfig { frame_max, progress_event_count: events, multi_receive: multi, .. } = *config;
+        let OfiConfig { lengths, progress_event_count: events, multi_receive: multi, .. } = *config;
         let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
         let matching = tags.map(|(format, matched_max)| Box::new(Matching::new(format, directed, matched_max)));
-        let longest = frame_max.max(tags.map_or(0, |(_, matched_max)| matched_max));
+        let longest = lengths.frame_max().max(tags.map_or(0, |(_, matched_max)| matched_max));
         let place_bytes = (LEAD_BYTES + longest).next_multiple_of(64);
         let with_multi = if multi && matching.is_none() { with_multi(&info) } else { None };
         let (info, multi) = with_multi.map_or((info, false), |info| (info, true));

@@ -179,6 +179,7 @@ fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
 
 fn limits(limits: &Limits) -> Vec<Limit> {
     let limit = |name, value, what| Limit { name, value, what };
+    let fabric = limits.fabric_lengths;
     vec![
         limit("cars_max", limits.cars_max as u64, "operations in flight or not yet taken"),
         limit(
@@ -197,6 +198,9 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
         limit("part_bytes", limits.part_bytes as u64, "B of a part of such a message"),
         limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
+        limit("fabric_lengths.eager_max", fabric.eager_max as u64, "B of a message sent without asking over a fabric"),
+        limit("fabric_lengths.part_bytes", fabric.part_bytes as u64, "B of a part of such a message"),
+        limit("fabric_lengths.piece_bytes", fabric.piece_bytes as u64, "B of a piece of a larger message"),
         limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),
         limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
         limit("tick_budget", limits.tick_budget as u64, "frames that a tick reads"),

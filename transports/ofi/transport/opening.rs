@@ -17,9 +17,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use tickwire_components::limits::Lengths;
 
 /// Connections that wait for an accept at most; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
+/// See [`lengths`].
+const RXM_PART_BYTES: usize = 15 << 10;
 
 impl Ofi {
     /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order: names are `ofi:` and the
@@ -49,6 +52,7 @@ impl Ofi {
             reason: format!("{what}: {error}"),
         };
         let near = is_named(&provider, "shm");
+        let frame_max = config.lengths.frame_max();
         let ip = match info.ip() {
             Some(ip) => ip,
             None if near => Ipv4Addr::LOCALHOST.into(),
@@ -59,7 +63,7 @@ impl Ofi {
         let boot_id = identity::boot_id().map_err(identity)?;
         let host = identity::host_card(boot_id, Path::new("/dev/shm")).map_err(identity)?;
         let Opening { info, format, words } = mode::choose(info, config.choice.tag_mode()?)?;
-        let matched_max = config.matched_max.min(config.frame_max);
+        let matched_max = config.matched_max.min(config.lengths.frame_max());
         let tags = format.map(|format| (format, matched_max));
         let port = Port::open(info, config, tags)?;
         let address = port.name()?;
@@ -81,7 +85,7 @@ impl Ofi {
                 proc: config.me,
                 procs: config.procs,
                 ring_bytes: 0,
-                frame_max: config.frame_max as u64,
+                frame_max: frame_max as u64,
                 pid,
                 start_time: identity::start_time(pid).unwrap_or(0),
                 boot_id,
@@ -98,7 +102,8 @@ impl Ofi {
         }
         let capabilities = Capabilities {
             whole_frames: true,
-            inject_max: config.frame_max,
+            inject_max: frame_max,
+            lengths: Some(lengths(&provider, config.lengths)),
             can_sleep: port.queue().wait_fd().is_some(),
             // It decides by itself how often the fabric is asked.
             cheap_poll: true,
@@ -107,7 +112,7 @@ impl Ofi {
             matched_max,
             directed_receive: port.is_directed(),
             completion_data: if format.is_some() { mode::DATA_BYTES } else { 0 },
-            ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, config.frame_max)
+            ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, frame_max)
         };
         Ok(Ofi {
             name,
@@ -128,6 +133,13 @@ impl Ofi {
             queued: Vec::new(),
         })
     }
+}
+
+/// How messages are cut over a provider. The layer `ofi_rxm` sends up to 16 KiB with its own headers at once; what is longer
+/// it cuts or asks for itself, so the parts of a message that goes unasked stay below.
+fn lengths(provider: &str, lengths: Lengths) -> Lengths {
+    let part_bytes = if is_named(provider, "ofi_rxm") { RXM_PART_BYTES } else { usize::MAX };
+    Lengths { part_bytes: lengths.part_bytes.min(part_bytes), ..lengths }
 }
 
 /// An address of this host that others may reach, for fabrics whose own addresses are no Internet addresses.
