@@ -224,6 +224,7 @@ impl Builder {
         let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
         let waiter = watch(&mut endpoints, &submissions, &*exchange, &observer)?;
         Tables::spawn(&mut world, &plan, submissions);
+        let holds_back = endpoints.iter_mut().any(|endpoint| endpoint.transport.get().capabilities().holds_back);
         world.spawn_batch(endpoints).for_each(drop);
         let me = spawn_proc(&mut world, plan.me, 0);
         let tables = Tables::find(&mut world);
@@ -254,6 +255,7 @@ impl Builder {
             epoch: generation,
             closed: Closed::No,
             open: true,
+            holds_back,
             polls: 0,
             started: Instant::now(),
             events: Vec::with_capacity(16),

@@ -39,6 +39,8 @@ pub struct Engine {
     pub(crate) closed: Closed,
     /// Whether `closed` says no: what calls look at.
     pub(crate) open: bool,
+    /// Whether a transport may hold frames back for others to go with.
+    pub(crate) holds_back: bool,
     /// Looks since the clock was sampled.
     pub(crate) polls: u32,
     pub(crate) control_ns: u64,
@@ -164,6 +166,7 @@ impl Engine {
         if busy {
             self.run();
         }
+        self.let_go();
         let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
         // Otherwise nothing was done, but what calls have done before.
         if busy || work.posted != 0 {

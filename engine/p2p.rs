@@ -142,6 +142,7 @@ impl Engine {
     #[inline]
     pub(crate) fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
         if self.wait_id(request.id()).is_ok() {
+            self.let_go();
             return match self.take(request) {
                 Ok((_, status)) => Ok(status),
                 Err(failed) => Err(failed.error.into()),

@@ -65,6 +65,7 @@ impl Engine {
     pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
         let id = request.request_id();
         self.wait_id(id)?;
+        self.let_go();
         match request.ready_status() {
             Some(status) => Ok(status),
             None if id.row == NIL => Ok(NOTHING),
@@ -81,7 +82,24 @@ impl Engine {
         for request in requests {
             self.wait_id(request.request_id())?;
         }
+        self.let_go();
         Ok(())
+    }
+
+    /// Sends what transports hold back for others to go with: whoever has waited may stay away for long.
+    #[inline(always)]
+    pub(crate) fn let_go(&mut self) {
+        if self.holds_back {
+            self.let_all_go();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn let_all_go(&mut self) {
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            endpoint.transport.get().flush();
+        }
     }
 
     /// Waits until one of these is done (`MPI_Waitany`) and returns its index; `None` if there are none.

@@ -277,6 +277,41 @@ fn exchange(cluster: &mut Cluster, first: usize, second: usize) {
 }
 
 #[test]
+fn whoever_has_waited_for_sends_may_stay_away() {
+    if !is_there() {
+        return;
+    }
+    for provider in ["net", "shm"] {
+        let mut cluster = cluster(2, provider);
+        exchange(&mut cluster, 0, 1);
+        let world = cluster.engines[0].comm_world();
+        let [sender, receiver] = &mut cluster.engines[..] else { unreachable!() };
+        for way in 0..3 {
+            let receives: Vec<_> =
+                (0..20).map(|tag| receiver.irecv(vec![0; 8], Rank(0), Tag(tag), world).unwrap()).collect();
+            let sends: Vec<_> =
+                (0..19).map(|tag| sender.isend(vec![tag as u8; 8], Rank(1), Tag(tag), world).unwrap()).collect();
+            match way {
+                0 => drop((sender.send(&[19; 8], Rank(1), Tag(19), world).unwrap(), sends)),
+                1 => {
+                    let last = sender.isend(vec![19; 8], Rank(1), Tag(19), world).unwrap();
+                    sender.wait(&last).unwrap();
+                }
+                _ => {
+                    let last = sender.isend(vec![19; 8], Rank(1), Tag(19), world).unwrap();
+                    sender.wait_all(&sends).unwrap();
+                    drop(last);
+                }
+            }
+            // The sender does nothing more.
+            for receive in &receives {
+                receiver.wait_for(receive, Duration::from_secs(10)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
 fn one_world_uses_several_devices() {
     if !is_there() {
         return;

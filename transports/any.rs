@@ -83,6 +83,8 @@ pub trait Outside: Send {
     fn granted(&mut self, link: u32) -> Credit;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
+    /// See [`Transport::flush`].
+    fn flush(&mut self);
     /// See [`Transport::ready`].
     fn ready(&self) -> bool;
     /// See [`Transport::drain`].
@@ -178,6 +180,9 @@ impl<T: Transport> Outside for Boxed<T> {
             Some(state) => self.0.send(link, header, pieces, state),
             None => self.0.send(link, header, pieces, &mut T::RowState::default()),
         }
+    }
+    fn flush(&mut self) {
+        self.0.flush();
     }
     fn ready(&self) -> bool {
         self.0.ready()
@@ -414,6 +419,11 @@ impl AnyTransport {
     /// Whether it has a row state of its own.
     pub fn keeps_rows(&self) -> bool {
         matches!(self, AnyTransport::Outside(_))
+    }
+
+    /// See [`Transport::flush`].
+    pub fn flush(&mut self) {
+        each!(self, t => t.flush());
     }
 
     /// See [`Transport::ready`].

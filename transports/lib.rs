@@ -83,6 +83,8 @@ pub struct Capabilities {
     pub can_sleep: bool,
     /// It writes what a peer may send into the peer's memory ([`Transport::grant`]); elsewhere that goes in headers.
     pub windows: bool,
+    /// Short frames that it has taken may wait for others to go with, until it is looked at or told to [`Transport::flush`].
+    pub holds_back: bool,
     /// Looking whether something is there costs next to nothing: no system call, no lock.
     pub cheap_poll: bool,
 }
@@ -112,6 +114,7 @@ impl Capabilities {
             completion_data: 0,
             can_sleep: false,
             windows: false,
+            holds_back: false,
             cheap_poll: false,
         }
     }
@@ -393,6 +396,9 @@ pub trait Transport: Send {
         }
         (frames.len(), Sent::Done)
     }
+
+    /// Sends what it has held back. See [`Capabilities::holds_back`].
+    fn flush(&mut self) {}
 
     /// Whether [`Transport::drain`] may find something, or [`Transport::control`] must be called. No system call.
     fn ready(&self) -> bool;

@@ -343,6 +343,10 @@ impl<T: Transport> Transport for Sim<T> {
         self.inner.deregister(registration);
     }
 
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
     fn ready(&self) -> bool {
         !self.is_dead() && (self.inner.ready() || self.lanes.values().any(|lane| !lane.is_empty()))
     }

@@ -166,6 +166,10 @@ impl<T: Transport> Transport for Tapped<T> {
         sent
     }
 
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
     fn ready(&self) -> bool {
         self.inner.ready()
     }

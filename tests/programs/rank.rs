@@ -155,7 +155,11 @@ fn death(engine: &mut Engine, place: &Path) {
         }
         let open: Vec<_> =
             (0..me).map(|rank| engine.isend(vec![1; LARGE], Rank(rank), Tag(1), world).unwrap()).collect();
-        while engine.counters().runs()[tickwire::ProgressSystems::Transfer as usize] < 40 {
+        let moved = |engine: &mut Engine| {
+            let systems = engine.accounting().systems;
+            systems.iter().find(|(system, _)| system == "transfer").unwrap().1.bytes
+        };
+        while moved(engine) < LARGE as u64 / 8 {
             engine.tick();
         }
         // The time first: a rename shows it whole.

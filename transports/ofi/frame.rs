@@ -8,6 +8,8 @@
 //! | 16–47 | header ([`tickwire_components::wire`]) |
 //! | 48– | payload |
 //!
+//! Frames that go together lie one behind the other, each filled up to a multiple of [`FRAME_ALIGN`] bytes.
+//!
 //! Who sent a frame is said by its token, since not all providers know; the number finds frames that were completed out of
 //! order, or lost. Numbers are in host byte order, which the handshake has compared.
 
@@ -17,6 +19,8 @@ use tickwire_components::{Pieces, Span};
 
 /// Bytes of the preface.
 const PREFACE_BYTES: usize = 16;
+/// What the next frame starts at a multiple of.
+pub(super) const FRAME_ALIGN: usize = 8;
 /// Bytes before the payload.
 pub(super) const LEAD_BYTES: usize = PREFACE_BYTES + HEADER_BYTES;
 
@@ -92,6 +96,32 @@ pub(super) fn preface(bytes: Span) -> Option<Preface> {
     Some(Preface { link: place as u32, number: (place >> 32) as u32, token })
 }
 
+/// Parts the first frame from those behind it; what is no frame is left whole.
+#[inline]
+pub(super) fn split(bytes: Span) -> (Span, Span) {
+    let rest = bytes.part(bytes.len(), 0);
+    if bytes.len() < LEAD_BYTES {
+        return (bytes, rest);
+    }
+    let length = header(bytes.part(PREFACE_BYTES, HEADER_BYTES)).payload().saturating_add(LEAD_BYTES as u64);
+    match length.checked_next_multiple_of(FRAME_ALIGN as u64) {
+        Some(end) if end <= bytes.len() as u64 => {
+            (bytes.part(0, length as usize), bytes.part(end as usize, usize::MAX))
+        }
+        _ => (bytes, rest),
+    }
+}
+
+/// Reads a header.
+#[inline]
+fn header(lead: Span) -> Header {
+    debug_assert!(lead.len() == HEADER_BYTES);
+    // SAFETY: so many bytes of an own buffer, which the provider has finished writing.
+    #[expect(unsafe_code, reason = "memory that a provider is given")]
+    let [lead, origin, name, length] = unsafe { lead.start().cast::<[u64; 4]>().read_unaligned() };
+    Header { lead, origin, name, length }
+}
+
 /// Reads the header and finds the payload of bytes that have a preface.
 ///
 /// # Errors
@@ -102,13 +132,10 @@ pub(super) fn content(bytes: Span) -> Result<(Header, Span), String> {
     if lead.len() < HEADER_BYTES {
         return Err(format!("a frame of {} bytes", bytes.len()));
     }
-    // SAFETY: so many bytes of an own buffer, which the provider has finished writing.
-    #[expect(unsafe_code, reason = "memory that a provider is given")]
-    let [lead, origin, name, length] = unsafe { lead.start().cast::<[u64; 4]>().read_unaligned() };
-    let header = Header { lead, origin, name, length };
+    let header = header(lead);
     let payload = bytes.part(LEAD_BYTES, usize::MAX);
     match header.kind() {
-        None | Some(Kind::Wrap) => Err(format!("a frame of unknown kind {}", lead as u8)),
+        None | Some(Kind::Wrap) => Err(format!("a frame of unknown kind {}", header.lead as u8)),
         _ if header.payload() != payload.len() as u64 => {
             Err(format!("a frame of {} bytes with {} in it", header.payload(), payload.len()))
         }
@@ -137,6 +164,39 @@ mod tests {
         let (found, bytes) = content(frame).unwrap();
         assert_eq!((found, bytes.len()), (header, 5));
         assert_eq!(place[LEAD_BYTES..LEAD_BYTES + 6], [1, 2, 3, 4, 5, 0]);
+    }
+
+    #[test]
+    fn frames_that_go_together_are_parted_again() {
+        let mut place = vec![0u8; 400];
+        let all = span(&mut place);
+        let (mut at, lengths) = (0, [5, 0, 8, 1]);
+        for (number, length) in (0..).zip(lengths) {
+            let header = Header::new(Kind::Eager, 1, 2, 3, 4, length as u64);
+            let frame = write(
+                all.part(at, usize::MAX),
+                Preface { link: 1, number, token: 2 },
+                &header,
+                &vec![number as u8; length],
+            );
+            at = (at + frame.len()).next_multiple_of(FRAME_ALIGN);
+        }
+        let mut rest = all.part(0, at);
+        for (number, length) in (0..).zip(lengths) {
+            let (frame, behind) = split(rest);
+            assert_eq!((frame.len(), preface(frame).unwrap().number), (LEAD_BYTES + length, number));
+            assert_eq!(content(frame).unwrap().1.len(), length);
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+        // One that is cut off, and one that says it is longer than all there is.
+        for (bytes, words) in [(LEAD_BYTES + 4, "5 bytes with 4"), (LEAD_BYTES - 1, "a frame of ")] {
+            let (frame, behind) = split(all.part(0, bytes));
+            assert!(behind.is_empty() && content(frame).unwrap_err().contains(words));
+        }
+        place[40..48].fill(0xFF);
+        let (frame, behind) = split(span(&mut place));
+        assert!(frame.len() == 400 && behind.is_empty() && content(frame).is_err());
     }
 
     #[test]

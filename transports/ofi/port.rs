@@ -3,12 +3,14 @@
 //! A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes; a short one
 //! is injected. No free slot or no room at the provider is [`Sent::Blocked`]: the frame stays in its row. Receives are
 //! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
-//! buffer goes back to the provider once all frames in it have been used.
+//! buffer goes back to the provider once all frames in it have been used. Many short frames in a row go together ([`packing`]).
 
+mod packing;
 mod receiving;
 
 mod tagged;
 
+use self::packing::Pack;
 use super::frame::{self, LEAD_BYTES, Preface};
 use super::matching::Matching;
 use super::multi::with_multi;
@@ -57,6 +59,17 @@ struct Lane {
     traffic: Traffic,
     /// A frame was refused by the provider.
     failed: bool,
+    pack: Pack,
+}
+
+impl Lane {
+    /// What the next frame to the peer shows.
+    #[inline]
+    fn next_preface(&mut self) -> Preface {
+        let preface = Preface { link: self.slot, number: self.sent, token: self.theirs };
+        self.sent = self.sent.wrapping_add(1);
+        preface
+    }
 }
 
 /// A buffer for receives.
@@ -115,6 +128,12 @@ pub(super) struct Port {
     lanes: Vec<Lane>,
     completions: Box<[Completion]>,
     inject_max: usize,
+    /// Bytes of frames that go together at most.
+    pack_bytes: usize,
+    /// Links that frames wait for.
+    packs: Vec<u32>,
+    /// Counts looks.
+    look: u32,
     /// `FI_MULTI_RECV`, or nothing.
     receive_flags: u64,
     /// The last send was refused, and none has completed since.
@@ -201,6 +220,9 @@ impl Port {
             lanes: Vec::new(),
             completions: vec![no_completion(); events.max(1)].into(),
             inject_max,
+            pack_bytes: (LEAD_BYTES + lengths.part_bytes).min(place_bytes),
+            packs: Vec::new(),
+            look: 0,
             receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
             blocked: false,
             faults: Vec::new(),
@@ -249,6 +271,7 @@ impl Port {
             received: 0,
             traffic: Traffic::default(),
             failed: false,
+            pack: Pack::EMPTY,
         };
         match self.lanes.get_mut(link as usize) {
             Some(place) => *place = lane,
@@ -276,6 +299,7 @@ impl Port {
         let Some(lane) = self.lanes.get_mut(link as usize) else { return };
         lane.open = false;
         lane.mine = 0;
+        self.drop_pack(link);
         let mut given_back = Vec::new();
         self.frames.retain(|frame| {
             let keep = frame.link != link;
@@ -381,6 +405,12 @@ impl Port {
             let label = matching.label(protocol, header);
             return self.send_matched(link, header, pieces, protocol, label);
         }
+        if lane.packs(self.look)
+            && let Some(sent) = self.pack(link, header, pieces)
+        {
+            return sent;
+        }
+        let lane = &mut self.lanes[link as usize];
         let preface = Preface { link: lane.slot, number: lane.sent, token: lane.theirs };
         let length = LEAD_BYTES + header.payload() as usize;
         let outcome = if length <= self.inject_max {

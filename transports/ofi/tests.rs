@@ -356,6 +356,89 @@ fn what_was_sent_before_a_close_arrives_and_the_close_is_told() {
     }
 }
 
+/// Sends a frame without looking at anything.
+fn send_blindly(ofi: &mut Ofi, link: u32, tag: u32, bytes: usize) -> Sent {
+    let mut payload = vec![tag as u8; bytes];
+    let header = Header::new(Kind::Eager, 1, 2, tag, 0, bytes as u64);
+    ofi.send(link, &header, &OneRun(span(&mut payload)), &mut ())
+}
+
+#[test]
+fn many_short_frames_in_a_row_go_together_and_at_the_latest_with_the_next_look() {
+    // With these, what is sent is on its way without another call.
+    for provider in ["net", "shm"] {
+        let Some(mut world) = World::pair(provider) else { continue };
+        let [link, _] = world.connect();
+        world.send(0, link, 0, Vec::new());
+        world.until("the way is made", |world| world.received[1].len() == 1);
+        let [sender, receiver] = &mut world.all[..] else { unreachable!() };
+        let mut arrivals = [Arrival::default(); 64];
+        let mut found = Vec::new();
+        let mut receive = |receiver: &mut Ofi, due: usize| {
+            let start = Instant::now();
+            while found.len() < due {
+                assert!(start.elapsed() < BOUND, "{provider}: {due} frames");
+                receiver.ready();
+                let count = receiver.drain(0, &mut arrivals);
+                for arrival in &arrivals[..count] {
+                    assert!(bytes(arrival.payload).iter().all(|byte| *byte == arrival.header.tag() as u8));
+                    found.push((arrival.header.tag(), arrival.payload.len()));
+                }
+                receiver.release();
+            }
+            for (tag, found) in (0..).zip(&found) {
+                assert_eq!(found.0, tag, "in order");
+            }
+            found.len()
+        };
+        for tag in 0..10 {
+            assert_eq!(send_blindly(sender, link, tag, 8 + tag as usize), Sent::Done);
+        }
+        assert_eq!(receive(receiver, 4), 4, "{provider}: the first go at once");
+        assert!(sender.port.get_mut().has_packs());
+        sender.flush();
+        assert_eq!(receive(receiver, 10), 10);
+        // Full ones go by themselves; a long frame goes behind what has waited.
+        let start = Instant::now();
+        for tag in 10..210 {
+            while send_blindly(sender, link, tag, 1000) == Sent::Blocked {
+                assert!(start.elapsed() < BOUND, "{provider}: frame {tag}");
+                receiver.ready();
+            }
+        }
+        let most = receive(receiver, 150);
+        assert!(most < 210 && sender.port.get_mut().has_packs(), "{provider}: {most} frames");
+        while send_blindly(sender, link, 210, 30_000) == Sent::Blocked {
+            assert!(receive(receiver, most) <= 210 && start.elapsed() < BOUND, "{provider}");
+            receiver.ready();
+        }
+        assert_eq!(receive(receiver, 211), 211);
+        assert!(!sender.port.get_mut().has_packs());
+        // A look lets them go, and then frames go at once again.
+        for tag in 211..217 {
+            assert_eq!(send_blindly(sender, link, tag, 0), Sent::Done);
+        }
+        sender.ready();
+        assert_eq!(receive(receiver, 217), 217);
+        assert_eq!(send_blindly(sender, link, 217, 0), Sent::Done);
+        assert_eq!(receive(receiver, 218), 218);
+        assert_eq!(receiver.port.get_mut().strays(), 0);
+    }
+}
+
+#[test]
+fn frames_that_wait_when_a_link_ends_hold_nothing_up() {
+    let Some(mut world) = World::pair("sockets") else { return };
+    let [link, theirs] = world.connect();
+    for tag in 0..20 {
+        assert_eq!(send_blindly(&mut world.all[0], link, tag, 100), Sent::Done);
+    }
+    world.all[1].close_link(theirs);
+    world.until("an end", |world| world.events[0].len() == 2);
+    assert!(!world.all[0].port.get_mut().has_packs());
+    world.until("nothing under way", |world| !world.all[0].port.get_mut().is_sending());
+}
+
 #[test]
 fn a_frame_that_a_provider_loses_ends_the_link_also_with_nothing_behind_it() {
     for (provider, behind) in [("tcp;ofi_rxm", 0), ("sockets", 1), ("shm", 0)] {

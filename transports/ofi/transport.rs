@@ -260,9 +260,10 @@ impl Transport for Ofi {
 
     #[inline]
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, _state: &mut ()) -> Sent {
-        let sent = self.port.get_mut().send(link, header, pieces);
-        if sent != Sent::Done {
-            // Room comes with progress.
+        let port = self.port.get_mut();
+        let sent = port.send(link, header, pieces);
+        if sent != Sent::Done || port.has_packs() {
+            // Room comes with progress, and what waits goes with it.
             self.pace.hurry();
         }
         sent
@@ -271,6 +272,10 @@ impl Transport for Ofi {
     #[inline(always)]
     fn ready(&self) -> bool {
         (self.pace.is_due() || self.port.borrow().has_news()) && self.ask()
+    }
+
+    fn flush(&mut self) {
+        self.port.get_mut().flush();
     }
 
     fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
@@ -348,6 +353,7 @@ impl Transport for Ofi {
     }
 
     fn close_link(&mut self, link: u32) {
+        self.port.get_mut().flush();
         let closed = self.closed(link);
         if let Some(Stage::Open(line)) = self.stage(link) {
             line.tell(&closed);

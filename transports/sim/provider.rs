@@ -376,6 +376,10 @@ impl<T: Transport> Transport for Provider<T> {
         (self.capabilities.matches_tags, self.capabilities.tags) = (false, crate::TagLimits::NONE);
     }
 
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
     fn ready(&self) -> bool {
         self.inner.ready()
             || !self.completed.is_empty()

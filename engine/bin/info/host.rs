@@ -173,6 +173,7 @@ fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
         ("frame_max", capabilities.frame_max.to_string()),
         ("completion_data", capabilities.completion_data.to_string()),
         ("can_sleep", if capabilities.can_sleep { "yes" } else { "no: it is polled" }.into()),
+        ("holds_back", yes(capabilities.holds_back)),
         ("cheap_poll", yes(capabilities.cheap_poll)),
     ]
 }

@@ -11,6 +11,8 @@ use tickwire_components::{Arrival, ArrivalState, NIL, Span};
 impl Port {
     /// Reads completions until there is none or `most` have been read; returns how many there were.
     pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
+        self.flush();
+        self.look = self.look.wrapping_add(1);
         self.post();
         let mut found = 0;
         let mut completions = std::mem::take(&mut self.completions);
@@ -91,9 +93,23 @@ impl Port {
         self.give_back(buffer as u32);
     }
 
-    /// Bytes have come.
+    /// Bytes have come: frames that their buffer is held for once by now.
     #[inline]
-    fn arrived(&mut self, buffer: u32, bytes: Span) {
+    fn arrived(&mut self, buffer: u32, mut bytes: Span) {
+        loop {
+            let (frame, rest) = frame::split(bytes);
+            self.buffers[buffer as usize].held += u32::from(!rest.is_empty());
+            self.arrived_one(buffer, frame);
+            if rest.is_empty() {
+                return;
+            }
+            bytes = rest;
+        }
+    }
+
+    /// A frame has come.
+    #[inline]
+    fn arrived_one(&mut self, buffer: u32, bytes: Span) {
         let said = frame::preface(bytes);
         let lane =
             said.and_then(|said| self.lanes.get(said.link as usize).filter(|l| l.mine == said.token && l.mine != 0));

@@ -52,6 +52,7 @@ impl Ofi {
             reason: format!("{what}: {error}"),
         };
         let near = is_named(&provider, "shm");
+        let config = &OfiConfig { lengths: lengths(&provider, config.lengths), ..config.clone() };
         let frame_max = config.lengths.frame_max();
         let ip = match info.ip() {
             Some(ip) => ip,
@@ -103,7 +104,8 @@ impl Ofi {
         let capabilities = Capabilities {
             whole_frames: true,
             inject_max: frame_max,
-            lengths: Some(lengths(&provider, config.lengths)),
+            lengths: Some(config.lengths),
+            holds_back: true,
             can_sleep: port.queue().wait_fd().is_some(),
             // It decides by itself how often the fabric is asked.
             cheap_poll: true,

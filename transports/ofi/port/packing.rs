@@ -1,0 +1,142 @@
+//! Short frames that go together.
+//!
+//! A frame costs a provider system calls or locks, however short it is. The first few for a peer between two looks go at once,
+//! each by itself; those behind them are written one behind the other into a slot, which goes when the next one does not fit
+//! any more, and at the latest with the next look.
+
+use super::{Lane, Port};
+use crate::Sent;
+use crate::ofi::Refused;
+use crate::ofi::frame::{self, FRAME_ALIGN, LEAD_BYTES};
+use tickwire_components::wire::Header;
+use tickwire_components::{NIL, Pieces};
+
+/// Frames for a peer between two looks that go at once: whoever sends it a few messages and then computes loses no time.
+const AT_ONCE: u32 = 4;
+
+/// What is on its way for a peer since the last look.
+#[derive(Clone, Copy)]
+pub(super) struct Pack {
+    /// The look, and the frames since then.
+    look: u32,
+    frames: u32,
+    /// The slot that frames wait in, and how many bytes they are; [`NIL`] if none wait.
+    slot: u32,
+    bytes: u32,
+}
+
+impl Pack {
+    pub(super) const EMPTY: Pack = Pack { look: 0, frames: 0, slot: NIL, bytes: 0 };
+}
+
+impl Lane {
+    /// Counts a frame that is to go; whether it is for [`Port::pack`].
+    #[inline]
+    pub(super) fn packs(&mut self, look: u32) -> bool {
+        let pack = &mut self.pack;
+        if pack.look != look {
+            (pack.look, pack.frames) = (look, 0);
+        }
+        pack.frames = pack.frames.saturating_add(1);
+        pack.frames > AT_ONCE || pack.slot != NIL
+    }
+}
+
+impl Port {
+    /// Puts a frame behind others that wait, or makes it the first; `None` if it goes by itself.
+    #[inline(never)]
+    pub(super) fn pack<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Option<Sent> {
+        let length = LEAD_BYTES + header.payload() as usize;
+        let pack = self.lanes[link as usize].pack;
+        if pack.slot != NIL && pack.bytes as usize + length > self.pack_bytes && !self.send_pack(link) {
+            return Some(Sent::Blocked);
+        }
+        let lane = &mut self.lanes[link as usize];
+        if lane.pack.slot == NIL {
+            if length > self.pack_bytes / 2 {
+                return None;
+            }
+            let Some(slot) = self.free.pop() else {
+                lane.traffic.full = true;
+                self.blocked = true;
+                return Some(Sent::Blocked);
+            };
+            (lane.pack.slot, lane.pack.bytes) = (slot, 0);
+            self.packs.push(link);
+        }
+        let at = lane.pack.bytes as usize;
+        let place = self.sending.place(lane.pack.slot as usize).part(at, usize::MAX);
+        frame::write(place, lane.next_preface(), header, pieces);
+        lane.pack.bytes = (at + length).next_multiple_of(FRAME_ALIGN) as u32;
+        lane.traffic.sent += length as u64;
+        self.moved.0 += length as u64;
+        Some(Sent::Done)
+    }
+
+    /// Gives the frames that wait for a peer to the provider; whether it has taken them.
+    fn send_pack(&mut self, link: u32) -> bool {
+        let lane = &mut self.lanes[link as usize];
+        let (slot, length) = (lane.pack.slot as usize, lane.pack.bytes as usize);
+        let frames = self.sending.place(slot).part(0, length);
+        let injected = length <= self.inject_max;
+        let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot));
+        // SAFETY: place and context belong to the slot, which is free again only after the completion, or at once where
+        // the frames are copied; the endpoint is closed before they are freed.
+        #[expect(unsafe_code, reason = "FFI")]
+        let outcome = unsafe {
+            match injected {
+                true => self.endpoint.inject(frames, lane.to),
+                false => self.endpoint.send(frames, descriptor, lane.to, context),
+            }
+        };
+        match outcome {
+            Ok(()) => {
+                lane.traffic.full = false;
+                self.blocked = false;
+                lane.pack.slot = NIL;
+                self.packs.retain(|other| *other != link);
+                if injected {
+                    self.free.push(slot as u32);
+                } else {
+                    self.links[slot] = link;
+                }
+                true
+            }
+            Err(Refused::Again) => {
+                lane.traffic.full = true;
+                self.blocked = true;
+                false
+            }
+            Err(Refused::Failed(error)) => {
+                lane.failed = true;
+                self.faults.push((link, error.to_string()));
+                self.drop_pack(link);
+                false
+            }
+        }
+    }
+
+    /// Gives all frames that wait to the provider, as far as it takes them.
+    #[inline]
+    pub(in crate::ofi) fn flush(&mut self) {
+        for at in (0..self.packs.len()).rev() {
+            self.send_pack(self.packs[at]);
+        }
+    }
+
+    /// Whether frames wait.
+    #[inline]
+    pub(in crate::ofi) fn has_packs(&self) -> bool {
+        !self.packs.is_empty()
+    }
+
+    /// Forgets frames for a peer that is gone.
+    pub(super) fn drop_pack(&mut self, link: u32) {
+        let pack = &mut self.lanes[link as usize].pack;
+        if pack.slot != NIL {
+            self.free.push(pack.slot);
+            pack.slot = NIL;
+            self.packs.retain(|other| *other != link);
+        }
+    }
+}
