@@ -86,7 +86,7 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
         let bound = kind == CarKind::Send && car.kind == CarKind::Send && car.context == context && !passed;
         // In part by its transport, or in parts by itself.
         let begun = std::mem::take(&mut first) && (car.flags & car_flags::STARTED != 0 || car.done > 0);
-        let list = if begun || (car.counter >= priority && at != row) {
+        let list = if begun || (car.counter >= priority && at != row && !passed) {
             &mut front
         } else if bound || at == row {
             &mut lifted
@@ -118,7 +118,8 @@ pub fn is_fair_turn(progress: &Progress) -> bool {
 pub fn turn_sends(queue: &mut Queue, cars: &mut [Car]) {
     const FIRST: u32 = u8::MAX as u32 + 1;
     let Some(row) = first_of_last(*queue, cars, |car| car.counter) else { return };
-    if cars[queue.head as usize].counter < FIRST {
+    // The head may be one that had begun before, with what was let go first behind it.
+    if highest(cars, *queue, |car| car.counter) < FIRST {
         cars[row as usize].counter = FIRST;
         lift(queue, cars, row);
     }

@@ -71,6 +71,43 @@ fn what_would_leave_last_has_its_turn_with_those_it_must_not_overtake() {
     assert_eq!(drain(&mut queue, &mut cars), [0, 2, 1, 3]);
 }
 
+#[test]
+fn whatever_is_let_go_first_and_when_envelopes_of_one_context_keep_their_order() {
+    let mut state = 1u64;
+    let mut random = |below: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32 % below
+    };
+    for round in 0..3000 {
+        let (mut progress, mut queue, mut cars) = (Progress::default(), Queue::EMPTY, Vec::<Car>::new());
+        let mut gone: Vec<Row> = Vec::new();
+        while cars.len() < 30 || !queue.is_empty() {
+            match random(if cars.len() < 30 { 8 } else { 3 }) {
+                // The head leaves, is begun, or the last has its turn; or a new one comes.
+                0 => gone.extend(queue.pop(&mut cars)),
+                1 if !queue.is_empty() => cars[queue.head as usize].flags |= car_flags::STARTED,
+                2 if !queue.is_empty() => {
+                    let begun = cars[queue.head as usize].flags & car_flags::STARTED != 0;
+                    let head = queue.head;
+                    turn_sends(&mut queue, &mut cars);
+                    assert!(!begun || queue.head == head, "{round}: what is begun stays in front");
+                }
+                1 | 2 => {}
+                _ => {
+                    let (context, priority) = (random(3), [0, 0, 1, 128, 255][random(5) as usize]);
+                    cars.push(Car { kind: CarKind::Send, context, priority, ..Car::default() });
+                    let row = cars.len() as Row - 1;
+                    insert_send(&mut progress, &mut queue, &mut cars, row);
+                }
+            }
+        }
+        for context in 0..3 {
+            let of_context = gone.iter().filter(|row| cars[**row as usize].context == context);
+            assert!(of_context.is_sorted(), "round {round}, context {context}: {gone:?}");
+        }
+    }
+}
+
 /// Large sends of these priorities to proc 1 that were asked for.
 fn sending(world: &mut TestWorld, vc: Row, priorities: &[u8], length: usize) -> Vec<Row> {
     let bytes = vec![1; length];
