@@ -15,6 +15,7 @@ pub mod rings;
 pub mod shm;
 pub mod sim;
 mod tapped;
+mod watching;
 
 pub use any::{AnyTransport, Outside};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};

@@ -35,19 +35,19 @@ use crate::heap;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
+use crate::watching::{Token, Watched};
 use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError};
 use deaths::Deaths;
 use ending::{Ending, Line};
-use own::{Own, Token};
+use own::Own;
 pub use reading::BytesRead;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 use tickwire_components::credit::Credit;
@@ -56,8 +56,6 @@ use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Connections at most: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
-/// Descriptors that one look at the sockets handles at most.
-const EVENTS: usize = 64;
 /// Connections that wait for an accept at most; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
 /// How long the own name may be taken, ms: a child that is being started holds what a closed endpoint had.
@@ -154,14 +152,14 @@ impl Shm {
             greeting,
             inbox,
             doorbell: Arc::new(doorbell),
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(descriptors)?,
+            watched: Watched::new().map_err(descriptors)?,
             heap: heap.map(|heap| heap.file),
             config,
         };
         // Of its own memory at least; of a peer's, each connection finds out.
         let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(pid);
-        own.watch(&own.doorbell, Token::Doorbell).map_err(descriptors)?;
-        own.watch(&listener, Token::Listener).map_err(descriptors)?;
+        own.watched.add(&own.doorbell, Token::Messages).map_err(descriptors)?;
+        own.watched.add(&listener, Token::Listener).map_err(descriptors)?;
         Ok(Shm {
             own,
             capabilities: capabilities(frame_max, remote_read),
@@ -242,14 +240,10 @@ impl Shm {
 
     /// One bounded look at all descriptors.
     fn look(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((found, _)) = epoll::wait(&self.own.epoll, &mut buffer[..], Some(&now)) else { return };
-        for event in found {
-            let data = event.data;
-            match Token::unpack(data.u64()) {
+        for token in self.own.watched.look() {
+            match token {
                 // Read when the sleep is over; until then it must stay readable.
-                Token::Doorbell => {}
+                Token::Messages => {}
                 Token::Listener => self.accept(now_ns, events),
                 Token::Visitor(place) => self.hear_visitor(place, events),
                 Token::Call(link) => self.hear_call(link, now_ns, events),
@@ -417,7 +411,7 @@ impl Transport for Shm {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().map(|_| self.own.epoll.as_fd())
+        self.listener.as_ref().map(|_| self.own.watched.as_fd())
     }
 
     fn arm(&mut self) -> bool {

@@ -4,11 +4,11 @@ use super::Ofi;
 use super::calling::fits;
 use super::control::{self, Heard, Message, Proof, Socket};
 use super::ending::Line;
-use super::own::{Token, random};
+use super::own::random;
 use super::transport::{LINKS_MAX, Stage};
 use crate::LinkEvent;
 use crate::handshake::Greeting;
-use rustix::event::epoll;
+use crate::watching::Token;
 
 /// Peers that have connected and not said anything yet, at most; others wait in the listener's queue.
 const VISITORS_MAX: usize = 64;
@@ -38,7 +38,7 @@ impl Ofi {
                 self.visitors.push(None);
                 self.visitors.len() - 1
             });
-            if self.own.watch(&socket, Token::Visitor(place as u32), false).is_ok() {
+            if self.own.watched.add(&socket, Token::Visitor(place as u32)).is_ok() {
                 let deadline_ns = now_ns.saturating_add(SILENCE_NS_MAX);
                 self.visitors[place] = Some(Visitor { socket, deadline_ns });
                 self.hear_visitor(place as u32, events);
@@ -50,9 +50,7 @@ impl Ofi {
     fn crowd(&mut self, crowded: bool) {
         let Some(listener) = &self.listener else { return };
         if self.crowded != crowded {
-            let flags = if crowded { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
-            let data = epoll::EventData::new_u64(Token::Listener.pack());
-            let _ = epoll::modify(&self.own.epoll, listener, data, flags);
+            self.own.watched.pause(listener, crowded);
             self.crowded = crowded;
         }
     }
@@ -66,7 +64,7 @@ impl Ofi {
             return;
         }
         let Some(Visitor { mut socket, .. }) = seat.take() else { return };
-        self.own.forget(&socket);
+        self.own.watched.forget(&socket);
         let answer = match heard {
             Heard::Message(Ok(Message::Hello(theirs, proof))) => match self.judge(&theirs, &proof) {
                 None => return self.grant(socket, &theirs, &proof, events),

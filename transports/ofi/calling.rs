@@ -4,10 +4,11 @@ use super::Ofi;
 use super::card::Card;
 use super::control::{Heard, Message, Proof, Socket};
 use super::ending::Line;
-use super::own::{Own, Token, random};
+use super::own::{Own, random};
 use super::transport::{LINKS_MAX, Peer, Stage};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Mismatch};
+use crate::watching::Token;
 use rustix::io::Errno;
 use std::net::SocketAddr;
 
@@ -56,7 +57,7 @@ impl Call {
                 self.next_ns = now_ns.saturating_add(RETRY_NS);
                 let dead_ms_max = own.config.dead_link_ms_max;
                 let socket = Socket::call(to, dead_ms_max).map_err(|error| unreachable(proc, to, error))?;
-                own.watch(&socket, Token::Call(link), true).map_err(unwatched)?;
+                own.watched.add_connecting(&socket, Token::Call(link)).map_err(unwatched)?;
                 socket
             }
         };
@@ -67,8 +68,8 @@ impl Call {
             Ok(true) => {}
             Err(error) => return Err(unreachable(proc, to, error)),
         }
-        own.forget(socket);
-        own.watch(socket, Token::Call(link), false).map_err(unwatched)?;
+        own.watched.forget(socket);
+        own.watched.add(socket, Token::Call(link)).map_err(unwatched)?;
         socket.tell(&own.hello(link, self.card.secret, token));
         self.greeted = true;
         Ok(())
@@ -182,7 +183,7 @@ impl Ofi {
                 let Some(socket) = call.socket.take() else { return };
                 let opened =
                     checked.and_then(|()| self.port.get_mut().open_lane(link, theirs.slot, proof.token, &address));
-                self.own.forget(&socket);
+                self.own.watched.forget(&socket);
                 let mut line = Line::new(socket, &theirs);
                 match opened {
                     Ok(()) => self.open_link(link, line, LinkEvent::Connected { link }, events),

@@ -8,10 +8,11 @@ use super::Ofi;
 use super::calling::out_of_turn;
 use super::control::{Heard, Message, Socket};
 use super::losses::Tally;
-use super::own::{Own, Token};
+use super::own::Own;
 use super::transport::Stage;
 use crate::LinkEvent;
 use crate::handshake::Greeting;
+use crate::watching::Token;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ impl Line {
     }
 
     pub(super) fn watch(&self, own: &Own, link: u32) -> Result<(), Errno> {
-        own.watch(&self.socket, Token::Line(link), false)
+        own.watched.add(&self.socket, Token::Line(link))
     }
 
     pub(super) fn has_news(&self) -> bool {

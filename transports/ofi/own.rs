@@ -1,10 +1,9 @@
-//! What an endpoint has for itself, and the one `epoll` instance that all its descriptors are in.
+//! What an endpoint has for itself.
 
 use super::OfiConfig;
 use super::control::{Message, Proof, Socket};
 use crate::handshake::Greeting;
-use rustix::event::epoll;
-use rustix::fd::{AsFd, OwnedFd};
+use crate::watching::Watched;
 use rustix::io::Errno;
 
 /// What stays the same while an endpoint is open.
@@ -18,58 +17,13 @@ pub(super) struct Own {
     /// The own fabric address.
     pub(super) address: Vec<u8>,
     pub(super) greeting: Greeting,
-    pub(super) epoll: OwnedFd,
-}
-
-/// What a descriptor in the `epoll` instance is.
-#[derive(Clone, Copy)]
-pub(super) enum Token {
-    Queue,
-    Listener,
-    Visitor(u32),
-    Call(u32),
-    Line(u32),
-}
-
-impl Token {
-    pub(super) fn pack(self) -> u64 {
-        let (kind, number) = match self {
-            Token::Queue => (0, 0),
-            Token::Listener => (1, 0),
-            Token::Visitor(place) => (2, place),
-            Token::Call(link) => (3, link),
-            Token::Line(link) => (4, link),
-        };
-        kind << 32 | u64::from(number)
-    }
-
-    pub(super) fn unpack(packed: u64) -> Self {
-        let number = packed as u32;
-        match packed >> 32 {
-            1 => Token::Listener,
-            2 => Token::Visitor(number),
-            3 => Token::Call(number),
-            4 => Token::Line(number),
-            _ => Token::Queue,
-        }
-    }
+    pub(super) watched: Watched,
 }
 
 impl Own {
-    pub(super) fn watch(&self, descriptor: &impl AsFd, token: Token, out: bool) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(token.pack());
-        let flags = if out { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-        epoll::add(&self.epoll, descriptor, data, flags)
-    }
-
-    /// Takes a descriptor out before it is closed: a child may hold it, which would keep it in.
-    pub(super) fn forget(&self, descriptor: &impl AsFd) {
-        let _ = epoll::delete(&self.epoll, descriptor);
-    }
-
     /// Closes a connection for its peer.
     pub(super) fn hang_up(&self, socket: &Socket) {
-        self.forget(socket);
+        self.watched.forget(socket);
         socket.hang_up();
     }
 

@@ -9,22 +9,19 @@ use super::card::Card;
 use super::control;
 use super::ending::{Ending, Line};
 use super::mode;
-use super::own::{Own, Token};
+use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
+use crate::watching::Token;
 use crate::{Capabilities, LinkEvent, Peeked, Reach, Sent, TagLimits, Take, Traffic, Transport, Wanted};
-use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row};
 
 /// Connections at most: numbers in 16 bits would do for any machine's descriptors.
 pub(super) const LINKS_MAX: usize = 1 << 16;
-/// Descriptors that one look at the sockets handles at most.
-const EVENTS: usize = 64;
 /// Completions that one look reads at most.
 pub(super) const LOOK_MAX: usize = 256;
 
@@ -165,18 +162,16 @@ impl Ofi {
 
     /// One bounded look at all descriptors.
     fn look(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok((found, _)) = epoll::wait(&self.own.epoll, &mut buffer[..], Some(&now)) else { return };
-        for event in found {
-            let data = event.data;
-            match Token::unpack(data.u64()) {
+        for token in self.own.watched.look() {
+            match token {
                 // Something has come, or can be sent: the next look asks.
-                Token::Queue => self.pace.hurry(),
+                Token::Messages => self.pace.hurry(),
                 Token::Listener => self.accept(now_ns, events),
                 Token::Visitor(place) => self.hear_visitor(place, events),
                 Token::Call(link) => self.hear_call(link, now_ns, events),
                 Token::Line(link) => self.hear_line(link, now_ns),
+                // Only the sockets of peers are known here.
+                Token::Process(_) => {}
             }
         }
     }
@@ -364,7 +359,7 @@ impl Transport for Ofi {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().filter(|_| self.capabilities.can_sleep).map(|_| self.own.epoll.as_fd())
+        self.listener.as_ref().filter(|_| self.capabilities.can_sleep).map(|_| self.own.watched.as_fd())
     }
 
     fn arm(&mut self) -> bool {
@@ -395,7 +390,7 @@ impl Transport for Ofi {
         }
         self.queued.clear();
         if let Some(listener) = self.listener.take() {
-            self.own.forget(&listener);
+            self.own.watched.forget(&listener);
         }
     }
 }

@@ -8,7 +8,6 @@ use super::{LINKS_MAX, Own, Shm, Stage, Token};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Packet};
 use crate::rings::links::Ends;
-use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -54,7 +53,7 @@ impl Shm {
                         self.visitors.push(None);
                         self.visitors.len() - 1
                     });
-                    if self.own.watch(&socket, Token::Visitor(place as u32)).is_ok() {
+                    if self.own.watched.add(&socket, Token::Visitor(place as u32)).is_ok() {
                         let deadline_ns = now_ns.saturating_add(SILENCE_NS_MAX);
                         self.visitors[place] = Some(Visitor { socket, deadline_ns });
                     }
@@ -67,9 +66,7 @@ impl Shm {
     fn crowd(&mut self, crowded: bool) {
         let Some(listener) = &self.listener else { return };
         if self.crowded != crowded {
-            let flags = if crowded { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
-            let data = epoll::EventData::new_u64(Token::Listener.pack());
-            let _ = epoll::modify(&self.own.epoll, listener, data, flags);
+            self.own.watched.pause(listener, crowded);
             self.crowded = crowded;
         }
     }
@@ -83,7 +80,7 @@ impl Shm {
             return;
         }
         if let Some(visitor) = seat.take() {
-            self.own.forget(&visitor.socket);
+            self.own.watched.forget(&visitor.socket);
             if let Read::Packet(received) = read {
                 self.answer(visitor.socket, received, events);
             }

@@ -106,7 +106,8 @@ impl Call {
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return self.refused(proc, now_ns),
             Err(error) => return Err(format!("proc {proc} cannot be greeted: {error}")),
         }
-        own.watch(&socket, Token::Call(link))
+        own.watched
+            .add(&socket, Token::Call(link))
             .map_err(|e| format!("proc {proc} cannot be listened to ({e}): raise fs.epoll.max_user_watches"))?;
         self.socket = Some(socket);
         self.greeted = true;
@@ -264,7 +265,7 @@ impl Shm {
             Ok(Packet::Welcome(theirs)) => {
                 let Some(socket) = call.socket.take() else { return };
                 let pair = call.pair.take();
-                self.own.forget(&socket);
+                self.own.watched.forget(&socket);
                 match self.welcome(socket, &theirs, proc, pair, received.descriptors) {
                     Ok((line, ends)) => self.open_link(link, line, ends, LinkEvent::Connected { link }, events),
                     Err((socket, reason)) => {

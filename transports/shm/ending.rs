@@ -93,9 +93,9 @@ impl Line {
     }
 
     pub(super) fn watch(&self, own: &Own, link: u32) -> Result<(), Errno> {
-        own.watch(&self.socket, Token::Line(link))?;
+        own.watched.add(&self.socket, Token::Line(link))?;
         match &self.process {
-            Some(process) => own.watch(process, Token::Process(link)),
+            Some(process) => own.watched.add(process, Token::Process(link)),
             None => Ok(()),
         }
     }
@@ -114,7 +114,7 @@ impl Line {
     pub(super) fn cut(self, own: &Own) {
         own.hang_up(&self.socket);
         if let Some(process) = &self.process {
-            own.forget(process);
+            own.watched.forget(process);
         }
     }
 }

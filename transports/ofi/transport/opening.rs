@@ -5,13 +5,13 @@ use crate::handshake::{Greeting, JOB_BYTES_MAX};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::mode::{self, Opening};
-use crate::ofi::own::{Own, Token, random};
+use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
 use crate::ofi::port::Port;
 use crate::ofi::{Info, Library, OfiConfig, OfiError, control, message_hints};
 use crate::shm::identity;
+use crate::watching::{Token, Watched};
 use crate::{Capabilities, Reach, TagLimits};
-use rustix::event::epoll;
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -94,12 +94,12 @@ impl Ofi {
                 heap_base: 0,
                 heap_bytes: 0,
             },
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| control("no descriptor", e))?,
+            watched: Watched::new().map_err(|e| control("no descriptor", e))?,
             config: config.clone(),
         };
-        own.watch(&listener, Token::Listener, false).map_err(|e| control("no descriptor", e))?;
+        own.watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
         if let Some(queue) = port.queue().wait_fd() {
-            own.watch(&queue, Token::Queue, false).map_err(|e| control("no descriptor", e))?;
+            own.watched.add(&queue, Token::Messages).map_err(|e| control("no descriptor", e))?;
         }
         let capabilities = Capabilities {
             whole_frames: true,
