@@ -13,7 +13,6 @@ impl Port {
     pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
         self.flush();
         self.look = self.look.wrapping_add(1);
-        self.post();
         let mut found = 0;
         let mut completions = std::mem::take(&mut self.completions);
         let mut sources = std::mem::take(&mut self.sources);
@@ -48,7 +47,10 @@ impl Port {
         {
             matching.give_all_back();
         }
-        self.post();
+        match found {
+            0 => self.post(),
+            _ => self.post_when_few(),
+        }
         found
     }
 
@@ -210,6 +212,14 @@ impl Port {
         self.buffers.iter().all(|buffer| buffer.held > 0)
     }
 
+    /// As [`Port::post`], where many are due: else that waits for a look that finds nothing, and not an answer for it.
+    #[inline]
+    fn post_when_few(&mut self) {
+        if 2 * self.idle.len() >= self.buffers.len() {
+            self.post();
+        }
+    }
+
     /// Gives buffers to the provider.
     #[inline]
     pub(in crate::ofi) fn post(&mut self) {
@@ -275,7 +285,7 @@ impl Port {
             count += 1;
         }
         if count > 0 {
-            self.post();
+            self.post_when_few();
         }
         (count, !self.frames.is_empty() || self.has_news())
     }
@@ -291,7 +301,7 @@ impl Port {
         while let Some(buffer) = self.lent.pop() {
             self.give_back(buffer);
         }
-        self.post();
+        self.post_when_few();
     }
 
     /// Drops what has come: its link is being closed.
