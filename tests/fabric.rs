@@ -476,22 +476,23 @@ fn two_hosts(mode: &str) {
     let outcome = std::thread::scope(|scope| {
         let job = scope.spawn(move || job.run().unwrap());
         // The ranks are other processes: they are looked at until they have come so far, or have ended.
-        let until = |files: &[&str]| {
-            while !files.iter().all(|file| place.join(file).exists()) && !job.is_finished() {
+        let until = |what: &str| {
+            let all_say = || (0..4).all(|rank| place.join(format!("{what}-{rank}")).exists());
+            while !all_say() && !job.is_finished() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        until(&["away"]);
+        until("away");
         hosts.cable("down");
         std::thread::sleep(MOMENT);
         hosts.cable("up");
         std::fs::write(place.join("back"), []).unwrap();
-        until(&["ready"]);
+        until("ready");
         let now = clock_gettime(ClockId::Monotonic);
         let now_ms = now.tv_sec * 1000 + now.tv_nsec / 1_000_000;
         std::fs::write(place.join("cut"), now_ms.to_string()).unwrap();
         hosts.cable("down");
-        until(&["noticed-0", "noticed-1", "noticed-2", "noticed-3"]);
+        until("noticed");
         hosts.cable("up");
         std::fs::write(place.join("back-again"), []).unwrap();
         job.join().unwrap()

@@ -207,14 +207,11 @@ fn hosts(engine: &mut Engine, place: &Path) {
     let (near, far, quiet) = (Rank(me ^ 1), Rank((me + 2) % 4), Rank(3 - me));
     storm(engine, 5, 10);
     let never = engine.irecv(vec![0; 8], quiet, Tag(1), world).unwrap();
-    let say = |what: &str| {
-        if me == 0 {
-            std::fs::write(place.join(what), []).unwrap()
-        }
-    };
+    let say = |what: &str| std::fs::write(place.join(format!("{what}-{me}")), []).unwrap();
+    let mark = |rank: u32, round: u32| (rank + 4 * round) as u8;
     let (mut rounds, mut mended) = (0, None);
     let error = loop {
-        let send = engine.isend(vec![me as u8 + rounds as u8; LARGE], far, Tag(2), world);
+        let send = engine.isend(vec![mark(me, rounds); LARGE], far, Tag(2), world);
         let receive = engine.irecv(vec![0; LARGE], far, Tag(2), world);
         let (send, receive) = match (send, receive) {
             (Ok(send), Ok(receive)) => (send, receive),
@@ -224,7 +221,7 @@ fn hosts(engine: &mut Engine, place: &Path) {
             break error.to_string();
         }
         let (bytes, status) = engine.take(receive).unwrap();
-        assert!(status.length == LARGE && bytes.iter().all(|byte| *byte == far.0 as u8 + rounds as u8), "{rounds}");
+        assert!(status.length == LARGE && bytes.iter().all(|byte| *byte == mark(far.0, rounds)), "{rounds}");
         rounds += 1;
         assert!(rounds < 100_000, "the network is still there");
         if rounds == 2 {
@@ -233,7 +230,7 @@ fn hosts(engine: &mut Engine, place: &Path) {
         if mended.is_none() && place.join("back").exists() {
             mended = Some(rounds);
         }
-        if mended == Some(rounds - 2) {
+        if mended.is_some_and(|before| rounds == before + 2) {
             say("ready");
         }
     };
@@ -244,7 +241,7 @@ fn hosts(engine: &mut Engine, place: &Path) {
     println!("rank {me} noticed after {took_ms} ms: {error}; {silent}");
     assert!(error.contains(&format!("proc {far}")) && silent.contains(&format!("proc {quiet}")), "{error}; {silent}");
     assert!(took_ms <= CUT_MS_MAX, "noticed after {took_ms} ms");
-    std::fs::write(place.join(format!("noticed-{me}")), []).unwrap();
+    say("noticed");
     let start = Instant::now();
     while !place.join("back-again").exists() {
         engine.tick();
