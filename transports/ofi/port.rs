@@ -5,39 +5,24 @@
 //! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
 //! buffer goes back to the provider once all frames in it have been used. Many short frames in a row go together ([`packing`]).
 
+mod opening;
 mod packing;
 mod receiving;
-
 mod tagged;
 
 use self::packing::Pack;
 use super::frame::{self, LEAD_BYTES, Preface};
 use super::matching::Matching;
-use super::multi::with_multi;
 use super::slab::{Contexts, Slab};
-use super::tags::{Protocol, TagFormat};
-use super::{
-    AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiConfig, OfiError,
-    Refused, no_completion,
-};
+use super::tags::Protocol;
+use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError, Refused};
 use crate::{Sent, Traffic};
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use tickwire_components::wire::Header;
-use tickwire_components::{NIL, Pieces, Row, Span, context};
+use tickwire_components::{Pieces, Row, Span, context};
 
-/// Sends that may be under way: of the longest frames, 2 MiB.
-const SENDS: usize = 64;
-/// Buffers that are posted, for one frame each: as much again.
-const RECEIVES: usize = 64;
-/// Receives of tagged mode that the queue of completions has room for.
-const LODGINGS: usize = 1024;
-/// The same where a provider puts one frame behind the other ([`super::multi`]): as much, in larger buffers.
-const MULTI_RECEIVES: usize = 8;
-/// Longest frames that such a buffer has room for.
-const MULTI_FRAMES: usize = 8;
 /// Frames that a number may be ahead of the one that is due: more than all buffers hold.
 const AHEAD_MAX: u32 = 1 << 16;
 /// Failed receives in a row after which the endpoint is given up.
@@ -155,90 +140,6 @@ pub(super) struct Port {
 unsafe impl Send for Port {}
 
 impl Port {
-    /// Opens a candidate for frames of up to the configured length.
-    ///
-    /// With a format of tags, in tagged mode for messages of up to so many bytes.
-    pub(super) fn open(info: Info, config: &OfiConfig, tags: Option<(TagFormat, usize)>) -> Result<Self, OfiError> {
-        let OfiConfig { lengths, progress_event_count: events, multi_receive: multi, .. } = *config;
-        let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
-        let matching = tags.map(|(format, matched_max)| Box::new(Matching::new(format, directed, matched_max)));
-        let longest = lengths.frame_max().max(tags.map_or(0, |(_, matched_max)| matched_max));
-        let place_bytes = (LEAD_BYTES + longest).next_multiple_of(64);
-        let with_multi = if multi && matching.is_none() { with_multi(&info) } else { None };
-        let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
-        let (wanted, buffer_bytes) =
-            if multi { (MULTI_RECEIVES, MULTI_FRAMES * place_bytes) } else { (RECEIVES, place_bytes) };
-        let fabric = Fabric::open(&info)?;
-        let inject_max = info.tx_attr().inject_size.min(place_bytes);
-        let depth = |size: usize, wanted: usize| if size == 0 { wanted } else { size.min(wanted) };
-        let sends = depth(info.tx_attr().size, SENDS);
-        let receives = depth(info.rx_attr().size, wanted);
-        // SAFETY: everything that is opened stays with this port, which is not shared between threads.
-        #[expect(unsafe_code, reason = "FFI")]
-        let domain = unsafe { Domain::open(&fabric, info)? };
-        let addresses = AddressVector::open(&domain, 64)?;
-        let lodgings = if matching.is_some() { LODGINGS } else { 0 };
-        let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + lodgings, !config.choice.polls)?;
-        let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
-        // One place more than slots: what is injected is put together there.
-        let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));
-        if multi {
-            endpoint.set_least_room(place_bytes)?;
-        }
-        let mut regions = Vec::new();
-        let mut descriptors = [null_mut(); 2];
-        if domain.info().domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0 {
-            for (at, (slab, access)) in [(&sending, sys::FI_SEND), (&receiving, sys::FI_RECV)].into_iter().enumerate() {
-                // SAFETY: the slabs are freed after the regions are closed.
-                #[expect(unsafe_code, reason = "FFI")]
-                let region =
-                    unsafe { MemoryRegion::register(&domain, slab.whole(), access, at as u64, Some(&endpoint))? };
-                descriptors[at] = region.descriptor();
-                regions.push(region);
-            }
-        }
-        let mut port = Port {
-            endpoint,
-            addresses,
-            queue,
-            regions,
-            sending,
-            receiving,
-            contexts: Contexts::new(sends + receives),
-            matching,
-            peers: Vec::new(),
-            vcs: Vec::new(),
-            sources: vec![sys::FI_ADDR_NOTAVAIL; events.max(1)].into(),
-            descriptors,
-            free: (0..sends as u32).rev().collect(),
-            links: vec![NIL; sends],
-            buffers: vec![Buffer::default(); receives],
-            idle: (0..receives as u32).collect(),
-            lent: Vec::with_capacity(receives),
-            frames: VecDeque::with_capacity(receives),
-            early: Vec::new(),
-            lanes: Vec::new(),
-            completions: vec![no_completion(); events.max(1)].into(),
-            inject_max,
-            pack_bytes: (LEAD_BYTES + lengths.part_bytes).min(place_bytes),
-            packs: Vec::new(),
-            look: 0,
-            receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
-            blocked: false,
-            faults: Vec::new(),
-            broken: None,
-            failures: 0,
-            disturbed: false,
-            strays: 0,
-            moved: (0, 0),
-        };
-        port.post();
-        match port.broken.take() {
-            Some(words) => Err(OfiError::Unknown { name: port.provider().into(), found: words }),
-            None => Ok(port),
-        }
-    }
-
     fn provider(&self) -> &str {
         self.endpoint.domain().info().provider()
     }
@@ -260,19 +161,7 @@ impl Port {
 
     /// Makes a place for a link, whose frames will show `mine`.
     pub(super) fn reserve(&mut self, link: u32, mine: u64) {
-        let lane = Lane {
-            open: false,
-            mine,
-            theirs: 0,
-            slot: NIL,
-            to: sys::FI_ADDR_NOTAVAIL,
-            vc: NIL,
-            sent: 0,
-            received: 0,
-            traffic: Traffic::default(),
-            failed: false,
-            pack: Pack::EMPTY,
-        };
+        let lane = Lane::new(mine);
         match self.lanes.get_mut(link as usize) {
             Some(place) => *place = lane,
             None => self.lanes.push(lane),

@@ -73,34 +73,21 @@ impl Ofi {
         }
         let (listener, at) = control::listen(ip, BACKLOG).map_err(|e| control(&format!("cannot listen at {ip}"), e))?;
         let secret = random().map_err(|e| control("no random numbers", e))?;
-        let pid = std::process::id();
+        let watched = Watched::new().map_err(|e| control("no descriptor", e))?;
+        watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
+        if let Some(queue) = port.queue().wait_fd() {
+            watched.add(&queue, Token::Messages).map_err(|e| control("no descriptor", e))?;
+        }
+        let card = Card { control: at, secret, host, address: address.clone(), matching: mode::signature(tags) };
         let own = Own {
-            card: Card { control: at, secret, host, address: address.clone(), matching: mode::signature(tags) }
-                .encode(),
+            card: card.encode(),
             host,
             secret,
             address,
-            greeting: Greeting {
-                capabilities: 0,
-                slot: 0,
-                proc: config.me,
-                procs: config.procs,
-                ring_bytes: 0,
-                frame_max: frame_max as u64,
-                pid,
-                start_time: identity::start_time(pid).unwrap_or(0),
-                boot_id,
-                job: config.job.chars().take(JOB_BYTES_MAX).collect(),
-                heap_base: 0,
-                heap_bytes: 0,
-            },
-            watched: Watched::new().map_err(|e| control("no descriptor", e))?,
+            greeting: greeting(config, boot_id),
+            watched,
             config: config.clone(),
         };
-        own.watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
-        if let Some(queue) = port.queue().wait_fd() {
-            own.watched.add(&queue, Token::Messages).map_err(|e| control("no descriptor", e))?;
-        }
         let capabilities = Capabilities {
             whole_frames: true,
             inject_max: frame_max,
@@ -134,6 +121,25 @@ impl Ofi {
             crowded: false,
             queued: Vec::new(),
         })
+    }
+}
+
+/// What the own proc says of itself; links add their numbers.
+fn greeting(config: &OfiConfig, boot_id: u128) -> Greeting {
+    let pid = std::process::id();
+    Greeting {
+        capabilities: 0,
+        slot: 0,
+        proc: config.me,
+        procs: config.procs,
+        ring_bytes: 0,
+        frame_max: config.lengths.frame_max() as u64,
+        pid,
+        start_time: identity::start_time(pid).unwrap_or(0),
+        boot_id,
+        job: config.job.chars().take(JOB_BYTES_MAX).collect(),
+        heap_base: 0,
+        heap_bytes: 0,
     }
 }
 

@@ -1,0 +1,167 @@
+//! Opening: the objects of libfabric, the memory that they are given, and the tables on top.
+
+use super::packing::Pack;
+use super::{Buffer, Lane, Port};
+use crate::Traffic;
+use crate::ofi::frame::LEAD_BYTES;
+use crate::ofi::matching::Matching;
+use crate::ofi::multi::with_multi;
+use crate::ofi::slab::{Contexts, Slab};
+use crate::ofi::tags::TagFormat;
+use crate::ofi::{
+    AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiConfig, OfiError, no_completion,
+};
+use libfabric_sys as sys;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use tickwire_components::NIL;
+
+/// Sends that may be under way: of the longest frames, 8 MiB, which are no memory until they are used.
+const SENDS: usize = 64;
+/// Buffers that are posted, for one frame each: as much again.
+const RECEIVES: usize = 64;
+/// Receives of tagged mode that the queue of completions has room for.
+const LODGINGS: usize = 1024;
+/// The same where a provider puts one frame behind the other ([`crate::ofi::multi`]): as much, in larger buffers.
+const MULTI_RECEIVES: usize = 8;
+/// Longest frames that such a buffer has room for.
+const MULTI_FRAMES: usize = 8;
+
+/// An endpoint, and the places of frames that it is given.
+struct Opened {
+    endpoint: Endpoint,
+    addresses: AddressVector,
+    queue: CompletionQueue,
+    sending: Slab,
+    receiving: Slab,
+    /// Slots, and buffers.
+    sends: usize,
+    receives: usize,
+    inject_max: usize,
+    multi: bool,
+}
+
+/// Opens an endpoint for frames of up to `place_bytes` bytes.
+fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Result<Opened, OfiError> {
+    let with_multi = if config.multi_receive && !matches { with_multi(&info) } else { None };
+    let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
+    let (wanted, buffer_bytes) =
+        if multi { (MULTI_RECEIVES, MULTI_FRAMES * place_bytes) } else { (RECEIVES, place_bytes) };
+    let fabric = Fabric::open(&info)?;
+    let inject_max = info.tx_attr().inject_size.min(place_bytes);
+    let depth = |size: usize, wanted: usize| if size == 0 { wanted } else { size.min(wanted) };
+    let sends = depth(info.tx_attr().size, SENDS);
+    let receives = depth(info.rx_attr().size, wanted);
+    // SAFETY: everything that is opened stays with one port, which is not shared between threads.
+    #[expect(unsafe_code, reason = "FFI")]
+    let domain = unsafe { Domain::open(&fabric, info)? };
+    let addresses = AddressVector::open(&domain, 64)?;
+    let lodgings = if matches { LODGINGS } else { 0 };
+    let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + lodgings, !config.choice.polls)?;
+    let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
+    if multi {
+        endpoint.set_least_room(place_bytes)?;
+    }
+    // One place more than slots: what is injected is put together there.
+    let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));
+    Ok(Opened { endpoint, addresses, queue, sending, receiving, sends, receives, inject_max, multi })
+}
+
+/// Registers the places with a provider that wants to know them; their descriptors.
+fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, [*mut c_void; 2]), OfiError> {
+    let (mut regions, mut descriptors) = (Vec::new(), [null_mut(); 2]);
+    let domain = opened.endpoint.domain();
+    if domain.info().domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL == 0 {
+        return Ok((regions, descriptors));
+    }
+    let slabs = [(&opened.sending, sys::FI_SEND), (&opened.receiving, sys::FI_RECV)];
+    for (at, (slab, access)) in slabs.into_iter().enumerate() {
+        // SAFETY: the slabs are freed after the regions are closed.
+        #[expect(unsafe_code, reason = "FFI")]
+        let region =
+            unsafe { MemoryRegion::register(domain, slab.whole(), access, at as u64, Some(&opened.endpoint))? };
+        descriptors[at] = region.descriptor();
+        regions.push(region);
+    }
+    Ok((regions, descriptors))
+}
+
+impl Port {
+    /// Opens a candidate for frames of up to the configured length.
+    ///
+    /// With a format of tags, in tagged mode for messages of up to so many bytes.
+    pub(in crate::ofi) fn open(
+        info: Info,
+        config: &OfiConfig,
+        tags: Option<(TagFormat, usize)>,
+    ) -> Result<Self, OfiError> {
+        let OfiConfig { lengths, progress_event_count: events, .. } = *config;
+        let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
+        let matching = tags.map(|(format, matched_max)| Box::new(Matching::new(format, directed, matched_max)));
+        let longest = lengths.frame_max().max(tags.map_or(0, |(_, matched_max)| matched_max));
+        let place_bytes = (LEAD_BYTES + longest).next_multiple_of(64);
+        let opened = open(info, config, matching.is_some(), place_bytes)?;
+        let (regions, descriptors) = register(&opened)?;
+        let Opened { endpoint, addresses, queue, sending, receiving, sends, receives, inject_max, multi } = opened;
+        let mut port = Port {
+            endpoint,
+            addresses,
+            queue,
+            regions,
+            sending,
+            receiving,
+            contexts: Contexts::new(sends + receives),
+            matching,
+            peers: Vec::new(),
+            vcs: Vec::new(),
+            sources: vec![sys::FI_ADDR_NOTAVAIL; events.max(1)].into(),
+            descriptors,
+            free: (0..sends as u32).rev().collect(),
+            links: vec![NIL; sends],
+            buffers: vec![Buffer::default(); receives],
+            idle: (0..receives as u32).collect(),
+            lent: Vec::with_capacity(receives),
+            frames: VecDeque::with_capacity(receives),
+            early: Vec::new(),
+            lanes: Vec::new(),
+            completions: vec![no_completion(); events.max(1)].into(),
+            inject_max,
+            pack_bytes: (LEAD_BYTES + lengths.part_bytes).min(place_bytes),
+            packs: Vec::new(),
+            look: 0,
+            receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
+            blocked: false,
+            faults: Vec::new(),
+            broken: None,
+            failures: 0,
+            disturbed: false,
+            strays: 0,
+            moved: (0, 0),
+        };
+        port.post();
+        match port.broken.take() {
+            Some(words) => Err(OfiError::Unknown { name: port.provider().into(), found: words }),
+            None => Ok(port),
+        }
+    }
+}
+
+impl Lane {
+    /// A place for a link that is not open yet, whose frames will show `mine`.
+    pub(super) fn new(mine: u64) -> Self {
+        Lane {
+            open: false,
+            mine,
+            theirs: 0,
+            slot: NIL,
+            to: sys::FI_ADDR_NOTAVAIL,
+            vc: NIL,
+            sent: 0,
+            received: 0,
+            traffic: Traffic::default(),
+            failed: false,
+            pack: Pack::EMPTY,
+        }
+    }
+}
