@@ -75,9 +75,6 @@ impl Ofi {
         let secret = random().map_err(|e| control("no random numbers", e))?;
         let watched = Watched::new().map_err(|e| control("no descriptor", e))?;
         watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
-        if let Some(queue) = port.queue().wait_fd() {
-            watched.add(&queue, Token::Messages).map_err(|e| control("no descriptor", e))?;
-        }
         let card = Card { control: at, secret, host, address: address.clone(), matching: mode::signature(tags) };
         let own = Own {
             card: card.encode(),
@@ -120,6 +117,7 @@ impl Ofi {
             visitors: Vec::new(),
             crowded: false,
             queued: Vec::new(),
+            asleep: false,
         })
     }
 }
