@@ -141,8 +141,9 @@ impl Engine {
     /// Waits for a request whose buffer is borrowed, and in any case ends the loan.
     #[inline]
     pub(crate) fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
-        if self.wait_id(request.id()).is_ok() {
-            self.let_go();
+        let waited = self.wait_id(request.id());
+        self.let_go();
+        if waited.is_ok() {
             return match self.take(request) {
                 Ok((_, status)) => Ok(status),
                 Err(failed) => Err(failed.error.into()),

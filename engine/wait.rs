@@ -64,8 +64,9 @@ impl Engine {
     #[inline]
     pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
         let id = request.request_id();
-        self.wait_id(id)?;
+        let waited = self.wait_id(id);
         self.let_go();
+        waited?;
         match request.ready_status() {
             Some(status) => Ok(status),
             None if id.row == NIL => Ok(NOTHING),
@@ -79,11 +80,9 @@ impl Engine {
     /// If a handle is stale or waiting is impossible. How the requests ended is no error here.
     #[inline]
     pub fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
-        for request in requests {
-            self.wait_id(request.request_id())?;
-        }
+        let waited = requests.iter().try_for_each(|request| self.wait_id(request.request_id()));
         self.let_go();
-        Ok(())
+        waited
     }
 
     /// Sends what transports hold back for others to go with: whoever has waited may stay away for long.

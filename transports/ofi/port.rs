@@ -50,10 +50,15 @@ struct Lane {
 impl Lane {
     /// What the next frame to the peer shows.
     #[inline]
-    fn next_preface(&mut self) -> Preface {
-        let preface = Preface { link: self.slot, number: self.sent, token: self.theirs };
+    fn preface(&self) -> Preface {
+        Preface { link: self.slot, number: self.sent, token: self.theirs }
+    }
+
+    /// Counts a frame to the peer.
+    #[inline]
+    fn count(&mut self, length: usize) {
         self.sent = self.sent.wrapping_add(1);
-        preface
+        self.traffic.sent += length as u64;
     }
 }
 
@@ -300,7 +305,7 @@ impl Port {
             return sent;
         }
         let lane = &mut self.lanes[link as usize];
-        let preface = Preface { link: lane.slot, number: lane.sent, token: lane.theirs };
+        let preface = lane.preface();
         let length = LEAD_BYTES + header.payload() as usize;
         let outcome = if length <= self.inject_max {
             let frame = frame::write(self.sending.place(self.links.len()), preface, header, pieces);
@@ -324,20 +329,24 @@ impl Port {
         } else {
             Err(Refused::Again)
         };
+        let sent = self.settled(link, outcome);
+        if sent == Sent::Done {
+            self.lanes[link as usize].count(length);
+            self.moved.0 += length as u64;
+        }
+        sent
+    }
+
+    /// What became of something that was given to the provider for a link.
+    #[inline]
+    fn settled(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
+        let lane = &mut self.lanes[link as usize];
+        let again = matches!(outcome, Err(Refused::Again));
+        (lane.traffic.full, self.blocked) = (again, again);
         match outcome {
-            Ok(()) => {
-                lane.sent = lane.sent.wrapping_add(1);
-                lane.traffic.sent += length as u64;
-                lane.traffic.full = false;
-                self.blocked = false;
-                self.moved.0 += length as u64;
-                Sent::Done
-            }
-            Err(Refused::Again) => {
-                lane.traffic.full = true;
-                self.blocked = true;
-                Sent::Blocked
-            }
+            Ok(()) => Sent::Done,
+            Err(Refused::Again) => Sent::Blocked,
+            // `control` tells why, in the provider's words.
             Err(Refused::Failed(error)) => {
                 lane.failed = true;
                 self.faults.push((link, error.to_string()));

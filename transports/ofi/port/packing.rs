@@ -56,26 +56,22 @@ impl Port {
             if length > self.pack_bytes / 2 {
                 return None;
             }
-            let Some(slot) = self.free.pop() else {
-                lane.traffic.full = true;
-                self.blocked = true;
-                return Some(Sent::Blocked);
-            };
+            let Some(slot) = self.free.pop() else { return Some(self.settled(link, Err(Refused::Again))) };
             (lane.pack.slot, lane.pack.bytes) = (slot, 0);
             self.packs.push(link);
         }
         let at = lane.pack.bytes as usize;
         let place = self.sending.place(lane.pack.slot as usize).part(at, usize::MAX);
-        frame::write(place, lane.next_preface(), header, pieces);
+        frame::write(place, lane.preface(), header, pieces);
         lane.pack.bytes = (at + length).next_multiple_of(FRAME_ALIGN) as u32;
-        lane.traffic.sent += length as u64;
+        lane.count(length);
         self.moved.0 += length as u64;
         Some(Sent::Done)
     }
 
     /// Gives the frames that wait for a peer to the provider; whether it has taken them.
     fn send_pack(&mut self, link: u32) -> bool {
-        let lane = &mut self.lanes[link as usize];
+        let lane = &self.lanes[link as usize];
         let (slot, length) = (lane.pack.slot as usize, lane.pack.bytes as usize);
         let frames = self.sending.place(slot).part(0, length);
         let injected = length <= self.inject_max;
@@ -89,31 +85,20 @@ impl Port {
                 false => self.endpoint.send(frames, descriptor, lane.to, context),
             }
         };
-        match outcome {
-            Ok(()) => {
-                lane.traffic.full = false;
-                self.blocked = false;
-                lane.pack.slot = NIL;
-                self.packs.retain(|other| *other != link);
-                if injected {
-                    self.free.push(slot as u32);
-                } else {
-                    self.links[slot] = link;
-                }
-                true
+        if self.settled(link, outcome) == Sent::Done {
+            self.lanes[link as usize].pack.slot = NIL;
+            self.packs.retain(|other| *other != link);
+            if injected {
+                self.free.push(slot as u32);
+            } else {
+                self.links[slot] = link;
             }
-            Err(Refused::Again) => {
-                lane.traffic.full = true;
-                self.blocked = true;
-                false
-            }
-            Err(Refused::Failed(error)) => {
-                lane.failed = true;
-                self.faults.push((link, error.to_string()));
-                self.drop_pack(link);
-                false
-            }
+            return true;
         }
+        if self.lanes[link as usize].failed {
+            self.drop_pack(link);
+        }
+        false
     }
 
     /// Gives all frames that wait to the provider, as far as it takes them.

@@ -1,7 +1,6 @@
 //! What an endpoint does beside in tagged mode: peers by their numbers, receives and looks, messages that are matched.
 
 use super::{Port, frame};
-use crate::ofi::Refused;
 use crate::ofi::tags::Protocol;
 use crate::{Peeked, Sent, Wanted};
 use libfabric_sys as sys;
@@ -99,7 +98,7 @@ impl Port {
         protocol: Protocol,
         (bits, data): (u64, u64),
     ) -> Sent {
-        let lane = &mut self.lanes[link as usize];
+        let lane = &self.lanes[link as usize];
         let with_header = protocol != Protocol::Eager;
         let length = header.payload() as usize + if with_header { HEADER_BYTES } else { 0 };
         let (to, endpoint) = (lane.to, self.endpoint.as_ptr());
@@ -126,24 +125,12 @@ impl Port {
         } else {
             -(sys::FI_EAGAIN as isize)
         };
-        match self.endpoint.posted("fi_tsenddata", code) {
-            Ok(()) => {
-                lane.traffic.sent += length as u64;
-                lane.traffic.full = false;
-                self.moved.0 += length as u64;
-                Sent::Done
-            }
-            Err(Refused::Again) => {
-                lane.traffic.full = true;
-                self.blocked = true;
-                Sent::Blocked
-            }
-            Err(Refused::Failed(error)) => {
-                lane.failed = true;
-                self.faults.push((link, error.to_string()));
-                Sent::Failed
-            }
+        let sent = self.settled(link, self.endpoint.posted("fi_tsenddata", code));
+        if sent == Sent::Done {
+            self.lanes[link as usize].traffic.sent += length as u64;
+            self.moved.0 += length as u64;
         }
+        sent
     }
 
     /// Notes the VC of a peer, by which its messages are known.
