@@ -356,3 +356,24 @@ const _: () = assert!(HEAP_BYTES_MIN <= HEAP_BYTES && HEAP_BYTES <= HEAP_BYTES_M
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);
 const _: () = assert!(GRANT_BYTES <= FORWARD_WINDOW && FORWARD_WINDOW <= FORWARD_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_that_cannot_be_are_named_with_what_can() {
+        assert_eq!(Limits::default().check(), Ok(()));
+        let wrong = |change: fn(&mut Limits)| {
+            let mut limits = Limits::default();
+            change(&mut limits);
+            limits.check().unwrap_err()
+        };
+        assert_eq!(wrong(|l| l.part_bytes = 63), "part_bytes is 63: give at least 64");
+        assert_eq!(wrong(|l| l.fabric_lengths.part_bytes = 0), "fabric_lengths.part_bytes is 0: give at least 64");
+        assert_eq!(wrong(|l| l.fabric_lengths.piece_bytes = 9), "fabric_lengths.piece_bytes is 9: give at least 64");
+        let long = wrong(|l| l.fabric_lengths.piece_bytes = FABRIC_FRAME_MAX + 1);
+        assert_eq!(long, "fabric_lengths give frames of 16777217 B: 16777216 is the most");
+        assert!(wrong(|l| l.piece_bytes = l.ring_bytes).contains("may be at most"));
+    }
+}

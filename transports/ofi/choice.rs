@@ -89,8 +89,7 @@ impl Choice {
             (None, Ok(said)) if said != "message" && !said.is_empty() => said,
             (chosen, _) => return Ok(chosen),
         };
-        let wrong =
-            |words| OfiError::Tags { provider: String::new(), reason: format!("{ENV_TAG_MODE}: {words}, and message") };
+        let wrong = |words| OfiError::TagMode { variable: ENV_TAG_MODE, words };
         said.parse().map(Some).map_err(wrong)
     }
 

@@ -8,6 +8,14 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OfiError {
+    /// What was asked for is no tag mode.
+    #[error("{variable}: {words}, and message")]
+    TagMode {
+        /// The variable that asks for it.
+        variable: &'static str,
+        /// What it says, and what there is.
+        words: String,
+    },
     /// The tag mode that was asked for cannot be.
     #[error("provider {provider}: {reason}")]
     Tags {
