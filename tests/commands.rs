@@ -194,6 +194,11 @@ fn info_says_what_libfabric_offers_and_which_of_it_is_taken() {
     row(&with(exclude, "ofi_rxm,sockets"), "tcp;ofi_rxm", &["| no ", "excluded: ofi_rxm"]);
     let report = with(include, "quadrics");
     assert!(report.contains("transport ofi is not available: there is no provider \"quadrics\" here"), "{report}");
+    let mut command = Command::new(binary("tickwire"));
+    command.args(["perf", "p2p", "--transport", "ofi:sockets"]).env("TICKWIRE_OFI_TAG_MODE", "ofi_tag_9");
+    let refused = text(&command.output().unwrap().stderr);
+    let words = "transport ofi: TICKWIRE_OFI_TAG_MODE: 'ofi_tag_9' is no tag mode: there are auto, ofi_tag_1, ";
+    assert!(refused.contains(words), "{refused}");
     let json = good(&tickwire(&["info", "--json"]));
     assert!(json.contains(r#""provider":"tcp;ofi_rxm""#) && json.contains(r#""taken":true"#), "{json}");
 }
