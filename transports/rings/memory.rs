@@ -111,10 +111,13 @@ impl RawRing {
         (0..bytes.div_ceil(64).min(LINES_SENT)).map(move |n| data.wrapping_add(((offset + n * 64) & mask) as usize))
     }
 
-    /// The address of the word at a position, for whoever polls it.
+    /// The address of the line at a position, a multiple of 64, for whoever polls its first word.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
     #[inline]
     pub fn address(&self, position: u64) -> NonNull<AtomicU64> {
-        NonNull::from_ref(self.word(position & (self.capacity - 1)))
+        debug_assert!(position.is_multiple_of(64));
+        // SAFETY: within the data, whose length is a power of two; aligned as `word` says.
+        unsafe { self.data.add((position & (self.capacity - 1)) as usize).cast() }
     }
 
     #[expect(unsafe_code, reason = "a view of shared memory")]

@@ -74,7 +74,7 @@ impl std::fmt::Display for Corrupt {
 const HANDED_OVER_MAX: u64 = 66 * 64;
 
 /// Bytes of payload in the line of their header.
-const BESIDE_HEADER: u64 = 64 - HEADER_BYTES as u64;
+pub(super) const BESIDE_HEADER: u64 = 64 - HEADER_BYTES as u64;
 
 /// The writing end.
 #[derive(Debug)]
@@ -177,6 +177,14 @@ impl<M: RingMemory> Writer<M> {
             _ => memory.expect_write(behind + 64, need),
         }
         self.position += need;
+    }
+
+    /// The next frame is likely to have so much payload: owns the lines behind its first one until it is written. They were
+    /// owned when the frame before was written; but whoever polls the first line may be given its neighbour, too.
+    #[inline(always)]
+    pub fn expect(&self, payload: u64) {
+        let first = self.position & (self.memory.capacity() - 1);
+        self.memory.expect_write(first + 64, payload.saturating_sub(BESIDE_HEADER));
     }
 
     /// Has the last frame, with so much payload, where the reader finds it sooner: for a reader that waits for it. A writer
