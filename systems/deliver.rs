@@ -1,4 +1,5 @@
-//! Deliver: DrainCq, Match, Transfer and Complete in one go, for whole messages whose receives are posted.
+//! Deliver: DrainCq, Match, Transfer and Complete in one go, for whole messages whose receives are posted, here or at a
+//! transport that matches.
 //!
 //! *Reads* frames of the transports, communicators. *Writes* the application's segments, CARs and requests (as Match,
 //! Transfer and Complete do), the queues of posted receives, the finished list (what Complete must look at).
@@ -12,13 +13,15 @@
 use crate::complete::finish_awaited;
 use crate::credits::{owe_lines, take_envelope};
 use crate::endpoint::Endpoint;
+use crate::lodging::{self, is_lodged};
 use crate::match_cars::{address_in, check_envelope, offer, was_offered};
-use crate::matching::find_posted;
+use crate::matching::{find_posted, key};
 use crate::supply_buffers::reply;
 use crate::tables::DeliverTables;
 use crate::transfer::{fill, read_messages};
+use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, car_flags};
+use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, Vc, car_flags};
 use tickwire_transports::{Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
@@ -55,6 +58,11 @@ impl Take for Taken<'_, '_> {
     fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
         take_control(self.0, header, payload, vc_row)
     }
+
+    #[inline(never)]
+    fn matched(&mut self, header: &Header, payload: Span, vc_row: Row, receive: Row) -> bool {
+        take_matched(self.0, header, payload, vc_row, receive)
+    }
 }
 
 /// A message from its arrival to the end of its request; `false` if that is not for here.
@@ -65,6 +73,42 @@ fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
         return false;
     }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
+    receive_message(progress, cars, requests, vcs, header, payload, vc_row, row);
+    true
+}
+
+/// A message that its transport has paired with a receive; `false` if that is not for here.
+#[inline(always)]
+fn take_matched(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) -> bool {
+    let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err()
+        || !cars.get(row as usize).is_some_and(|car| is_lodged(car) && key(car).takes(&message))
+    {
+        return false;
+    }
+    lodging::leave(progress, cars, row);
+    receive_message(progress, cars, requests, vcs, header, payload, vc_row, row);
+    if !progress.lodgings.queue.is_empty() {
+        // There may be room now.
+        progress.pending |= Pending::POST;
+    }
+    true
+}
+
+/// The bytes of a message go to its receive, which ends.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "tables and a frame")]
+fn receive_message(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    vcs: &mut [Vc],
+    header: &Header,
+    payload: Span,
+    vc_row: Row,
+    row: Row,
+) {
     owe_lines(progress, vcs, vc_row, header.length);
     progress.work.matched += 1;
     let car = &mut cars[row as usize];
@@ -76,7 +120,7 @@ fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
         let moved = copy::copy(car.span, payload);
         progress.moved.deliver += moved as u64;
         if moved == payload.len() && end(progress, car, requests, row) {
-            return true;
+            return;
         }
         if moved < payload.len() {
             car.flags |= car_flags::TRUNCATED;
@@ -91,7 +135,6 @@ fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
         cars[row as usize].done = header.length;
     }
     leave(progress, cars, row);
-    true
 }
 
 /// Ends a request with its only CAR, if its token's owner is all who will ask for it.
@@ -166,6 +209,7 @@ mod tests {
     use super::*;
     use crate::complete::complete;
     use crate::testing::{Posted, TestWorld};
+    use std::sync::Arc;
     use tickwire_components::wire::READABLE;
     use tickwire_components::{RequestState, VcState};
 
@@ -248,6 +292,35 @@ mod tests {
         assert_eq!(ended(&mut world, short), (RequestState::Done, 8, car_flags::TRUNCATED));
         assert_eq!(ended(&mut world, pieces), (RequestState::Done, 8, 0));
         assert_eq!(world.request(detached).state, RequestState::Free);
+    }
+
+    #[test]
+    fn a_message_that_its_transport_has_paired_is_done_at_once() {
+        let (mut world, vc) = world();
+        let endpoint = world.add_matching_wire(Arc::default());
+        world.all().vcs[vc as usize].endpoint = endpoint;
+        let (known, any) = (world.receive(Some(1), Some(5), &[4]), world.receive(None, None, &[8]));
+        let mut bytes = *b"abcdefgh";
+        // SAFETY: the bytes outlive the calls.
+        #[expect(unsafe_code, reason = "a span over a test's bytes")]
+        let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+        let matched = |world: &mut TestWorld, vc: Row, header: Header, posted: Posted| {
+            let tables = world.tables.clone();
+            let mut delivering = tables.delivering(&mut world.world);
+            Taken(&mut delivering).matched(&header, payload.part(0, header.length as usize), vc, posted.car)
+        };
+        assert!(!matched(&mut world, vc, eager(5, 8), any), "the transport does not have it yet");
+        world.run(crate::post::post);
+        assert!(!matched(&mut world, vc, eager(6, 4), known), "it takes another tag");
+        assert!(!matched(&mut world, 77, eager(5, 4), known), "of nobody");
+        assert!(matched(&mut world, vc, eager(5, 8), known));
+        assert!(matched(&mut world, vc, eager(7, 3), any));
+        assert!(!matched(&mut world, vc, eager(7, 3), any), "it is over");
+        assert_eq!((world.bytes(known), &world.bytes(any)[..3]), (b"abcd".to_vec(), &b"abc"[..]));
+        assert_eq!(world.finished(), [known.car], "of one that was cut off Complete tells");
+        assert_eq!(ended(&mut world, any), (RequestState::Done, 3, car_flags::ANY_SOURCE));
+        let progress = world.all().progress;
+        assert_eq!((progress.lodgings.count, progress.posted.count, progress.indexed()), (0, 0, false));
     }
 
     fn offered(length: u64, message: u32) -> Header {

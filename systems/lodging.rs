@@ -300,7 +300,7 @@ fn receipt(progress: &mut Progress, arrival: &mut Arrival) {
 }
 
 /// Takes a receive that is at the transport no more out of where it was.
-fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
+pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
     progress.lodgings.count -= 1;
     let car = &mut cars[row as usize];
     match car.state {

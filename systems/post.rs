@@ -298,7 +298,9 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
     let (whole, one_run) = (endpoint.is_whole(length), cars[row as usize].chain == NIL);
     // A transport that matches tells when it has: what is short goes with the question.
     let asks = flags & car_flags::ASKING & if endpoint.matches { !car_flags::SYNCHRONOUS } else { !0 };
-    if endpoint.is_eager(length, one_run) && asks == 0 && length == capacity(cars, row) {
+    // There, its header is in front of it.
+    let header = if endpoint.matches && flags & car_flags::SYNCHRONOUS != 0 { wire::HEADER_BYTES as u64 } else { 0 };
+    if endpoint.is_eager(length + header, one_run) && asks == 0 && length == capacity(cars, row) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
         }

@@ -245,6 +245,9 @@ pub trait Take {
 
     /// A frame that belongs to a message which is read or comes in parts; `false` if it is not for here.
     fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+
+    /// A message as a whole that the transport has paired with the receive in a row; `false` if it is not for here.
+    fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool;
 }
 
 /// A way to move frames. One instance is one endpoint; the engine that owns it is its only user.

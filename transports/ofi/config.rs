@@ -6,6 +6,10 @@ use tickwire_components::limits::{Lengths, Limits};
 /// Below loopback and shared memory, which are nearer.
 const PRIORITY: u8 = 40;
 
+/// Bytes that `ofi_rxm` sends at once. Of a longer message that is matched it fetches the rest when it is asked for it, so that
+/// whoever claims one does not have it yet.
+const MATCHED_MAX: usize = 16 << 10;
+
 /// How to open endpoints over libfabric. Build one with [`OfiConfig::new`] and change fields.
 #[derive(Clone, Debug)]
 pub struct OfiConfig {
@@ -21,7 +25,8 @@ pub struct OfiConfig {
     pub priority: u8,
     /// How messages are cut, and so the payload of a frame; the same for all procs.
     pub lengths: Lengths,
-    /// Bytes of a message at most that goes whole in tagged mode; the same for all procs.
+    /// Bytes of a message at most that goes whole in tagged mode, with the header of one that is synchronous; the same for
+    /// all procs. Each posted receive has a place for so many, which is no memory until it is used.
     pub matched_max: usize,
     /// Completions that are read in one call at most; calls are repeated until there is none.
     pub progress_event_count: usize,
@@ -50,7 +55,7 @@ impl OfiConfig {
             choice: Choice::default(),
             priority: PRIORITY,
             lengths: limits.fabric_lengths,
-            matched_max: limits.eager_max,
+            matched_max: limits.fabric_lengths.eager_max.min(MATCHED_MAX),
             progress_event_count: limits.progress_event_count,
             multi_receive: true,
             connect_ms_max: limits.connect_ms_max,

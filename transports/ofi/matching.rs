@@ -10,7 +10,7 @@
 use super::slab::{Contexts, Slab};
 use super::tags::{Protocol, TagFormat};
 use super::{Completion, Domain, Endpoint, Failure, MemoryRegion, OfiError, Refused};
-use crate::{Peeked, Sent, Wanted};
+use crate::{Peeked, Sent, Take, Wanted};
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -397,6 +397,32 @@ impl Matching {
             count += 1;
         }
         count
+    }
+
+    /// Gives messages that are paired to whom they are for, one after another, while they are taken; `vc_of` as for
+    /// [`Matching::drain`].
+    #[inline]
+    pub(super) fn deliver(&mut self, most: u32, take: &mut impl Take, vc_of: impl Fn(sys::fi_addr_t) -> Row) -> u32 {
+        let mut count = 0;
+        while count < most
+            && let Some(Done { state, row, place, header, payload, from }) = self.done.front()
+        {
+            let plain = *state == ArrivalState::Matched && header.lead == Kind::Eager as u64;
+            if !plain || !take.matched(header, *payload, vc_of(*from), *row) {
+                break;
+            }
+            let place = *place;
+            self.done.pop_front();
+            self.give_back(place);
+            count += 1;
+        }
+        count
+    }
+
+    /// Whether something has been said that nobody has been told.
+    #[inline]
+    pub(super) fn has_done(&self) -> bool {
+        !self.done.is_empty()
     }
 
     #[inline]

@@ -278,6 +278,12 @@ impl Port {
         !self.frames.is_empty()
     }
 
+    /// Whether something has come that nobody has taken.
+    #[inline]
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.has_frames() || self.matching.as_ref().is_some_and(|matching| matching.has_done())
+    }
+
     /// Whether sends are under way, or were refused.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {

@@ -276,7 +276,8 @@ impl Transport for Ofi {
     }
 
     fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        if self.pace.is_due() || self.port.get_mut().has_news() {
+        // What a look has found is taken first: to ask again takes a system call or two.
+        if !self.port.get_mut().has_arrivals() && (self.pace.is_due() || self.port.get_mut().has_news()) {
             self.ask();
         }
         let port = self.port.get_mut();
@@ -295,7 +296,7 @@ impl Transport for Ofi {
     #[inline(never)]
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let port = self.port.get_mut();
-        if port.has_frames() { port.deliver(most, take) } else { (0, port.has_news()) }
+        if port.has_arrivals() { port.deliver(most, take) } else { (0, port.has_news()) }
     }
 
     fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {

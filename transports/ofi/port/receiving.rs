@@ -284,6 +284,10 @@ impl Port {
             self.give_back(buffer);
             count += 1;
         }
+        if let Some(matching) = &mut self.matching {
+            let vcs = &self.vcs;
+            count += matching.deliver(most - count, take, |from| vcs.get(from as usize).copied().unwrap_or(NIL));
+        }
         if count > 0 {
             self.post_when_few();
         }
