@@ -329,8 +329,10 @@ impl Engine {
     /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for.
     pub fn wait_timeout(&mut self) -> Duration {
         let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
-        let unknown = self.tables.endpoints(&mut self.world).iter_mut().any(|e| e.rows.is_some());
-        let ms = if (blocked && unknown) || self.waiter.polls { POLL_MS } else { self.limits.sleep_ms_max };
+        let endpoints = self.tables.endpoints(&mut self.world);
+        let unknown = endpoints.iter().any(|e| e.rows.is_some());
+        let polls = self.waiter.polls || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
+        let ms = if (blocked && unknown) || polls { POLL_MS } else { self.limits.sleep_ms_max };
         Duration::from_millis(ms.into())
     }
 

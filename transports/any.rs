@@ -103,6 +103,8 @@ pub trait Outside: Send {
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
     /// See [`Transport::arm`].
     fn arm(&mut self) -> bool;
+    /// See [`Transport::must_poll`].
+    fn must_poll(&self) -> bool;
     /// See [`Transport::disarm`].
     fn disarm(&mut self);
     /// See [`Transport::close`].
@@ -210,6 +212,9 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn arm(&mut self) -> bool {
         self.0.arm()
+    }
+    fn must_poll(&self) -> bool {
+        self.0.must_poll()
     }
     fn disarm(&mut self) {
         self.0.disarm();
@@ -501,6 +506,11 @@ impl AnyTransport {
     /// See [`Transport::arm`].
     pub fn arm(&mut self) -> bool {
         each!(self, t => t.arm())
+    }
+
+    /// See [`Transport::must_poll`].
+    pub fn must_poll(&self) -> bool {
+        each!(self, t => t.must_poll())
     }
 
     /// See [`Transport::disarm`].

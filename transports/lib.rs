@@ -451,6 +451,11 @@ pub trait Transport: Send {
         !self.ready()
     }
 
+    /// Whether the sleep that [`Transport::arm`] has allowed must be short, since the descriptor does not tell for now.
+    fn must_poll(&self) -> bool {
+        false
+    }
+
     /// The sleep is over.
     fn disarm(&mut self) {}
 

@@ -223,6 +223,10 @@ impl<T: Transport> Transport for Tapped<T> {
         self.inner.arm()
     }
 
+    fn must_poll(&self) -> bool {
+        self.inner.must_poll()
+    }
+
     fn disarm(&mut self) {
         self.inner.disarm();
     }

@@ -2,10 +2,11 @@
 
 use super::{Domain, OfiError};
 use libfabric_sys as sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
 /// A completion as every queue here has it; `op_context` is what the operation was given. Of a completed send nothing else
@@ -140,6 +141,30 @@ impl CompletionQueue {
             if words.is_null() { String::new() } else { CStr::from_ptr(words).to_string_lossy().into_owned() }
         };
         if own.is_empty() || own == general || entry.prov_errno == 0 { general } else { format!("{general}: {own}") }
+    }
+
+    /// As [`CompletionQueue::read`], waiting for up to a time if there are none.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::read`].
+    pub fn wait_read(&self, into: &mut [Completion], ms: i32) -> Result<usize, ReadError> {
+        let (start, room) = (into.as_mut_ptr().cast(), into.len());
+        // SAFETY: an open queue of this format that was opened for waiting, and room for so many entries.
+        #[expect(unsafe_code, reason = "FFI")]
+        let count = unsafe { sys::ops::fi_cq_sread(self.as_ptr(), start, room, null(), ms) };
+        match count {
+            0.. => Ok(count as usize),
+            // Of udp;ofi_rxd.
+            late if late == -(sys::FI_ETIMEDOUT as isize) => Ok(0),
+            code => self.unread(code as i64),
+        }
+    }
+
+    /// Whether the descriptor to sleep on says that there is something; `false` without one.
+    pub fn is_ringing(&self) -> bool {
+        let Some(fd) = self.wait_fd() else { return false };
+        let mut asked = [PollFd::new(&fd, PollFlags::IN)];
+        poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// A descriptor to sleep on, after [`CompletionQueue::may_sleep`] has said so; `None` where the provider has none.

@@ -71,6 +71,8 @@ pub struct Ofi {
     pub(super) queued: Vec<LinkEvent>,
     /// The queue of completions is watched.
     asleep: bool,
+    /// Its descriptor rings all the time, and is not watched.
+    rings: bool,
 }
 
 impl Ofi {
@@ -377,13 +379,30 @@ impl Transport for Ofi {
             return false;
         }
         // Only now: watched, each packet would wake one set after the other, which takes half a microsecond.
-        if let Some(queue) = port.queue().wait_fd()
-            && !self.asleep
+        if port.queue().wait_fd().is_none() || self.asleep {
+            return true;
+        }
+        self.rings = false;
+        if port.queue().is_ringing() {
+            if port.poll(LOOK_MAX) > 0 {
+                return false;
+            }
+            self.rings = !port.hush();
+            if port.has_arrivals() || port.has_fault() {
+                return false;
+            }
+        }
+        if !self.rings
+            && let Some(queue) = port.queue().wait_fd()
         {
             self.asleep = self.own.watched.add(&queue, Token::Messages).is_ok();
             return self.asleep;
         }
         true
+    }
+
+    fn must_poll(&self) -> bool {
+        self.rings
     }
 
     fn disarm(&mut self) {

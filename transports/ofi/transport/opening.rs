@@ -118,6 +118,7 @@ impl Ofi {
             crowded: false,
             queued: Vec::new(),
             asleep: false,
+            rings: false,
         })
     }
 }
