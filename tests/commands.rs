@@ -91,9 +91,17 @@ fn a_fabric_without_an_engine_has_the_same_figures() {
         assert!(std::env::var_os("CI").is_none(), "{error}");
         return eprintln!("SKIPPED: {error}");
     }
-    for suite in ["raw", "p2p"] {
-        let args = ["perf", suite, "--plain", "--quick", "--transport", "ofi:net"];
-        assert_eq!(figures(&tickwire(&args)), p2p_figures(), "{suite}");
+    let tagged = ["--transport", "ofi:tcp;ofi_rxm", "--mode", "tagged"];
+    let ways: [(&str, &[&str]); 5] = [
+        ("raw", &["--transport", "ofi:net"]),
+        ("p2p", &["--transport", "ofi:net"]),
+        ("raw", &tagged),
+        ("p2p", &tagged),
+        ("p2p", &["--ranks", "3", "--beside", "ofi:net"]),
+    ];
+    for (suite, way) in ways {
+        let args = [&["perf", suite, "--plain", "--quick"], way].concat();
+        assert_eq!(figures(&tickwire(&args)), p2p_figures(), "{suite} {way:?}");
     }
     let unknown = tickwire(&["perf", "raw", "--transport", "ofi:quadrics"]);
     assert_eq!(unknown.status.code(), Some(1));
@@ -257,7 +265,7 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "raw"], "tickwire perf: ", "--transport ofi"),
         (&["perf", "p2p", "--mode", "tagged"], "tickwire perf: ", "add --transport"),
         (&["perf", "p2p", "--transport", "ofi", "--mode", "eager"], "tickwire perf: ", "'eager'"),
-        (&["perf", "raw", "--transport", "ofi", "--mode", "tagged"], "tickwire perf: ", "p2p"),
+        (&["perf", "p2p", "--beside", "ofi"], "tickwire perf: ", "--ranks 3"),
         (&["perf", "raw", "--transport", "shm"], "tickwire perf: ", "raw measures one fabric"),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
         (&["trace", "a.json"], "tickwire trace: ", "--png"),

@@ -41,7 +41,7 @@ pub(crate) struct PerfArgs {
     #[arg(value_parser = transport_name)]
     transport: Vec<String>,
     /// Who pairs receives with messages over libfabric: the engine (message) or the provider (tagged). Without it
-    /// TICKWIRE_OFI_TAG_MODE says so, else the engine does
+    /// TICKWIRE_OFI_TAG_MODE says so, else the engine does. For raw: tagged messages instead of plain ones
     #[arg(long, global = true, value_name = "MODE")]
     #[arg(value_parser = PossibleValuesParser::new(["message", "tagged"]))]
     mode: Option<String>,
@@ -77,7 +77,7 @@ enum Suite {
     /// Messages of every second double between ranks 0 and 1, beside contiguous ones and beside packing them by a call
     Vector(Ranks),
     /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
-    /// gives to a program that is written straight to libfabric
+    /// gives to a program that is written straight to libfabric, with --mode tagged by its tagged messages
     Raw,
     /// N messages of 8 B from this process to itself through the tick, without other processes
     #[command(name = "self")]
@@ -95,6 +95,9 @@ struct Ranks {
     /// Number of ranks; those above 1 wait asleep until the end
     #[arg(long, value_name = "R", default_value = "2", value_parser = clap::value_parser!(u32).range(2..=4096))]
     ranks: u32,
+    /// Reach the ranks above 1 by this transport alone: what its connections cost that are open and idle
+    #[arg(long, value_name = "NAME", value_parser = transport_name)]
+    beside: Option<String>,
 }
 
 impl Suite {
@@ -113,10 +116,18 @@ impl Suite {
     /// Processes that it needs.
     fn ranks(&self) -> u32 {
         match self {
-            Suite::P2p(Ranks { ranks }) | Suite::Depth(Ranks { ranks }) | Suite::Vector(Ranks { ranks }) => *ranks,
+            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) => of.ranks,
             Suite::Own { .. } => 1,
             Suite::Idle(args) => args.ranks(),
             Suite::Raw | Suite::Block(_) => 2,
+        }
+    }
+
+    /// The transport beside those of the pair.
+    fn beside(&self) -> Option<&str> {
+        match self {
+            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) => of.beside.as_deref(),
+            _ => None,
         }
     }
 
@@ -133,13 +144,25 @@ impl Suite {
 }
 
 impl PerfArgs {
-    /// An engine's configuration: the default one, with what was asked for.
+    /// A rank's configuration: the default one, with what was asked for.
+    fn builder_of(&self, rank: u32) -> Builder {
+        let Some(beside) = self.suite.beside() else { return self.builder() };
+        let pair: &[String] = if rank < 2 { &self.transport } else { &[] };
+        let mut names = vec!["loopback".to_owned(), beside.to_owned()];
+        names.extend(pair.iter().cloned());
+        if rank < 2 && pair.is_empty() {
+            names.push("shm".into());
+        }
+        self.builder().include(names)
+    }
+
+    /// An engine's configuration, for the ranks of a pair or for any.
     fn builder(&self) -> Builder {
         let mut builder = Engine::builder().limits(self.limits());
         if self.shared_heap {
             builder = builder.shared_heap(true);
         }
-        if self.mode.as_deref() == Some("tagged") {
+        if self.is_tagged() {
             builder = builder.ofi(Choice { tags: Some(TagMode::Auto), ..Choice::default() });
         }
         let mut names = self.transport.clone();
@@ -152,14 +175,16 @@ impl PerfArgs {
         builder.include(names)
     }
 
+    fn is_tagged(&self) -> bool {
+        self.mode.as_deref() == Some("tagged")
+    }
+
     /// What a mode is asked for without, or against.
     fn check_mode(&self) -> Result<(), Fault> {
         let Some(mode) = &self.mode else { return Ok(()) };
-        if !self.transport.iter().any(|name| name == "ofi" || name.starts_with("ofi:")) {
+        let mut names = self.transport.iter().map(String::as_str).chain(self.suite.beside());
+        if !names.any(|name| name == "ofi" || name.starts_with("ofi:")) {
             return Err(Fault::wrong_use("--mode is of transports over libfabric: add --transport 'ofi:PROVIDER'"));
-        }
-        if matches!(self.suite, Suite::Raw) && mode == "tagged" {
-            return Err(Fault::wrong_use("raw measures messages that nobody matches: --mode tagged is for p2p"));
         }
         let said = std::env::var(ENV_TAG_MODE).unwrap_or_default();
         if mode == "message" && !said.is_empty() && said != "message" {
@@ -177,7 +202,8 @@ impl PerfArgs {
 
     /// Only engines of one process can reach each other.
     fn within_process(&self) -> bool {
-        !self.transport.is_empty() && self.transport.iter().all(|name| name == "loopback")
+        let mut names = self.transport.iter().map(String::as_str).chain(self.suite.beside());
+        !self.transport.is_empty() && names.all(|name| name == "loopback")
     }
 
     /// The fabric that is to be measured by its own calls.
@@ -226,6 +252,9 @@ fn transport_name(word: &str) -> Result<String, String> {
 /// Wrong use, or why something could not be measured.
 pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     args.check_mode()?;
+    if args.suite.beside().is_some() && args.suite.ranks() < 3 {
+        return Err(Fault::wrong_use("--beside is how ranks above 1 are reached: add --ranks 3"));
+    }
     if let Suite::Own { messages } = args.suite {
         own(&args, messages)?;
         return Ok(ExitCode::SUCCESS);
@@ -267,7 +296,10 @@ fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
         }
         Suite::Raw => raw::as_rank(args, bootstrap.into_exchange()),
         Suite::Block(block) => block::as_rank(args, block, args.builder().build(bootstrap)?),
-        _ => measure_pair(args, args.builder().build(bootstrap)?),
+        _ => {
+            let builder = args.builder_of(bootstrap.rank());
+            measure_pair(args, builder.build(bootstrap)?)
+        }
     }
 }
 
@@ -275,6 +307,9 @@ fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
 fn measure_pair(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
     let (rank, size) = (engine.rank().0, engine.size());
     let mut figures = args.sink(rank, size);
+    if args.suite.beside().is_some() {
+        ranks::greet(&mut engine)?;
+    }
     if rank < 2 {
         let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
             figures.say(metric, parameter, value, unit);

@@ -1,17 +1,19 @@
 //! An endpoint that does nothing but send and receive: what a fabric gives to a program that is written straight to it.
 //!
 //! For measures beside the transport. One peer, receives posted ahead one for each message, short messages injected, no order
-//! kept and nothing checked but lengths. Everything blocks, and progresses the provider meanwhile.
+//! kept and nothing checked but lengths; tagged messages all have one tag. Everything blocks, and progresses the provider
+//! meanwhile.
 
 use super::slab::{Contexts, Slab};
 use super::{
     AddressVector, Choice, Completion, CompletionQueue, Domain, Endpoint, Fabric, Library, MemoryRegion, OfiError,
-    ReadError, Refused, message_hints, no_completion,
+    ReadError, Refused, message_hints, mode, no_completion,
 };
 use libfabric_sys as sys;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
+use tickwire_components::Span;
 
 /// How long nothing may happen before a wait is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOKS: u32 = 1 << 14;
 /// Completions that one call reads at most.
 const COMPLETIONS: usize = 64;
+/// The tag of tagged messages.
+const TAG: u64 = 1;
 
 /// See the module.
 pub struct Bare {
@@ -33,6 +37,8 @@ pub struct Bare {
     contexts: Contexts,
     descriptors: [*mut c_void; 2],
     inject_max: usize,
+    /// Messages are tagged, and the provider matches them.
+    tagged: bool,
     /// Operations of each kind that may be under way; the contexts of sends come first.
     window: usize,
     free_sends: Vec<u32>,
@@ -44,14 +50,18 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Opens the first candidate of a choice for messages of up to `bytes`, `window` at a time in each direction.
+    /// Opens the first candidate of a choice for messages of up to `bytes`, `window` at a time in each direction; tagged ones
+    /// if so wanted.
     ///
     /// # Errors
     /// What is missing or wrong, and what to do.
-    pub fn open(choice: &Choice, window: usize, bytes: usize) -> Result<Self, OfiError> {
+    pub fn open(choice: &Choice, window: usize, bytes: usize, tagged: bool) -> Result<Self, OfiError> {
         let found = choice.take(choice.candidates(&Library::get()?, &message_hints())?)?;
         let none = || OfiError::NoneLeft { reasons: "there is no candidate".into() };
-        let info = found.into_iter().next().ok_or_else(none)?;
+        let mut info = found.into_iter().next().ok_or_else(none)?;
+        if tagged {
+            info = mode::tagged_only(info)?;
+        }
         let inject_max = info.tx_attr().inject_size;
         let fabric = Fabric::open(&info)?;
         // SAFETY: everything that is opened stays in here, which is not shared between threads.
@@ -91,6 +101,7 @@ impl Bare {
             contexts: Contexts::new(2 * window),
             descriptors,
             inject_max,
+            tagged,
             window,
             free_sends: (0..window as u32).collect(),
             free_receives: (window as u32..2 * window as u32).collect(),
@@ -134,7 +145,7 @@ impl Bare {
             // SAFETY: memory and context outlive the endpoint, and the context is not in use. Receives may share memory: all
             // of it is the provider's, and nobody reads it.
             #[expect(unsafe_code, reason = "FFI")]
-            match unsafe { self.endpoint.receive(span, self.descriptors[1], 0, context) } {
+            match unsafe { self.receive(span, context) } {
                 Ok(()) => break,
                 Err(Refused::Failed(error)) => return Err(error),
                 Err(Refused::Again) => self.poll(&mut patience)?,
@@ -161,14 +172,14 @@ impl Bare {
                 // SAFETY: own memory.
                 #[expect(unsafe_code, reason = "FFI")]
                 unsafe {
-                    self.endpoint.inject(span, self.peer)
+                    self.inject(span)
                 }
             } else {
                 let Some(&index) = self.free_sends.last() else { panic!("more sends than the window has") };
                 let context = self.contexts.of(index as usize);
                 // SAFETY: memory and context outlive the endpoint; the bytes never change, the context is not in use.
                 #[expect(unsafe_code, reason = "FFI")]
-                let sent = unsafe { self.endpoint.send(span, self.descriptors[0], self.peer, context) };
+                let sent = unsafe { self.give(span, context) };
                 if sent.is_ok() {
                     self.free_sends.pop();
                 }
@@ -180,6 +191,54 @@ impl Bare {
                 Err(Refused::Again) => self.poll(&mut patience)?,
             }
         }
+    }
+
+    /// # Safety
+    /// As [`Endpoint::receive`].
+    #[inline]
+    #[expect(unsafe_code, reason = "FFI")]
+    unsafe fn receive(&self, span: Span, context: *mut c_void) -> Result<(), Refused> {
+        let descriptor = self.descriptors[1];
+        if !self.tagged {
+            // SAFETY: by this function's contract.
+            return unsafe { self.endpoint.receive(span, descriptor, 0, context) };
+        }
+        let (start, from) = (span.start().cast(), sys::FI_ADDR_UNSPEC);
+        let endpoint = self.endpoint.as_ptr();
+        // SAFETY: by this function's contract.
+        let code = unsafe { sys::ops::fi_trecv(endpoint, start, span.len(), descriptor, from, TAG, 0, context) };
+        self.endpoint.posted("fi_trecv", code)
+    }
+
+    /// # Safety
+    /// As [`Endpoint::inject`].
+    #[inline]
+    #[expect(unsafe_code, reason = "FFI")]
+    unsafe fn inject(&self, span: Span) -> Result<(), Refused> {
+        if !self.tagged {
+            // SAFETY: by this function's contract.
+            return unsafe { self.endpoint.inject(span, self.peer) };
+        }
+        let (endpoint, start) = (self.endpoint.as_ptr(), span.start().cast());
+        // SAFETY: by this function's contract.
+        let code = unsafe { sys::ops::fi_tinject(endpoint, start, span.len(), self.peer, TAG) };
+        self.endpoint.posted("fi_tinject", code)
+    }
+
+    /// # Safety
+    /// As [`Endpoint::send`].
+    #[inline]
+    #[expect(unsafe_code, reason = "FFI")]
+    unsafe fn give(&self, span: Span, context: *mut c_void) -> Result<(), Refused> {
+        let descriptor = self.descriptors[0];
+        if !self.tagged {
+            // SAFETY: by this function's contract.
+            return unsafe { self.endpoint.send(span, descriptor, self.peer, context) };
+        }
+        let (endpoint, start) = (self.endpoint.as_ptr(), span.start().cast());
+        // SAFETY: by this function's contract.
+        let code = unsafe { sys::ops::fi_tsend(endpoint, start, span.len(), descriptor, self.peer, TAG, context) };
+        self.endpoint.posted("fi_tsend", code)
     }
 
     /// Waits until all sends are done.
@@ -287,13 +346,15 @@ mod tests {
             return eprintln!("SKIPPED: {error}");
         }
         let choice = Choice { include: vec!["tcp;ofi_rxm".into()], ..Choice::default() };
-        let mut bare = Bare::open(&choice, 4, 10_000).unwrap();
-        bare.connect(&bare.address().unwrap()).unwrap();
-        for bytes in [0, 8, 10_000] {
-            (0..4).for_each(|_| bare.post(0, bytes).unwrap());
-            (0..4).for_each(|_| bare.send(bytes).unwrap());
-            assert_eq!(bare.wait_received(4).unwrap(), 4 * bytes);
-            bare.wait_sent().unwrap();
+        for tagged in [false, true] {
+            let mut bare = Bare::open(&choice, 4, 10_000, tagged).unwrap();
+            bare.connect(&bare.address().unwrap()).unwrap();
+            for bytes in [0, 8, 10_000] {
+                (0..4).for_each(|_| bare.post(0, bytes).unwrap());
+                (0..4).for_each(|_| bare.send(bytes).unwrap());
+                assert_eq!(bare.wait_received(4).unwrap(), 4 * bytes);
+                bare.wait_sent().unwrap();
+            }
         }
     }
 }

@@ -71,6 +71,16 @@ pub(super) fn choose(info: Info, mode: Option<TagMode>) -> Result<Opening, OfiEr
     }
 }
 
+/// The same candidate for tagged messages, whatever is known of its matching.
+///
+/// # Errors
+/// [`OfiError::Tags`] if it has none; [`OfiError::Call`].
+pub(super) fn tagged_only(info: Info) -> Result<Info, OfiError> {
+    let provider = info.provider().to_owned();
+    let reason = "has no tagged messages with sources (FI_TAGGED, FI_SOURCE)".to_owned();
+    tagged(&info)?.ok_or(OfiError::Tags { provider, reason })
+}
+
 /// The same candidate with what tagged mode needs, and with directed receives if it has them.
 fn tagged(info: &Info) -> Result<Option<Info>, OfiError> {
     for directed in [true, false] {

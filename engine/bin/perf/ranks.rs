@@ -57,6 +57,21 @@ fn pin(rank: u32) {
     }
 }
 
+/// Connects ranks 0 and 1 with all others.
+pub(super) fn greet(engine: &mut Engine) -> Result<(), OperationError> {
+    let (world, rank, size, tag) = (engine.comm_world(), engine.rank().0, engine.size(), Tag(997));
+    for other in 2..size {
+        for first in 0..2 {
+            if rank == other {
+                engine.send(&[], Rank(first), tag, world)?;
+            } else if rank == first {
+                engine.recv(&mut [], Rank(other), tag, world)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Returns at every rank once ranks 0 and 1 are here. The others sleep in it.
 pub(super) fn leave_together(engine: &mut Engine) -> Result<(), OperationError> {
     let (world, rank, size, tag) = (engine.comm_world(), engine.rank().0, engine.size(), Tag(998));

@@ -19,7 +19,7 @@ const FLUSH_TIME: Duration = Duration::from_millis(20);
 pub(super) fn as_rank(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fault> {
     let rank = exchange.rank();
     let mut figures = args.sink(rank, exchange.size());
-    let mut fabric = Bare::open(&args.fabric()?, WINDOW, MAX)?;
+    let mut fabric = Bare::open(&args.fabric()?, WINDOW, MAX, args.is_tagged())?;
     exchange.put(ADDRESS, &fabric.address()?)?;
     exchange.fence()?;
     let peer = exchange.get(1 - rank, ADDRESS)?;
