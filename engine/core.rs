@@ -216,6 +216,7 @@ impl Engine {
                 }
             }
             if endpoint.ready() {
+                endpoint.found = true;
                 progress.pending |= Pending::DRAIN;
             }
         }

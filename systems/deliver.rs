@@ -3,7 +3,7 @@
 //!
 //! *Reads* frames of the transports, communicators. *Writes* the application's segments, CARs and requests (as Match,
 //! Transfer and Complete do), the queues of posted receives, the finished list (what Complete must look at).
-//! *Bound* the tick's budget.
+//! *Bound* the tick's budget, and endpoints that a look has found something at.
 //! *Why* most messages are short and awaited. Each system reads what the one before it has written, and for one message
 //! that is more work than the message: row by row the four take less than half of the instructions that they take column by
 //! column. A frame that is anything else is left where it is, to the systems; these and this one call the same functions
@@ -30,8 +30,12 @@ pub fn deliver(mut tables: DeliverTables) {
     let (mut count, mut rest) = (0, false);
     let endpoints = std::mem::take(&mut tables.endpoints);
     for endpoint in endpoints.iter_mut() {
+        if !endpoint.found {
+            continue;
+        }
         let most = tables.progress.budget - count;
         let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(&mut tables));
+        endpoint.found = left;
         count += taken;
         rest |= left;
     }

@@ -44,6 +44,8 @@ pub struct Endpoint {
     pub interval: u32,
     /// Ticks until the next such look.
     pub countdown: u32,
+    /// A look has found something that Deliver has not taken.
+    pub found: bool,
     /// Its column in the CAR table.
     pub rows: Option<RowStates>,
 }
@@ -114,6 +116,7 @@ impl Endpoint {
             outstanding: 0,
             interval: 1,
             countdown: 0,
+            found: false,
             rows,
             transport: Exclusive::new(transport),
         }

@@ -116,6 +116,8 @@ pub struct Links {
     closed_bytes: (u64, u64),
     /// A look at the watched rings has found nothing since the last frame: the next one comes alone.
     quiet: Cell<bool>,
+    /// Some connection leads to somebody else, whose lines have to be fetched.
+    fetches: bool,
     inbox: InboxView,
 }
 
@@ -176,6 +178,7 @@ impl Links {
             closed: Vec::new(),
             closed_bytes: (0, 0),
             quiet: Cell::new(true),
+            fetches: false,
             inbox,
         }
     }
@@ -194,6 +197,8 @@ impl Links {
 
     /// Opens a reserved connection.
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
+        let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
+        self.fetches |= !is_own;
         self.rows[link as usize] = Some(Box::new(LinkRow {
             writer: Writer::new(ends.outgoing),
             reader: Reader::new(ends.incoming),
@@ -207,7 +212,7 @@ impl Links {
             watched: false,
             touched: false,
             answered: 0,
-            turns: if ends.outgoing.address(0) == ends.incoming.address(0) { 0 } else { u64::MAX },
+            turns: if is_own { 0 } else { u64::MAX },
             direct: 0,
             doorbell: ends.doorbell,
             fault: None,
@@ -356,7 +361,7 @@ impl Links {
     pub fn ready(&self) -> bool {
         // All places, watched or not: the others point to a word that stays 0.
         let any = self.words.iter().fold(0, |any, word| any | word.load()) != 0;
-        if any {
+        if any & self.fetches {
             // All of them, without a search: a branch that depends on which it is was measured to cost more.
             self.words.iter().for_each(|word| word.expect());
         }
@@ -414,7 +419,7 @@ impl Links {
                         break;
                     }
                     row.reader.skip(payload.len());
-                    if alone {
+                    if alone && payload.len() as u64 > BESIDE_HEADER {
                         // It may be answered by one of its kind.
                         row.writer.expect(payload.len() as u64);
                     }

@@ -179,12 +179,12 @@ impl<M: RingMemory> Writer<M> {
         self.position += need;
     }
 
-    /// The next frame is likely to have so much payload: owns the lines behind its first one until it is written. They were
+    /// The next frame is likely to have so much payload, more than fits beside a header: owns the lines behind its first one until it is written. They were
     /// owned when the frame before was written; but whoever polls the first line may be given its neighbour, too.
     #[inline(always)]
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
-        self.memory.expect_write(first + 64, payload.saturating_sub(BESIDE_HEADER));
+        self.memory.expect_write(first + 64, payload - BESIDE_HEADER);
     }
 
     /// Has the last frame, with so much payload, where the reader finds it sooner: for a reader that waits for it. A writer
