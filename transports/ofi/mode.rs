@@ -18,6 +18,9 @@ const BROKEN: [(&str, (u32, u32), &str); 4] = [
     ("tcp", (u32::MAX, 0), STALLS),
 ];
 
+/// What a provider without tagged messages lacks, in words.
+const UNTAGGED: &str = "has no tagged messages with sources (FI_TAGGED, FI_SOURCE)";
+
 /// See [`BROKEN`].
 const STALLS: &str = "holds up all that a peer sends behind an unexpected message";
 
@@ -47,7 +50,7 @@ pub(super) fn choose(info: Info, mode: Option<TagMode>) -> Result<Opening, OfiEr
     }
     let lacks = |reason: String| OfiError::Tags { provider: provider.clone(), reason };
     let found = match tagged(&info)? {
-        None => Err("has no tagged messages with sources (FI_TAGGED, FI_SOURCE)".to_owned()),
+        None => Err(UNTAGGED.to_owned()),
         Some(tagged) => {
             let tags = ProviderTags {
                 format: tagged.ep_attr().mem_tag_format,
@@ -77,8 +80,7 @@ pub(super) fn choose(info: Info, mode: Option<TagMode>) -> Result<Opening, OfiEr
 /// [`OfiError::Tags`] if it has none; [`OfiError::Call`].
 pub(super) fn tagged_only(info: Info) -> Result<Info, OfiError> {
     let provider = info.provider().to_owned();
-    let reason = "has no tagged messages with sources (FI_TAGGED, FI_SOURCE)".to_owned();
-    tagged(&info)?.ok_or(OfiError::Tags { provider, reason })
+    tagged(&info)?.ok_or(OfiError::Tags { provider, reason: UNTAGGED.to_owned() })
 }
 
 /// The same candidate with what tagged mode needs, and with directed receives if it has them.

@@ -378,7 +378,6 @@ impl Transport for Ofi {
         if !quiet || port.is_sending() || !port.queue().may_sleep() {
             return false;
         }
-        // Only now: watched, each packet would wake one set after the other, which takes half a microsecond.
         if port.queue().wait_fd().is_none() || self.asleep {
             return true;
         }
@@ -392,6 +391,7 @@ impl Transport for Ofi {
                 return false;
             }
         }
+        // Only now: watched, each packet would wake one set after the other, which takes half a microsecond.
         if !self.rings
             && let Some(queue) = port.queue().wait_fd()
         {

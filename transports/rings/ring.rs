@@ -179,8 +179,9 @@ impl<M: RingMemory> Writer<M> {
         self.position += need;
     }
 
-    /// The next frame is likely to have so much payload, more than fits beside a header: owns the lines behind its first one until it is written. They were
-    /// owned when the frame before was written; but whoever polls the first line may be given its neighbour, too.
+    /// The next frame is likely to have so much payload, more than fits beside a header: asks for the lines behind its first
+    /// one, to own them when it is written. They were asked for when the frame before was written; but whoever polls the first
+    /// line may be given its neighbour, too.
     #[inline(always)]
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
