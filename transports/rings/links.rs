@@ -419,9 +419,11 @@ impl Links {
                         break;
                     }
                     row.reader.skip(payload.len());
-                    if alone && payload.len() as u64 > BESIDE_HEADER {
+                    match (alone, payload.len() as u64 > BESIDE_HEADER) {
                         // It may be answered by one of its kind.
-                        row.writer.expect(payload.len() as u64);
+                        (true, true) => row.writer.expect(payload.len() as u64),
+                        (false, false) => row.reader.expect(),
+                        _ => {}
                     }
                 } else if !row.reader.ready() {
                     break;

@@ -73,6 +73,14 @@ impl std::fmt::Display for Corrupt {
 /// Frames that are handed over to a reader that waits, bytes: messages of up to 4 KiB. Longer ones take longer to write than to fetch.
 const HANDED_OVER_MAX: u64 = 66 * 64;
 
+/// How far behind the word that it clears a writer of frames of one line asks for another line, bytes: a line comes in the
+/// time of three or four frames. By measurement: 64 is 8 % slower at 0 B, 512 as well.
+const WRITE_AHEAD: u64 = 4 * 64;
+
+/// How far behind the next frame a reader asks for a line, bytes. By measurement: none is 8 % slower at 0 B, 256 a quarter,
+/// since that takes lines from their writer.
+const READ_AHEAD: u64 = 2 * 64;
+
 /// Bytes of payload in the line of their header.
 pub(super) const BESIDE_HEADER: u64 = 64 - HEADER_BYTES as u64;
 
@@ -171,9 +179,9 @@ impl<M: RingMemory> Writer<M> {
         memory.store(offset + 24, header.length, Ordering::Relaxed);
         memory.store(offset, header.lead, Ordering::Release);
         // The next frame is likely as long as this one, and clears a word in the line behind itself: own these lines by
-        // then. The first one is owned already.
+        // then. The first one is owned already. Short frames are written in less time than a line takes to come.
         match need {
-            64 => memory.expect_write(behind + 64, 64),
+            64 => memory.expect_write((behind + WRITE_AHEAD) & (memory.capacity() - 1), 64),
             _ => memory.expect_write(behind + 64, need),
         }
         self.position += need;
@@ -374,6 +382,12 @@ impl<M: RingMemory> Reader<M> {
     #[inline(always)]
     pub fn skip(&mut self, payload: usize) {
         self.position += frame_bytes(payload as u64);
+    }
+
+    /// More frames of one line are likely to be here: asks for one of them, to have it when its turn comes.
+    #[inline(always)]
+    pub fn expect(&self) {
+        self.memory.expect_read((self.position + READ_AHEAD) & (self.memory.capacity() - 1), 64);
     }
 
     /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring. `true` if the writer
