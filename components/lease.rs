@@ -34,6 +34,12 @@ pub unsafe trait Pieces {
     fn layout(&self) -> Option<Stretch> {
         None
     }
+
+    /// The bytes of a buffer that is one run, as most are.
+    #[inline(always)]
+    fn run(&self) -> Option<Span> {
+        (self.pieces() == 1).then(|| self.piece(0))
+    }
 }
 
 /// A buffer that a receive may write: `Vec<u8>` (up to its length), `Box<[u8]>`, lists of these, and, in a scope,
@@ -123,6 +129,15 @@ unsafe impl Pieces for Stretch {
 }
 
 // SAFETY: a span's address does not depend on where the span is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Span {
+    #[inline]
+    fn piece(&self, _index: usize) -> Span {
+        *self
+    }
+}
+
+// SAFETY: as above.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl Pieces for [Span] {
     #[inline]

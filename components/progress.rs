@@ -28,7 +28,7 @@ impl Queue {
     }
 
     /// Appends a row.
-    #[inline]
+    #[inline(always)]
     pub fn push<L: Link>(&mut self, rows: &mut [L], row: Row) {
         *rows[row as usize].next_mut() = NIL;
         if self.head == NIL {

@@ -282,7 +282,8 @@ impl Engine {
             && !tracy::connected()
         {
             self.counters.ran(DELIVER);
-            deliver(self.tables.delivering(&mut self.world));
+            let (endpoints, deliveries) = self.tables.deliveries(&mut self.world);
+            deliver(endpoints, deliveries);
             if self.tables.progress(&mut self.world).pending == Pending::NONE {
                 return;
             }

@@ -206,7 +206,10 @@ impl<W: Watch> TickExecutor<W> {
         let TickExecutor { watch, tables, counters, .. } = self;
         if watch.profiles() && delivers(tables, world) {
             counters.ran(DELIVER);
-            watch.run(DELIVER, tables, world, |world| deliver(tables.delivering(world)));
+            watch.run(DELIVER, tables, world, |world| {
+                let (endpoints, deliveries) = tables.deliveries(world);
+                deliver(endpoints, deliveries);
+            });
             if tables.progress(world).pending == Pending::NONE {
                 return 1;
             }

@@ -13,8 +13,8 @@ use tickwire_systems::complete::{free_request, outcome, status};
 use tickwire_systems::connections::contact;
 use tickwire_systems::post::send_now;
 use tickwire_systems::posting::{
-    check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, send_car, send_envelope,
-    send_inline, take_rows,
+    check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline, send_car,
+    send_envelope, send_inline, take_rows,
 };
 
 /// The wire's word for a source.
@@ -167,7 +167,12 @@ impl Engine {
         })
     }
 
-    #[inline]
+    // Posting and taking are divided: what handles a buffer is inlined into the application's code, what handles tables is
+    // called with numbers and returns one. A token that is returned through memory is read by the application before its
+    // last word has left the store buffer, behind the frame; if it is read in other words than it was written in, every
+    // send waits until its frame's cache line has come: measured, 20 ns of 65 a message.
+
+    #[inline(always)]
     pub(crate) fn post_send<B: Pieces>(
         &mut self,
         buffer: B,
@@ -176,11 +181,21 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        if self.send_at_once(&buffer, to, tag, comm) {
+        let sent = match buffer.run() {
+            Some(run) => self.send_run(run, to, tag, comm),
+            None => self.send_at_once(&buffer, to, tag, comm),
+        };
+        if sent {
             return Ok(Request::ready(self.home, buffer, to.0, tag.0));
         }
         let length = buffer.total();
         self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::new())
+    }
+
+    /// [`Engine::send_at_once`] of one run of bytes.
+    #[inline(never)]
+    fn send_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> bool {
+        self.send_at_once(&run, to, tag, comm)
     }
 
     /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
@@ -257,7 +272,7 @@ impl Engine {
         Ok(row)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post_receive<B: LeasedBytes>(
         &mut self,
         buffer: B,
@@ -267,27 +282,52 @@ impl Engine {
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
         let (rank, tag) = (source_rank(source), tag_number(tag));
-        // The frequent case: one run of bytes, rows free, and a VC that exists or none that is needed.
-        if self.open {
-            let tables = self.tables.receive(&mut self.world);
-            if let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) {
-                let vc_row = match envelope.proc {
-                    NIL => NIL,
-                    proc => tables.procs.known[proc as usize].row,
-                };
-                let reached = envelope.proc == NIL
-                    || tables.vcs.get(vc_row as usize).is_some_and(|vc| vc.state != VcState::Unconnected);
-                let car = receive_car(tables.progress, &envelope, vc_row);
-                if reached && let Some(row) = take_rows(tables.progress, tables.cars, tables.requests, &buffer, car) {
-                    queue_receive(tables.progress, tables.cars, tables.vcs, row);
-                    tables.held[row as usize].0.put(buffer);
-                    let entry = &mut tables.requests[row as usize];
-                    entry.scoped = scoped;
-                    tables.progress.scoped += u32::from(scoped);
-                    return Ok(Request::new(self.home, row, entry.generation));
-                }
+        if let Some(run) = buffer.run() {
+            let row = self.receive_run(run, rank, tag, comm);
+            if row != NIL {
+                return Ok(self.hold(row, buffer, scoped));
             }
         }
+        self.post_receive_rows(buffer, rank, tag, comm, scoped)
+    }
+
+    /// The frequent case of a receive: one run of bytes, a row free, and a VC that exists or none that is needed. [`NIL`] if
+    /// it is not so.
+    #[inline(never)]
+    fn receive_run(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
+        if !self.open {
+            return NIL;
+        }
+        let tables = self.tables.receive(&mut self.world);
+        let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
+        let vc_row = match envelope.proc {
+            NIL => NIL,
+            proc => tables.procs.known[proc as usize].row,
+        };
+        let row = receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, run);
+        if row != NIL {
+            return row;
+        }
+        let reached =
+            envelope.proc == NIL || tables.vcs.get(vc_row as usize).is_some_and(|vc| vc.state != VcState::Unconnected);
+        let car = receive_car(tables.progress, &envelope, vc_row);
+        if reached && let Some(row) = take_rows(tables.progress, tables.cars, tables.requests, &run, car) {
+            queue_receive(tables.progress, tables.cars, tables.vcs, row);
+            return row;
+        }
+        NIL
+    }
+
+    /// As [`Engine::post_receive`], in any case.
+    #[inline(never)]
+    fn post_receive_rows<B: LeasedBytes>(
+        &mut self,
+        buffer: B,
+        rank: u32,
+        tag: u32,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Request<B>, Rejected<B>> {
         if rank == Rank::NULL.0 {
             return match self.check_null(comm, tag) {
                 Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag)),
@@ -311,8 +351,6 @@ impl Engine {
         check_receive(communicators, comm.0, rank, tag).map(drop)
     }
 
-    #[cold]
-    #[inline(never)]
     fn queue_receive_rows(
         &mut self,
         buffer: &impl Pieces,
@@ -349,7 +387,7 @@ impl Engine {
     }
 
     /// Gives a posted request its buffer, and its poster the token.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
@@ -415,7 +453,7 @@ impl Engine {
     /// # Errors
     /// How it ended if not well (the buffer comes back), that it is not done ([`RequestError::Pending`]: the request is
     /// detached then, so test or wait first), or that the handle is stale.
-    #[inline]
+    #[inline(always)]
     pub fn take<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
         if let Some(ready) = request.take_ready(Pieces::total) {
             return Ok(ready);
@@ -440,7 +478,7 @@ impl Engine {
                 return Ok((buffer, status));
             }
         }
-        self.take_slowly(request)
+        self.take_slowly(request.renew())
     }
 
     #[cold]

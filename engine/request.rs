@@ -108,6 +108,15 @@ impl<B> Request<B> {
         self.row = NIL;
     }
 
+    /// The same token, of an operation that was not complete when it was posted. For a call that is seldom made: whoever
+    /// passes the token itself to one keeps it in memory, also where the call is not made.
+    #[inline(always)]
+    pub(crate) fn renew(mut self) -> Self {
+        let renewed = Request::new(self.home, self.row, self.generation);
+        self.disarm();
+        renewed
+    }
+
     /// The untyped name of the request.
     #[inline]
     pub fn id(&self) -> RequestId {

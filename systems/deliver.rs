@@ -17,7 +17,7 @@ use crate::lodging::{self, is_lodged};
 use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::{find_posted, key};
 use crate::supply_buffers::reply;
-use crate::tables::DeliverTables;
+use crate::tables::{DeliverTables, Deliveries};
 use crate::transfer::{fill, read_messages};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
@@ -26,23 +26,22 @@ use tickwire_transports::{Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
-pub fn deliver(mut tables: DeliverTables) {
+pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
     let (mut count, mut rest) = (0, false);
-    let endpoints = std::mem::take(&mut tables.endpoints);
     for endpoint in endpoints.iter_mut() {
         if !endpoint.found {
             continue;
         }
-        let most = tables.progress.budget - count;
-        let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(&mut tables));
+        let most = deliveries.tables().progress.budget - count;
+        let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(&mut deliveries));
         endpoint.found = left;
         count += taken;
         rest |= left;
     }
-    if !tables.progress.offers.is_empty() {
-        read_offers(&mut tables, endpoints);
+    if !deliveries.tables().progress.offers.is_empty() {
+        read_offers(deliveries.tables(), endpoints);
     }
-    let progress = tables.progress;
+    let progress = deliveries.tables().progress;
     progress.budget -= count;
     progress.work.received += count;
     if !rest {
@@ -51,27 +50,27 @@ pub fn deliver(mut tables: DeliverTables) {
 }
 
 /// The tables that frames are taken into.
-struct Taken<'a, 'b>(&'a mut DeliverTables<'b>);
+struct Taken<'a, 'b>(&'a mut Deliveries<'b>);
 
 impl Take for Taken<'_, '_> {
     #[inline(always)]
     fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
-        take_message(self.0, header, payload, vc_row)
+        take_message(self.0.tables(), header, payload, vc_row)
     }
 
     fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
-        take_control(self.0, header, payload, vc_row)
+        take_control(self.0.tables(), header, payload, vc_row)
     }
 
     #[inline(never)]
     fn matched(&mut self, header: &Header, payload: Span, vc_row: Row, receive: Row) -> bool {
-        take_matched(self.0, header, payload, vc_row, receive)
+        take_matched(self.0.tables(), header, payload, vc_row, receive)
     }
 }
 
 /// A message from its arrival to the end of its request; `false` if that is not for here.
 #[inline(always)]
-fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
+fn take_message(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
     let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
@@ -83,7 +82,7 @@ fn take_message(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
 
 /// A message that its transport has paired with a receive; `false` if that is not for here.
 #[inline(always)]
-fn take_matched(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) -> bool {
+fn take_matched(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) -> bool {
     let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err()
@@ -162,7 +161,7 @@ fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
 /// The two control frames of a message that is read out of its sender's memory: the offer, if its receive is posted, and
 /// the end.
 #[inline(never)]
-fn take_control(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
+fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
     let DeliverTables { progress, cars, large, requests, vcs, communicators, .. } = tables;
     if header.lead as u8 == Kind::Done as u8 {
         let row = header.message();
@@ -194,7 +193,7 @@ fn take_control(tables: &mut DeliverTables<'_>, header: &Header, payload: Span, 
 
 /// Reads what was offered, as SupplyBuffers and Transfer do.
 #[inline(never)]
-fn read_offers(tables: &mut DeliverTables<'_>, endpoints: &mut [Endpoint]) {
+fn read_offers(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     let DeliverTables { progress, cars, large, vcs, .. } = tables;
     while let Some(row) = progress.offers.pop(cars) {
         reply(progress, cars, large, vcs, endpoints, row);
@@ -234,8 +233,8 @@ mod tests {
         // SAFETY: the bytes outlive the call.
         #[expect(unsafe_code, reason = "a span over a test's bytes")]
         let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-        let mut delivering = tables.delivering(&mut world.world);
-        let mut taken = Taken(&mut delivering);
+        let (_, mut deliveries) = tables.deliveries(&mut world.world);
+        let mut taken = Taken(&mut deliveries);
         match header.kind() {
             Some(Kind::Eager) => taken.message(&header, payload, vc),
             _ => taken.other(&header, payload, vc),
@@ -310,8 +309,8 @@ mod tests {
         let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         let matched = |world: &mut TestWorld, vc: Row, header: Header, posted: Posted| {
             let tables = world.tables.clone();
-            let mut delivering = tables.delivering(&mut world.world);
-            Taken(&mut delivering).matched(&header, payload.part(0, header.length as usize), vc, posted.car)
+            let (_, mut deliveries) = tables.deliveries(&mut world.world);
+            Taken(&mut deliveries).matched(&header, payload.part(0, header.length as usize), vc, posted.car)
         };
         assert!(!matched(&mut world, vc, eager(5, 8), any), "the transport does not have it yet");
         world.run(crate::post::post);
@@ -340,9 +339,8 @@ mod tests {
         assert!(offer(&mut world, vc, offered(100, 33), &mut address));
         assert!(!offer(&mut world, vc, offered(100, 34), &mut address), "of another nobody has posted a receive");
         let tables = world.tables.clone();
-        let mut delivering = tables.delivering(&mut world.world);
-        let endpoints = std::mem::take(&mut delivering.endpoints);
-        read_offers(&mut delivering, endpoints);
+        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+        read_offers(deliveries.tables(), endpoints);
         assert_eq!(world.bytes(posted), (0..100).collect::<Vec<u8>>());
         // This transport keeps a state for each row, so its frames leave with Post.
         world.run(crate::post::post);

@@ -123,6 +123,35 @@ pub fn send_inline<P: Pieces + ?Sized>(
     true
 }
 
+/// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if
+/// it is not so.
+#[inline(always)]
+pub fn receive_inline(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    vcs: &mut [Vc],
+    vc_row: Row,
+    envelope: &Envelope,
+    run: Span,
+) -> Row {
+    let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
+    if vc.state != VcState::Connected || !nothing_waits(progress) || progress.posting != 0 {
+        return NIL;
+    }
+    let car = receive_car(progress, envelope, vc_row);
+    let Some(row) = take_rows(progress, cars, requests, &run, car) else { return NIL };
+    vc.posted.push(cars, row);
+    row
+}
+
+/// Whether nothing has arrived that is not matched.
+#[inline(always)]
+fn nothing_waits(progress: &Progress) -> bool {
+    // Arrivals that Match has not seen came before any receive of now.
+    progress.arrivals == 0 && progress.staged.is_empty() && progress.unexpected.count | progress.hungry == 0
+}
+
 /// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several, or one in all for a layout.
 ///
 /// `car` is what the envelope CAR becomes, but for its span and links. `None` if rows are short; nothing is taken then.
@@ -254,7 +283,7 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     // Arrivals that Match has not seen came before this receive.
     if progress.arrivals == 0
         && progress.staged.is_empty()
-        && (progress.unexpected.count | progress.hungry == 0 || none_waits(progress, cars, vcs, row))
+        && (nothing_waits(progress) || none_waits(progress, cars, vcs, row))
     {
         enqueue(progress, cars, vcs, row);
     } else {

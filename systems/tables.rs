@@ -13,6 +13,7 @@ use bevy_ecs::system::{SystemAccess, SystemMeta, SystemParam, SystemParamValidat
 use bevy_ecs::world::unsafe_world_cell::UnsafeWorldCell;
 use std::any::Any;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use tickwire_components::limits::{self, CONTROL_ROWS, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
@@ -113,6 +114,26 @@ unsafe impl Send for Addresses {}
 #[expect(unsafe_code, reason = "addresses of columns")]
 unsafe impl Sync for Addresses {}
 
+/// The tables of Deliver, borrowed for each message anew: it loads the addresses that it needs, where a tick would write all
+/// of them to its stack.
+pub struct Deliveries<'w> {
+    addresses: &'w Addresses,
+    world: PhantomData<&'w mut World>,
+}
+
+impl Deliveries<'_> {
+    /// All of them.
+    #[inline(always)]
+    pub fn tables(&mut self) -> DeliverTables<'_> {
+        // SAFETY: the world is borrowed as a whole for as long as this lives, and all that has been given away besides are
+        // the endpoints, which are none of these columns.
+        #[expect(unsafe_code, reason = "disjoint columns of one borrowed world")]
+        unsafe {
+            DeliverTables::at(self.addresses)
+        }
+    }
+}
+
 /// [`Tables`] as a resource, for systems to find.
 #[derive(Resource, Clone)]
 struct Shared(Tables);
@@ -124,13 +145,24 @@ macro_rules! view {
             $(#[doc = view!(@doc $field)] pub $field: view!(@type $how 'w $type)),*
         }
 
+        impl $name<'_> {
+            /// # Safety
+            /// The world of these addresses is borrowed, and nobody else uses the columns while this lives.
+            #[expect(unsafe_code, reason = "columns of a borrowed world")]
+            #[inline(always)]
+            unsafe fn at(addresses: &Addresses) -> Self {
+                // SAFETY: by this function's contract; each column is borrowed once.
+                unsafe { $name { $($field: view!(@borrow $how addresses, $field)),* } }
+            }
+        }
+
         impl Tables {
             $(#[$doc])*
             #[inline(always)]
             pub fn $method<'w>(&self, _world: &'w mut World) -> $name<'w> {
-                // SAFETY: the world is borrowed as a whole, the addresses are its own, and each column is borrowed once.
+                // SAFETY: the world is borrowed as a whole, and the addresses are its own.
                 #[expect(unsafe_code, reason = "disjoint columns of one borrowed world")]
-                unsafe { $name { $($field: view!(@borrow $how self.addresses, $field)),* } }
+                unsafe { $name::at(&self.addresses) }
             }
         }
 
@@ -156,7 +188,7 @@ macro_rules! view {
                 _: Tick,
             ) -> Result<$name<'w>, SystemParamValidationError> {
                 // SAFETY: the executor grants the declared access, and has refreshed the addresses if rows have moved.
-                Ok(unsafe { $name { $($field: view!(@borrow $how tables.addresses, $field)),* } })
+                Ok(unsafe { $name::at(&tables.addresses) })
             }
         }
     };
@@ -251,10 +283,9 @@ view! {
 }
 
 view! {
-    /// What [`crate::deliver`] reads and writes.
+    /// What [`crate::deliver`] reads and writes, but for the endpoints.
     DeliverTables, delivering {
         progress: Progress, one;
-        endpoints: Endpoint, rows;
         cars: Car, rows;
         large: Large, with_cars;
         requests: Request, with_cars;
@@ -401,6 +432,12 @@ impl Tables {
         let tables = world.resource::<Shared>().0.clone();
         tables.refresh(world);
         tables
+    }
+
+    /// What Deliver reads and writes: the endpoints, and the rest.
+    #[inline(always)]
+    pub fn deliveries<'w>(&'w self, world: &'w mut World) -> (&'w mut [Endpoint], Deliveries<'w>) {
+        (self.endpoints(world), Deliveries { addresses: &self.addresses, world: PhantomData })
     }
 
     /// What Transfer reads and writes, with the columns of the transports.
