@@ -113,7 +113,7 @@ pub fn send_inline<P: Pieces + ?Sized>(
         return false;
     }
     let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
-    if endpoint.transport.get().send(vc.link, &header, pieces, None) != Sent::Done {
+    if endpoint.transport.get().send_inline(vc.link, header, pieces) != Sent::Done {
         return false;
     }
     vc.lines -= cost;

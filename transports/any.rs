@@ -378,6 +378,19 @@ impl AnyTransport {
         }
     }
 
+    /// [`AnyTransport::send`] of a message without a row, for the one place that sends most.
+    #[inline(always)]
+    pub fn send_inline<P: Pieces + ?Sized>(&mut self, link: u32, header: Header, pieces: &P) -> Sent {
+        match self.links() {
+            Some(links) => links.send_inline(link, &header, pieces),
+            None => {
+                // What is lent to a call has to be in memory, also where the call is not made: it gets its own.
+                let lent = header;
+                self.send_otherwise(link, &lent, pieces, None)
+            }
+        }
+    }
+
     /// As [`AnyTransport::send`], of a transport that is not made of rings.
     #[inline(never)]
     fn send_otherwise<P: Pieces + ?Sized>(

@@ -21,6 +21,14 @@ pub trait RingMemory {
     fn load(&self, offset: u64, order: Ordering) -> u64;
     /// Writes a word of data.
     fn store(&self, offset: u64, word: u64, order: Ordering);
+    /// Writes a header, its first word last.
+    #[inline(always)]
+    fn store_header(&self, offset: u64, header: &Header) {
+        self.store(offset + 8, header.origin, Ordering::Relaxed);
+        self.store(offset + 16, header.name, Ordering::Relaxed);
+        self.store(offset + 24, header.length, Ordering::Relaxed);
+        self.store(offset, header.lead, Ordering::Release);
+    }
     /// Writes bytes; they fit.
     fn fill(&self, offset: u64, from: Span);
     /// Where `length` bytes of data stand.
@@ -122,7 +130,7 @@ impl<M: RingMemory> Writer<M> {
     ///
     /// # Errors
     /// If the reader published an impossible position.
-    #[inline]
+    #[inline(always)]
     pub fn push<P: Pieces + ?Sized>(&mut self, header: &Header, pieces: &P) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();
         let payload = header.payload();
@@ -131,7 +139,7 @@ impl<M: RingMemory> Writer<M> {
         let offset = self.position & (capacity - 1);
         // The word behind the frame must be free too, and a frame that would wrap starts anew at the front.
         if offset + need > capacity {
-            return self.push_at_front(header, pieces, capacity - offset);
+            return self.push_at_front(*header, pieces, capacity - offset);
         }
         if self.position + need + 8 - self.released > capacity && !self.refresh(need + 8)? {
             return Ok(false);
@@ -142,7 +150,7 @@ impl<M: RingMemory> Writer<M> {
 
     #[cold]
     #[inline(never)]
-    fn push_at_front<P: Pieces + ?Sized>(&mut self, header: &Header, pieces: &P, rest: u64) -> Result<bool, Corrupt> {
+    fn push_at_front<P: Pieces + ?Sized>(&mut self, header: Header, pieces: &P, rest: u64) -> Result<bool, Corrupt> {
         let capacity = self.memory.capacity();
         let need = frame_bytes(header.payload());
         if self.position + rest + need + 8 - self.released > capacity && !self.refresh(rest + need + 8)? {
@@ -152,7 +160,7 @@ impl<M: RingMemory> Writer<M> {
         self.memory.store(0, 0, Ordering::Relaxed);
         self.memory.store(offset, Kind::Wrap as u64, Ordering::Release);
         self.position += rest;
-        self.write(0, need, header, header.payload(), pieces);
+        self.write(0, need, &header, header.payload(), pieces);
         Ok(true)
     }
 
@@ -174,10 +182,7 @@ impl<M: RingMemory> Writer<M> {
         } else if payload > 0 {
             fill_runs(memory, at, payload, pieces);
         }
-        memory.store(offset + 8, header.origin, Ordering::Relaxed);
-        memory.store(offset + 16, header.name, Ordering::Relaxed);
-        memory.store(offset + 24, header.length, Ordering::Relaxed);
-        memory.store(offset, header.lead, Ordering::Release);
+        memory.store_header(offset, header);
         // The next frame is likely as long as this one, and clears a word in the line behind itself: own these lines by
         // then. The first one is owned already. Short frames are written in less time than a line takes to come.
         match need {

@@ -1,0 +1,89 @@
+//! How far a reader stays behind the writer of a stream.
+//!
+//! A reader on its writer's heels takes each line away while the writer is filling the next: the writer has to get lines back
+//! before it can go on, and both wait for them to travel. A few lines apart, each line travels once. By measurement a message
+//! of 0 B costs its writer 17 ns with its reader far behind, and 24 ns with its reader at its heels; of 64 B, a fifth more
+//! go through with this. Once apart the two stay apart, since reading a short frame takes as long as writing one.
+//!
+//! What is a stream shows afterwards: frames that came without an answer between them. So who has sent a long one is taken to
+//! send another one when it has been answered, and is given a moment after its first frame. It costs whoever sends
+//! something short instead that moment, once.
+
+use std::time::{Duration, Instant};
+
+/// Bytes of a ring that make a stream of which the next one is given a moment: 32 frames of one line.
+const LONG: u64 = 32 * 64;
+
+/// What a writer is given, the time of some 15 short frames. By measurement with windows of 64: 200 ns do little at 0 B, 600
+/// cost as much as they bring.
+const MOMENT: Duration = Duration::from_nanos(350);
+
+/// What a reader knows of the stream that it reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lag {
+    /// How much had been written the other way when the stream began, bytes.
+    answered: u64,
+    /// Where in the ring it began, bytes.
+    began: u64,
+    /// The stream before it was long, and it has only begun.
+    due: bool,
+}
+
+impl Lag {
+    /// Notes that there is a frame at `position`, when so much has been written the other way; `alone` if the reader was
+    /// waiting for it. `true` if the writer should be given a moment before it is read.
+    #[inline(always)]
+    pub(super) fn is_due(&mut self, position: u64, answered: u64, alone: bool) -> bool {
+        if answered != self.answered {
+            self.due = alone & (position - self.began >= LONG);
+            (self.answered, self.began) = (answered, position);
+            return false;
+        }
+        std::mem::take(&mut self.due)
+    }
+}
+
+/// Gives the writer its moment.
+#[cold]
+#[inline(never)]
+pub(super) fn give_a_moment() {
+    let begin = Instant::now();
+    while begin.elapsed() < MOMENT {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a reader does with streams of so many frames of one line each, answered one by one: before which frames of each
+    /// it gives a moment.
+    fn moments(streams: &[u64], alone: bool) -> Vec<Vec<u64>> {
+        let (mut lag, mut position) = (Lag::default(), 0);
+        let mut of_stream = |(answers, frames): (u64, &u64)| {
+            let due = (0..*frames).filter(|_| {
+                position += 64;
+                lag.is_due(position - 64, 64 * (answers + 1), alone)
+            });
+            due.collect()
+        };
+        (0..).zip(streams).map(&mut of_stream).collect()
+    }
+
+    #[test]
+    fn the_second_frame_after_a_long_stream_waits_once() {
+        assert_eq!(moments(&[64, 64, 64], true), [vec![], vec![1], vec![1]]);
+        assert_eq!(moments(&[31, 64, 2, 2], true), [vec![], vec![], vec![1], vec![]]);
+    }
+
+    #[test]
+    fn what_is_answered_one_by_one_never_waits() {
+        assert!(moments(&[64, 1, 1, 1, 1], true).concat().is_empty());
+    }
+
+    #[test]
+    fn a_reader_that_was_not_waiting_is_behind_anyway() {
+        assert!(moments(&[64, 64, 64], false).concat().is_empty());
+    }
+}
