@@ -3,8 +3,8 @@
 //! *Reads* arrivals that have a place, receives that were matched with a temporary, sends that were asked for their
 //! pieces. *Writes* the application's segments and the temporaries, CARs (done, state), the finished list, the
 //! transports (pieces out, space released).
-//! *Bound* the arrival rows, the receives matched in this pass, [`READ_BYTES_A_PASS`] bytes out of senders' memory, and
-//! [`PIECES_A_PASS`] pieces for each VC.
+//! *Bound* the arrival rows, the receives matched in this pass, [`READ_TURNS_A_PASS`] times [`READ_BYTES_A_TURN`] bytes out
+//! of senders' memory, and [`PIECES_A_PASS`] pieces for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
 use crate::complete::abort;
@@ -17,7 +17,7 @@ use crate::supply_buffers::{answer, give_buffer};
 use crate::tables::{RowStateColumns, TransferTables};
 use smallvec::SmallVec;
 use std::any::Any;
-use tickwire_components::limits::READ_BYTES_A_PASS;
+use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Progress, Queue, Row, Span, Stretch, Vc,
@@ -230,13 +230,23 @@ pub(crate) fn read_messages(
     vcs: &mut [Vc],
     endpoints: &mut [Endpoint],
 ) {
-    let mut left = READ_BYTES_A_PASS as u64;
+    let is_alone = cars.get(progress.reads.head as usize).is_some_and(|car| car.next == NIL);
+    let (mut turns, share) = if is_alone { (1, READ_TURNS_A_PASS) } else { (READ_TURNS_A_PASS, 1) };
+    let mut left = (share * READ_BYTES_A_TURN) as u64;
     let mut most = u64::MAX;
     if is_fair_turn(progress) {
         turn(&mut progress.reads, cars);
         most = left / PIECES_A_PASS as u64;
     }
-    while left > 0 && !progress.reads.is_empty() {
+    while !progress.reads.is_empty() {
+        if left == 0 {
+            turns -= 1;
+            // What has arrived meanwhile may be more urgent.
+            if turns == 0 || endpoints.iter_mut().any(|endpoint| endpoint.cheap_poll && endpoint.ready()) {
+                break;
+            }
+            left = READ_BYTES_A_TURN as u64;
+        }
         let row = progress.reads.head;
         let Large { wanted, address, .. } = large[row as usize];
         let Car { done, vc, .. } = cars[row as usize];
@@ -769,14 +779,32 @@ mod tests {
     #[test]
     fn one_pass_reads_a_bounded_number_of_bytes() {
         let (mut world, vc) = world();
-        let length = READ_BYTES_A_PASS + 1000;
+        let a_pass = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
+        let length = a_pass + 1000;
         world.wire().memory.push((4096, vec![7; length]));
         let posted = reading(&mut world, vc, &[length]);
         world.all().large[posted.car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
         world.run(transfer);
-        assert_eq!(world.car(posted).done as usize, READ_BYTES_A_PASS);
+        assert_eq!(world.car(posted).done as usize, a_pass);
         assert!(world.all().progress.pending.has(Pending::TRANSFER));
         world.run(transfer);
         assert_eq!((world.bytes(posted), world.car(posted).state), (vec![7; length], CarState::Queued));
+    }
+
+    #[test]
+    fn several_have_turns_in_one_pass_until_something_arrives() {
+        let (mut world, vc) = world();
+        let length = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
+        world.wire().memory.push((4096, vec![7; length]));
+        let posted = [(); 2].map(|()| reading(&mut world, vc, &[length]));
+        for Posted { car, .. } in posted {
+            world.all().large[car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
+        }
+        let done = |world: &mut TestWorld| posted.map(|posted| world.car(posted).done as usize / READ_BYTES_A_TURN);
+        world.run(transfer);
+        assert_eq!(done(&mut world), [2, 2]);
+        world.wire().incoming.push_back((vc, Header::new(Kind::Eager, 0, 1, 5, 0, 0), vec![]));
+        world.run(transfer);
+        assert_eq!(done(&mut world), [3, 2]);
     }
 }

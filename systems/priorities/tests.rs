@@ -5,7 +5,7 @@ use crate::post::post;
 use crate::supply_buffers::supply_buffers;
 use crate::testing::{SentFrame, TestWorld};
 use crate::transfer::{PIECES_A_PASS, transfer};
-use tickwire_components::limits::{PIECE_BYTES, READ_BYTES_A_PASS};
+use tickwire_components::limits::{PIECE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Large, VcState};
 
@@ -211,7 +211,8 @@ fn offers_are_answered_by_priority_whether_they_were_awaited_or_not() {
 fn reads_go_by_priority_and_the_last_has_a_share_in_each_fair_turn() {
     let mut world = TestWorld::new(2);
     let vc = world.contact(1, VcState::Connected);
-    let length = 8 * READ_BYTES_A_PASS;
+    let a_pass = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
+    let length = FAIR_TURN as usize * a_pass;
     world.wire().memory.push((1 << 20, vec![3; length]));
     let [low, high] = [0, 9].map(|priority| {
         let row = world.receive(Some(1), Some(5), &[length]).car;
@@ -226,6 +227,6 @@ fn reads_go_by_priority_and_the_last_has_a_share_in_each_fair_turn() {
     });
     (0..FAIR_TURN).for_each(|_| world.run(transfer));
     let done = [low, high].map(|row| world.all().cars[row as usize].done as usize);
-    let share = READ_BYTES_A_PASS / PIECES_A_PASS;
-    assert_eq!(done, [share, FAIR_TURN as usize * READ_BYTES_A_PASS - share]);
+    let share = READ_BYTES_A_TURN / PIECES_A_PASS;
+    assert_eq!(done, [share, length - share]);
 }
