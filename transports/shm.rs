@@ -319,6 +319,8 @@ impl Transport for Shm {
             Err("a proc reaches itself by loopback".into())
         } else if proc >= procs {
             Err(format!("there are {procs} procs"))
+        } else if card.is_empty() {
+            Err(format!("proc {proc} has not opened it"))
         } else if card != self.own.card {
             Err(format!("proc {proc} runs on another host"))
         } else {

@@ -63,6 +63,10 @@ pub(crate) struct PerfArgs {
     /// process are measured too, as the limit, but not with --plain
     #[arg(long, global = true)]
     shared_heap: bool,
+    /// Write the buffers of p2p and depth before. What is only allocated, as MPI benchmarks do, is one page of zeros to the
+    /// kernel however long it is, and that stays in the nearest cache: long messages are read faster than data would be
+    #[arg(long, global = true)]
+    written: bool,
     /// A hundredth of the rounds: figures of no worth, for tests
     #[arg(long, global = true, hide = true)]
     quick: bool,
@@ -317,7 +321,7 @@ fn measure_pair(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
         if let Suite::Vector(_) = args.suite {
             vector::vector(&mut engine, &mut say, args.quick)?;
         } else {
-            let buffers = Buffers::new(&engine, args.shared_heap)?;
+            let buffers = Buffers::new(&engine, args.shared_heap, args.written)?;
             let mut bench = Bench::new(&mut engine, &mut say, buffers, args.quick);
             match args.suite {
                 Suite::Depth(_) => bench.depth()?,
@@ -339,7 +343,7 @@ fn own(args: &PerfArgs, messages: usize) -> Result<(), Fault> {
     let mut engine = args.builder().build(Bootstrap::solo())?;
     let mut figures = args.sink(0, 1);
     let mut say = |_: &str, _: usize, _: f64, _: &str| {};
-    let buffers = Buffers::new(&engine, args.shared_heap)?;
+    let buffers = Buffers::new(&engine, args.shared_heap, args.written)?;
     let start = Instant::now();
     Bench::new(&mut engine, &mut say, buffers, args.quick).own(messages)?;
     let time = start.elapsed();

@@ -537,7 +537,7 @@ fn cards_tell_hosts_apart() {
     assert_eq!(a.card().len(), 8);
     assert_eq!(a.reaches(1, &b.card()), Ok(()));
     assert_eq!(a.reaches(1, &[0; 8]), Err("proc 1 runs on another host".into()));
-    assert_eq!(a.reaches(1, &[]), Err("proc 1 runs on another host".into()));
+    assert_eq!(a.reaches(1, &[]), Err("proc 1 has not opened it".into()));
     assert!(a.reaches(0, &a.card()).is_err());
     assert!(a.reaches(2, &b.card()).is_err());
 }

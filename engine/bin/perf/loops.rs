@@ -61,9 +61,15 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Plain ones, or ones in the shared heap.
-    pub(crate) fn new(engine: &Engine, shared: bool) -> Result<Self, HeapError> {
-        let one = || if shared { engine.alloc(MAX).map(Bytes::Shared) } else { Ok(Bytes::Plain(vec![0; MAX])) };
+    /// Plain ones, or ones in the shared heap; `written` with what is no zero.
+    pub(crate) fn new(engine: &Engine, shared: bool, written: bool) -> Result<Self, HeapError> {
+        let one = || {
+            let mut bytes = if shared { engine.alloc(MAX).map(Bytes::Shared)? } else { Bytes::Plain(vec![0; MAX]) };
+            if written {
+                bytes.fill(1);
+            }
+            Ok(bytes)
+        };
         Ok(Buffers { send: one()?, receive: one()? })
     }
 }
