@@ -18,28 +18,35 @@ const LONG: u64 = 32 * 64;
 /// cost as much as they bring.
 const MOMENT: Duration = Duration::from_nanos(350);
 
-/// What a reader knows of the stream that it reads.
+/// What a reader knows of the stream that it reads. Frames that came one by one, while it was waiting, are not looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lag {
     /// How much had been written the other way when the stream began, bytes.
     answered: u64,
     /// Where in the ring it began, bytes.
     began: u64,
-    /// The stream before it was long, and it has only begun.
-    due: bool,
+    /// How far it has been read, bytes.
+    read: u64,
 }
 
 impl Lag {
-    /// Notes that there is a frame at `position`, when so much has been written the other way; `alone` if the reader was
-    /// waiting for it. `true` if the writer should be given a moment before it is read.
+    /// Notes that there are frames at `position`, when so much has been written the other way. `true` if the writer should be
+    /// given a moment before they are read: a stream begins, the one before it was long, and the reader has waited for it,
+    /// since its first frame has been read alone.
     #[inline(always)]
-    pub(super) fn is_due(&mut self, position: u64, answered: u64, alone: bool) -> bool {
-        if answered != self.answered {
-            self.due = alone & (position - self.began >= LONG);
-            (self.answered, self.began) = (answered, position);
+    pub(super) fn is_due(&mut self, position: u64, answered: u64) -> bool {
+        if answered == self.answered {
             return false;
         }
-        std::mem::take(&mut self.due)
+        let is_due = self.read - self.began >= LONG && position != self.read;
+        *self = Lag { answered, began: position, read: position };
+        is_due
+    }
+
+    /// Notes that frames have been read, up to `position`.
+    #[inline(always)]
+    pub(super) fn has_read(&mut self, position: u64) {
+        self.read = position;
     }
 }
 
@@ -57,33 +64,37 @@ pub(super) fn give_a_moment() {
 mod tests {
     use super::*;
 
-    /// What a reader does with streams of so many frames of one line each, answered one by one: before which frames of each
-    /// it gives a moment.
-    fn moments(streams: &[u64], alone: bool) -> Vec<Vec<u64>> {
+    /// What a reader does with streams of so many frames of one line each, answered one by one, the first frame of each read
+    /// alone if it `waits` for it: which streams have a moment.
+    fn moments(streams: &[u64], waits: bool) -> Vec<bool> {
         let (mut lag, mut position) = (Lag::default(), 0);
         let mut of_stream = |(answers, frames): (u64, &u64)| {
-            let due = (0..*frames).filter(|_| {
+            position += if waits { 64 } else { 0 };
+            let mut moments = 0;
+            for _ in u64::from(waits)..*frames {
+                moments += u32::from(lag.is_due(position, 64 * (answers + 1)));
                 position += 64;
-                lag.is_due(position - 64, 64 * (answers + 1), alone)
-            });
-            due.collect()
+                lag.has_read(position);
+            }
+            assert!(moments < 2);
+            moments == 1
         };
         (0..).zip(streams).map(&mut of_stream).collect()
     }
 
     #[test]
-    fn the_second_frame_after_a_long_stream_waits_once() {
-        assert_eq!(moments(&[64, 64, 64], true), [vec![], vec![1], vec![1]]);
-        assert_eq!(moments(&[31, 64, 2, 2], true), [vec![], vec![], vec![1], vec![]]);
+    fn a_stream_after_a_long_one_has_one_moment() {
+        assert_eq!(moments(&[64, 64, 64], true), [false, true, true]);
+        assert_eq!(moments(&[31, 64, 2, 2], true), [false, false, true, false]);
     }
 
     #[test]
     fn what_is_answered_one_by_one_never_waits() {
-        assert!(moments(&[64, 1, 1, 1, 1], true).concat().is_empty());
+        assert_eq!(moments(&[64, 1, 1, 1, 1], true), [false; 5]);
     }
 
     #[test]
     fn a_reader_that_was_not_waiting_is_behind_anyway() {
-        assert!(moments(&[64, 64, 64], false).concat().is_empty());
+        assert_eq!(moments(&[64, 64, 64], false), [false; 3]);
     }
 }

@@ -418,7 +418,7 @@ impl Links {
             }
             let link = self.watched[place];
             let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
-            if row.lag.is_due(row.reader.position(), row.writer.position(), alone) && row.turns != 0 {
+            if !alone && row.lag.is_due(row.reader.position(), row.writer.position()) && row.turns != 0 {
                 give_a_moment();
             }
             let first = count;
@@ -429,27 +429,36 @@ impl Links {
                         break;
                     }
                     row.reader.skip(payload.len());
-                    match (alone, payload.len() as u64 > BESIDE_HEADER) {
-                        // It may be answered by one of its kind.
-                        (true, true) => row.writer.expect(payload.len() as u64),
-                        (false, false) => row.reader.expect(),
-                        _ => {}
+                    count += 1;
+                    let is_short = payload.len() as u64 <= BESIDE_HEADER;
+                    if alone {
+                        // It may be answered by one of its kind. As in `drain`: nobody looks behind a frame that came alone.
+                        if !is_short {
+                            row.writer.expect(payload.len() as u64);
+                        }
+                        break;
+                    }
+                    if is_short {
+                        row.reader.expect();
                     }
                 } else if !row.reader.ready() {
                     break;
                 } else if !row.take_other(take) {
                     refused = true;
                     break;
-                }
-                count += 1;
-                // As in `drain`: nobody looks behind a frame that came alone.
-                if alone {
-                    break;
+                } else {
+                    count += 1;
+                    if alone {
+                        break;
+                    }
                 }
             }
             if count > first {
                 self.idle[place] = 0;
                 self.words[place] = Word(row.reader.memory().address(row.reader.position()));
+                if !alone {
+                    row.lag.has_read(row.reader.position());
+                }
                 if row.reader.release() {
                     row.announce();
                 }
