@@ -130,15 +130,6 @@ unsafe impl Pieces for Stretch {
 
 // SAFETY: a span's address does not depend on where the span is.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Span {
-    #[inline]
-    fn piece(&self, _index: usize) -> Span {
-        *self
-    }
-}
-
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl Pieces for [Span] {
     #[inline]
     fn pieces(&self) -> usize {

@@ -17,6 +17,19 @@ use tickwire_systems::posting::{
     send_envelope, send_inline, take_rows,
 };
 
+/// One run of bytes, while the buffer that it belongs to stays with the caller. Spans themselves are no buffers: anybody can
+/// copy one, and post it after the buffer is gone.
+struct Run(Span);
+
+// SAFETY: whoever makes one keeps the buffer, whose address does not depend on where this is.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Run {
+    #[inline(always)]
+    fn piece(&self, _index: usize) -> Span {
+        self.0
+    }
+}
+
 /// The wire's word for a source.
 #[inline]
 pub(crate) fn source_rank(source: Source) -> u32 {
@@ -195,7 +208,7 @@ impl Engine {
     /// [`Engine::send_at_once`] of one run of bytes.
     #[inline(never)]
     fn send_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> bool {
-        self.send_at_once(&run, to, tag, comm)
+        self.send_at_once(&Run(run), to, tag, comm)
     }
 
     /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
@@ -304,7 +317,8 @@ impl Engine {
             NIL => NIL,
             proc => tables.procs.known[proc as usize].row,
         };
-        let row = receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, run);
+        let run = Run(run);
+        let row = receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, &run);
         if row != NIL {
             return row;
         }

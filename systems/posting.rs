@@ -126,21 +126,21 @@ pub fn send_inline<P: Pieces + ?Sized>(
 /// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if
 /// it is not so.
 #[inline(always)]
-pub fn receive_inline(
+pub fn receive_inline<P: Pieces>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
     vcs: &mut [Vc],
     vc_row: Row,
     envelope: &Envelope,
-    run: Span,
+    pieces: &P,
 ) -> Row {
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
     if vc.state != VcState::Connected || !nothing_waits(progress) || progress.posting != 0 {
         return NIL;
     }
     let car = receive_car(progress, envelope, vc_row);
-    let Some(row) = take_rows(progress, cars, requests, &run, car) else { return NIL };
+    let Some(row) = take_rows(progress, cars, requests, pieces, car) else { return NIL };
     vc.posted.push(cars, row);
     row
 }
@@ -280,7 +280,6 @@ pub fn queue_send(
 /// Posts a receive with a row of its own.
 #[inline(always)]
 pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    // Arrivals that Match has not seen came before this receive.
     if progress.arrivals == 0
         && progress.staged.is_empty()
         && (nothing_waits(progress) || none_waits(progress, cars, vcs, row))
