@@ -6,7 +6,6 @@ use crate::copy::copy_bytes;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tickwire_components::Span;
-use tickwire_components::wire::Header;
 
 /// What stands before a ring's data. Written by the reader, read by the writer, but for the last; a cache line each, so that
 /// looking at one does not wait for the other.
@@ -145,16 +144,6 @@ impl RingMemory for RawRing {
     #[inline(always)]
     fn store(&self, offset: u64, word: u64, order: Ordering) {
         self.word(offset).store(word, order);
-    }
-
-    #[inline(always)]
-    fn store_header(&self, offset: u64, header: &Header) {
-        // A copy of the view, which stores to the ring cannot change: its address is loaded once.
-        let view = *self;
-        view.store(offset + 8, header.origin, Ordering::Relaxed);
-        view.store(offset + 16, header.name, Ordering::Relaxed);
-        view.store(offset + 24, header.length, Ordering::Relaxed);
-        view.store(offset, header.lead, Ordering::Release);
     }
 
     #[expect(unsafe_code, reason = "a view of shared memory")]
