@@ -34,12 +34,6 @@ pub unsafe trait Pieces {
     fn layout(&self) -> Option<Stretch> {
         None
     }
-
-    /// The bytes of a buffer that is one run, as most are.
-    #[inline(always)]
-    fn run(&self) -> Option<Span> {
-        (self.pieces() == 1).then(|| self.piece(0))
-    }
 }
 
 /// A buffer that a receive may write: `Vec<u8>` (up to its length), `Box<[u8]>`, lists of these, and, in a scope,

@@ -30,6 +30,12 @@ unsafe impl Pieces for Run {
     }
 }
 
+/// The bytes of a buffer that is one run, as most are.
+#[inline(always)]
+fn only_run(buffer: &impl Pieces) -> Option<Span> {
+    (buffer.pieces() == 1).then(|| buffer.piece(0))
+}
+
 /// The wire's word for a source.
 #[inline]
 pub(crate) fn source_rank(source: Source) -> u32 {
@@ -194,7 +200,7 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        let sent = match buffer.run() {
+        let sent = match only_run(&buffer) {
             Some(run) => self.send_run(run, to, tag, comm),
             None => self.send_at_once(&buffer, to, tag, comm),
         };
@@ -295,7 +301,7 @@ impl Engine {
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
         let (rank, tag) = (source_rank(source), tag_number(tag));
-        if let Some(run) = buffer.run() {
+        if let Some(run) = only_run(&buffer) {
             let row = self.receive_run(run, rank, tag, comm);
             if row != NIL {
                 return Ok(self.hold(row, buffer, scoped));

@@ -145,10 +145,10 @@ pub fn receive_inline<P: Pieces>(
     row
 }
 
-/// Whether nothing has arrived that is not matched.
+/// Whether nothing has arrived that is not matched, nobody has to be fed, and Match has seen all: what it has not seen came
+/// before any receive of now.
 #[inline(always)]
 fn nothing_waits(progress: &Progress) -> bool {
-    // Arrivals that Match has not seen came before any receive of now.
     progress.arrivals == 0 && progress.staged.is_empty() && progress.unexpected.count | progress.hungry == 0
 }
 
@@ -280,10 +280,7 @@ pub fn queue_send(
 /// Posts a receive with a row of its own.
 #[inline(always)]
 pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    if progress.arrivals == 0
-        && progress.staged.is_empty()
-        && (nothing_waits(progress) || none_waits(progress, cars, vcs, row))
-    {
+    if nothing_waits(progress) || none_waits(progress, cars, vcs, row) {
         enqueue(progress, cars, vcs, row);
     } else {
         cars[row as usize].state = CarState::Staged;
@@ -295,6 +292,9 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
 /// Whether no unexpected message is there that a receive takes; peers that cannot send it are fed then.
 #[inline(never)]
 fn none_waits(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc], row: Row) -> bool {
+    if progress.arrivals != 0 || !progress.staged.is_empty() {
+        return false;
+    }
     if !progress.lodgings.held.is_empty() || progress.unexpected.find(&key(&cars[row as usize])).is_some() {
         return false;
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Bytes of a ring that make a stream of which the next one is given a moment: 32 frames of one line.
 const LONG: u64 = 32 * 64;
 
-/// What a writer is given, the time of some 15 short frames. By measurement with windows of 64: 200 ns do little at 0 B, 600
+/// What a writer is given, the time of some 20 short frames. By measurement with windows of 64: 200 ns do little at 0 B, 600
 /// cost as much as they bring.
 const MOMENT: Duration = Duration::from_nanos(350);
 
