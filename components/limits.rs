@@ -215,6 +215,9 @@ pub struct Limits {
     pub hash_seed: u64,
     /// Bits of the counter that orders receives from one source against those from any: less than 32 in tests only.
     pub wildcard_bits: u32,
+    /// Short messages to oneself go to receives that are posted within the call that sends them; otherwise through a tick, as
+    /// all others do, and as they do in any case where the application has systems.
+    pub own_at_once: bool,
     /// Frames that a tick reads at most.
     pub tick_budget: usize,
     /// Passes of a tick at most.
@@ -275,6 +278,7 @@ impl Default for Limits {
             matching: Matching::Auto,
             hash_seed: 0x7469_636B_7769_7265,
             wildcard_bits: 32,
+            own_at_once: true,
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,
             control_us: CONTROL_US,

@@ -53,6 +53,15 @@ impl Queue {
         Some(row)
     }
 
+    /// Removes the first row, which is this one.
+    #[inline(always)]
+    pub fn pop_first<L: Link>(&mut self, first: &mut L) {
+        self.head = *first.next_mut();
+        if self.head == NIL {
+            self.tail = NIL;
+        }
+    }
+
     /// Removes `row`, which follows `previous` ([`NIL`]: is first).
     #[inline]
     pub fn unlink<L: Link>(&mut self, rows: &mut [L], previous: Row, row: Row) {
@@ -139,6 +148,8 @@ pub mod posting {
     pub const INDEXED: u8 = 1;
     /// A transport matches by itself: some receives go there.
     pub const LODGING: u8 = 2;
+    /// The engine takes no calls any more: nothing is posted.
+    pub const CLOSED: u8 = 4;
 }
 
 /// Which systems have something to do.
@@ -439,6 +450,12 @@ impl Progress {
     #[inline(always)]
     pub fn indexed(&self) -> bool {
         self.posting & posting::INDEXED != 0
+    }
+
+    /// Whether the engine takes no calls any more.
+    #[inline(always)]
+    pub fn closed(&self) -> bool {
+        self.posting & posting::CLOSED != 0
     }
 
     /// Whether there is a transport that matches by itself.

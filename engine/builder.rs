@@ -20,7 +20,7 @@ use std::time::Instant;
 use tickwire_components::limits::{self, Limits};
 use tickwire_components::slots::{EndpointSlot, assert_table};
 use tickwire_components::submission::Submissions;
-use tickwire_components::{BuildError, Vc, posting};
+use tickwire_components::{BuildError, NIL, Vc, posting};
 use tickwire_systems::configure;
 use tickwire_systems::connections::{add_card, contact, spawn_proc};
 use tickwire_systems::endpoint::Endpoint;
@@ -236,16 +236,15 @@ impl Builder {
             all.communicators.iter_mut().for_each(|communicator| communicator.tag_max = tags.tag_max);
         }
         let counters = Arc::new(Counters::default());
-        let application_systems = !self.systems.is_empty();
+        let is_watched = !self.systems.is_empty() || self.trace.is_some();
         let schedule = self.schedule(&mut world, &tables, counters.clone(), plan.me)?;
         let mut engine = Engine {
             world,
             schedule,
             tables,
-            frequent_passes: match application_systems || self.trace.is_some() {
-                true => 0,
-                false => self.limits.passes_max.max(2),
-            },
+            frequent_passes: 0,
+            own_at_once: NIL,
+            own_row: me,
             spins: spins(&self.limits, exchange.size()),
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,
@@ -254,7 +253,6 @@ impl Builder {
             home,
             epoch: generation,
             closed: Closed::No,
-            open: true,
             holds_back,
             polls: 0,
             started: Instant::now(),
@@ -273,6 +271,9 @@ impl Builder {
             dynamic_slots: Vec::new(),
             not_sync: std::marker::PhantomData,
         };
+        if !is_watched {
+            engine.pass_frequently(engine.limits.passes_max.max(2));
+        }
         // The own proc is connected from the start, if a transport reaches it.
         let _ = contact(&mut engine.world, &engine.tables, plan.me);
         engine.look_around();

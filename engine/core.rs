@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK, Limits};
-use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, VcState, Work};
+use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, Row, VcState, Work, posting};
 use tickwire_systems::connections::{contact, control, wants_control};
 use tickwire_systems::deliver::deliver;
 use tickwire_systems::tables::{LookTables, Tables};
@@ -37,8 +37,6 @@ pub struct Engine {
     /// The first generation of its requests: no other engine with this home has it.
     pub(crate) epoch: u32,
     pub(crate) closed: Closed,
-    /// Whether `closed` says no: what calls look at.
-    pub(crate) open: bool,
     /// Whether a transport may hold frames back for others to go with.
     pub(crate) holds_back: bool,
     /// Looks since the clock was sampled.
@@ -54,6 +52,10 @@ pub struct Engine {
     pub(crate) events: Vec<LinkEvent>,
     /// Passes that need no run of the schedule; 0 where the application has systems, or a sink takes events.
     pub(crate) frequent_passes: u32,
+    /// The own proc, if messages to it go to posted receives at once.
+    pub(crate) own_at_once: u32,
+    /// The own proc's row.
+    pub(crate) own_row: Row,
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,
     /// Where events go, if anywhere.
@@ -269,11 +271,11 @@ impl Engine {
     /// A tick after a look that found something.
     #[inline]
     pub(crate) fn run(&mut self) {
-        if !self.open {
+        let progress = self.tables.progress(&mut self.world);
+        if progress.closed() {
             return;
         }
         self.observer.found();
-        let progress = self.tables.progress(&mut self.world);
         progress.budget = self.limits.tick_budget as u32;
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
         if progress.pending == Pending::DRAIN
@@ -332,10 +334,16 @@ impl Engine {
             .unwrap_or_else(|| "a system panicked".into());
         self.tell_error(&format!("the engine is poisoned: {words}"));
         self.closed = Closed::Poisoned(words);
-        self.open = false;
         // The system may have moved tables before it panicked.
         self.tables.recover(&mut self.world);
+        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
         self.refuse_submissions();
+    }
+
+    /// Says how many passes need no run of the schedule. Without any, messages to oneself go through a tick like all others.
+    pub(crate) fn pass_frequently(&mut self, passes: u32) {
+        self.frequent_passes = passes;
+        self.own_at_once = if passes != 0 && self.limits.own_at_once { self.rank().0 } else { NIL };
     }
 
     /// The row of a proc that has at least been contacted.

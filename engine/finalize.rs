@@ -3,7 +3,7 @@
 use crate::core::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags};
+use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
 use tickwire_systems::complete::abort;
 use tickwire_transports::{OneRun, Sent};
 
@@ -31,7 +31,7 @@ impl Engine {
             self.give_up();
         }
         self.closed = Closed::Finalized;
-        self.open = false;
+        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
         self.refuse_submissions();
         self.say_closed();
         for endpoint in self.tables.endpoints(&mut self.world) {

@@ -3,6 +3,7 @@
 use crate::core::{Closed, Engine};
 use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
 use crate::send_options::SendOptions;
+use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::{
     Car, Comm, Communicator, Large, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError,
@@ -11,11 +12,13 @@ use tickwire_components::{
 use tickwire_systems::communicators::live;
 use tickwire_systems::complete::{free_request, outcome, status};
 use tickwire_systems::connections::contact;
+use tickwire_systems::deliver::deliver_own;
 use tickwire_systems::post::send_now;
 use tickwire_systems::posting::{
-    check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline, send_car,
-    send_envelope, send_inline, take_rows,
+    Envelope, check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline,
+    send_car, send_envelope, send_inline, take_rows,
 };
+use tickwire_traces::tracy;
 
 /// One run of bytes, while the buffer that it belongs to stays with the caller. Spans themselves are no buffers: anybody can
 /// copy one, and post it after the buffer is gone.
@@ -137,7 +140,19 @@ impl Engine {
     /// A wrong argument, or how the operation ended.
     #[inline]
     pub fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let request = self.post_send(bytes, to, tag, comm, true)?;
+        if let Some(run) = only_run(&bytes)
+            && self.send_run(run, to, tag, comm)
+        {
+            self.let_go();
+            return Ok(());
+        }
+        self.send_rows(bytes, to, tag, comm)
+    }
+
+    /// [`Engine::send`] through the tables.
+    #[inline(never)]
+    fn send_rows(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
+        let request = self.post_send_rows(bytes, bytes.len(), to, tag, comm, true, SendOptions::new())?;
         self.settle(request).map(drop)
     }
 
@@ -153,7 +168,21 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
-        let request = self.post_receive(bytes, source.into(), tag.into(), comm, true)?;
+        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        if let Some(run) = only_run(&bytes) {
+            let row = self.receive_run(run, source, tag, comm);
+            if row != NIL {
+                let request = self.hold(row, bytes, true);
+                return self.settle(request);
+            }
+        }
+        self.recv_rows(bytes, source, tag, comm)
+    }
+
+    /// [`Engine::recv`] where the frequent case is not given.
+    #[inline(never)]
+    fn recv_rows(&mut self, bytes: &mut [u8], source: u32, tag: u32, comm: Comm) -> Result<Status, OperationError> {
+        let request = self.post_receive_rows(bytes, source, tag, comm, true)?;
         self.settle(request)
     }
 
@@ -214,23 +243,57 @@ impl Engine {
     /// [`Engine::send_at_once`] of one run of bytes.
     #[inline(never)]
     fn send_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> bool {
-        self.send_at_once(&Run(run), to, tag, comm)
+        match self.envelope(run.len(), to, tag, comm) {
+            Some(Envelope { context, source, tag, proc, .. }) if proc == self.own_at_once => {
+                self.send_to_oneself(run, context, tag, source)
+            }
+            Some(envelope) => self.send_over_vc(&envelope, &Run(run)),
+            None => false,
+        }
     }
 
     /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
     #[inline(always)]
     pub(crate) fn send_at_once<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
-        let tables = self.tables.send(&mut self.world);
-        if self.open
-            && let Some(envelope) = send_envelope(tables.communicators, comm.0, to.0, tag.0, buffer.total())
-        {
-            let row = tables.procs.known[envelope.proc as usize].row;
-            if let Some(vc) = tables.vcs.get_mut(row as usize) {
-                let endpoint = &mut tables.endpoints[vc.endpoint as usize];
-                return send_inline(tables.progress, vc, endpoint, &envelope, buffer);
-            }
+        match self.envelope(buffer.total(), to, tag, comm) {
+            Some(envelope) => self.send_over_vc(&envelope, buffer),
+            None => false,
         }
-        false
+    }
+
+    /// The envelope of a send, if all is well with it.
+    #[inline(always)]
+    fn envelope(&mut self, length: usize, to: Rank, tag: Tag, comm: Comm) -> Option<Envelope> {
+        let tables = self.tables.send(&mut self.world);
+        if tables.progress.closed() {
+            return None;
+        }
+        send_envelope(tables.communicators, comm.0, to.0, tag.0, length)
+    }
+
+    #[inline(always)]
+    fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
+        let tables = self.tables.send(&mut self.world);
+        let row = tables.procs.known[envelope.proc as usize].row;
+        let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
+        let endpoint = &mut tables.endpoints[vc.endpoint as usize];
+        send_inline(tables.progress, vc, endpoint, envelope, buffer)
+    }
+
+    /// A message to oneself, past the transport if its receive is posted.
+    #[inline(never)]
+    fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
+        let message = EnvelopeKey { context, source, tag };
+        if !tracy::connected() && deliver_own(&self.tables, &mut self.world, self.own_row, &message, run) {
+            return true;
+        }
+        self.send_by_tick(run, context, tag, source)
+    }
+
+    #[inline(never)]
+    fn send_by_tick(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
+        let envelope = Envelope { context, source, tag, proc: self.own_at_once, length: run.len() as u64 };
+        self.send_over_vc(&envelope, &Run(run))
     }
 
     /// As [`Engine::post_send`], with options, and through the tables in any case.
@@ -314,24 +377,40 @@ impl Engine {
     /// it is not so.
     #[inline(never)]
     fn receive_run(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
-        if !self.open {
+        match self.receive_known(run, rank, tag, comm) {
+            NIL => self.receive_among(run, rank, tag, comm),
+            row => row,
+        }
+    }
+
+    /// The most frequent one: from a peer that is connected, and of which nothing waits. [`NIL`] if it is not so.
+    #[inline(always)]
+    fn receive_known(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
+        let tables = self.tables.receive(&mut self.world);
+        if rank == ANY {
             return NIL;
         }
+        let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
+        let vc_row = tables.procs.known[envelope.proc as usize].row;
+        receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, &Run(run))
+    }
+
+    /// From any source, or where something may be there already.
+    #[inline(never)]
+    fn receive_among(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         let tables = self.tables.receive(&mut self.world);
+        if tables.progress.closed() {
+            return NIL;
+        }
         let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
         let vc_row = match envelope.proc {
             NIL => NIL,
             proc => tables.procs.known[proc as usize].row,
         };
-        let run = Run(run);
-        let row = receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, &run);
-        if row != NIL {
-            return row;
-        }
         let reached =
             envelope.proc == NIL || tables.vcs.get(vc_row as usize).is_some_and(|vc| vc.state != VcState::Unconnected);
         let car = receive_car(tables.progress, &envelope, vc_row);
-        if reached && let Some(row) = take_rows(tables.progress, tables.cars, tables.requests, &run, car) {
+        if reached && let Some(row) = take_rows(tables.progress, tables.cars, tables.requests, &Run(run), car) {
             queue_receive(tables.progress, tables.cars, tables.vcs, row);
             return row;
         }
@@ -498,7 +577,11 @@ impl Engine {
                 return Ok((buffer, status));
             }
         }
-        self.take_slowly(request.renew())
+        // Not as it comes: the frequent result would be made where this one is.
+        match self.take_slowly(request.renew()) {
+            Ok((buffer, status)) => Ok((buffer, status)),
+            Err(Failed { error, buffer }) => Err(Failed { error, buffer }),
+        }
     }
 
     #[cold]

@@ -42,7 +42,8 @@ impl Engine {
         }
         let clock = (!self.virtual_time).then_some(self.started);
         open(&mut self.world, &self.tables, id.row, clock, found);
-        self.observer.passes = self.observer.passes.max(std::mem::take(&mut self.frequent_passes));
+        self.observer.passes = self.observer.passes.max(self.frequent_passes);
+        self.pass_frequently(0);
     }
 
     /// After the passes of a tick: once nothing with a receipt is pending, ticks are again what they were.
@@ -50,7 +51,8 @@ impl Engine {
     pub(crate) fn note_receipts(&mut self) {
         note(&mut self.world, &self.tables);
         if self.tables.progress(&mut self.world).receipts.unfinished == 0 {
-            self.frequent_passes = std::mem::take(&mut self.observer.passes);
+            let passes = std::mem::take(&mut self.observer.passes);
+            self.pass_frequently(passes);
         }
     }
 }

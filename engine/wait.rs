@@ -188,15 +188,14 @@ impl Engine {
 
     #[inline(always)]
     pub(crate) fn wait_id(&mut self, id: RequestId) -> Result<(), RequestError> {
+        if id.row == NIL {
+            return Ok(());
+        }
         let requests = self.tables.request(&mut self.world).requests;
         match requests.get(id.row as usize) {
-            Some(request) if request.generation == id.generation && request.state == RequestState::Done => {
-                return Ok(());
-            }
-            None if id.row == NIL => return Ok(()),
-            _ => {}
+            Some(request) if request.generation == id.generation && request.state == RequestState::Done => Ok(()),
+            _ => self.wait_pending(id),
         }
-        self.wait_pending(id)
     }
 
     #[inline(never)]

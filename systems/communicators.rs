@@ -24,7 +24,10 @@ use tickwire_components::{
 /// The communicator that a handle names.
 #[inline(always)]
 pub fn alive(comms: &[Communicator], handle: u32) -> Option<&Communicator> {
-    comms.get(Communicator::row(handle)).filter(|comm| comm.handle == handle)
+    match comms.get(Communicator::row(handle)) {
+        Some(communicator) if communicator.handle == handle => Some(communicator),
+        _ => None,
+    }
 }
 
 /// As [`alive`].

@@ -141,7 +141,10 @@ pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [R
     let request = &mut requests[row as usize];
     request.state = RequestState::Free;
     request.generation = request.generation.wrapping_add(1);
-    free_car(progress, cars, row);
+    // Never a grant: those have no request.
+    let car = &mut cars[row as usize];
+    (car.state, car.kind) = (CarState::Free, CarKind::None);
+    progress.free_cars.push(cars, row);
 }
 
 /// Frees the row of a CAR.

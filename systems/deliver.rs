@@ -17,11 +17,12 @@ use crate::lodging::{self, is_lodged};
 use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::{find_posted, key};
 use crate::supply_buffers::reply;
-use crate::tables::{DeliverTables, Deliveries};
+use crate::tables::{DeliverTables, Deliveries, OwnTables, Tables};
 use crate::transfer::{fill, read_messages};
+use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, Vc, car_flags};
+use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, car_flags};
 use tickwire_transports::{Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
@@ -76,7 +77,46 @@ fn take_message(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
         return false;
     }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
-    receive_message(progress, cars, requests, vcs, header, payload, vc_row, row);
+    owe_lines(progress, vcs, vc_row, header.length);
+    receive_message(progress, cars, requests, header, payload, vc_row, row);
+    true
+}
+
+/// A message to oneself goes to its receive at once, past the transport; `false` if that is not for here: the oldest receive
+/// does not take it, or something is before it, or it is longer than what goes as a whole.
+///
+/// As with arrivals, only without systems of the application, which may look at the rows in between.
+#[inline(always)]
+pub fn deliver_own(tables: &Tables, world: &mut World, vc_row: Row, message: &EnvelopeKey, payload: Span) -> bool {
+    // The tables are borrowed step by step, so that no step loads the addresses of another one.
+    let OwnTables { cars, vcs, .. } = tables.own(world);
+    let Some(row) = vcs.get(vc_row as usize).map(|vc| vc.posted.head) else { return false };
+    if !cars.get(row as usize).is_some_and(|car| key(car).takes(message) && is_one_run(car, row)) {
+        return false;
+    }
+    // Neither receives that have not been looked at nor unexpected messages matter: those are younger than the posted ones,
+    // and these are of no use to them.
+    let OwnTables { progress, vcs, .. } = tables.own(world);
+    let vc = &vcs[vc_row as usize];
+    if !progress.wildcard.is_empty() || progress.arrivals != 0 || !vc.sends.is_empty() {
+        return false;
+    }
+    let OwnTables { endpoints, vcs, .. } = tables.own(world);
+    let vc = &vcs[vc_row as usize];
+    let Some(endpoint) = endpoints.get_mut(vc.endpoint as usize) else { return false };
+    let length = payload.len() as u64;
+    if length >= endpoint.inline_end || !endpoint.transport.get().is_drained(vc.link) {
+        return false;
+    }
+    let DeliverTables { progress, cars, requests, vcs, .. } = tables.delivering(world);
+    let car = &mut cars[row as usize];
+    vcs[vc_row as usize].posted.pop_first(car);
+    // All else it knew when it was posted: no receive from any source is here.
+    car.tag = message.tag;
+    if !receive_run(progress, car, requests, length, payload, row) {
+        leave(progress, cars, row);
+    }
+    progress.work.posted += 1;
     true
 }
 
@@ -91,7 +131,8 @@ fn take_matched(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
         return false;
     }
     lodging::leave(progress, cars, row);
-    receive_message(progress, cars, requests, vcs, header, payload, vc_row, row);
+    owe_lines(progress, vcs, vc_row, header.length);
+    receive_message(progress, cars, requests, header, payload, vc_row, row);
     if !progress.lodgings.queue.is_empty() {
         // There may be room now.
         progress.pending |= Pending::POST;
@@ -101,43 +142,76 @@ fn take_matched(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
 
 /// The bytes of a message go to its receive, which ends.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "tables and a frame")]
 fn receive_message(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
-    vcs: &mut [Vc],
     header: &Header,
     payload: Span,
     vc_row: Row,
     row: Row,
 ) {
-    owe_lines(progress, vcs, vc_row, header.length);
-    progress.work.matched += 1;
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     let car = &mut cars[row as usize];
-    car.source = header.source();
-    car.tag = header.tag();
-    car.vc = vc_row;
-    car.done = header.length;
-    if car.chain == NIL && car.request == row {
-        let moved = copy::copy(car.span, payload);
-        progress.moved.deliver += moved as u64;
-        if moved == payload.len() && end(progress, car, requests, row) {
+    pair(car, &message, vc_row);
+    if is_one_run(car, row) {
+        if receive_run(progress, car, requests, header.length, payload, row) {
             return;
         }
-        if moved < payload.len() {
-            car.flags |= car_flags::TRUNCATED;
-        }
     } else {
-        car.done = 0;
-        let moved = fill(cars, row, payload);
-        progress.moved.deliver += moved;
-        if moved < header.length {
-            cars[row as usize].flags |= car_flags::TRUNCATED;
-        }
-        cars[row as usize].done = header.length;
+        receive_parts(progress, cars, header.length, payload, row);
     }
     leave(progress, cars, row);
+}
+
+/// Whether all bytes of a receive are its own CAR's, and it belongs to no larger graph.
+#[inline(always)]
+fn is_one_run(car: &Car, row: Row) -> bool {
+    car.chain == NIL && car.request == row
+}
+
+/// The bytes of a message go to its receive in one run; `false` if Complete must look at that.
+#[inline(always)]
+fn receive_run(
+    progress: &mut Progress,
+    car: &mut Car,
+    requests: &mut [Request],
+    length: u64,
+    payload: Span,
+    row: Row,
+) -> bool {
+    progress.work.matched += 1;
+    car.done = length;
+    if payload.len() > car.span.len() {
+        progress.moved.deliver += copy::copy(car.span, payload) as u64;
+        car.flags |= car_flags::TRUNCATED;
+        return false;
+    }
+    copy::copy(car.span.part(0, payload.len()), payload);
+    progress.moved.deliver += payload.len() as u64;
+    end(progress, car, requests, row)
+}
+
+/// The bytes of a message go to any other receive, at which Complete must look.
+#[inline(always)]
+fn receive_parts(progress: &mut Progress, cars: &mut [Car], length: u64, payload: Span, row: Row) {
+    progress.work.matched += 1;
+    cars[row as usize].done = 0;
+    let moved = fill(cars, row, payload);
+    progress.moved.deliver += moved;
+    let car = &mut cars[row as usize];
+    if moved < length {
+        car.flags |= car_flags::TRUNCATED;
+    }
+    car.done = length;
+}
+
+/// A receive learns who has sent its message.
+#[inline(always)]
+fn pair(car: &mut Car, message: &EnvelopeKey, vc_row: Row) {
+    car.source = message.source;
+    car.tag = message.tag;
+    car.vc = vc_row;
 }
 
 /// Ends a request with its only CAR, if its token's owner is all who will ask for it.

@@ -97,7 +97,8 @@ pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) 
 }
 
 /// Sends an eager message at once if nothing is before it: no CAR, no request. `true` if it has gone.
-#[inline]
+// Not inlined: its callers decide with less in their hands, and those that go elsewhere save nothing on a stack.
+#[inline(never)]
 pub fn send_inline<P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
@@ -139,7 +140,7 @@ pub fn receive_inline<P: Pieces>(
     if vc.state != VcState::Connected || !nothing_waits(progress) || progress.posting != 0 {
         return NIL;
     }
-    let car = receive_car(progress, envelope, vc_row);
+    let car = Car { flags: 0, ..receive_car(progress, envelope, vc_row) };
     let Some(row) = take_rows(progress, cars, requests, pieces, car) else { return NIL };
     vc.posted.push(cars, row);
     row

@@ -295,6 +295,16 @@ view! {
 }
 
 view! {
+    /// What tells whether a message to oneself goes to its receive at once.
+    OwnTables, own {
+        progress: Progress, one_read;
+        cars: Car, rows_read;
+        vcs: Vc, rows_read;
+        endpoints: Endpoint, rows;
+    }
+}
+
+view! {
     /// What a look touches: is there anything to do?
     LookTables, look {
         progress: Progress, one;

@@ -83,29 +83,42 @@ fn messages_in_parts_are_told_from_those_in_pieces() {
 
 #[test]
 fn others_pay_nothing_before_and_after() {
-    let mut cluster = Cluster::loopback(1);
-    let engine = &mut cluster.engines[0];
-    let world = engine.comm_world();
-    let delivered = |engine: &mut tickwire::Engine| engine.counters().runs()[tickwire::traces::DELIVER];
-    let message = |engine: &mut tickwire::Engine| {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let delivered = |c: &mut Cluster| c.engines[0].counters().runs()[tickwire::traces::DELIVER];
+    // From the peer, and how often Deliver took one.
+    let message = |c: &mut Cluster| {
+        let before = delivered(c);
+        let receive = c.engines[0].irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
+        let send = c.engines[1].isend(vec![1; 8], Rank(0), Tag(1), world).unwrap();
+        c.finish(BOUND, 0, receive).unwrap();
+        c.finish(BOUND, 1, send).unwrap();
+        delivered(c) - before
+    };
+    // From the proc itself, and whether it was there without a tick.
+    let own = |c: &mut Cluster| {
+        let engine = &mut c.engines[0];
         let receive = engine.irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
         engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        let at_once = engine.test(&receive).unwrap().is_done();
         engine.wait(&receive).unwrap();
         engine.take(receive).unwrap();
+        at_once
     };
-    let kept = engine.receipted().irecv(vec![0; 8], Rank(0), Tag(2), world).unwrap();
-    let before = delivered(engine);
-    message(engine);
-    assert_eq!(delivered(engine), before, "the systems run one by one");
+    message(&mut cluster);
+    assert_eq!((message(&mut cluster), own(&mut cluster)), (1, true));
+    let kept = cluster.engines[0].receipted().irecv(vec![0; 8], Rank(0), Tag(2), world).unwrap();
+    assert_eq!((message(&mut cluster), own(&mut cluster)), (0, false), "the systems run one by one");
+    let engine = &mut cluster.engines[0];
     engine.send(&[1; 8], Rank(0), Tag(2), world).unwrap();
     engine.wait(&kept).unwrap();
     assert!(engine.receipt(&kept).unwrap().completed_ns.is_some());
-    let without = engine.irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
+    let without = engine.irecv(vec![0; 8], Rank(0), Tag(3), world).unwrap();
     assert_eq!(engine.receipt(&without), None);
-    drop(without);
-    engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
-    message(engine);
-    assert!(delivered(engine) > before);
+    engine.send(&[1; 8], Rank(0), Tag(3), world).unwrap();
+    engine.take(without).unwrap();
+    assert_eq!((message(&mut cluster), own(&mut cluster)), (1, true));
+    let engine = &mut cluster.engines[0];
     let id = kept.id();
     engine.take(kept).unwrap();
     assert_eq!(engine.receipt(&id).map(|receipt| receipt.copies), None, "it goes with its request");

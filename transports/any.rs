@@ -391,6 +391,15 @@ impl AnyTransport {
         }
     }
 
+    /// Whether all that was sent over a connection of the proc to itself has been read. `false` of transports that do not know.
+    #[inline(always)]
+    pub fn is_drained(&mut self, link: u32) -> bool {
+        match self {
+            AnyTransport::Loopback(t) => t.links_mut().is_drained(link),
+            _ => false,
+        }
+    }
+
     /// As [`AnyTransport::send`], of a transport that is not made of rings.
     #[inline(never)]
     fn send_otherwise<P: Pieces + ?Sized>(

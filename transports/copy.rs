@@ -9,8 +9,7 @@ use tickwire_components::{Pieces, Span};
 #[inline]
 pub fn copy(to: Span, from: Span) -> usize {
     let length = to.len().min(from.len());
-    // SAFETY: both spans are valid for `length` bytes by the promise of `Span::new`. They do not overlap: one is the
-    // transport's or the pool's memory, the other one a buffer of the application.
+    // SAFETY: both spans are valid for `length` bytes by the promise of `Span::new`.
     unsafe { copy_bytes(to.start(), from.start(), length) };
     length
 }
@@ -39,53 +38,43 @@ pub fn gather<P: Pieces + ?Sized>(pieces: &P) -> Box<[u8]> {
     bytes
 }
 
-/// Copies `length` bytes between places that do not overlap.
+/// Copies `length` bytes. The places may overlap: what a proc sends to itself goes from one buffer of the application to
+/// another one, and two borrowed as cells may share bytes.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `length` bytes, and they do not overlap.
+/// `from` is valid for reads and `to` for writes of `length` bytes.
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
 pub(crate) unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: every access is within `length` bytes of either pointer; unaligned ones are declared so.
+    // SAFETY: every access is within `length` bytes of either pointer.
     unsafe {
         match length {
             0 => {}
-            8 => move_word::<u64>(to, from, 0),
-            1..=3 => {
-                move_word::<u8>(to, from, 0);
-                move_word::<u8>(to, from, length / 2);
-                move_word::<u8>(to, from, length - 1);
-            }
-            4..=7 => {
-                move_word::<u32>(to, from, 0);
-                move_word::<u32>(to, from, length - 4);
-            }
-            9..=16 => {
-                move_word::<u64>(to, from, 0);
-                move_word::<u64>(to, from, length - 8);
-            }
-            17..=32 => {
-                move_word::<u128>(to, from, 0);
-                move_word::<u128>(to, from, length - 16);
-            }
-            33..=64 => {
-                move_word::<u128>(to, from, 0);
-                move_word::<u128>(to, from, 16);
-                move_word::<u128>(to, from, length - 32);
-                move_word::<u128>(to, from, length - 16);
-            }
-            _ => to.copy_from_nonoverlapping(from, length),
+            8 => move_words::<u64, 1>(to, from, [0]),
+            1..=3 => move_words::<u8, 3>(to, from, [0, length / 2, length - 1]),
+            4..=7 => move_words::<u32, 2>(to, from, [0, length - 4]),
+            9..=16 => move_words::<u64, 2>(to, from, [0, length - 8]),
+            17..=32 => move_words::<u128, 2>(to, from, [0, length - 16]),
+            33..=64 => move_words::<u128, 4>(to, from, [0, 16, length - 32, length - 16]),
+            _ => to.copy_from(from, length),
         }
     }
 }
 
+/// Copies the words at these offsets, all of which are read before the first one is written.
+///
 /// # Safety
-/// `offset + size_of::<T>()` bytes are valid at both pointers.
+/// `offset + size_of::<T>()` bytes are valid at both pointers, for each of the offsets.
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
-unsafe fn move_word<T>(to: *mut u8, from: *const u8, offset: usize) {
-    // SAFETY: by this function's contract.
-    unsafe { to.add(offset).cast::<T>().write_unaligned(from.add(offset).cast::<T>().read_unaligned()) }
+unsafe fn move_words<T: Copy, const N: usize>(to: *mut u8, from: *const u8, offsets: [usize; N]) {
+    // SAFETY: by this function's contract; unaligned accesses are declared so.
+    unsafe {
+        let words = offsets.map(|offset| from.add(offset).cast::<T>().read_unaligned());
+        for (offset, word) in offsets.into_iter().zip(words) {
+            to.add(offset).cast::<T>().write_unaligned(word);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +98,23 @@ mod tests {
             assert_eq!(copy(target, source), length);
             assert_eq!(to[..length], from[..]);
             assert!(to[length..].iter().all(|&b| b == 0xEE));
+        }
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "spans over local buffers")]
+    fn places_may_overlap_in_either_direction() {
+        for length in (0..80).chain([200, 300]) {
+            for (from, to) in [(0, 5), (5, 0), (3, 3)] {
+                let mut bytes: Vec<u8> = (0..length + 5).map(|i| (i * 7 + 1) as u8).collect();
+                let mut expected = bytes.clone();
+                expected.copy_within(from..from + length, to);
+                let start = bytes.as_mut_ptr();
+                // SAFETY: both are within the vector, which outlives the copy.
+                let [from, to] = [from, to].map(|at| unsafe { Span::new(start.add(at), length) });
+                assert_eq!(copy(to, from), length);
+                assert_eq!(bytes, expected, "{length} B");
+            }
         }
     }
 }

@@ -83,12 +83,15 @@ enum Suite {
     /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
     /// gives to a program that is written straight to libfabric, with --mode tagged by its tagged messages
     Raw,
-    /// N messages of 8 B from this process to itself through the tick, without other processes
+    /// N messages of 8 B from this process to itself, without other processes
     #[command(name = "self")]
     Own {
         /// Number of messages
         #[arg(value_name = "N", default_value = "1000000")]
         messages: usize,
+        /// Through a ring and a tick, as messages to others go; else each goes to its receive, which is posted, as it is sent
+        #[arg(long)]
+        by_tick: bool,
     },
     Idle(idle::IdleArgs),
     Block(block::BlockArgs),
@@ -201,7 +204,12 @@ impl PerfArgs {
 
     fn limits(&self) -> Limits {
         let limits = Limits::default();
-        Limits { control_us: self.control_us.unwrap_or(limits.control_us), matching: self.matching, ..limits }
+        Limits {
+            control_us: self.control_us.unwrap_or(limits.control_us),
+            matching: self.matching,
+            own_at_once: !matches!(self.suite, Suite::Own { by_tick: true, .. }),
+            ..limits
+        }
     }
 
     /// Only engines of one process can reach each other.
@@ -259,7 +267,7 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     if args.suite.beside().is_some() && args.suite.ranks() < 3 {
         return Err(Fault::wrong_use("--beside is how ranks above 1 are reached: add --ranks 3"));
     }
-    if let Suite::Own { messages } = args.suite {
+    if let Suite::Own { messages, .. } = args.suite {
         own(&args, messages)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -292,6 +292,15 @@ impl Links {
         }
     }
 
+    /// Whether all that was written into a connection to oneself has been read.
+    #[inline(always)]
+    pub fn is_drained(&self, link: u32) -> bool {
+        match self.rows.get(link as usize) {
+            Some(Some(row)) => row.writer.position() == row.reader.position(),
+            _ => false,
+        }
+    }
+
     /// Bytes of all rings that were written and read so far.
     pub fn moved(&self) -> (u64, u64) {
         self.rows.iter().flatten().fold(self.closed_bytes, |(sent, received), row| {

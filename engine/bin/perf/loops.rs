@@ -304,7 +304,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Messages of 8 B to oneself, through the tick.
+    /// Messages of 8 B to oneself.
     pub(crate) fn own(&mut self, messages: usize) -> Done {
         let (me, world) = (self.engine.rank(), self.world);
         let send = &self.send[..8];
