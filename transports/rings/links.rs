@@ -3,7 +3,7 @@
 use super::fences;
 use super::inbox::{Inbox, SLOTS};
 use super::lag::{Lag, give_a_moment};
-use super::memory::{RawRing, expect_read};
+use super::memory::RawRing;
 use super::ring::{BESIDE_HEADER, Corrupt, Reader, RingMemory, Writer};
 use super::window::{Granter, Spender};
 use crate::{Sent, Take, Traffic};
@@ -118,8 +118,6 @@ pub struct Links {
     closed_bytes: (u64, u64),
     /// A look at the watched rings has found nothing since the last frame: the next one comes alone.
     quiet: Cell<bool>,
-    /// Some connection leads to somebody else, whose lines have to be fetched.
-    fetches: bool,
     inbox: InboxView,
 }
 
@@ -130,9 +128,6 @@ struct Word(NonNull<AtomicU64>);
 // SAFETY: the address of an atomic in memory that the ring's row keeps alive.
 #[expect(unsafe_code, reason = "an address in shared memory")]
 unsafe impl Send for Word {}
-
-/// Bytes behind the first line of a message that are fetched before anything else is done. More of them delay each other.
-const EXPECTED_BYTES: u64 = 256;
 
 /// Where words of rings that are not watched point to.
 static NOTHING: AtomicU64 = AtomicU64::new(0);
@@ -151,18 +146,6 @@ impl Word {
     fn ready(self) -> bool {
         self.load() != 0
     }
-
-    /// Has what follows the first line of a message on its way, if one is there: the sooner, the better.
-    #[expect(unsafe_code, reason = "an address in shared memory")]
-    #[inline(always)]
-    fn expect(self) {
-        if self.ready() {
-            // SAFETY: words of rings are the first of a line, whose fourth is the length; see `load`.
-            let length = unsafe { self.0.add(3).as_ref() }.load(Ordering::Relaxed);
-            let behind = self.0.as_ptr().cast::<u8>().wrapping_add(64);
-            expect_read(behind, length.saturating_sub(BESIDE_HEADER).min(EXPECTED_BYTES));
-        }
-    }
 }
 
 impl Links {
@@ -180,7 +163,6 @@ impl Links {
             closed: Vec::new(),
             closed_bytes: (0, 0),
             quiet: Cell::new(true),
-            fetches: false,
             inbox,
         }
     }
@@ -200,7 +182,6 @@ impl Links {
     /// Opens a reserved connection.
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
         let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
-        self.fetches |= !is_own;
         self.rows[link as usize] = Some(Box::new(LinkRow {
             writer: Writer::new(ends.outgoing),
             reader: Reader::new(ends.incoming),
@@ -377,10 +358,6 @@ impl Links {
     pub fn ready(&self) -> bool {
         // All places, watched or not: the others point to a word that stays 0.
         let any = self.words.iter().fold(0, |any, word| any | word.load()) != 0;
-        if any & self.fetches {
-            // All of them, without a search: a branch that depends on which it is was measured to cost more.
-            self.words.iter().for_each(|word| word.expect());
-        }
         self.quiet.set(self.quiet.get() | !any);
         any | self.inbox.ready() | !self.backlog.is_empty()
     }
@@ -439,15 +416,12 @@ impl Links {
                     }
                     row.reader.skip(payload.len());
                     count += 1;
-                    let is_short = payload.len() as u64 <= BESIDE_HEADER;
                     if alone {
                         // It may be answered by one of its kind. As in `drain`: nobody looks behind a frame that came alone.
-                        if !is_short {
-                            row.writer.expect(payload.len() as u64);
-                        }
+                        row.writer.expect(payload.len() as u64);
                         break;
                     }
-                    if is_short {
+                    if payload.len() as u64 <= BESIDE_HEADER {
                         row.reader.expect();
                     }
                 } else if !row.reader.ready() {

@@ -192,13 +192,15 @@ impl<M: RingMemory> Writer<M> {
         self.position += need;
     }
 
-    /// The next frame is likely to have so much payload, more than fits beside a header: asks for the lines behind its first
-    /// one, to own them when it is written. They were asked for when the frame before was written; but whoever polls the first
-    /// line may be given its neighbour, too.
+    /// The next frame is likely to have so much payload, and to be written soon: asks for all its lines and the one behind it.
+    /// They were asked for when the frame before was written, but for the first one, and whoever polls that may have been given
+    /// its neighbour, too. Stores become visible in their order: a line that has yet to come holds up all behind it, and the
+    /// first one is taken away by a look of the reader meanwhile.
     #[inline(always)]
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
-        self.memory.expect_write(first + 64, payload - BESIDE_HEADER);
+        self.memory.expect_write(first + 64, frame_bytes(payload));
+        self.memory.expect_write(first, 64);
     }
 
     /// Has the last frame, with so much payload, where the reader finds it sooner: for a reader that waits for it. A writer
