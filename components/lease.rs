@@ -8,6 +8,27 @@ use std::sync::Arc;
 
 /// The runs of bytes that a buffer consists of, in message order.
 ///
+/// Addresses alone are no buffers, since they may outlive what they point to. Lists of spans serve calls, which borrow them:
+/// a list in a slice cannot be posted.
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Span};
+/// fn post<B: Pieces>() {}
+/// post::<Span>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Stretch};
+/// fn post<B: Pieces>() {}
+/// post::<Stretch>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Span};
+/// fn post<B: Pieces>() {}
+/// post::<[Span]>();
+/// ```
+///
 /// # Safety
 /// [`Pieces::piece`] must keep giving the same addresses while the value is moved about, and these must stay valid
 /// as long as the value lives: for reads, and if the type is also [`LeasedBytes`] for writes. The same holds for the
@@ -95,30 +116,6 @@ unsafe impl<B: Pieces> Pieces for Vec<B> {
     #[inline]
     fn piece(&self, index: usize) -> Span {
         self[index].piece(0)
-    }
-}
-
-// SAFETY: a stretch's address does not depend on where the stretch is.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Stretch {
-    #[inline]
-    fn pieces(&self) -> usize {
-        0
-    }
-
-    #[inline]
-    fn piece(&self, _index: usize) -> Span {
-        Span::EMPTY
-    }
-
-    #[inline]
-    fn total(&self) -> usize {
-        self.len()
-    }
-
-    #[inline]
-    fn layout(&self) -> Option<Stretch> {
-        Some(*self)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
 use tickwire_systems::complete::abort;
-use tickwire_transports::{OneRun, Sent};
+use tickwire_transports::Sent;
 
 /// How long a dropped engine may take to send what was promised.
 const DROP_TIME: Duration = Duration::from_millis(500);
@@ -81,7 +81,7 @@ impl Engine {
                     break;
                 }
                 let transport = all.endpoints[vc.endpoint as usize].transport.get();
-                let sent = transport.send(vc.link, &goodbye, &OneRun(tickwire_components::Span::EMPTY), None);
+                let sent = transport.send(vc.link, &goodbye, &[tickwire_components::Span::EMPTY][..], None);
                 // A transport that takes parts of frames might have taken one: a second try would begin anew. It is closed next.
                 let whole = transport.capabilities().whole_frames;
                 if sent != Sent::Blocked || !whole || Instant::now() >= end {

@@ -23,7 +23,7 @@ use tickwire_components::{
     Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Queue, Row,
     Span, Stretch, Vc, VcState, car_flags, context,
 };
-use tickwire_transports::{OneRun, Sent};
+use tickwire_transports::Sent;
 
 /// What is told of a VC whose transport only says so.
 const LINK_FAILED: &str = "the transport reports a failed link";
@@ -380,7 +380,7 @@ fn send_head(
     match (header.kind(), header.flags() & wire::READABLE) {
         (Some(Kind::Head | Kind::Part), _) => {
             let part = car.span.part(car.done as usize, header.payload() as usize);
-            transport.send(link, header, &OneRun(part), state)
+            transport.send(link, header, &[part][..], state)
         }
         (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
         _ => transport.send(link, header, &Address::of(car.span), state),

@@ -20,8 +20,8 @@ use std::any::Any;
 use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Progress, Queue, Row, Span, Stretch, Vc,
-    VcState, car_flags,
+    Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
+    Stretch, Vc, VcState, car_flags,
 };
 use tickwire_transports::{Frame, Sent, copy};
 
@@ -429,6 +429,30 @@ fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool {
     cars.get(vc.sends.head as usize).is_some_and(refused)
 }
 
+/// A part of a message that has a layout, for as long as a call lasts. A stretch itself is no buffer: whoever has one could
+/// post it after its segment is gone.
+struct Scattered(Stretch);
+
+// SAFETY: a stretch's address does not depend on where this is, and its segment outlives the call.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Scattered {
+    fn pieces(&self) -> usize {
+        0
+    }
+
+    fn piece(&self, _index: usize) -> Span {
+        Span::EMPTY
+    }
+
+    fn total(&self) -> usize {
+        self.0.len()
+    }
+
+    fn layout(&self) -> Option<Stretch> {
+        Some(self.0)
+    }
+}
+
 /// Sends the next piece of a message that has a layout, packed where the transport wants it. Returns how many pieces and
 /// bytes have gone, and what became of it.
 fn send_stretch(
@@ -442,7 +466,7 @@ fn send_stretch(
     let piece = stretch.part(envelope.done as usize, endpoint.piece_bytes.min(wanted - envelope.done) as usize);
     let length = piece.len() as u64;
     let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, length);
-    match endpoint.transport.get().send(link, &header, &piece, state) {
+    match endpoint.transport.get().send(link, &header, &Scattered(piece), state) {
         Sent::Done => (1, length, Sent::Done),
         outcome => (0, 0, outcome),
     }

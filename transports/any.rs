@@ -567,10 +567,11 @@ fn send_layout(
     if runs.len() <= GATHERED_MAX && !register {
         return transport.send(link, header, &runs, state);
     }
-    let mut packed = crate::copy::gather(layout);
+    let mut packed = vec![0; layout.len()];
     // SAFETY: the new bytes, which live until the call returns.
     #[expect(unsafe_code, reason = "a span over the call's own bytes")]
     let run = unsafe { Span::new(packed.as_mut_ptr(), packed.len()) };
+    layout.pack(run);
     if !register {
         return transport.send(link, header, &[run], state);
     }

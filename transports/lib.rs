@@ -393,7 +393,7 @@ pub trait Transport: Send {
     /// Sends frames until one does not go; returns how many went, and what became of the one that did not.
     fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
         for (index, frame) in frames.iter().enumerate() {
-            let sent = self.send(link, &frame.header, &OneRun(frame.payload), state);
+            let sent = self.send(link, &frame.header, &[frame.payload][..], state);
             if sent != Sent::Done {
                 return (index, sent);
             }
@@ -461,17 +461,4 @@ pub trait Transport: Send {
 
     /// Ends all links. Idempotent.
     fn close(&mut self);
-}
-
-/// One run of bytes as a list of one piece.
-#[derive(Clone, Copy)]
-pub struct OneRun(pub Span);
-
-// SAFETY: a span's address does not depend on where the span is.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for OneRun {
-    #[inline(always)]
-    fn piece(&self, _index: usize) -> Span {
-        self.0
-    }
 }

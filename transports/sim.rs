@@ -14,7 +14,7 @@ pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
 pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
-use crate::{Capabilities, LinkEvent, OneRun, Sent, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
 use lane::{Lane, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -261,7 +261,7 @@ impl<T: Transport> Sim<T> {
         let more = if last { rest } else { self.random.below(rest as u64 + 1) as usize };
         gather(pieces, taken.len(), more, &mut taken);
         if last {
-            let sent = self.inner.send(link, header, &OneRun(span(&mut taken)), &mut state.inner);
+            let sent = self.inner.send(link, header, &[span(&mut taken)][..], &mut state.inner);
             if sent != Sent::Blocked {
                 state.begun = None;
                 return sent;
@@ -487,7 +487,7 @@ mod tests {
         let mut arrivals = [Arrival::default(); 8];
         while out.len() < frames as usize {
             let header = Header::new(Kind::Eager, 0, 0, next, 0, 0);
-            if next < frames && a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default()) == Sent::Done {
+            if next < frames && a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default()) == Sent::Done {
                 next += 1;
             }
             let count = b.drain(now_ns, &mut arrivals);
@@ -516,7 +516,7 @@ mod tests {
         for _ in 0..10_000 {
             let mut payload = vec![next as u8; next as usize % 100];
             let header = Header::new(Kind::Eager, 0, 0, next, 0, payload.len() as u64).with_credit(credit).0;
-            if next < frames && a.send(0, &header, &OneRun(span(&mut payload)), &mut state) == Sent::Done {
+            if next < frames && a.send(0, &header, &[span(&mut payload)][..], &mut state) == Sent::Done {
                 next += 1;
             }
             a.control(now_ns, &mut Vec::new());
@@ -541,14 +541,14 @@ mod tests {
         assert!(!sims[0].capabilities().whole_frames);
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 50);
         let (mut first, mut payload) = (SimState::default(), vec![9; 50]);
-        assert_eq!(sims[0].send(0, &header, &OneRun(span(&mut payload)), &mut first), Sent::Blocked);
+        assert_eq!(sims[0].send(0, &header, &[span(&mut payload)][..], &mut first), Sent::Blocked);
         while first.begun.is_none() {
-            assert_eq!(sims[0].send(0, &header, &OneRun(span(&mut payload)), &mut first), Sent::Blocked);
+            assert_eq!(sims[0].send(0, &header, &[span(&mut payload)][..], &mut first), Sent::Blocked);
         }
         for _ in 0..50 {
-            assert_eq!(sims[0].send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default()), Sent::Blocked);
+            assert_eq!(sims[0].send(0, &header, &[Span::EMPTY][..], &mut SimState::default()), Sent::Blocked);
         }
-        while sims[0].send(0, &header, &OneRun(span(&mut payload)), &mut first) != Sent::Done {}
+        while sims[0].send(0, &header, &[span(&mut payload)][..], &mut first) != Sent::Done {}
         let frames = send_all(&mut sims, 200, Credit::NONE);
         assert_eq!(frames[0].1, [9; 50]);
         assert!(tags(&frames[1..]).into_iter().eq(0..200));
@@ -576,7 +576,7 @@ mod tests {
         let (_, [mut a, _]) = pair(config);
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
         let sent: Vec<Sent> =
-            (0..40).map(|_| a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default())).collect();
+            (0..40).map(|_| a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default())).collect();
         let first = sent.iter().position(|&sent| sent == Sent::Blocked).unwrap();
         assert!(sent[first..].iter().all(|&sent| sent == Sent::Blocked));
     }
@@ -611,7 +611,7 @@ mod tests {
             let link = sims[me].connect(0, &[], 0).unwrap();
             sims[me].control(0, &mut Vec::new());
             for tag in 0..10 {
-                let sent = sims[me].send(link, &header(tag), &OneRun(Span::EMPTY), &mut SimState::default());
+                let sent = sims[me].send(link, &header(tag), &[Span::EMPTY][..], &mut SimState::default());
                 assert_eq!(sent, Sent::Done);
             }
         }
@@ -633,7 +633,7 @@ mod tests {
     fn a_closed_link_is_told_to_the_other_side_after_what_was_sent() {
         let (_, [mut a, mut b]) = pair(SimConfig { delay_ns: 1_000_000..1_000_001, ..SimConfig::calm(3) });
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
-        assert_eq!(a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default()), Sent::Done);
+        assert_eq!(a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default()), Sent::Done);
         a.close_link(0);
         let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 8]);
         b.control(100_000, &mut events);
@@ -650,7 +650,7 @@ mod tests {
         net.kill(0, Death::Frame(2));
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
         let sent: Vec<Sent> =
-            (0..4).map(|_| a.send(0, &header, &OneRun(Span::EMPTY), &mut SimState::default())).collect();
+            (0..4).map(|_| a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default())).collect();
         assert_eq!(sent, [Sent::Done, Sent::Done, Sent::Failed, Sent::Failed]);
         assert_eq!((net.frames(0), net.died_ns(0)), (2, Some(0)));
         let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 8]);

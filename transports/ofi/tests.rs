@@ -6,7 +6,7 @@ use super::card::Card;
 use super::wrapper_tests::{library, open};
 use super::*;
 use crate::handshake::{Greeting, Packet};
-use crate::{LinkEvent, OneRun, Sent, Transport};
+use crate::{LinkEvent, Sent, Transport};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -114,10 +114,10 @@ impl World {
     /// Sends a frame, however long that takes.
     fn send(&mut self, from: usize, link: u32, tag: u32, mut payload: Vec<u8>) {
         let header = Header::new(Kind::Eager, 1, 2, tag, 0, payload.len() as u64);
-        let run = OneRun(span(&mut payload));
+        let run = [span(&mut payload)];
         let mut sent = Sent::Blocked;
         self.until("a send", |world| {
-            sent = world.all[from].send(link, &header, &run, &mut ());
+            sent = world.all[from].send(link, &header, &run[..], &mut ());
             sent != Sent::Blocked
         });
         assert_eq!(sent, Sent::Done);
@@ -360,7 +360,7 @@ fn what_was_sent_before_a_close_arrives_and_the_close_is_told() {
 fn send_blindly(ofi: &mut Ofi, link: u32, tag: u32, bytes: usize) -> Sent {
     let mut payload = vec![tag as u8; bytes];
     let header = Header::new(Kind::Eager, 1, 2, tag, 0, bytes as u64);
-    ofi.send(link, &header, &OneRun(span(&mut payload)), &mut ())
+    ofi.send(link, &header, &[span(&mut payload)][..], &mut ())
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::inbox::Inbox;
 use super::links::{Ends, InboxView, Links};
 use super::memory::{HeapMemory, RawRing};
+use crate::Sent;
 use crate::copy::copy;
-use crate::{OneRun, Sent};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn connect(a: &mut Side, b: &mut Side) -> (u32, u32) {
 }
 
 fn send(side: &mut Side, link: u32, tag: u32) -> Sent {
-    side.links.send(link, &Header::new(Kind::Rts, 0, 0, tag, 0, 0), &OneRun(Span::EMPTY))
+    side.links.send(link, &Header::new(Kind::Rts, 0, 0, tag, 0, 0), &[Span::EMPTY][..])
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn payloads_stay_until_they_are_released() {
     // SAFETY: a local buffer, read before the call returns.
     #[expect(unsafe_code, reason = "lends local bytes")]
     let span = unsafe { Span::new(text.as_mut_ptr(), text.len()) };
-    assert_eq!(a.links.send(link, &Header::new(Kind::Eager, 0, 0, 1, 0, 5), &OneRun(span)), Sent::Done);
+    assert_eq!(a.links.send(link, &Header::new(Kind::Eager, 0, 0, 1, 0, 5), &[span][..]), Sent::Done);
     let mut arrivals = [Arrival::default(); 4];
     assert_eq!(b.links.drain(&mut arrivals), 1);
     a.links.close(link);
@@ -213,7 +213,7 @@ fn a_corrupt_ring_is_reported_once_and_others_go_on() {
     let (link, at) = connect(&mut a, &mut b);
     let (other, still) = connect(&mut a, &mut b);
     let header = Header { lead: 99, ..Header::default() };
-    assert_eq!(a.links.send(link, &header, &OneRun(Span::EMPTY)), Sent::Done);
+    assert_eq!(a.links.send(link, &header, &[Span::EMPTY][..]), Sent::Done);
     assert_eq!(send(&mut a, other, 1), Sent::Done);
     for _ in 0..5 {
         b.drain(8);
@@ -232,7 +232,7 @@ fn a_fault_of_a_closed_link_is_forgotten() {
     let (mut a, mut b) = (Side::new(), Side::new());
     let (link, at) = connect(&mut a, &mut b);
     let header = Header { lead: 99, ..Header::default() };
-    assert_eq!(a.links.send(link, &header, &OneRun(Span::EMPTY)), Sent::Done);
+    assert_eq!(a.links.send(link, &header, &[Span::EMPTY][..]), Sent::Done);
     b.drain(8);
     assert!(b.links.has_fault());
     b.links.close(at);

@@ -7,7 +7,6 @@ use super::atomics::{AtomicU32, AtomicU64, Ordering, fence};
 use super::inbox::Inbox;
 use super::ring::{Reader, RingMemory, Writer};
 use super::window::{self, Granter, Spender};
-use crate::OneRun;
 use loom::sync::Arc;
 use loom::thread;
 use tickwire_components::Span;
@@ -88,7 +87,7 @@ fn frame(n: u32) -> Header {
 }
 
 fn push(writer: &mut Writer<Modelled>, n: u32) -> bool {
-    writer.push(&frame(n), &OneRun(Span::EMPTY)).expect("the reader is honest")
+    writer.push(&frame(n), &[Span::EMPTY][..]).expect("the reader is honest")
 }
 
 fn next(reader: &mut Reader<Modelled>) -> Option<Header> {

@@ -6,7 +6,6 @@
 
 use super::ring::{Reader, RingMemory, Writer};
 use super::window::{self, Granter, Spender};
-use crate::OneRun;
 use crate::copy::copy;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -180,7 +179,7 @@ fn frames_and_credit_go_by_remote_writes_alone() {
         let mut bytes = payload(sent);
         let header = Header::new(Kind::Eager, sent, sent, sent, sent, bytes.len() as u64);
         // A frame that was begun is on its way as a whole, so the next one need not wait for it.
-        if sent < frames && credit > 0 && writer.push(&header, &OneRun(span(&mut bytes))) == Ok(true) {
+        if sent < frames && credit > 0 && writer.push(&header, &[span(&mut bytes)][..]) == Ok(true) {
             (sent, credit) = (sent + 1, credit - 1);
         }
         net.step();

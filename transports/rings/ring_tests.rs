@@ -2,7 +2,6 @@
 
 use super::memory::{CONTROL_BYTES, HeapMemory, RawRing};
 use super::ring::{Corrupt, Reader, RingMemory, Writer};
-use crate::OneRun;
 use crate::copy::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -111,19 +110,19 @@ fn a_drained_ring_takes_the_largest_frame_wherever_it_stands() {
 fn a_full_ring_takes_nothing_until_enough_is_released() {
     let Both { mut writer, mut reader, memory: _memory } = both();
     let mut count = 0;
-    while writer.push(&eager(count, 0), &OneRun(Span::EMPTY)).expect("honest") {
+    while writer.push(&eager(count, 0), &[Span::EMPTY][..]).expect("honest") {
         count += 1;
     }
     // One word stays free: the one that says that no frame follows.
     assert_eq!(count as usize, CAPACITY / FRAME - 1);
     assert!(matches!(reader.read(), Ok(Some(_))));
     let _ = reader.release();
-    assert_eq!(writer.push(&eager(99, 0), &OneRun(Span::EMPTY)), Ok(false), "less than an eighth is not published");
+    assert_eq!(writer.push(&eager(99, 0), &[Span::EMPTY][..]), Ok(false), "less than an eighth is not published");
     while reader.position() <= CAPACITY as u64 / 8 {
         assert!(matches!(reader.read(), Ok(Some(_))));
     }
     let _ = reader.release();
-    assert_eq!(writer.push(&eager(99, 0), &OneRun(Span::EMPTY)), Ok(true));
+    assert_eq!(writer.push(&eager(99, 0), &[Span::EMPTY][..]), Ok(true));
 }
 
 #[test]
@@ -154,7 +153,7 @@ fn every_length_fits_or_is_refused() {
         for start in [0, CAPACITY / 2, CAPACITY - FRAME] {
             let Both { mut writer, mut reader, memory: _memory } = both();
             for n in 0..start / FRAME {
-                assert_eq!(writer.push(&eager(n as u32, 0), &OneRun(Span::EMPTY)), Ok(true));
+                assert_eq!(writer.push(&eager(n as u32, 0), &[Span::EMPTY][..]), Ok(true));
                 assert!(matches!(reader.read(), Ok(Some(_))));
                 let _ = reader.release();
             }
@@ -210,17 +209,17 @@ fn a_forged_release_is_refused() {
     for forged in [1 << 40, u64::MAX, CAPACITY as u64 + 8] {
         let Both { mut writer, reader, memory: _memory } = both();
         reader.memory().release(forged);
-        let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &OneRun(Span::EMPTY)).err());
+        let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &[Span::EMPTY][..]).err());
         assert_eq!(refused, Some(Corrupt::Released(forged)));
     }
     // Backwards is no better.
     let Both { mut writer, mut reader, memory: _memory } = both();
     for n in 0..100 {
-        assert_eq!(writer.push(&eager(n, 0), &OneRun(Span::EMPTY)), Ok(true));
+        assert_eq!(writer.push(&eager(n, 0), &[Span::EMPTY][..]), Ok(true));
         assert!(matches!(reader.read(), Ok(Some(_))));
         let _ = reader.release();
     }
     reader.memory().release(8);
-    let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &OneRun(Span::EMPTY)).err());
+    let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &[Span::EMPTY][..]).err());
     assert_eq!(refused, Some(Corrupt::Released(8)));
 }

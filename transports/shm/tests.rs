@@ -2,7 +2,6 @@
 
 use super::answering::{SILENCE_NS_MAX, VISITORS_MAX};
 use super::*;
-use crate::OneRun;
 use crate::copy::copy;
 use crate::shm::socket::{Read, Received};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -41,7 +40,7 @@ fn send(shm: &mut Shm, link: u32, tag: u32, payload: &[u8]) -> Sent {
     // SAFETY: the payload outlives the call, and is only read.
     #[expect(unsafe_code, reason = "lends local bytes")]
     let span = unsafe { Span::new(payload.as_ptr().cast_mut(), payload.len()) };
-    shm.send(link, &header, &OneRun(span), &mut ())
+    shm.send(link, &header, &[span][..], &mut ())
 }
 
 fn drain(shm: &mut Shm, now_ns: u64, most: usize) -> Vec<Frame> {
@@ -440,7 +439,7 @@ fn a_corrupt_ring_ends_its_link_and_no_other() {
     let (link, _) = net.connect(1, 0);
     net.connect(2, 0);
     let header = Header { lead: 77, ..Header::default() };
-    assert_eq!(net.shm(1).send(link, &header, &OneRun(Span::EMPTY), &mut ()), Sent::Done);
+    assert_eq!(net.shm(1).send(link, &header, &[Span::EMPTY][..], &mut ()), Sent::Done);
     net.fails_with(0, "corrupt ring: a frame of unknown kind 77");
     net.fails_with(1, "gave the connection up: corrupt ring");
     net.talks(0, 2);
