@@ -271,6 +271,7 @@ impl Engine {
         send_envelope(tables.communicators, comm.0, to.0, tag.0, length)
     }
 
+    /// A message whose envelope is right, to the transport of its VC.
     #[inline(always)]
     fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
         let tables = self.tables.send(&mut self.world);
@@ -290,6 +291,7 @@ impl Engine {
         self.send_by_tick(run, context, tag, source)
     }
 
+    /// A message to oneself, to the transport like any other one.
     #[inline(never)]
     fn send_by_tick(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
         let envelope = Envelope { context, source, tag, proc: self.own_at_once, length: run.len() as u64 };
@@ -577,11 +579,7 @@ impl Engine {
                 return Ok((buffer, status));
             }
         }
-        // Not as it comes: the frequent result would be made where this one is.
-        match self.take_slowly(request.renew()) {
-            Ok((buffer, status)) => Ok((buffer, status)),
-            Err(Failed { error, buffer }) => Err(Failed { error, buffer }),
-        }
+        self.take_slowly(request.renew())
     }
 
     #[cold]

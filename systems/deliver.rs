@@ -8,7 +8,8 @@
 //! that is more work than the message: row by row the four take less than half of the instructions that they take column by
 //! column. A frame that is anything else is left where it is, to the systems; these and this one call the same functions
 //! where a decision is made. It runs only where nothing is pending but arrivals, so that order is that of a pass, and
-//! only without systems of the application, which may look at the rows in between.
+//! only without systems of the application, which may look at the rows in between. What a proc sends to itself is delivered
+//! by the call that sends it, where that is the same.
 
 use crate::complete::finish_awaited;
 use crate::credits::{owe_lines, take_envelope};
