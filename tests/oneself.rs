@@ -116,6 +116,34 @@ fn what_was_sent_before_is_received_before() {
 }
 
 #[test]
+fn what_waits_for_credit_is_received_before() {
+    let limits = Limits { unexpected_bytes_max: 64 << 10, ..Limits::default() };
+    let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();
+    let mut flood = Vec::new();
+    // Until not even one byte leaves: without credit for their bytes, messages ask first, while there are envelopes.
+    while flood.last().is_none_or(|last| is_done(&mut engine, last)) {
+        assert!(flood.len() < 10_000, "credit has an end");
+        flood.push(send(&mut engine, 9, &[9; 4000]));
+        engine.tick();
+        flood.push(send(&mut engine, 9, &[9]));
+        engine.tick();
+    }
+    let first = send(&mut engine, 1, b"first");
+    engine.tick();
+    assert!(!is_done(&mut engine, &first));
+    let [one, two] = [0; 2].map(|_| receive(&mut engine, ME, 1, 8));
+    drop(send(&mut engine, 1, b"second"));
+    for _ in &flood {
+        let incoming = receive(&mut engine, ME, 9, 4000);
+        assert!(take(&mut engine, incoming).0.iter().all(|&byte| byte == 9));
+    }
+    assert_eq!(take(&mut engine, one).0, b"first");
+    assert_eq!(take(&mut engine, two).0, b"second");
+    engine.wait_all(&flood).unwrap();
+    check_invariants(&mut engine).unwrap();
+}
+
+#[test]
 fn any_tag_and_too_little_room_are_told_as_ever() {
     let mut engine = solo();
     let world = engine.comm_world();
