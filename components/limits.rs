@@ -216,7 +216,8 @@ pub struct Limits {
     /// Bits of the counter that orders receives from one source against those from any: less than 32 in tests only.
     pub wildcard_bits: u32,
     /// Short messages to oneself go to receives that are posted within the call that sends them; otherwise through a tick, as
-    /// all others do, and as they do in any case where the application has systems.
+    /// all others do, and as they do in any case where the application has systems, a trace is written, a profiler is
+    /// connected or a receipt is open.
     pub own_at_once: bool,
     /// Frames that a tick reads at most.
     pub tick_budget: usize,

@@ -46,10 +46,7 @@ impl Queue {
         if row == NIL {
             return None;
         }
-        self.head = *rows[row as usize].next_mut();
-        if self.head == NIL {
-            self.tail = NIL;
-        }
+        self.pop_first(&mut rows[row as usize]);
         Some(row)
     }
 

@@ -168,6 +168,7 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
+        // Not by `post_receive`: its token would be read out of memory, behind the frame of a send before (see below).
         let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
         if let Some(run) = only_run(&bytes) {
             let row = self.receive_run(run, source, tag, comm);

@@ -29,26 +29,12 @@ pub struct RingControl {
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
 const _: () = assert!(CONTROL_BYTES == 256);
 
-/// Cache lines that one hint covers at most: more than a processor fetches at a time does not help.
+/// Cache lines that one hint covers at most of those that are read: more than a processor fetches at a time does not help.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const LINES_HINTED: u64 = 20;
-/// As [`LINES_HINTED`], of lines that are written or handed over, for which nobody waits: a frame of 4 KiB.
+const LINES_READ: u64 = 20;
+/// As [`LINES_READ`], of lines that are written or handed over, for which nobody waits: a frame of 4 KiB.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINES_SENT: u64 = 66;
-
-/// Tells the cache that bytes will be read soon. Any address will do.
-#[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
-#[inline(always)]
-pub(super) fn expect_read(start: *const u8, bytes: u64) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..bytes.div_ceil(64).min(LINES_HINTED) {
-        let line = start.wrapping_add(line as usize * 64);
-        // SAFETY: a prefetch has no effect on memory and cannot fault.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (start, bytes);
-}
 
 /// A view of a ring in memory that somebody else keeps alive.
 #[derive(Clone, Copy, Debug)]
@@ -227,9 +213,16 @@ impl RingMemory for RawRing {
         let _ = (offset, bytes);
     }
 
+    #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
-        expect_read(self.data.as_ptr().wrapping_add(offset as usize), bytes);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for line in self.lines(offset, bytes.min(LINES_READ * 64)) {
+            // SAFETY: a prefetch has no effect on memory and cannot fault.
+            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = (offset, bytes);
     }
 }
 
