@@ -217,7 +217,9 @@ impl RingMemory for RawRing {
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for line in self.lines(offset, bytes.min(LINES_READ * 64)) {
+        for line in 0..bytes.div_ceil(64).min(LINES_READ) {
+            // What is read does not wrap, so this does without the mask of `lines`.
+            let line = self.data.as_ptr().wrapping_add((offset + line * 64) as usize);
             // SAFETY: a prefetch has no effect on memory and cannot fault.
             unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
         }
