@@ -30,8 +30,8 @@ pub const PART_BYTES: usize = EAGER_MAX;
 pub const PIECE_BYTES: usize = 32 << 10;
 /// The same three over a fabric, where asking costs two round trips through a network, a frame a system call of either side,
 /// and nothing has to fit in a ring. TCP within a host takes 64 KiB less a header at a time, and is slow with what is a
-/// little longer: so these stay below once or twice that.
-pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 32 << 10, piece_bytes: 120 << 10 };
+/// little longer: so these stay below once or four times that. Half as much a piece costs an eighth of the bandwidth.
+pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 32 << 10, piece_bytes: 255 << 10 };
 /// Longest frame over a fabric.
 const FABRIC_FRAME_MAX: usize = 16 << 20;
 /// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.

@@ -22,8 +22,10 @@ const DEAD_LINK_MS: u32 = 2000;
 /// How long after a network has been cut its peers may still wait, ms: the time of the link, a question of the kernel's,
 /// and a second for a loaded machine.
 const CUT_MS_MAX: u64 = DEAD_LINK_MS as u64 + 2000;
-/// Bytes of the message that a rank dies in.
+/// Bytes of a message through a network that is cut.
 const LARGE: usize = 8 << 20;
+/// Bytes of the message that a rank dies in: more than one tick can send, which is 64 frames of 255 KiB over a fabric.
+const CUT_SHORT: usize = 32 << 20;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -154,12 +156,12 @@ fn death(engine: &mut Engine, place: &Path) {
             engine.recv(&mut [], Rank(rank), Tag(9), world).unwrap();
         }
         let open: Vec<_> =
-            (0..me).map(|rank| engine.isend(vec![1; LARGE], Rank(rank), Tag(1), world).unwrap()).collect();
+            (0..me).map(|rank| engine.isend(vec![1; CUT_SHORT], Rank(rank), Tag(1), world).unwrap()).collect();
         let moved = |engine: &mut Engine| {
             let systems = engine.accounting().systems;
             systems.iter().find(|(system, _)| system == "transfer").unwrap().1.bytes
         };
-        while moved(engine) < LARGE as u64 / 8 {
+        while moved(engine) < CUT_SHORT as u64 / 8 {
             engine.tick();
         }
         // The time first: a rename shows it whole.
@@ -168,9 +170,9 @@ fn death(engine: &mut Engine, place: &Path) {
         let _ = kill_process(getpid(), Signal::KILL);
         unreachable!("{open:?}");
     }
-    let from_dead = engine.irecv(vec![0; LARGE], doomed, Tag(1), world).unwrap();
+    let from_dead = engine.irecv(vec![0; CUT_SHORT], doomed, Tag(1), world).unwrap();
     let never = engine.irecv(vec![0; 8], doomed, Tag(2), world).unwrap();
-    let to_dead = engine.isend(vec![2; LARGE], doomed, Tag(3), world).unwrap();
+    let to_dead = engine.isend(vec![2; CUT_SHORT], doomed, Tag(3), world).unwrap();
     let any = engine.irecv(vec![0; 8], Source::Any, Tag(4), world).unwrap();
     for id in [from_dead.id(), never.id(), to_dead.id()] {
         let error = engine.wait_for(&id, PATIENCE).unwrap_err();
