@@ -5,6 +5,7 @@ use crate::Take;
 use crate::ofi::frame;
 use crate::ofi::{Completion, Failure, ReadError, Refused};
 use libfabric_sys as sys;
+use std::fmt::Display;
 use tickwire_components::wire::Kind;
 use tickwire_components::{Arrival, ArrivalState, NIL, Span};
 
@@ -225,9 +226,14 @@ impl Port {
             self.idle.push((index - slots) as u32);
         }
         self.strays += 1;
+        self.receive_failed(&failure.words);
+    }
+
+    #[cold]
+    fn receive_failed(&mut self, words: &dyn Display) {
         self.failures += 1;
         if self.failures > FAILURES_MAX {
-            self.broken = Some(format!("provider {} fails to receive: {}", self.provider(), failure.words));
+            self.broken = Some(format!("provider {} fails to receive: {words}", self.provider()));
         }
     }
 
@@ -270,10 +276,8 @@ impl Port {
                     self.buffers[index as usize] = Buffer::default();
                 }
                 Err(Refused::Again) => return,
-                Err(Refused::Failed(error)) => {
-                    self.broken = Some(error.to_string());
-                    return;
-                }
+                // A receive that meets a message of a peer that has died fails with `ofi_rxm`. The next one may not.
+                Err(Refused::Failed(error)) => return self.receive_failed(&error),
             }
         }
     }
