@@ -36,10 +36,12 @@ pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 3
 const FABRIC_FRAME_MAX: usize = 16 << 20;
 /// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
 pub const READ_MIN: usize = EAGER_MAX + 1;
-/// Bytes that are read out of the memory of senders before others have their turn: 100 µs at 10 GB/s.
-pub const READ_BYTES_A_TURN: usize = 1 << 20;
+/// Bytes that are read out of the memory of senders before others have their turn: 200 µs at 10 GB/s.
+pub const READ_BYTES_A_TURN: usize = 2 << 20;
 /// Turns of one pass at most; all are one message's if it is the only one. There is but one if frames have arrived meanwhile.
-pub const READ_TURNS_A_PASS: usize = 4;
+pub const READ_TURNS_A_PASS: usize = 2;
+/// Messages of one VC that are read by one call at most: each saves the call, and waits until all are read.
+pub const READS_A_CALL: usize = 8;
 /// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
 /// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.
 pub const HEAP_BYTES: usize = 16 << 30;

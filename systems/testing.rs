@@ -25,7 +25,7 @@ use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Ended, Lease, Lent, Link, NIL, Pieces, Queue, Request, RequestState, Row,
     Span, Vc, VcState, posting,
 };
-use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, Reach, Sent, Transport, Wanted, copy};
+use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, Sent, Transport, Wanted, copy};
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
 pub const FRAME_MAX: usize = 1 << 20;
@@ -64,6 +64,8 @@ pub struct WireState {
     pub unreachable: Vec<u32>,
     /// Memory of peers that can be read: where it starts, and the bytes. Empty if none can.
     pub memory: Vec<(u64, Vec<u8>)>,
+    /// Reads of each call that has read some.
+    pub reads: Vec<usize>,
     /// Which VC each link was attached to.
     pub attached: Vec<(u32, Row)>,
     /// Buffers that it can lend.
@@ -149,6 +151,11 @@ impl Transport for FakeWire {
         let mut bytes = found.ok_or("no such memory")?;
         copy::copy(into, span(&mut bytes));
         Ok(())
+    }
+
+    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        lock(&self.state).reads.push(reads.len());
+        reads.iter().try_for_each(|read| self.read(link, read.address, read.into))
     }
 
     fn lend(&mut self, _: u32, least: u64, most: u64, into: &mut tickwire_components::Spans) -> u64 {

@@ -17,13 +17,13 @@ use crate::supply_buffers::{answer, give_buffer};
 use crate::tables::{RowStateColumns, TransferTables};
 use smallvec::SmallVec;
 use std::any::Any;
-use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS};
+use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
     Stretch, Vc, VcState, car_flags,
 };
-use tickwire_transports::{Frame, Sent, copy};
+use tickwire_transports::{Frame, MemoryRead, Sent, copy};
 
 /// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
 pub const PIECES_A_PASS: usize = 8;
@@ -247,44 +247,82 @@ pub(crate) fn read_messages(
             }
             left = READ_BYTES_A_TURN as u64;
         }
-        let row = progress.reads.head;
-        let Large { wanted, address, .. } = large[row as usize];
-        let Car { done, vc, .. } = cars[row as usize];
-        let vc = &mut vcs[vc as usize];
-        let (data, into) = place_at(cars, row, left.min(most).min(wanted - done));
-        let transport = endpoints[vc.endpoint as usize].transport.get();
-        match transport.read(vc.link, address.wrapping_add(done), into) {
-            Ok(()) if !into.is_empty() => {
-                let read = into.len() as u64;
-                left -= read;
-                progress.moved.transfer += read;
-                cars[row as usize].done += read;
-                if data != row {
-                    cars[data as usize].done += read;
-                }
-                progress.work.received += u32::from(done == 0);
-                if done + read < wanted {
-                    if left == 0 {
-                        // Others have their turn before a long message goes on.
-                        progress.reads.pop(cars);
-                        insert(&mut progress.reads, cars, row);
-                    } else if most != u64::MAX {
-                        most = u64::MAX;
-                        settle_head(&mut progress.reads, cars);
-                    }
-                    continue;
-                }
+        let Batch { vc, reads, mut whole, open, bytes, begun } = next_reads(progress, cars, large, left.min(most));
+        let Vc { endpoint, link, .. } = vcs[vc as usize];
+        let transport = endpoints[endpoint as usize].transport.get();
+        if bytes > 0 && transport.read_all(link, &reads).is_ok() {
+            left -= bytes;
+            progress.moved.transfer += bytes;
+            progress.work.received += begun;
+            if open != NIL && left == 0 {
+                // Others have their turn before a long message goes on.
+                progress.reads.pop(cars);
+                insert(&mut progress.reads, cars, open);
+            } else if most != u64::MAX {
+                settle_head(&mut progress.reads, cars);
             }
-            _ => restart(cars, large, row),
+            most = u64::MAX;
+        } else {
+            if open != NIL {
+                progress.reads.pop(cars);
+                whole.push(open);
+            }
+            whole.iter().for_each(|&row| restart(cars, large, row));
         }
-        progress.reads.pop(cars);
-        if !send_now(progress, cars, large, vc, &mut endpoints[vc.endpoint as usize], row) {
-            answer(progress, cars, vcs, row);
+        for row in whole {
+            if !send_now(progress, cars, large, &mut vcs[vc as usize], &mut endpoints[endpoint as usize], row) {
+                answer(progress, cars, vcs, row);
+            }
         }
     }
     if !progress.reads.is_empty() {
         progress.pending |= Pending::TRANSFER;
     }
+}
+
+/// What one call reads: bytes of the first messages of one VC in the queue.
+struct Batch {
+    vc: Row,
+    reads: SmallVec<[MemoryRead; READS_A_CALL]>,
+    /// The receives that it ends, taken out of the queue.
+    whole: SmallVec<[Row; READS_A_CALL]>,
+    /// One of which more is left, the queue's head; or [`NIL`].
+    open: Row,
+    bytes: u64,
+    /// Receives that it begins.
+    begun: u32,
+}
+
+/// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
+fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: u64) -> Batch {
+    let (reads, whole, vc) = (SmallVec::new(), SmallVec::new(), cars[progress.reads.head as usize].vc);
+    let mut batch = Batch { vc, reads, whole, open: NIL, bytes: 0, begun: 0 };
+    while batch.reads.len() < READS_A_CALL && batch.bytes < most {
+        let row = progress.reads.head;
+        let Some(&Car { done, .. }) = cars.get(row as usize).filter(|car| car.vc == vc) else { break };
+        let Large { wanted, address, .. } = large[row as usize];
+        let (data, into) = place_at(cars, row, (most - batch.bytes).min(wanted - done));
+        if into.is_empty() {
+            if batch.reads.is_empty() {
+                batch.open = row;
+            }
+            break;
+        }
+        let read = into.len() as u64;
+        batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
+        batch.bytes += read;
+        batch.begun += u32::from(done == 0);
+        cars[row as usize].done += read;
+        if data != row {
+            cars[data as usize].done += read;
+        }
+        batch.open = if done + read < wanted { row } else { NIL };
+        if batch.open == NIL {
+            progress.reads.pop(cars);
+            batch.whole.push(row);
+        }
+    }
+    batch
 }
 
 /// Where the next bytes of a message go, at most so many, and the CAR whose place that is.
@@ -786,6 +824,39 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_one_vc_are_read_by_one_call_and_one_that_cannot_be_spoils_no_other() {
+        let mut world = TestWorld::new(3);
+        let [vc, other] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+        world.wire().memory.push((4096, numbers(100)));
+        let mut posted: Vec<_> = (0..READS_A_CALL + 2).map(|_| reading(&mut world, vc, &[40, 60])).collect();
+        posted.extend([vc, vc].map(|vc| reading(&mut world, vc, &[100])));
+        world.all().cars[posted[READS_A_CALL + 2].car as usize].vc = other;
+        world.run(transfer);
+        let calls = [READS_A_CALL, READS_A_CALL, 4, 1, 1];
+        assert_eq!(world.wire().reads, calls, "a message of two parts is two reads, also in two calls");
+        assert!(posted.iter().all(|&p| world.bytes(p) == numbers(100) && world.car(p).done == 100));
+        assert!(world.all().progress.reads.is_empty());
+
+        let again = [4096, 9, 4096].map(|address| {
+            let posted = reading(&mut world, vc, &[100]);
+            world.all().large[posted.car as usize].address = address;
+            posted
+        });
+        world.wire().sent.clear();
+        world.run(transfer);
+        world.run(crate::post::post);
+        // None of a call that fails is known to be whole: all of it is asked for.
+        let kinds: Vec<_> = world.wire().sent.iter().map(|frame| frame.header.kind()).collect();
+        assert_eq!(kinds.iter().filter(|&&kind| kind == Some(Kind::Cts)).count(), 3);
+        for posted in again {
+            assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
+            piece(&mut world, vc, posted, &numbers(100));
+        }
+        world.run(transfer);
+        assert!(again.iter().all(|&p| world.bytes(p) == numbers(100)));
+    }
+
+    #[test]
     fn what_cannot_be_read_is_asked_for_in_pieces() {
         let (mut world, vc) = world();
         world.wire().memory.push((4000, vec![1; 120]));
@@ -826,9 +897,9 @@ mod tests {
         }
         let done = |world: &mut TestWorld| posted.map(|posted| world.car(posted).done as usize / READ_BYTES_A_TURN);
         world.run(transfer);
-        assert_eq!(done(&mut world), [2, 2]);
+        assert_eq!(done(&mut world), [1, 1]);
         world.wire().incoming.push_back((vc, Header::new(Kind::Eager, 0, 1, 5, 0, 0), vec![]));
         world.run(transfer);
-        assert_eq!(done(&mut world), [3, 2]);
+        assert_eq!(done(&mut world), [2, 1]);
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
-use crate::{Capabilities, Frame, LinkEvent, Loopback, Peeked, Sent, Shm, Take, Traffic, Transport, Wanted};
+use crate::{
+    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, Sent, Shm, Take, Traffic, Transport, Wanted,
+};
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::credit::Credit;
@@ -56,6 +58,11 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String>;
+    /// See [`Transport::read_all`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
     /// See [`Transport::lend`].
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
     /// See [`Transport::take_back`].
@@ -143,6 +150,9 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.0.read(link, address, into)
+    }
+    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        self.0.read_all(link, reads)
     }
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
         self.0.lend(link, least, most, into)
@@ -290,6 +300,14 @@ impl AnyTransport {
     /// Why not, in words.
     pub fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         each!(self, t => t.read(link, address, into))
+    }
+
+    /// See [`Transport::read_all`].
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        each!(self, t => t.read_all(link, reads))
     }
 
     /// See [`Transport::lend`].

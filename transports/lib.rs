@@ -183,6 +183,15 @@ pub struct Frame {
     pub payload: Span,
 }
 
+/// Bytes of a peer's memory to read.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryRead {
+    /// Where they are, by the peer's word.
+    pub address: u64,
+    /// Where they go, and how many.
+    pub into: Span,
+}
+
 /// What became of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
@@ -298,6 +307,14 @@ pub trait Transport: Send {
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         let _ = (link, address, into);
         Err("this transport reads no memory".into())
+    }
+
+    /// Does several reads of one link at once, where that costs less than one after the other.
+    ///
+    /// # Errors
+    /// Why one of them does not work, in words; any of the runs may have been filled then, also in part.
+    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        reads.iter().try_for_each(|read| self.read(link, read.address, read.into))
     }
 
     /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`

@@ -36,7 +36,7 @@ use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
 use crate::watching::{Token, Watched};
-use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Take, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError};
@@ -346,8 +346,12 @@ impl Transport for Shm {
     }
 
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        self.read_memory(link, address, into)?;
-        self.links.read_directly(link, into.len() as u64);
+        self.read_all(link, &[MemoryRead { address, into }])
+    }
+
+    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let bytes = self.read_memory(link, reads)?;
+        self.links.read_directly(link, bytes);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{Capabilities, LinkEvent, Peeked, Sent, Traffic, Transport, Wanted};
+use crate::{Capabilities, LinkEvent, MemoryRead, Peeked, Sent, Traffic, Transport, Wanted};
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
@@ -142,6 +142,10 @@ impl<T: Transport> Transport for Tapped<T> {
 
     fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
         self.inner.read(link, address, into)
+    }
+
+    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        self.inner.read_all(link, reads)
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

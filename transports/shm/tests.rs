@@ -807,12 +807,19 @@ fn hold_descriptors(pid: u32) -> Vec<OwnedFd> {
     numbers.filter_map(|number| pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()).collect()
 }
 
+/// Bytes that outlive what is done with them.
+fn span(bytes: &mut [u8]) -> Span {
+    // SAFETY: valid for as long as the tests use it.
+    #[expect(unsafe_code, reason = "lends local bytes")]
+    unsafe {
+        Span::new(bytes.as_mut_ptr(), bytes.len())
+    }
+}
+
 /// Reads a peer's bytes from `address` on.
 fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; length];
-    // SAFETY: local bytes that outlive the call.
-    #[expect(unsafe_code, reason = "lends local bytes")]
-    let into = unsafe { Span::new(bytes.as_mut_ptr(), length) };
+    let into = span(&mut bytes);
     net.shm(proc).read(link, address.expose_provenance() as u64, into).map(|()| bytes)
 }
 
@@ -831,6 +838,17 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     let wrong = read(&mut net, 0, a, std::ptr::without_provenance(16), 100).unwrap_err();
     assert!(wrong.contains("cannot be read") && wrong.contains("Bad address"), "{wrong}");
     assert!(read(&mut net, 0, a + 7, bytes.as_ptr(), 8).is_err(), "no such link");
+    // Several at once, as many as need more than one piece of the stack, and one of them wrong.
+    let mut many = vec![0; bytes.len()];
+    let mut reads: Vec<MemoryRead> = (many.chunks_mut(9000).zip(bytes.chunks(9000)))
+        .map(|(into, from)| MemoryRead { address: from.as_ptr().expose_provenance() as u64, into: span(into) })
+        .collect();
+    assert_eq!(net.shm(0).read_all(a, &reads), Ok(()));
+    assert!(many == bytes && reads.len() > 8);
+    assert_eq!(net.shm(0).traffic(a).expect("open").read, 200_000);
+    reads[3].address = 16;
+    let wrong = net.shm(0).read_all(a, &reads).unwrap_err();
+    assert!(wrong.contains("cannot be read") && wrong.contains("Bad address"), "{wrong}");
     // The engine of proc 1 gives the connection up and its application has its memory back; proc 0 has not heard of it.
     net.shm(1).close_link(b);
     let wrong = read(&mut net, 0, a, bytes.as_ptr(), 8).unwrap_err();
