@@ -269,7 +269,7 @@ pub(crate) fn read_messages(
             }
             whole.iter().for_each(|&row| restart(cars, large, row));
         }
-        for row in whole {
+        for &row in &whole {
             if !send_now(progress, cars, large, &mut vcs[vc as usize], &mut endpoints[endpoint as usize], row) {
                 answer(progress, cars, vcs, row);
             }
@@ -294,6 +294,7 @@ struct Batch {
 }
 
 /// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
+#[inline(always)]
 fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: u64) -> Batch {
     let (reads, whole, vc) = (SmallVec::new(), SmallVec::new(), cars[progress.reads.head as usize].vc);
     let mut batch = Batch { vc, reads, whole, open: NIL, bytes: 0, begun: 0 };

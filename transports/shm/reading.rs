@@ -29,22 +29,46 @@ const NOWHERE: u64 = 16;
 /// Reads that have room on the stack for one call.
 const AT_ONCE: usize = 8;
 
+/// A read as the kernel is told: where its bytes go, and where they are.
+fn runs(read: &MemoryRead) -> (libc::iovec, libc::iovec) {
+    let (start, iov_len) = (std::ptr::without_provenance_mut(read.address as usize), read.into.len());
+    (libc::iovec { iov_base: read.into.start().cast(), iov_len }, libc::iovec { iov_base: start, iov_len })
+}
+
 /// Has the kernel read as much of process `pid`'s memory as there is, in their order; returns how many bytes.
+///
+/// # Safety
+/// What they are read into is of [`runs`].
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
-fn read_once(pid: u32, reads: &[MemoryRead]) -> Result<usize, Errno> {
-    let runs = |start: fn(&MemoryRead) -> *mut libc::c_void| -> SmallVec<[libc::iovec; AT_ONCE]> {
-        reads.iter().map(|read| libc::iovec { iov_base: start(read), iov_len: read.into.len() }).collect()
-    };
-    let local = runs(|read| read.into.start().cast());
-    let remote = runs(|read| std::ptr::without_provenance_mut(read.address as usize));
-    let (pid, count) = (libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?, reads.len() as libc::c_ulong);
+unsafe fn read_once(pid: u32, into: &[libc::iovec], from: &[libc::iovec]) -> Result<usize, Errno> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
+    let [into_count, from_count] = [into, from].map(|runs| runs.len() as libc::c_ulong);
     // SAFETY: the local runs are valid for writes by the promise of `Span::new`; the kernel checks the remote ones and writes
     // nothing else.
-    let read = unsafe { libc::process_vm_readv(pid, local.as_ptr(), count, remote.as_ptr(), count, 0) };
+    let read = unsafe { libc::process_vm_readv(pid, into.as_ptr(), into_count, from.as_ptr(), from_count, 0) };
     usize::try_from(read).map_err(|_| {
         let error = std::io::Error::last_os_error();
         Errno::from_io_error(&error).unwrap_or(Errno::IO)
     })
+}
+
+/// One read.
+fn read_one(pid: u32, read: &MemoryRead) -> Result<usize, Errno> {
+    let (into, from) = runs(read);
+    // SAFETY: as asked for.
+    #[expect(unsafe_code, reason = "no crate that is used here has this call")]
+    unsafe {
+        read_once(pid, &[into], &[from])
+    }
+}
+
+/// All of several reads, or not: the call costs as much as 30 KiB more of one.
+fn read_together(pid: u32, reads: &[MemoryRead]) -> bool {
+    let (into, from): (SmallVec<[_; AT_ONCE]>, SmallVec<[_; AT_ONCE]>) = reads.iter().map(runs).unzip();
+    // SAFETY: as asked for.
+    #[expect(unsafe_code, reason = "no crate that is used here has this call")]
+    let read = unsafe { read_once(pid, &into, &from) };
+    read == Ok(length(reads))
 }
 
 /// Whether this process may read the memory of another one.
@@ -54,7 +78,7 @@ pub(super) fn allowed(pid: u32) -> bool {
     #[expect(unsafe_code, reason = "lends a local byte")]
     let span = unsafe { Span::new(byte.as_mut_ptr(), 1) };
     // Permission is checked first: only who may read learns that there is nothing.
-    read_once(pid, &[MemoryRead { address: NOWHERE, into: span }]) == Err(Errno::FAULT)
+    read_one(pid, &MemoryRead { address: NOWHERE, into: span }) == Err(Errno::FAULT)
 }
 
 /// How much an endpoint has read out of its peers' memory.
@@ -90,20 +114,21 @@ impl Shm {
         let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
             return Err("the connection is not open".into());
         };
-        let before = self.read;
-        let mut elsewhere = SmallVec::<[MemoryRead; AT_ONCE]>::new();
-        for read in reads {
-            match line.heap().and_then(|heap| heap.find(read.address, read.into.len() as u64)) {
-                Some(from) => self.read.heap += copy::copy(read.into, from) as u64,
-                None => elsewhere.push(*read),
+        let mut rest = reads;
+        while !rest.is_empty() {
+            let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
+            if let Some(from) = in_heap(&rest[0]) {
+                self.read.heap += copy::copy(rest[0].into, from) as u64;
+                rest = &rest[1..];
+                continue;
             }
-        }
-        if !elsewhere.is_empty() {
-            attach(&mut self.deaths, line, &elsewhere)?;
-            self.read.attach += length(&elsewhere) as u64;
+            let elsewhere = 1 + rest[1..].iter().take_while(|read| in_heap(read).is_none()).count();
+            attach(&mut self.deaths, line, &rest[..elsewhere])?;
+            self.read.attach += length(&rest[..elsewhere]) as u64;
+            rest = &rest[elsewhere..];
         }
         match self.links.stands(link) {
-            true => Ok(self.read.heap - before.heap + self.read.attach - before.attach),
+            true => Ok(length(reads) as u64),
             false => Err("the sender has given the message up".into()),
         }
     }
@@ -137,8 +162,8 @@ fn attach(deaths: &mut Deaths, line: &mut Line, reads: &[MemoryRead]) -> Result<
     let Some((pid, process, watched)) = line.readable_process() else {
         return Err("the process's memory may not be read".into());
     };
-    // A call costs as much as 30 KiB more of it. Where one for all stops early, each by itself tells which it is.
-    if reads.len() == 1 || read_once(pid, reads) != Ok(length(reads)) {
+    // Each by itself tells which one does not work.
+    if reads.len() == 1 || !read_together(pid, reads) {
         reads.iter().try_for_each(|read| attach_one(pid, *read))?;
     }
     if !deaths.lives(process, watched) {
@@ -151,7 +176,7 @@ fn attach_one(pid: u32, MemoryRead { address, into }: MemoryRead) -> Result<(), 
     let mut done = 0;
     while done < into.len() {
         let rest = MemoryRead { address: address.wrapping_add(done as u64), into: into.part(done, usize::MAX) };
-        match read_once(pid, &[rest]) {
+        match read_one(pid, &rest) {
             Ok(0) => return Err(format!("process {pid} has no memory at {address:#x}")),
             Ok(read) => done += read,
             Err(Errno::INTR) => {}
