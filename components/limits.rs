@@ -40,7 +40,7 @@ pub const READ_MIN: usize = EAGER_MAX + 1;
 pub const READ_BYTES_A_TURN: usize = 2 << 20;
 /// Turns of one pass at most; all are one message's if it is the only one. There is but one if frames have arrived meanwhile.
 pub const READ_TURNS_A_PASS: usize = 2;
-/// Messages of one VC that are read by one call at most: each saves the call, and waits until all are read.
+/// Reads of one VC that are done by one call at most: each saves a call, and its message waits until all are read.
 pub const READS_A_CALL: usize = 8;
 /// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
 /// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.

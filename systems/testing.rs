@@ -143,19 +143,17 @@ impl Transport for FakeWire {
         !lock(&self.state).memory.is_empty()
     }
 
-    fn read(&mut self, _: u32, address: u64, into: Span) -> Result<(), String> {
-        let state = lock(&self.state);
-        let found = state.memory.iter().find_map(|(start, bytes)| {
-            bytes.get(address.checked_sub(*start)? as usize..)?.get(..into.len()).map(<[u8]>::to_vec)
-        });
-        let mut bytes = found.ok_or("no such memory")?;
-        copy::copy(into, span(&mut bytes));
+    fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        state.reads.push(reads.len());
+        for MemoryRead { address, into } in reads {
+            let found = state.memory.iter().find_map(|(start, bytes)| {
+                bytes.get(address.checked_sub(*start)? as usize..)?.get(..into.len()).map(<[u8]>::to_vec)
+            });
+            let mut bytes = found.ok_or("no such memory")?;
+            copy::copy(*into, span(&mut bytes));
+        }
         Ok(())
-    }
-
-    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        lock(&self.state).reads.push(reads.len());
-        reads.iter().try_for_each(|read| self.read(link, read.address, read.into))
     }
 
     fn lend(&mut self, _: u32, least: u64, most: u64, into: &mut tickwire_components::Spans) -> u64 {

@@ -3,27 +3,29 @@
 //! *Reads* arrivals that have a place, receives that were matched with a temporary, sends that were asked for their
 //! pieces. *Writes* the application's segments and the temporaries, CARs (done, state), the finished list, the
 //! transports (pieces out, space released).
-//! *Bound* the arrival rows, the receives matched in this pass, [`READ_TURNS_A_PASS`] times [`READ_BYTES_A_TURN`] bytes out
-//! of senders' memory, and [`PIECES_A_PASS`] pieces for each VC.
+//! *Bound* the arrival rows, the receives matched in this pass, [`READ_TURNS_A_PASS`](tickwire_components::limits::READ_TURNS_A_PASS) times
+//! [`READ_BYTES_A_TURN`](tickwire_components::limits::READ_BYTES_A_TURN) bytes out of senders' memory (`reading`), and [`PIECES_A_PASS`] pieces
+//! for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
+
+mod reading;
 
 use crate::complete::abort;
 use crate::credits::{due, owe_lines};
 use crate::endpoint::Endpoint;
-use crate::post::send_now;
 use crate::posting::layout;
-use crate::priorities::{REFUSED, insert, is_fair_turn, settle_head, turn};
-use crate::supply_buffers::{answer, give_buffer};
+use crate::priorities::{REFUSED, is_fair_turn, settle_head, turn};
+use crate::supply_buffers::give_buffer;
 use crate::tables::{RowStateColumns, TransferTables};
+pub(crate) use reading::read_messages;
 use smallvec::SmallVec;
 use std::any::Any;
-use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
     Stretch, Vc, VcState, car_flags,
 };
-use tickwire_transports::{Frame, MemoryRead, Sent, copy};
+use tickwire_transports::{Frame, Sent, copy};
 
 /// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
 pub const PIECES_A_PASS: usize = 8;
@@ -218,137 +220,6 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
             continue;
         }
         finish(progress, cars, row, length, moved < length);
-    }
-}
-
-/// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
-#[inline(never)]
-pub(crate) fn read_messages(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-) {
-    let is_alone = cars.get(progress.reads.head as usize).is_some_and(|car| car.next == NIL);
-    let (mut turns, share) = if is_alone { (1, READ_TURNS_A_PASS) } else { (READ_TURNS_A_PASS, 1) };
-    let mut left = (share * READ_BYTES_A_TURN) as u64;
-    let mut most = u64::MAX;
-    if is_fair_turn(progress) {
-        turn(&mut progress.reads, cars);
-        most = left / PIECES_A_PASS as u64;
-    }
-    while !progress.reads.is_empty() {
-        if left == 0 {
-            turns -= 1;
-            // What has arrived meanwhile may be more urgent.
-            if turns == 0 || endpoints.iter_mut().any(|endpoint| endpoint.cheap_poll && endpoint.ready()) {
-                break;
-            }
-            left = READ_BYTES_A_TURN as u64;
-        }
-        let Batch { vc, reads, mut whole, open, bytes, begun } = next_reads(progress, cars, large, left.min(most));
-        let Vc { endpoint, link, .. } = vcs[vc as usize];
-        let transport = endpoints[endpoint as usize].transport.get();
-        if bytes > 0 && transport.read_all(link, &reads).is_ok() {
-            left -= bytes;
-            progress.moved.transfer += bytes;
-            progress.work.received += begun;
-            if open != NIL && left == 0 {
-                // Others have their turn before a long message goes on.
-                progress.reads.pop(cars);
-                insert(&mut progress.reads, cars, open);
-            } else if most != u64::MAX {
-                settle_head(&mut progress.reads, cars);
-            }
-            most = u64::MAX;
-        } else {
-            if open != NIL {
-                progress.reads.pop(cars);
-                whole.push(open);
-            }
-            whole.iter().for_each(|&row| restart(cars, large, row));
-        }
-        for &row in &whole {
-            if !send_now(progress, cars, large, &mut vcs[vc as usize], &mut endpoints[endpoint as usize], row) {
-                answer(progress, cars, vcs, row);
-            }
-        }
-    }
-    if !progress.reads.is_empty() {
-        progress.pending |= Pending::TRANSFER;
-    }
-}
-
-/// What one call reads: bytes of the first messages of one VC in the queue.
-struct Batch {
-    vc: Row,
-    reads: SmallVec<[MemoryRead; READS_A_CALL]>,
-    /// The receives that it ends, taken out of the queue.
-    whole: SmallVec<[Row; READS_A_CALL]>,
-    /// One of which more is left, the queue's head; or [`NIL`].
-    open: Row,
-    bytes: u64,
-    /// Receives that it begins.
-    begun: u32,
-}
-
-/// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
-#[inline(always)]
-fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: u64) -> Batch {
-    let (reads, whole, vc) = (SmallVec::new(), SmallVec::new(), cars[progress.reads.head as usize].vc);
-    let mut batch = Batch { vc, reads, whole, open: NIL, bytes: 0, begun: 0 };
-    while batch.reads.len() < READS_A_CALL && batch.bytes < most {
-        let row = progress.reads.head;
-        let Some(&Car { done, .. }) = cars.get(row as usize).filter(|car| car.vc == vc) else { break };
-        let Large { wanted, address, .. } = large[row as usize];
-        let (data, into) = place_at(cars, row, (most - batch.bytes).min(wanted - done));
-        if into.is_empty() {
-            if batch.reads.is_empty() {
-                batch.open = row;
-            }
-            break;
-        }
-        let read = into.len() as u64;
-        batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
-        batch.bytes += read;
-        batch.begun += u32::from(done == 0);
-        cars[row as usize].done += read;
-        if data != row {
-            cars[data as usize].done += read;
-        }
-        batch.open = if done + read < wanted { row } else { NIL };
-        if batch.open == NIL {
-            progress.reads.pop(cars);
-            batch.whole.push(row);
-        }
-    }
-    batch
-}
-
-/// Where the next bytes of a message go, at most so many, and the CAR whose place that is.
-fn place_at(cars: &[Car], row: Row, most: u64) -> (Row, Span) {
-    let car = &cars[row as usize];
-    if car.chain == NIL {
-        return (row, car.span.part(car.done as usize, most as usize));
-    }
-    let mut data = car.chain;
-    while cars[data as usize].done as usize == cars[data as usize].span.len() && cars[data as usize].chain != NIL {
-        data = cars[data as usize].chain;
-    }
-    let car = &cars[data as usize];
-    (data, car.span.part(car.done as usize, most as usize))
-}
-
-/// A message that cannot be read is received from its first byte on in pieces.
-#[cold]
-fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
-    large[row as usize].address = 0;
-    cars[row as usize].done = 0;
-    let mut data = cars[row as usize].chain;
-    while data != NIL {
-        cars[data as usize].done = 0;
-        data = cars[data as usize].chain;
     }
 }
 
@@ -550,13 +421,13 @@ mod tests {
     use tickwire_components::{Datatype, Typed};
 
     /// A world of two procs that are connected, and the VC of the other one.
-    fn world() -> (TestWorld, Row) {
+    pub(super) fn world() -> (TestWorld, Row) {
         let mut world = TestWorld::new(2);
         let vc = world.contact(1, VcState::Connected);
         (world, vc)
     }
 
-    fn numbers(length: usize) -> Vec<u8> {
+    pub(super) fn numbers(length: usize) -> Vec<u8> {
         (0..length).map(|i| (i * 7 + 3) as u8).collect()
     }
 
@@ -572,7 +443,7 @@ mod tests {
     }
 
     /// A receive that has answered an offer of so many bytes.
-    fn receiving(world: &mut TestWorld, vc: Row, lengths: &[usize], length: u64) -> Posted {
+    pub(super) fn receiving(world: &mut TestWorld, vc: Row, lengths: &[usize], length: u64) -> Posted {
         let posted = world.receive(Some(1), Some(5), lengths);
         let all = world.all();
         all.vcs[vc as usize].posted.remove(all.cars, posted.car);
@@ -582,7 +453,7 @@ mod tests {
         posted
     }
 
-    fn piece(world: &mut TestWorld, vc: Row, posted: Posted, bytes: &[u8]) {
+    pub(super) fn piece(world: &mut TestWorld, vc: Row, posted: Posted, bytes: &[u8]) {
         let row = world.arrive(vc, Header::new(Kind::Piece, 0, 0, 0, posted.car, bytes.len() as u64), bytes);
         let arrival = &mut world.all().arrivals[row as usize];
         (arrival.car, arrival.state) = (posted.car, ArrivalState::Placed);
@@ -796,111 +667,5 @@ mod tests {
         world.run(transfer);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == vc));
         assert!(world.finished().is_empty() && world.all().progress.senders.is_empty());
-    }
-
-    /// A receive of a message of 100 bytes that proc 1 has at address 4096, as SupplyBuffers leaves it.
-    fn reading(world: &mut TestWorld, vc: Row, lengths: &[usize]) -> Posted {
-        let posted = receiving(world, vc, lengths, 100);
-        let all = world.all();
-        let car = &mut all.cars[posted.car as usize];
-        (car.state, car.peer) = (CarState::Reading, 33);
-        all.large[posted.car as usize].address = 4096;
-        all.progress.reads.push(all.cars, posted.car);
-        posted
-    }
-
-    #[test]
-    fn a_message_is_read_out_of_its_senders_memory_and_the_sender_is_told() {
-        let (mut world, vc) = world();
-        world.wire().memory.push((4000, [vec![0; 96], numbers(100)].concat()));
-        let posted = [&[100][..], &[30, 0, 90], &[60]].map(|lengths| reading(&mut world, vc, lengths));
-        world.run(transfer);
-        world.run(crate::post::post);
-        let kinds: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
-        assert_eq!(kinds, [(Some(Kind::Done), 33); 3]);
-        assert_eq!(posted.map(|p| world.bytes(p).len()), [100, 120, 60]);
-        assert!(posted.iter().all(|&p| world.bytes(p).starts_with(&numbers(60))));
-        assert_eq!(world.finished(), posted.map(|p| p.car));
-        assert_eq!(posted.map(|p| world.car(p).done), [100; 3], "the length of the message, also of one cut short");
-    }
-
-    #[test]
-    fn messages_of_one_vc_are_read_by_one_call_and_one_that_cannot_be_spoils_no_other() {
-        let mut world = TestWorld::new(3);
-        let [vc, other] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
-        world.wire().memory.push((4096, numbers(100)));
-        let mut posted: Vec<_> = (0..READS_A_CALL + 2).map(|_| reading(&mut world, vc, &[40, 60])).collect();
-        posted.extend([vc, vc].map(|vc| reading(&mut world, vc, &[100])));
-        world.all().cars[posted[READS_A_CALL + 2].car as usize].vc = other;
-        world.run(transfer);
-        let calls = [READS_A_CALL, READS_A_CALL, 4, 1, 1];
-        assert_eq!(world.wire().reads, calls, "a message of two parts is two reads, also in two calls");
-        assert!(posted.iter().all(|&p| world.bytes(p) == numbers(100) && world.car(p).done == 100));
-        assert!(world.all().progress.reads.is_empty());
-
-        let again = [4096, 9, 4096].map(|address| {
-            let posted = reading(&mut world, vc, &[100]);
-            world.all().large[posted.car as usize].address = address;
-            posted
-        });
-        world.wire().sent.clear();
-        world.run(transfer);
-        world.run(crate::post::post);
-        // None of a call that fails is known to be whole: all of it is asked for.
-        let kinds: Vec<_> = world.wire().sent.iter().map(|frame| frame.header.kind()).collect();
-        assert_eq!(kinds.iter().filter(|&&kind| kind == Some(Kind::Cts)).count(), 3);
-        for posted in again {
-            assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
-            piece(&mut world, vc, posted, &numbers(100));
-        }
-        world.run(transfer);
-        assert!(again.iter().all(|&p| world.bytes(p) == numbers(100)));
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_asked_for_in_pieces() {
-        let (mut world, vc) = world();
-        world.wire().memory.push((4000, vec![1; 120]));
-        let posted = reading(&mut world, vc, &[30, 70]);
-        world.run(transfer);
-        world.run(crate::post::post);
-        let answer = world.wire().sent[0].header;
-        assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 100));
-        assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
-        piece(&mut world, vc, posted, &numbers(100));
-        world.run(transfer);
-        assert_eq!(world.bytes(posted), numbers(100), "from its first byte on");
-    }
-
-    #[test]
-    fn one_pass_reads_a_bounded_number_of_bytes() {
-        let (mut world, vc) = world();
-        let a_pass = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
-        let length = a_pass + 1000;
-        world.wire().memory.push((4096, vec![7; length]));
-        let posted = reading(&mut world, vc, &[length]);
-        world.all().large[posted.car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
-        world.run(transfer);
-        assert_eq!(world.car(posted).done as usize, a_pass);
-        assert!(world.all().progress.pending.has(Pending::TRANSFER));
-        world.run(transfer);
-        assert_eq!((world.bytes(posted), world.car(posted).state), (vec![7; length], CarState::Queued));
-    }
-
-    #[test]
-    fn several_have_turns_in_one_pass_until_something_arrives() {
-        let (mut world, vc) = world();
-        let length = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
-        world.wire().memory.push((4096, vec![7; length]));
-        let posted = [(); 2].map(|()| reading(&mut world, vc, &[length]));
-        for Posted { car, .. } in posted {
-            world.all().large[car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
-        }
-        let done = |world: &mut TestWorld| posted.map(|posted| world.car(posted).done as usize / READ_BYTES_A_TURN);
-        world.run(transfer);
-        assert_eq!(done(&mut world), [1, 1]);
-        world.wire().incoming.push_back((vc, Header::new(Kind::Eager, 0, 1, 5, 0, 0), vec![]));
-        world.run(transfer);
-        assert_eq!(done(&mut world), [2, 1]);
     }
 }

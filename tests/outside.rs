@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use tickwire::components::wire::{HEADER_BYTES, Header, Kind};
 use tickwire::components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::transports::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use tickwire::transports::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Transport};
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 use tickwire_tests::cases::{self, BOUND, content};
 
@@ -178,8 +178,9 @@ impl Transport for Streams {
         self.capabilities.remote_read
     }
 
-    fn read(&mut self, _: u32, address: u64, into: Span) -> Result<(), String> {
-        self.known.as_mut().map_or(Err("no memory is known".into()), |known| known.read(address, into))
+    fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let known = self.known.as_mut().ok_or("no memory is known")?;
+        reads.iter().try_for_each(|read| known.read(read.address, read.into))
     }
 
     fn ready(&self) -> bool {

@@ -57,12 +57,7 @@ pub trait Outside: Send {
     ///
     /// # Errors
     /// Why not, in words.
-    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String>;
-    /// See [`Transport::read_all`].
-    ///
-    /// # Errors
-    /// Why not, in words.
-    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
+    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
     /// See [`Transport::lend`].
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
     /// See [`Transport::take_back`].
@@ -148,11 +143,8 @@ impl<T: Transport> Outside for Boxed<T> {
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.0.traffic(link)
     }
-    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        self.0.read(link, address, into)
-    }
-    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        self.0.read_all(link, reads)
+    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        self.0.read(link, reads)
     }
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
         self.0.lend(link, least, most, into)
@@ -298,16 +290,8 @@ impl AnyTransport {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        each!(self, t => t.read(link, address, into))
-    }
-
-    /// See [`Transport::read_all`].
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        each!(self, t => t.read_all(link, reads))
+    pub fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        each!(self, t => t.read(link, reads))
     }
 
     /// See [`Transport::lend`].

@@ -299,22 +299,16 @@ pub trait Transport: Send {
         None
     }
 
-    /// Fills a run of this process with bytes of the peer's memory, from `address` on. Whatever the peer says of its memory,
-    /// nothing but this run is written.
+    /// Fills runs of this process with bytes of the peer's memory, at most [`READS_A_CALL`](tickwire_components::limits::READS_A_CALL)
+    /// of them, together where that costs less than one after another. Whatever the peer says of its memory, nothing but these
+    /// runs is written.
     ///
     /// # Errors
-    /// Why not, in words; the run may have been filled in part. Another way to get the message may still work.
-    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        let _ = (link, address, into);
+    /// Why one of them cannot be, in words; any may have been filled, also in part. Another way to get the messages may still
+    /// work.
+    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let _ = (link, reads);
         Err("this transport reads no memory".into())
-    }
-
-    /// Does several reads of one link at once, where that costs less than one after the other.
-    ///
-    /// # Errors
-    /// Why one of them does not work, in words; any of the runs may have been filled then, also in part.
-    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        reads.iter().try_for_each(|read| self.read(link, read.address, read.into))
     }
 
     /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`

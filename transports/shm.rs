@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{HEADER_BYTES, Header};
-use tickwire_components::{Arrival, Pieces, Row, Span};
+use tickwire_components::{Arrival, Pieces, Row};
 
 /// Connections at most: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
@@ -345,11 +345,7 @@ impl Transport for Shm {
         self.links.traffic(link)
     }
 
-    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        self.read_all(link, &[MemoryRead { address, into }])
-    }
-
-    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let bytes = self.read_memory(link, reads)?;
         self.links.read_directly(link, bytes);
         Ok(())

@@ -8,7 +8,7 @@ use crate::{Capabilities, LinkEvent, MemoryRead, Peeked, Sent, Traffic, Transpor
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
+use tickwire_components::{Arrival, NIL, Pieces, Row};
 use tickwire_traces::{Event, Message, Trace, now_ns};
 
 /// A transport that somebody listens to.
@@ -140,12 +140,8 @@ impl<T: Transport> Transport for Tapped<T> {
         self.inner.granted(link)
     }
 
-    fn read(&mut self, link: u32, address: u64, into: Span) -> Result<(), String> {
-        self.inner.read(link, address, into)
-    }
-
-    fn read_all(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        self.inner.read_all(link, reads)
+    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        self.inner.read(link, reads)
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

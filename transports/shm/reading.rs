@@ -22,12 +22,10 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tickwire_components::Span;
+use tickwire_components::limits::READS_A_CALL;
 
 /// An address that no process has anything at: the first page is never mapped.
 const NOWHERE: u64 = 16;
-
-/// Reads that have room on the stack for one call.
-const AT_ONCE: usize = 8;
 
 /// A read as the kernel is told: where its bytes go, and where they are.
 fn runs(read: &MemoryRead) -> (libc::iovec, libc::iovec) {
@@ -55,7 +53,7 @@ unsafe fn read_once(pid: u32, into: &[libc::iovec], from: &[libc::iovec]) -> Res
 /// One read.
 fn read_one(pid: u32, read: &MemoryRead) -> Result<usize, Errno> {
     let (into, from) = runs(read);
-    // SAFETY: as asked for.
+    // SAFETY: what it is read into is of `runs`.
     #[expect(unsafe_code, reason = "no crate that is used here has this call")]
     unsafe {
         read_once(pid, &[into], &[from])
@@ -64,8 +62,8 @@ fn read_one(pid: u32, read: &MemoryRead) -> Result<usize, Errno> {
 
 /// All of several reads, or not: the call costs as much as 30 KiB more of one.
 fn read_together(pid: u32, reads: &[MemoryRead]) -> bool {
-    let (into, from): (SmallVec<[_; AT_ONCE]>, SmallVec<[_; AT_ONCE]>) = reads.iter().map(runs).unzip();
-    // SAFETY: as asked for.
+    let (into, from): (SmallVec<[_; READS_A_CALL]>, SmallVec<[_; READS_A_CALL]>) = reads.iter().map(runs).unzip();
+    // SAFETY: what they are read into is of `runs`.
     #[expect(unsafe_code, reason = "no crate that is used here has this call")]
     let read = unsafe { read_once(pid, &into, &from) };
     read == Ok(length(reads))
@@ -109,7 +107,7 @@ impl Shm {
             .is_some_and(|line| line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some()))
     }
 
-    /// See [`crate::Transport::read_all`]. Returns how many bytes it has read.
+    /// See [`crate::Transport::read`]. Returns how many bytes it has read.
     pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead]) -> Result<u64, String> {
         let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
             return Err("the connection is not open".into());
