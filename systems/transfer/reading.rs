@@ -36,30 +36,31 @@ pub(crate) fn read_messages(
             }
             left = READ_BYTES_A_TURN as u64;
         }
-        let Batch { vc, reads, mut whole, open, bytes, begun } = next_reads(progress, cars, large, left.min(most));
-        let Vc { endpoint, link, .. } = vcs[vc as usize];
+        let mut batch = next_reads(progress, cars, large, left.min(most));
+        let Vc { endpoint, link, .. } = vcs[batch.vc as usize];
         let transport = endpoints[endpoint as usize].transport.get();
-        if bytes > 0 && transport.read(link, &reads).is_ok() {
-            left -= bytes;
-            progress.moved.transfer += bytes;
-            progress.work.received += begun;
-            if open != NIL && left == 0 {
+        if batch.bytes > 0 && transport.read(link, &batch.reads).is_ok() {
+            left -= batch.bytes;
+            progress.moved.transfer += batch.bytes;
+            progress.work.received += batch.begun;
+            if batch.open != NIL && left == 0 {
                 // Others have their turn before a long message goes on.
                 progress.reads.pop(cars);
-                insert(&mut progress.reads, cars, open);
+                insert(&mut progress.reads, cars, batch.open);
             } else if most != u64::MAX {
                 settle_head(&mut progress.reads, cars);
             }
             most = u64::MAX;
         } else {
-            if open != NIL {
+            if batch.open != NIL {
                 progress.reads.pop(cars);
-                whole.push(open);
+                batch.whole.push(batch.open);
             }
-            whole.iter().for_each(|&row| restart(cars, large, row));
+            batch.whole.iter().for_each(|&row| restart(cars, large, row));
         }
-        for &row in &whole {
-            if !send_now(progress, cars, large, &mut vcs[vc as usize], &mut endpoints[endpoint as usize], row) {
+        for &row in &batch.whole {
+            let vc = &mut vcs[batch.vc as usize];
+            if !send_now(progress, cars, large, vc, &mut endpoints[endpoint as usize], row) {
                 answer(progress, cars, vcs, row);
             }
         }
