@@ -28,6 +28,7 @@ mod registration;
 mod request;
 pub mod slots;
 mod span;
+mod splice;
 mod stamp;
 mod stream;
 pub mod submission;
@@ -53,6 +54,7 @@ pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, Span, Spans};
+pub use splice::Splice;
 pub use stamp::{Stamp, Stamps};
 pub use stream::{ARRIVING, CUT_OFF, Destination, Stream};
 pub use supply::{

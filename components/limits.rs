@@ -42,6 +42,10 @@ pub const READ_BYTES_A_TURN: usize = 2 << 20;
 pub const READ_TURNS_A_PASS: usize = 2;
 /// Reads of one VC that are done by one call at most: each saves a call, and its message waits until all are read.
 pub const READS_A_CALL: usize = 8;
+/// Bytes of a piece of a message that is spliced: with the pages that its ends share, as many as a pipe of [`PIPE_BYTES`] takes.
+pub const SPLICE_BYTES: usize = PIPE_BYTES - 4096;
+/// Bytes of a pipe, in pages of 4 KiB: twice the usual size, and of 64 such pipes no user needs more than is allowed.
+pub const PIPE_BYTES: usize = 128 << 10;
 /// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
 /// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.
 pub const HEAP_BYTES: usize = 16 << 30;

@@ -3,7 +3,7 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
-use crate::{Buffer, Lodgings, NIL, Receipts, Registrations, Row, Stamp, Stamps, Stream, UnexpectedQueue};
+use crate::{Buffer, Lodgings, NIL, Receipts, Registrations, Row, Splice, Stamp, Stamps, Stream, UnexpectedQueue};
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -282,6 +282,8 @@ pub struct Progress {
     pub offers: Queue,
     /// Receives that read their message out of the sender's memory.
     pub reads: Queue,
+    /// Parts of messages that their receivers want spliced; few.
+    pub splices: Vec<Splice>,
     /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
     pub copies: Queue,
     /// Messages that are arriving in parts; few.
@@ -377,6 +379,7 @@ impl Default for Progress {
             lodgings: Box::default(),
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
+            splices: Vec::new(),
             copies: Queue::EMPTY,
             streams: Vec::new(),
             kept_copied: 0,

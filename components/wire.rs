@@ -11,10 +11,11 @@
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
-//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
-//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`] |
+//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`], [`Kind::Done`] and [`Kind::Splice`] |
+//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`], of the part that a [`Kind::Splice`] asks for |
 //!
-//! A [`Kind::Cts`] names the receiver's CAR in its tag field.
+//! A [`Kind::Cts`] names the receiver's CAR in its tag field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
+//! starts, and in its tag field the number of its first piece.
 
 use crate::credit::Credit;
 
@@ -24,7 +25,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -62,8 +63,10 @@ pub enum Kind {
     Part = 10,
     /// An envelope with its whole payload, whose sender waits for a [`Kind::Done`]. Only where a transport matches by itself.
     Sync = 11,
+    /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it.
+    Splice = 12,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 12,
+    Wrap = 13,
 }
 
 impl Kind {
@@ -82,7 +85,8 @@ impl Kind {
             9 => Kind::Head,
             10 => Kind::Part,
             11 => Kind::Sync,
-            12 => Kind::Wrap,
+            12 => Kind::Splice,
+            13 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -114,6 +118,12 @@ impl Header {
             name: tag as u64 | (message as u64) << 32,
             length,
         }
+    }
+
+    /// Asks for a part of a message that its sender has offered: from `offset` on, as the pieces from number `first` on.
+    #[inline]
+    pub const fn splice(message: u32, first: u32, offset: u64, length: u64) -> Self {
+        Header { origin: offset, ..Header::new(Kind::Splice, 0, 0, first, message, length) }
     }
 
     /// The same header with flags.
@@ -172,7 +182,7 @@ impl Header {
         (self.origin >> 32) as u32
     }
 
-    /// The tag; of a [`Kind::Cts`], the receiver's CAR row.
+    /// The tag; of a [`Kind::Cts`], the receiver's CAR row; of a [`Kind::Splice`], the number of the first piece.
     #[inline]
     pub const fn tag(&self) -> u32 {
         self.name as u32
@@ -242,7 +252,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 12),
+                None => assert!(byte == 0 || byte > 13),
             }
         }
     }

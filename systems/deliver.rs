@@ -19,7 +19,7 @@ use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::{find_posted, key};
 use crate::supply_buffers::reply;
 use crate::tables::{DeliverTables, Deliveries, OwnTables, Tables};
-use crate::transfer::{fill, read_messages};
+use crate::transfer::{ask_splice, fill, read_messages, splice_messages};
 use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
@@ -40,8 +40,8 @@ pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
         count += taken;
         rest |= left;
     }
-    if !deliveries.tables().progress.offers.is_empty() {
-        read_offers(deliveries.tables(), endpoints);
+    if deliveries.tables().progress.pending.has(Pending::SUPPLY | Pending::TRANSFER) {
+        move_large(deliveries.tables(), endpoints);
     }
     let progress = deliveries.tables().progress;
     progress.budget -= count;
@@ -233,8 +233,8 @@ fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
     progress.pending |= Pending::COMPLETE;
 }
 
-/// The two control frames of a message that is read out of its sender's memory: the offer, if its receive is posted, and
-/// the end.
+/// The control frames of a message that is read out of its sender's memory: the offer, if its receive is posted, what is to
+/// be spliced of it, and the end.
 #[inline(never)]
 fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
     let DeliverTables { progress, cars, large, requests, vcs, communicators, .. } = tables;
@@ -246,6 +246,9 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
             leave(progress, cars, row);
         }
         return true;
+    }
+    if header.lead as u8 == Kind::Splice as u8 {
+        return ask_splice(progress, cars, header, vc_row);
     }
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
@@ -266,9 +269,9 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
     true
 }
 
-/// Reads what was offered, as SupplyBuffers and Transfer do.
+/// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do.
 #[inline(never)]
-fn read_offers(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
+fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     let DeliverTables { progress, cars, large, vcs, .. } = tables;
     while let Some(row) = progress.offers.pop(cars) {
         reply(progress, cars, large, vcs, endpoints, row);
@@ -276,6 +279,9 @@ fn read_offers(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     progress.pending.clear(Pending::SUPPLY | Pending::TRANSFER);
     if !progress.reads.is_empty() {
         read_messages(progress, cars, large, vcs, endpoints);
+    }
+    if !progress.splices.is_empty() {
+        splice_messages(progress, cars, vcs, endpoints);
     }
     if !progress.senders.is_empty() {
         progress.pending |= Pending::TRANSFER;
@@ -290,6 +296,7 @@ mod tests {
     use std::sync::Arc;
     use tickwire_components::wire::READABLE;
     use tickwire_components::{RequestState, VcState};
+    use tickwire_transports::Spliced;
 
     fn eager(tag: u32, length: usize) -> Header {
         Header::new(Kind::Eager, 0, 1, tag, 0, length as u64)
@@ -415,13 +422,33 @@ mod tests {
         assert!(!offer(&mut world, vc, offered(100, 34), &mut address), "of another nobody has posted a receive");
         let tables = world.tables.clone();
         let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        read_offers(deliveries.tables(), endpoints);
+        move_large(deliveries.tables(), endpoints);
         assert_eq!(world.bytes(posted), (0..100).collect::<Vec<u8>>());
         // This transport keeps a state for each row, so its frames leave with Post.
         world.run(crate::post::post);
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(answers, [(Some(Kind::Done), 33)]);
         assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 100));
+    }
+
+    #[test]
+    fn a_part_that_is_asked_for_is_spliced_at_once_and_the_rest_by_transfer() {
+        let (mut world, vc) = world();
+        let posted = world.send(1, 5, &[&[7; 9000]]);
+        world.run(crate::post::post);
+        let question = Header::splice(posted.car, 3, 1000, 500);
+        assert!(!offer(&mut world, vc + 1, question, &mut []), "it was offered to somebody else");
+        assert!(!offer(&mut world, vc, Header::splice(posted.car, 3, 8000, 1001), &mut []), "there is no more");
+        assert!(world.all().progress.splices.is_empty());
+        world.wire().splice_answers.push_back(Spliced::Full);
+        assert!(offer(&mut world, vc, question, &mut []));
+        let tables = world.tables.clone();
+        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+        move_large(deliveries.tables(), endpoints);
+        assert!(world.wire().spliced.is_empty() && world.all().progress.pending.has(Pending::TRANSFER));
+        world.run(crate::transfer::transfer);
+        assert_eq!(world.wire().spliced, [(1, 3, vec![7; 500])]);
+        assert!(world.all().progress.splices.is_empty());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::lodging;
 use crate::matching::{enqueue, find_posted, key};
 use crate::priorities::insert;
 use crate::tables::MatchTables;
+use crate::transfer::ask_splice;
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
@@ -241,6 +242,11 @@ fn match_arrival(
             }
             _ => refuse(progress, arrival, "the end of a message that was not offered"),
         },
+        Some(Kind::Splice) => {
+            if !ask_splice(progress, cars, &header, arrival.vc) {
+                refuse(progress, arrival, "a question for a part of a message that was not offered");
+            }
+        }
         Some(Kind::Nack) => match cars.get(header.message() as usize) {
             Some(car) if was_offered(car, arrival.vc) && car.flags & car_flags::READY != 0 => {
                 abort(progress, cars, header.message(), car_flags::NOT_READY);
@@ -668,7 +674,7 @@ mod tests {
         use Kind::{Cts, Eager, Piece, Rts, Wrap};
         let (one, two) = (1, 2);
         let (send, receive) = (0, 1);
-        let hostile: [(&str, Row, Header); 19] = [
+        let hostile: [(&str, Row, Header); 25] = [
             ("unknown context", one, Header::new(Eager, 2, 1, 5, 0, 0)),
             ("unknown context", one, Header::new(Rts, u32::MAX, 1, 5, 3, 0)),
             ("source is not", one, Header::new(Eager, 0, 2, 5, 0, 0)),
@@ -687,6 +693,12 @@ mod tests {
             ("was not offered", one, Header::new(Cts, 0, 0, 9, NIL, 1)),
             ("was not offered", two, Header::new(Cts, 0, 0, 9, send, 1)),
             ("for more than was offered", one, Header::new(Cts, 0, 0, 9, send, 101)),
+            ("a part of a message that was not", one, Header::splice(NIL, 0, 0, 1)),
+            ("a part of a message that was not", two, Header::splice(send, 0, 0, 1)),
+            ("a part of a message that was not", one, Header::splice(receive, 0, 0, 1)),
+            ("a part of a message that was not", one, Header::splice(send, 0, 0, 0)),
+            ("a part of a message that was not", one, Header::splice(send, 0, 40, 61)),
+            ("a part of a message that was not", one, Header::splice(send, 0, u64::MAX, 2)),
             ("unknown kind", one, Header::new(Wrap, 0, 1, 5, 0, 0)),
         ];
         let unknown = Header { lead: 0xFF, ..Header::default() };

@@ -25,7 +25,9 @@ use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Ended, Lease, Lent, Link, NIL, Pieces, Queue, Request, RequestState, Row,
     Span, Vc, VcState, posting,
 };
-use tickwire_transports::{AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, Sent, Transport, Wanted, copy};
+use tickwire_transports::{
+    AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, Sent, Spliced, Transport, Wanted, copy,
+};
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
 pub const FRAME_MAX: usize = 1 << 20;
@@ -66,6 +68,14 @@ pub struct WireState {
     pub memory: Vec<(u64, Vec<u8>)>,
     /// Reads of each call that has read some.
     pub reads: Vec<usize>,
+    /// Of each call, how many of its reads their senders were asked to splice.
+    pub asked: Vec<usize>,
+    /// Number of the next piece that senders are asked to splice; `None` asks for nothing.
+    pub next_piece: Option<u32>,
+    /// Pieces that were spliced: link, number, bytes.
+    pub spliced: Vec<(u32, u32, Vec<u8>)>,
+    /// Answers to pieces; those behind them are [`Spliced::Done`].
+    pub splice_answers: VecDeque<Spliced>,
     /// Which VC each link was attached to.
     pub attached: Vec<(u32, Row)>,
     /// Buffers that it can lend.
@@ -143,9 +153,25 @@ impl Transport for FakeWire {
         !lock(&self.state).memory.is_empty()
     }
 
-    fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
+    fn wants_splice(&mut self, _: u32, _: &[MemoryRead]) -> Option<u32> {
+        lock(&self.state).next_piece
+    }
+
+    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        let mut state = lock(&self.state);
+        let answer = state.splice_answers.pop_front().unwrap_or(Spliced::Done);
+        if answer == Spliced::Done {
+            let mut bytes = vec![0; piece.len()];
+            copy::copy(span(&mut bytes), piece);
+            state.spliced.push((link, number, bytes));
+        }
+        answer
+    }
+
+    fn read(&mut self, _: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let mut state = lock(&self.state);
         state.reads.push(reads.len());
+        state.asked.push(asked);
         for MemoryRead { address, into } in reads {
             let found = state.memory.iter().find_map(|(start, bytes)| {
                 bytes.get(address.checked_sub(*start)? as usize..)?.get(..into.len()).map(<[u8]>::to_vec)

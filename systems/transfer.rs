@@ -9,6 +9,7 @@
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
 mod reading;
+mod splicing;
 
 use crate::complete::abort;
 use crate::credits::{due, owe_lines};
@@ -19,6 +20,7 @@ use crate::supply_buffers::give_buffer;
 use crate::tables::{RowStateColumns, TransferTables};
 pub(crate) use reading::read_messages;
 use smallvec::SmallVec;
+pub(crate) use splicing::{ask_splice, splice_messages};
 use std::any::Any;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
@@ -40,6 +42,9 @@ pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
     }
     if !progress.reads.is_empty() {
         read_messages(progress, cars, large, vcs, endpoints);
+    }
+    if !progress.splices.is_empty() {
+        splice_messages(progress, cars, vcs, endpoints);
     }
     let count = std::mem::take(&mut progress.arrivals) as usize;
     for arrival in &mut arrivals[..count] {

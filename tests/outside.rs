@@ -178,7 +178,7 @@ impl Transport for Streams {
         self.capabilities.remote_read
     }
 
-    fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
+    fn read(&mut self, _: u32, reads: &[MemoryRead], _: usize) -> Result<(), String> {
         let known = self.known.as_mut().ok_or("no memory is known")?;
         reads.iter().try_for_each(|read| known.read(read.address, read.into))
     }

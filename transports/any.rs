@@ -3,7 +3,7 @@
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
 use crate::{
-    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, Sent, Shm, Take, Traffic, Transport, Wanted,
+    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, Sent, Shm, Spliced, Take, Traffic, Transport, Wanted,
 };
 use rustix::fd::BorrowedFd;
 use std::any::Any;
@@ -57,7 +57,11 @@ pub trait Outside: Send {
     ///
     /// # Errors
     /// Why not, in words.
-    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
+    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String>;
+    /// See [`Transport::wants_splice`].
+    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32>;
+    /// See [`Transport::splice`].
+    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced;
     /// See [`Transport::lend`].
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
     /// See [`Transport::take_back`].
@@ -143,8 +147,16 @@ impl<T: Transport> Outside for Boxed<T> {
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.0.traffic(link)
     }
-    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        self.0.read(link, reads)
+    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        self.0.read(link, reads, asked)
+    }
+
+    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+        self.0.wants_splice(link, reads)
+    }
+
+    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        self.0.splice(link, number, piece)
     }
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
         self.0.lend(link, least, most, into)
@@ -290,8 +302,18 @@ impl AnyTransport {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        each!(self, t => t.read(link, reads))
+    pub fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        each!(self, t => t.read(link, reads, asked))
+    }
+
+    /// See [`Transport::wants_splice`].
+    pub fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+        each!(self, t => t.wants_splice(link, reads))
+    }
+
+    /// See [`Transport::splice`].
+    pub fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        each!(self, t => t.splice(link, number, piece))
     }
 
     /// See [`Transport::lend`].

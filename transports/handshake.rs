@@ -82,6 +82,10 @@ pub enum Packet {
     Later(String),
     /// A proc has closed a connection in order.
     Closed,
+    /// A proc would have messages spliced to it, and wants pipes.
+    Splice,
+    /// The pipes, which come with this packet; none, if there cannot be any.
+    Pipes,
 }
 
 /// Why a packet or a peer is refused.
@@ -328,6 +332,8 @@ impl Packet {
     const REFUSED: u8 = 3;
     const LATER: u8 = 4;
     const CLOSED: u8 = 5;
+    const SPLICE: u8 = 6;
+    const PIPES: u8 = 7;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
@@ -337,6 +343,8 @@ impl Packet {
             Packet::Refused(text) => (Self::REFUSED, text.as_str()),
             Packet::Later(text) => (Self::LATER, text.as_str()),
             Packet::Closed => (Self::CLOSED, ""),
+            Packet::Splice => (Self::SPLICE, ""),
+            Packet::Pipes => (Self::PIPES, ""),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.push(kind);
@@ -365,6 +373,8 @@ impl Packet {
             Self::REFUSED => Ok(Packet::Refused(text())),
             Self::LATER => Ok(Packet::Later(text())),
             Self::CLOSED => Ok(Packet::Closed),
+            Self::SPLICE => Ok(Packet::Splice),
+            Self::PIPES => Ok(Packet::Pipes),
             unknown => Err(Mismatch::Kind(unknown)),
         }
     }
@@ -407,6 +417,8 @@ mod tests {
             Packet::Refused("no".into()),
             Packet::Later("busy".into()),
             Packet::Closed,
+            Packet::Splice,
+            Packet::Pipes,
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
         }
@@ -419,7 +431,7 @@ mod tests {
     fn every_forged_field_is_refused_by_name() {
         assert_eq!(forged(0, b"TICKWIRE"), Err(Mismatch::Magic));
         assert_eq!(forged(8, &[0]), Err(Mismatch::Kind(0)));
-        assert_eq!(forged(8, &[6]), Err(Mismatch::Kind(6)));
+        assert_eq!(forged(8, &[8]), Err(Mismatch::Kind(8)));
         assert_eq!(forged(9, &[4]), Err(Mismatch::Word { theirs: 4, ours: size_of::<usize>() as u8 }));
         assert_eq!(forged(10, &[64]), Err(Mismatch::Header { theirs: 64, ours: 32 }));
         assert_eq!(forged(11, &[2]), Err(Mismatch::Reserved));

@@ -192,6 +192,17 @@ pub struct MemoryRead {
     pub into: Span,
 }
 
+/// What became of a piece of a message that was to be spliced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spliced {
+    /// The peer has it.
+    Done,
+    /// No room now: try again later.
+    Full,
+    /// Nobody wants it any more, nor any that follows.
+    Over,
+}
+
 /// What became of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
@@ -306,9 +317,27 @@ pub trait Transport: Send {
     /// # Errors
     /// Why one of them cannot be, in words; any may have been filled, also in part. Another way to get the messages may still
     /// work.
-    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        let _ = (link, reads);
+    ///
+    /// The first `asked` of them are spliced by the peer, if it gets to that; see [`Transport::wants_splice`].
+    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        let _ = (link, reads, asked);
         Err("this transport reads no memory".into())
+    }
+
+    /// Whether the peer should splice some reads, rather than that they are read out of its memory: as pieces of
+    /// [`SPLICE_BYTES`](tickwire_components::limits::SPLICE_BYTES) each, none of two reads, with numbers from the one on that this
+    /// returns. The next [`Transport::read`] of the link is of these reads, and says for how many the peer was asked
+    /// ([`Header::splice`]). Only of a transport that takes frames as a whole.
+    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+        let _ = (link, reads);
+        None
+    }
+
+    /// Splices a piece of a message to the peer, which has asked for it: the pages themselves go, and stay as they are until the
+    /// peer says that the message is done.
+    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        let _ = (link, number, piece);
+        Spliced::Over
     }
 
     /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`

@@ -15,6 +15,7 @@ mod links_tests;
 #[cfg(all(test, tickwire_loom))]
 mod loom_tests;
 pub mod memory;
+pub mod pieces;
 #[cfg(all(test, not(tickwire_loom)))]
 mod remote_tests;
 pub mod ring;

@@ -13,7 +13,8 @@
 //! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
 //!   the socket). What the peer wrote before is read first; then the end is reported, once.
 //! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap),
-//!   which the connection's handshake passes, else by the kernel, where it allows it. See `reading`.
+//!   which the connection's handshake passes, else by the kernel, where it allows it. See `reading`. A sender that has
+//!   nothing else to do helps with that, where it is asked to. See `splicing`.
 //! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
 //!   descriptor to sleep on.
 
@@ -27,6 +28,7 @@ mod own;
 mod reading;
 mod segment;
 mod socket;
+mod splicing;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
@@ -36,10 +38,10 @@ use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
 use crate::watching::{Token, Watched};
-use crate::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Take, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
-pub use config::{ShmConfig, ShmError};
+pub use config::{ShmConfig, ShmError, Splicing};
 use deaths::Deaths;
 use ending::{Ending, Line};
 use own::Own;
@@ -52,7 +54,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{HEADER_BYTES, Header};
-use tickwire_components::{Arrival, Pieces, Row};
+use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Connections at most: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
@@ -100,6 +102,8 @@ pub struct Shm {
     crowded: bool,
     queued: Vec<LinkEvent>,
     read: BytesRead,
+    /// Whether the read that comes next is timed.
+    timing: bool,
     deaths: Deaths,
 }
 
@@ -174,6 +178,7 @@ impl Shm {
             crowded: false,
             queued: Vec::new(),
             read: BytesRead::default(),
+            timing: false,
             deaths: Deaths::default(),
         })
     }
@@ -310,7 +315,7 @@ impl Transport for Shm {
 
     fn moved(&self) -> (u64, u64) {
         let (sent, received) = self.links.moved();
-        (sent, received + self.read.heap + self.read.attach)
+        (sent, received + self.read.heap + self.read.attach + self.read.spliced)
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
@@ -345,10 +350,18 @@ impl Transport for Shm {
         self.links.traffic(link)
     }
 
-    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        let bytes = self.read_memory(link, reads)?;
+    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        let bytes = self.read_memory(link, reads, asked)?;
         self.links.read_directly(link, bytes);
         Ok(())
+    }
+
+    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+        self.ask(link, reads)
+    }
+
+    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        self.put_piece(link, number, piece)
     }
 
     fn grant(&mut self, link: u32, credit: Credit) {

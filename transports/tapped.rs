@@ -4,11 +4,11 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{Capabilities, LinkEvent, MemoryRead, Peeked, Sent, Traffic, Transport, Wanted};
+use crate::{Capabilities, LinkEvent, MemoryRead, Peeked, Sent, Spliced, Traffic, Transport, Wanted};
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, NIL, Pieces, Row};
+use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 use tickwire_traces::{Event, Message, Trace, now_ns};
 
 /// A transport that somebody listens to.
@@ -140,8 +140,16 @@ impl<T: Transport> Transport for Tapped<T> {
         self.inner.granted(link)
     }
 
-    fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        self.inner.read(link, reads)
+    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        self.inner.read(link, reads, asked)
+    }
+
+    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+        self.inner.wants_splice(link, reads)
+    }
+
+    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        self.inner.splice(link, number, piece)
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

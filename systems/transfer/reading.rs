@@ -6,9 +6,10 @@ use crate::post::send_now;
 use crate::priorities::{insert, is_fair_turn, settle_head, turn};
 use crate::supply_buffers::answer;
 use smallvec::SmallVec;
-use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
+use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
+use tickwire_components::wire::Header;
 use tickwire_components::{Car, Large, NIL, Pending, Progress, Row, Span, Vc};
-use tickwire_transports::MemoryRead;
+use tickwire_transports::{AnyTransport, MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
 #[inline(never)]
@@ -39,7 +40,11 @@ pub(crate) fn read_messages(
         let mut batch = next_reads(progress, cars, large, left.min(most));
         let Vc { endpoint, link, .. } = vcs[batch.vc as usize];
         let transport = endpoints[endpoint as usize].transport.get();
-        if batch.bytes > 0 && transport.read(link, &batch.reads).is_ok() {
+        let asked = match transport.wants_splice(link, &batch.reads) {
+            Some(first) if batch.bytes > 0 => ask(transport, link, &batch, first),
+            _ => 0,
+        };
+        if batch.bytes > 0 && transport.read(link, &batch.reads, asked).is_ok() {
             left -= batch.bytes;
             progress.moved.transfer += batch.bytes;
             progress.work.received += batch.begun;
@@ -70,10 +75,24 @@ pub(crate) fn read_messages(
     }
 }
 
+/// Asks the sender to splice what is read; returns for how many of the reads it was asked.
+#[inline(never)]
+fn ask(transport: &mut AnyTransport, link: u32, batch: &Batch, first: u32) -> usize {
+    let mut first = first;
+    let sent = |(read, &(message, offset)): (&MemoryRead, &(Row, u64))| {
+        let header = Header::splice(message, first, offset, read.into.len() as u64);
+        first = first.wrapping_add(read.into.len().div_ceil(SPLICE_BYTES) as u32);
+        transport.send(link, &header, &[Span::EMPTY][..], None) == Sent::Done
+    };
+    batch.reads.iter().zip(&batch.places).map(sent).take_while(|&sent| sent).count()
+}
+
 /// What one call reads: bytes of the first messages of one VC in the queue.
 struct Batch {
     vc: Row,
     reads: SmallVec<[MemoryRead; READS_A_CALL]>,
+    /// Of each, the CAR row of the message at its sender, and where in the message it starts.
+    places: SmallVec<[(Row, u64); READS_A_CALL]>,
     /// The receives that it ends, taken out of the queue.
     whole: SmallVec<[Row; READS_A_CALL]>,
     /// One of which more is left, the queue's head; or [`NIL`].
@@ -86,8 +105,9 @@ struct Batch {
 /// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
 #[inline(always)]
 fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: u64) -> Batch {
-    let (reads, whole, vc) = (SmallVec::new(), SmallVec::new(), cars[progress.reads.head as usize].vc);
-    let mut batch = Batch { vc, reads, whole, open: NIL, bytes: 0, begun: 0 };
+    let (reads, places, whole) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let vc = cars[progress.reads.head as usize].vc;
+    let mut batch = Batch { vc, reads, places, whole, open: NIL, bytes: 0, begun: 0 };
     while batch.reads.len() < READS_A_CALL && batch.bytes < most {
         let row = progress.reads.head;
         let Some(&Car { done, .. }) = cars.get(row as usize).filter(|car| car.vc == vc) else { break };
@@ -101,6 +121,7 @@ fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: 
         }
         let read = into.len() as u64;
         batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
+        batch.places.push((cars[row as usize].peer, done));
         batch.bytes += read;
         batch.begun += u32::from(done == 0);
         cars[row as usize].done += read;
@@ -208,6 +229,32 @@ mod tests {
         }
         world.run(transfer);
         assert!(again.iter().all(|&p| world.bytes(p) == numbers(100)));
+    }
+
+    #[test]
+    fn senders_are_asked_to_splice_what_is_read_where_the_transport_wants_it() {
+        let (mut world, vc) = world();
+        let length = 2 * SPLICE_BYTES + 10;
+        world.wire().memory.push((4096, vec![5; length]));
+        world.wire().next_piece = Some(u32::MAX - 1);
+        let posted = [&[length - 40, 40][..], &[100]].map(|lengths| reading(&mut world, vc, lengths));
+        world.all().large[posted[0].car as usize] =
+            Large { length: length as u64, wanted: length as u64, address: 4096 };
+        world.all().cars[posted[1].car as usize].peer = 34;
+        world.run(transfer);
+        let asked: Vec<_> = world.wire().sent.iter().map(|frame| frame.header).collect();
+        let at = length as u64 - 40;
+        let questions =
+            [Header::splice(33, u32::MAX - 1, 0, at), Header::splice(33, 0, at, 40), Header::splice(34, 1, 0, 100)];
+        assert_eq!((asked, world.wire().asked.clone()), (questions.to_vec(), vec![3]));
+        assert_eq!(posted.map(|posted| world.bytes(posted)), [vec![5; length], vec![5; 100]]);
+        // Without room for a question it is for what comes before.
+        world.wire().sent.clear();
+        world.wire().room = Some(1);
+        let _two = [(); 2].map(|()| reading(&mut world, vc, &[100]));
+        world.run(transfer);
+        let wire = world.wire();
+        assert_eq!((wire.sent.len(), &wire.asked[..]), (1, &[3, 1][..]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use tickwire_components::wire::MAGIC;
 
 /// Bytes before a packet.
 const PREFIX: usize = 4;
@@ -107,6 +108,8 @@ impl Message {
                 let both = u64::from_be_bytes(counts);
                 Message::Closed { sent: (both >> 32) as u32, received: both as u32 }
             }
+            // No process is here whose pages could go through a pipe.
+            Packet::Splice | Packet::Pipes => return Err(Mismatch::Kind(packet[MAGIC.len()])),
         };
         Ok(Some((message, length)))
     }

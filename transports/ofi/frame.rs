@@ -209,7 +209,7 @@ mod tests {
             assert!(content(frame.part(0, length)).is_err());
         }
         assert!(content(frame.part(0, LEAD_BYTES + 4)).unwrap_err().contains("5 bytes with 4"));
-        for kind in [0, 12, 200] {
+        for kind in [0, 13, 200] {
             place[16] = kind;
             let words = content(span(&mut place).part(0, LEAD_BYTES + 5)).unwrap_err();
             assert!(words.contains(&format!("unknown kind {kind}")), "{words}");

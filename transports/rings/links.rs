@@ -251,6 +251,12 @@ impl Links {
         row.is_some_and(|row| !row.reader.memory().abandoned())
     }
 
+    /// The ring of a connection that is written (`outgoing`) or read, for what goes beside it.
+    pub fn memory(&self, link: u32, outgoing: bool) -> Option<RawRing> {
+        let row = self.rows.get(link as usize).and_then(Option::as_deref)?;
+        Some(if outgoing { *row.writer.memory() } else { *row.reader.memory() })
+    }
+
     /// How much of a connection has been read so far, bytes of its ring, and whether there is more to read.
     pub fn heard(&self, link: u32) -> (u64, bool) {
         match self.rows.get(link as usize).and_then(Option::as_deref) {

@@ -1,5 +1,6 @@
 //! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
 
+use super::pieces::PieceMemory;
 use super::ring::RingMemory;
 use super::window;
 use crate::copy::copy_bytes;
@@ -23,11 +24,16 @@ pub struct RingControl {
     /// Written by the writer, once.
     abandoned: AtomicU32,
     _rest: [u32; 15],
+    /// Written by both. See [`super::pieces`].
+    put: AtomicU32,
+    _polled: [u32; 15],
+    taken: AtomicU32,
+    _end: [u32; 15],
 }
 
 /// Bytes of [`RingControl`] before the data.
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
-const _: () = assert!(CONTROL_BYTES == 256);
+const _: () = assert!(CONTROL_BYTES == 384);
 
 /// Cache lines that one hint covers at most of those that are read: more than a processor fetches at a time does not help.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -225,6 +231,32 @@ impl RingMemory for RawRing {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = (offset, bytes);
+    }
+}
+
+impl PieceMemory for RawRing {
+    #[inline]
+    fn load_put(&self, order: Ordering) -> u32 {
+        self.control().put.load(order)
+    }
+
+    #[inline]
+    fn exchange_put(&self, before: u32, after: u32) -> bool {
+        self.control().put.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn swap_put(&self, after: u32) -> u32 {
+        self.control().put.swap(after, Ordering::AcqRel)
+    }
+
+    #[inline]
+    fn load_taken(&self, order: Ordering) -> u32 {
+        self.control().taken.load(order)
+    }
+
+    #[inline]
+    fn store_taken(&self, taken: u32, order: Ordering) {
+        self.control().taken.store(taken, order);
     }
 }
 

@@ -370,18 +370,18 @@ impl<M: RingMemory> Reader<M> {
         Some((Header { lead, origin, name, length }, memory.bytes(offset + HEADER_BYTES as u64, length as usize)))
     }
 
-    /// As [`Reader::peek_whole`], of an offer to read a message, or the end of one that was read.
+    /// As [`Reader::peek_whole`], of an offer to read a message, or what its reader answers.
     #[inline(never)]
     pub fn peek_read(&self) -> Option<(Header, Span)> {
         let memory = &self.memory;
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
-        if lead != READABLE_RTS && lead != Kind::Done as u64 {
+        if lead != READABLE_RTS && lead != Kind::Done as u64 && lead != Kind::Splice as u64 {
             return None;
         }
         let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
         let header = Header { lead, origin, name, length };
-        // Both are one line, and frames start at lines.
+        // All are one line, and frames start at lines.
         Some((header, memory.bytes(offset + HEADER_BYTES as u64, header.payload() as usize)))
     }
 

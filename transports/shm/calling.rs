@@ -275,7 +275,9 @@ impl Shm {
                     }
                 }
             }
-            Ok(Packet::Hello(_) | Packet::Closed) => self.fail(link, out_of_turn(proc), events),
+            Ok(Packet::Hello(_) | Packet::Closed | Packet::Splice | Packet::Pipes) => {
+                self.fail(link, out_of_turn(proc), events)
+            }
             Err(mismatch) => {
                 let _ = socket::send(socket, &Packet::Refused(mismatch.to_string()), &[]);
                 self.fail(link, mismatch.to_string(), events);

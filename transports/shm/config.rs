@@ -3,6 +3,7 @@
 use crate::handshake::JOB_BYTES_MAX;
 use rustix::io::Errno;
 use std::path::PathBuf;
+use std::str::FromStr;
 use thiserror::Error;
 use tickwire_components::limits::{Limits, PROCS_MAX, RING_BYTES};
 
@@ -25,8 +26,35 @@ pub struct ShmConfig {
     pub shared_heap: bool,
     /// Whether memory of peers that is not in their shared heaps is read too, where the kernel allows it (cross-memory attach).
     pub cross_memory_attach: bool,
+    /// When messages that may be read out of peers' memory are spliced by these, and own ones to peers.
+    pub splicing: Splicing,
     /// Makes segments under names even where unnamed files are possible.
     pub(super) named: bool,
+}
+
+/// When messages are spliced by their senders rather than read out of their memory. See the module `splicing`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Splicing {
+    /// Never; nor are own messages.
+    Never,
+    /// When that has cost less lately, for messages of such a length from this peer.
+    #[default]
+    IfCheaper,
+    /// Whenever it is possible.
+    Always,
+}
+
+impl FromStr for Splicing {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "never" => Ok(Splicing::Never),
+            "cheaper" => Ok(Splicing::IfCheaper),
+            "always" => Ok(Splicing::Always),
+            _ => Err(format!("messages are not spliced '{word}': give never, cheaper or always")),
+        }
+    }
 }
 
 impl ShmConfig {
@@ -41,6 +69,7 @@ impl ShmConfig {
             directory: "/dev/shm".into(),
             shared_heap: false,
             cross_memory_attach: true,
+            splicing: Splicing::default(),
             named: false,
         }
     }

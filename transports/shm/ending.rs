@@ -3,6 +3,7 @@
 use super::calling::out_of_turn;
 use super::deaths::Watched;
 use super::socket::{self, Read};
+use super::splicing::Pipes;
 use super::{Own, Shm, Stage, Token, identity, reading};
 use crate::LinkEvent;
 use crate::handshake::Packet;
@@ -27,6 +28,8 @@ pub(super) struct Line {
     readable: bool,
     /// Its shared heap, as this process maps it.
     heap: Option<Arc<PeerHeap>>,
+    /// What its messages are spliced through, and own ones to it.
+    pub(super) pipes: Pipes,
 }
 
 /// A connection whose peer has gone.
@@ -55,7 +58,7 @@ impl Line {
             }
             _ => {
                 let readable = attach && process.is_some() && reading::allowed(pid);
-                Ok(Line { socket, process, watched: 0, pid, readable, heap: None })
+                Ok(Line { socket, process, watched: 0, pid, readable, heap: None, pipes: Pipes::default() })
             }
         }
     }
@@ -131,6 +134,8 @@ impl Shm {
             Read::Packet(received) => match received.packet {
                 Ok(Packet::Closed) => format!("proc {proc} (process {pid}) has closed the connection"),
                 Ok(Packet::Refused(reason)) => format!("proc {proc} gave the connection up: {reason}"),
+                Ok(Packet::Splice) => return self.pass_pipes(link),
+                Ok(Packet::Pipes) => return self.take_pipes(link, received.descriptors),
                 Ok(_) => out_of_turn(proc),
                 Err(mismatch) => mismatch.to_string(),
             },

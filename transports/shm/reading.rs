@@ -86,6 +86,8 @@ pub struct BytesRead {
     pub heap: u64,
     /// By the kernel, bytes.
     pub attach: u64,
+    /// Spliced by their senders, bytes.
+    pub spliced: u64,
 }
 
 impl Shm {
@@ -108,7 +110,22 @@ impl Shm {
     }
 
     /// See [`crate::Transport::read`]. Returns how many bytes it has read.
-    pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead]) -> Result<u64, String> {
+    pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<u64, String> {
+        match if asked > 0 { self.take_spliced(link, &reads[..asked]) } else { 0 } {
+            0 => self.read_rest(link, reads)?,
+            spliced => {
+                self.read.spliced += spliced as u64;
+                self.read_rest(link, &rest_of(reads, spliced))?;
+            }
+        }
+        self.note_cost(link, reads, asked > 0);
+        match self.links.stands(link) {
+            true => Ok(length(reads) as u64),
+            false => Err("the sender has given the message up".into()),
+        }
+    }
+
+    fn read_rest(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
             return Err("the connection is not open".into());
         };
@@ -125,10 +142,7 @@ impl Shm {
             self.read.attach += length(&rest[..elsewhere]) as u64;
             rest = &rest[elsewhere..];
         }
-        match self.links.stands(link) {
-            true => Ok(length(reads) as u64),
-            false => Err("the sender has given the message up".into()),
-        }
+        Ok(())
     }
 
     /// The shared heap of a peer that has passed one, taken out of what it has passed.
@@ -149,6 +163,19 @@ impl Shm {
         }
         Ok(PeerHeap::receive(&file, base, bytes)?.map(Arc::new))
     }
+}
+
+/// What is left of some reads of which so many bytes are there.
+fn rest_of(reads: &[MemoryRead], mut done: usize) -> SmallVec<[MemoryRead; READS_A_CALL]> {
+    let mut rest = SmallVec::new();
+    for &MemoryRead { address, into } in reads {
+        let there = done.min(into.len());
+        done -= there;
+        if there < into.len() {
+            rest.push(MemoryRead { address: address.wrapping_add(there as u64), into: into.part(there, usize::MAX) });
+        }
+    }
+    rest
 }
 
 fn length(reads: &[MemoryRead]) -> usize {

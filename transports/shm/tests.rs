@@ -8,6 +8,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tickwire_components::Span;
 use tickwire_components::wire::Kind;
 
+mod splicing;
+
 const RING: usize = 4096;
 const TICK_NS: u64 = 100_000;
 const TICKS_MAX: u32 = 60_000;
@@ -525,7 +527,7 @@ fn a_full_file_system_fails_a_connection_in_words() {
     let mut net = Net::new("full", 2);
     net.shm(0).own.config.ring_bytes = 1 << 60;
     let error = net.call(0, 1).expect_err("no room");
-    assert!(error.contains("is full") && error.contains("2305843009213694464 bytes were asked for"), "{error}");
+    assert!(error.contains("is full") && error.contains("2305843009213694720 bytes were asked for"), "{error}");
     assert!(net.shm(0).procs.is_empty());
 }
 
@@ -639,8 +641,8 @@ fn strangers_are_refused_and_harm_nobody() {
     passed(&mut net, "three descriptors", |_| vec![]);
     passed(&mut net, "three descriptors", |s| vec![s.pair.as_fd(), s.inbox.as_fd()]);
     passed(&mut net, "three descriptors", |s| vec![s.pair.as_fd(); 4]);
-    passed(&mut net, "bytes where 8704 are due", |s| vec![s.inbox.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
-    passed(&mut net, "segment of 8704 bytes", |s| vec![s.pair.as_fd(), s.pair.as_fd(), s.doorbell.as_fd()]);
+    passed(&mut net, "bytes where 8960 are due", |s| vec![s.inbox.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
+    passed(&mut net, "segment of 8960 bytes", |s| vec![s.pair.as_fd(), s.pair.as_fd(), s.doorbell.as_fd()]);
     passed(&mut net, "doorbell", |s| vec![s.pair.as_fd(), s.inbox.as_fd(), s.socket.as_fd()]);
     passed(&mut net, "other than a file", |s| vec![s.socket.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
 
@@ -821,7 +823,7 @@ fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize
     let mut bytes = vec![0; length];
     let into = span(&mut bytes);
     let read = MemoryRead { address: address.expose_provenance() as u64, into };
-    net.shm(proc).read(link, &[read]).map(|()| bytes)
+    net.shm(proc).read(link, &[read], 0).map(|()| bytes)
 }
 
 #[test]
@@ -844,11 +846,11 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     let mut reads: Vec<MemoryRead> = (many.chunks_mut(9000).zip(bytes.chunks(9000)))
         .map(|(into, from)| MemoryRead { address: from.as_ptr().expose_provenance() as u64, into: span(into) })
         .collect();
-    assert_eq!(net.shm(0).read(a, &reads), Ok(()));
+    assert_eq!(net.shm(0).read(a, &reads, 0), Ok(()));
     assert!(many == bytes && reads.len() > 8);
     assert_eq!(net.shm(0).traffic(a).expect("open").read, 200_000);
     reads[3].address = 16;
-    let wrong = net.shm(0).read(a, &reads).unwrap_err();
+    let wrong = net.shm(0).read(a, &reads, 0).unwrap_err();
     assert!(wrong.contains("cannot be read") && wrong.contains("Bad address"), "{wrong}");
     // The engine of proc 1 gives the connection up and its application has its memory back; proc 0 has not heard of it.
     net.shm(1).close_link(b);
@@ -873,7 +875,7 @@ fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
     assert!(net.shm(0).capabilities().remote_read && net.shm(0).reads(a, at(&buffer), 100_000));
     assert!(read(&mut net, 0, a, buffer.as_ptr(), 100_000).as_deref() == Ok(&buffer[..]));
     assert!(read(&mut net, 1, b, buffer[500..].as_ptr(), 1000).as_deref() == Ok(&buffer[500..1500]));
-    assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 100_000, attach: 0 });
+    assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 100_000, ..BytesRead::default() });
     // Neither what is elsewhere, nor what is partly elsewhere.
     let offer = crate::heap::offer().expect("on");
     let end = offer.base + offer.bytes;

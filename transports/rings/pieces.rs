@@ -1,0 +1,149 @@
+//! How far the pieces of spliced messages are that go beside a ring, through two pipes in turn: two words, next to the ring.
+//!
+//! Pieces have numbers, all those of a connection one after another. *Put* is the number of the next piece to be put into its
+//! pipe, by the side that writes the ring, *taken* that of the next one to be taken out, by the side that reads it. A pipe holds
+//! one piece. The taker asks for pieces by a frame; one who does not want to wait any longer *skips* what it has asked for and
+//! has not got: the next piece has another number from then on, and a putter finds that out when it wants to say that it has
+//! put one. Then the piece is still in its pipe, and the putter takes it out again, so that a pipe is empty before each piece
+//! that is put into it.
+
+use super::atomics::Ordering;
+
+/// Where the words are.
+pub trait PieceMemory {
+    /// Number of the next piece to be put.
+    fn load_put(&self, order: Ordering) -> u32;
+    /// Writes another one if it is still this one.
+    fn exchange_put(&self, before: u32, after: u32) -> bool;
+    /// Writes another one; returns what it was.
+    fn swap_put(&self, after: u32) -> u32;
+    /// Number of the next piece to be taken.
+    fn load_taken(&self, order: Ordering) -> u32;
+    /// Writes another one.
+    fn store_taken(&self, taken: u32, order: Ordering);
+}
+
+/// Pipes of a connection and direction, which take turns: each has a lock, and one side is at work in one of them.
+pub const PIPES: usize = 2;
+
+/// The pipe that a piece goes through.
+#[inline]
+pub const fn pipe_of(piece: u32) -> usize {
+    piece as usize % PIPES
+}
+
+/// What a putter may do with a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// Its pipe is empty.
+    Free,
+    /// There is an older piece in its pipe.
+    Full,
+    /// Nobody waits for this piece.
+    Over,
+}
+
+/// Putter: whether a piece may be put into its pipe.
+#[inline]
+pub fn room<M: PieceMemory>(memory: &M, piece: u32) -> Room {
+    if memory.load_put(Ordering::Relaxed) != piece {
+        return Room::Over;
+    }
+    // Acquire: what was taken out is out.
+    match piece.wrapping_sub(memory.load_taken(Ordering::Acquire)) {
+        0..2 => Room::Free,
+        _ => Room::Full,
+    }
+}
+
+/// Putter: a piece is in its pipe. `false` if nobody waits for it any more.
+#[inline]
+pub fn put<M: PieceMemory>(memory: &M, piece: u32) -> bool {
+    memory.exchange_put(piece, piece.wrapping_add(1))
+}
+
+/// Taker: whether a piece is in its pipe.
+#[inline]
+pub fn is_put<M: PieceMemory>(memory: &M, piece: u32) -> bool {
+    memory.load_put(Ordering::Acquire).wrapping_sub(piece).wrapping_sub(1) < PIPES as u32
+}
+
+/// Taker: a piece is out of its pipe.
+#[inline]
+pub fn take<M: PieceMemory>(memory: &M, piece: u32) {
+    memory.store_taken(piece.wrapping_add(1), Ordering::Release);
+}
+
+/// Taker: everything from `piece` on and before `next` is wanted no more, but for those that are in their pipes: returns
+/// how many these are, and `next` is the number of the next piece.
+pub fn skip<M: PieceMemory>(memory: &M, piece: u32, next: u32) -> u32 {
+    let put = memory.swap_put(next);
+    memory.store_taken(next, Ordering::Release);
+    // What a hostile peer writes makes no more than the pipes can hold.
+    put.wrapping_sub(piece).min(next.wrapping_sub(piece)).min(PIPES as u32)
+}
+
+#[cfg(all(test, not(tickwire_loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[derive(Default)]
+    struct Words {
+        put: Cell<u32>,
+        taken: Cell<u32>,
+    }
+
+    impl PieceMemory for Words {
+        fn load_put(&self, _: Ordering) -> u32 {
+            self.put.get()
+        }
+        fn exchange_put(&self, before: u32, after: u32) -> bool {
+            self.put.get() == before && self.put.replace(after) == before
+        }
+        fn swap_put(&self, after: u32) -> u32 {
+            self.put.replace(after)
+        }
+        fn load_taken(&self, _: Ordering) -> u32 {
+            self.taken.get()
+        }
+        fn store_taken(&self, taken: u32, _: Ordering) {
+            self.taken.set(taken);
+        }
+    }
+
+    #[test]
+    fn numbers_go_on_behind_the_last_one() {
+        for start in [0, u32::MAX - 1] {
+            let words = Words { put: Cell::new(start), taken: Cell::new(start) };
+            let number = |n: u32| start.wrapping_add(n);
+            for n in 0..2 {
+                assert_eq!((room(&words, number(n)), room(&words, number(n + 1))), (Room::Free, Room::Over));
+                assert!(!is_put(&words, number(n)) && put(&words, number(n)) && !put(&words, number(n)));
+                assert!(is_put(&words, number(n)));
+            }
+            assert_eq!(room(&words, number(2)), Room::Full);
+            take(&words, number(0));
+            assert_eq!(room(&words, number(2)), Room::Free);
+            assert!(put(&words, number(2)) && is_put(&words, number(1)));
+            take(&words, number(1));
+            // Two of seven were asked for and are there, the fourth is not, and the fifth comes with the next question.
+            assert!(put(&words, number(3)) && is_put(&words, number(2)));
+            assert_eq!(skip(&words, number(2), number(7)), 2);
+            assert!(!put(&words, number(4)) && room(&words, number(4)) == Room::Over);
+            assert_eq!(room(&words, number(7)), Room::Free);
+            assert_eq!(skip(&words, number(7), number(8)), 0);
+        }
+    }
+
+    #[test]
+    fn words_that_cannot_be_are_no_pieces() {
+        for (put, taken) in [(100, 0), (3, 100), (u32::MAX, 5), (4, 4)] {
+            let words = Words { put: Cell::new(put), taken: Cell::new(taken) };
+            assert!(!is_put(&words, 5));
+            let there = skip(&words, 5, 9);
+            assert!(there <= PIPES as u32, "{there}");
+            assert_eq!((words.put.get(), words.taken.get()), (9, 9));
+        }
+    }
+}

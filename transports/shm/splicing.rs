@@ -1,0 +1,435 @@
+//! Messages that their senders splice: what a large message is received by while its sender has nothing else to do.
+//!
+//! Reading a peer's memory costs the reader's processor more for finding the pages, one by one, than for copying them. A sender
+//! that waits can find them meanwhile, in its own tables: it puts pages, not bytes, into a pipe (vmsplice(2)), and the
+//! reader copies them out (read(2)). The pages stay the sender's, and nothing can be written to them; but a reader that left
+//! them in a pipe could look at what they hold later. So pipes are for those only that could read this process's memory
+//! anyway: whoever this process may read itself, unless it has forbidden others to. Two pipes take turns, since each has a lock; which pieces are where say two words next to the ring
+//! ([`crate::rings::pieces`]). A connection has pipes from the first message on that might use them.
+//!
+//! Which way is faster depends on the machine, on the moment and on the sender, who may be busy. So the reader keeps what each has
+//! cost lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits for a piece
+//! that it has asked for [`PATIENCE`] at most; what has not come by then it reads by itself.
+
+use super::{Shm, Splicing, Stage};
+use crate::handshake::Packet;
+use crate::rings::memory::RawRing;
+use crate::rings::pieces::{self, PIPES, Room};
+use crate::{MemoryRead, Spliced};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::{DumpableBehavior, dumpable_behavior};
+use std::time::{Duration, Instant};
+use tickwire_components::Span;
+use tickwire_components::limits::{PIPE_BYTES, SPLICE_BYTES};
+
+/// How long the reader waits for a piece: for a sender that polls to find the question, and twice as long as a piece takes it.
+const PATIENCE: Duration = Duration::from_micros(8);
+/// Connections of a proc with pipes at most.
+const PIPED_MAX: usize = 16;
+/// Bytes of all pipes of a job at most, as long as each proc has them for one connection.
+const JOB_BYTES: usize = 16 << 20;
+/// Looks between two at the clock.
+const LOOKS: u32 = 32;
+
+/// What messages of a connection are spliced through, each way.
+#[derive(Default)]
+pub(super) struct Pipes {
+    /// Reads by size that are just that, without a question.
+    quiet: [u8; SIZES],
+    /// For the own messages; all ends, so that a reader that has died is no broken pipe.
+    outgoing: Option<[Pipe; PIPES]>,
+    incoming: Incoming,
+}
+
+/// Both ends of a pipe: out of it, into it.
+type Pipe = (OwnedFd, OwnedFd);
+
+/// The peer's messages.
+#[derive(Default)]
+enum Incoming {
+    /// No message was read yet.
+    #[default]
+    Unasked,
+    /// The peer was asked for pipes.
+    Asked,
+    /// There are none.
+    Never,
+    Open(Box<Inlet>),
+}
+
+struct Inlet {
+    pipes: [OwnedFd; PIPES],
+    /// Number of the next piece to ask for.
+    next: u32,
+    /// By size.
+    costs: [Costs; SIZES],
+    /// The way of the read that comes next and when it was chosen, if it is timed.
+    timed: Option<(Way, Instant)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Read,
+    Splice,
+}
+
+/// Sizes that are told apart, powers of two: up to 16 KiB, to 32 KiB …, above 512 KiB.
+const SIZES: usize = 7;
+/// Of so many reads of a size, one takes the way that costs more.
+const TRIED_AGAIN: u32 = 128;
+/// Of so many reads of a size, one is timed, where both ways are known.
+const TIMED: u32 = 8;
+/// Times that each way is tried before one is chosen: the first ones meet cold caches.
+const TRIALS: u32 = 4;
+
+fn size_of_read(bytes: usize) -> usize {
+    let size = bytes.div_ceil(16 << 10).next_power_of_two().trailing_zeros() as usize;
+    size.min(SIZES - 1)
+}
+
+/// What the two ways have cost lately, for one size.
+#[derive(Clone, Copy, Default)]
+struct Costs {
+    /// By [`Way`], ns for 1 MiB.
+    ns: [u64; 2],
+    /// Reads so far.
+    count: u32,
+}
+
+impl Costs {
+    /// The way of the next read, whether it is to be timed, and for how many reads behind it nobody needs to ask.
+    fn choose(&mut self) -> (Way, bool, u8) {
+        let trials = self.count < 2 * TRIALS;
+        // Splicing takes some of the sender's time, too, and so has to be worth it.
+        let splice = if trials { self.count % 2 == 1 } else { self.ns[1] * 16 < self.ns[0] * 15 };
+        let quiet = if trials || splice { 0 } else { TIMED - 1 };
+        let before = self.count;
+        self.count = self.count.wrapping_add(1 + quiet);
+        let again = !trials && before / TRIED_AGAIN != self.count / TRIED_AGAIN;
+        let way = if splice ^ again { Way::Splice } else { Way::Read };
+        (way, trials || again || before / TIMED != self.count / TIMED, quiet as u8)
+    }
+
+    fn note(&mut self, way: Way, bytes: usize, time: Duration) {
+        let ns = ((time.as_nanos() as u64) << 20) / bytes.max(1) as u64;
+        let known = &mut self.ns[way as usize];
+        // What was interrupted says little of the next read, what was fast says much.
+        *known = match *known {
+            0 => ns,
+            known if ns < known => (known + ns) / 2,
+            known => (known * 7 + ns.min(known * 2)) / 8,
+        }
+        .max(1);
+    }
+}
+
+impl Shm {
+    /// See [`crate::Transport::wants_splice`].
+    pub(super) fn ask(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+        let splicing = self.own.config.splicing;
+        let peer = self.table.get_mut(link as usize)?;
+        let Stage::Open(line) = &mut peer.stage else { return None };
+        let size = size_of_read(length(reads));
+        if splicing == Splicing::Never || line.pipes.quiet[size] > 0 {
+            line.pipes.quiet[size] = line.pipes.quiet[size].saturating_sub(1);
+            return None;
+        }
+        let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
+        if reads.iter().any(|read| in_heap(read).is_some()) {
+            return None;
+        }
+        match &mut line.pipes.incoming {
+            Incoming::Unasked => {
+                line.pipes.incoming = Incoming::Asked;
+                line.tell(&Packet::Splice);
+                None
+            }
+            Incoming::Asked | Incoming::Never => None,
+            Incoming::Open(inlet) => {
+                let (way, timed, quiet) = match splicing {
+                    Splicing::Always => (Way::Splice, false, 0),
+                    _ => inlet.costs[size].choose(),
+                };
+                line.pipes.quiet[size] = quiet;
+                inlet.timed = timed.then(|| (way, Instant::now()));
+                self.timing = timed;
+                (way == Way::Splice).then_some(inlet.next)
+            }
+        }
+    }
+
+    /// Takes what the peer splices of some reads that it was asked for. Returns how many bytes, from the first on.
+    pub(super) fn take_spliced(&mut self, link: u32, asked: &[MemoryRead]) -> usize {
+        let memory = self.links.memory(link, false);
+        let Some(Stage::Open(line)) = self.stage(link) else { return 0 };
+        let (Incoming::Open(inlet), Some(memory)) = (&mut line.pipes.incoming, memory) else { return 0 };
+        let whole = asked.iter().flat_map(|read| pieces_of(read.into));
+        match inlet.take(&memory, whole) {
+            Ok(bytes) => bytes,
+            Err(bytes) => {
+                // What is in the pipes is not what it should be: never again.
+                line.pipes.incoming = Incoming::Never;
+                bytes
+            }
+        }
+    }
+
+    /// A read has ended: what it has cost, if it was timed.
+    pub(super) fn note_cost(&mut self, link: u32, reads: &[MemoryRead], was_asked: bool) {
+        if std::mem::take(&mut self.timing)
+            && let Some(Stage::Open(line)) = self.stage(link)
+            && let Incoming::Open(inlet) = &mut line.pipes.incoming
+            && let Some((way, since)) = inlet.timed.take()
+            && was_asked == (way == Way::Splice)
+        {
+            let bytes = length(reads);
+            inlet.costs[size_of_read(bytes)].note(way, bytes, since.elapsed());
+        }
+    }
+
+    /// See [`crate::Transport::splice`].
+    pub(super) fn put_piece(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        let memory = self.links.memory(link, true);
+        let Some(Stage::Open(line)) = self.stage(link) else { return Spliced::Over };
+        let Some(memory) = memory else { return Spliced::Over };
+        match pieces::room(&memory, number) {
+            Room::Over => Spliced::Over,
+            Room::Full => Spliced::Full,
+            Room::Free => match line.pipes.fill(number, piece) {
+                None => Spliced::Over,
+                Some(true) if pieces::put(&memory, number) => Spliced::Done,
+                // The reader takes out what it was told of, and so nothing of this.
+                Some(_) => {
+                    if !line.pipes.clear(number) {
+                        line.pipes.outgoing = None;
+                    }
+                    Spliced::Over
+                }
+            },
+        }
+    }
+
+    /// The peer wants to have messages spliced to it.
+    pub(super) fn pass_pipes(&mut self, link: u32) {
+        let connections = (0..self.table.len() as u32).filter_map(|link| self.line(link));
+        let with_pipes = connections.filter(|line| line.pipes.outgoing.is_some()).count();
+        let room = with_pipes < piped_max(self.own.config.procs);
+        let open = dumpable_behavior() == Ok(DumpableBehavior::Dumpable);
+        let wanted = self.own.config.splicing != Splicing::Never;
+        let Some(Stage::Open(line)) = self.stage(link) else { return };
+        let allowed = wanted && open && room && line.readable();
+        if line.pipes.outgoing.is_some() {
+            return;
+        }
+        // The peer does without where there are none to be had.
+        let Ok(pipes) = (if allowed { pipes() } else { Err(Errno::PERM) }) else { return line.tell(&Packet::Pipes) };
+        if line.pass(&Packet::Pipes, &pipes.each_ref().map(|(out, _)| out.as_fd())).is_ok() {
+            line.pipes.outgoing = Some(pipes);
+        }
+    }
+
+    /// The peer has made pipes, or says that it cannot.
+    pub(super) fn take_pipes(&mut self, link: u32, passed: Vec<OwnedFd>) {
+        let Some(Stage::Open(line)) = self.stage(link) else { return };
+        let Incoming::Asked = line.pipes.incoming else { return };
+        line.pipes.incoming = Incoming::Never;
+        let Ok(passed) = <[OwnedFd; PIPES]>::try_from(passed) else { return };
+        let [Some(first), Some(second)] = passed.map(|pipe| own_end(&pipe)) else { return };
+        let inlet = Inlet { pipes: [first, second], next: 0, costs: Default::default(), timed: None };
+        line.pipes.incoming = Incoming::Open(Box::new(inlet));
+    }
+}
+
+impl Pipes {
+    /// Puts a piece into its pipe; `false` if it has not gone in as a whole. None without pipes.
+    pub(super) fn fill(&self, number: u32, piece: Span) -> Option<bool> {
+        let (_, into) = &self.outgoing.as_ref()?[pieces::pipe_of(number)];
+        Some(piece.len() <= SPLICE_BYTES && splice(into, piece) == Ok(piece.len()))
+    }
+
+    /// Takes out again what is in the pipe of a piece; `false` if that cannot be said to be empty.
+    pub(super) fn clear(&self, number: u32) -> bool {
+        self.outgoing.as_ref().is_some_and(|pipes| empty(&pipes[pieces::pipe_of(number)].0))
+    }
+}
+
+impl Inlet {
+    /// Takes pieces out of the pipes, in order, until one does not come.
+    ///
+    /// # Errors
+    /// The same number of bytes, if a pipe does not have what it should have.
+    fn take(&mut self, memory: &RawRing, whole: impl Iterator<Item = Span> + Clone) -> Result<usize, usize> {
+        let first = self.next;
+        self.next = first.wrapping_add(whole.clone().count() as u32);
+        let mut bytes = 0;
+        // Where no more comes.
+        let mut end = None;
+        for (place, number) in whole.zip((0..).map(|n| first.wrapping_add(n))) {
+            if end.is_none() && !wait(memory, number) {
+                end = Some(number.wrapping_add(pieces::skip(memory, number, self.next)));
+            }
+            if end == Some(number) {
+                break;
+            }
+            if !read_whole(&self.pipes[pieces::pipe_of(number)], place) {
+                pieces::skip(memory, number, self.next);
+                return Err(bytes);
+            }
+            bytes += place.len();
+            if end.is_none() {
+                pieces::take(memory, number);
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Waits for a piece; `false` if that takes too long.
+fn wait(memory: &RawRing, number: u32) -> bool {
+    let mut since = None;
+    loop {
+        for _ in 0..LOOKS {
+            if pieces::is_put(memory, number) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return false;
+        }
+    }
+}
+
+/// The pieces that a run is spliced in.
+fn pieces_of(run: Span) -> impl Iterator<Item = Span> + Clone {
+    (0..run.len().div_ceil(SPLICE_BYTES)).map(move |n| run.part(n * SPLICE_BYTES, SPLICE_BYTES))
+}
+
+fn length(reads: &[MemoryRead]) -> usize {
+    reads.iter().map(|read| read.into.len()).sum()
+}
+
+/// Connections of a proc that have pipes for its messages at most: few, since all pipes of a user together may hold 64 MiB unless
+/// the system's administrator says otherwise, and of these a job of that many procs takes a quarter.
+fn piped_max(procs: u32) -> usize {
+    (JOB_BYTES / (PIPES * PIPE_BYTES) / procs.max(1) as usize).clamp(1, PIPED_MAX)
+}
+
+fn pipes() -> Result<[Pipe; PIPES], Errno> {
+    Ok([pipe()?, pipe()?])
+}
+
+/// A pipe that a piece fits in, whatever pages it starts and ends in.
+fn pipe() -> Result<Pipe, Errno> {
+    let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    fcntl_setpipe_size(&into, PIPE_BYTES)?;
+    Ok((out, into))
+}
+
+/// The end of a pipe that a peer has passed, opened anew: whether reading it waits is this side's to say.
+fn own_end(passed: &OwnedFd) -> Option<OwnedFd> {
+    let found = rustix::fs::fstat(passed).ok()?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
+        return None;
+    }
+    let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Puts the pages of a run into a pipe.
+#[expect(unsafe_code, reason = "the crate that is used here has this call for slices only")]
+fn splice(into: &OwnedFd, run: Span) -> Result<usize, Errno> {
+    let run = libc::iovec { iov_base: run.start().cast(), iov_len: run.len() };
+    // SAFETY: the kernel checks the run, and nothing is written to it. What its pages hold until they are read is the peer's to
+    // see, until it says that it is done: they are lent for that long.
+    let put = unsafe { libc::vmsplice(into.as_raw_fd(), &raw const run, 1, libc::SPLICE_F_NONBLOCK) };
+    usize::try_from(put).map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// Fills a run from a pipe; `false` if there is not as much in it.
+#[expect(unsafe_code, reason = "the crate that is used here has this call for slices only")]
+fn read_whole(out: &OwnedFd, run: Span) -> bool {
+    let mut done = 0;
+    while done < run.len() {
+        let rest = run.part(done, usize::MAX);
+        // SAFETY: the run is valid for writes by the promise of `Span::new`.
+        match unsafe { libc::read(out.as_raw_fd(), rest.start().cast(), rest.len()) } {
+            read @ 1.. => done += read as usize,
+            -1 if Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR) => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Takes out whatever is in a pipe; `false` if it cannot be said to be empty.
+fn empty(out: &OwnedFd) -> bool {
+    let mut bytes = [0; 4096];
+    // One more than it holds.
+    for _ in 0..=2 * PIPE_BYTES / bytes.len() {
+        match rustix::io::read(out, &mut bytes) {
+            Err(Errno::AGAIN) => return true,
+            Ok(1..) | Err(Errno::INTR) => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLION: usize = 1 << 20;
+
+    /// Chooses so many times, each costing what its way costs, ns for 1 MiB; how many times it was splicing.
+    fn choose(costs: &mut Costs, times: u32, read: u64, splice: u64) -> u32 {
+        let mut spliced = 0;
+        let mut quiet = 0;
+        for _ in 0..times {
+            if quiet > 0 {
+                quiet -= 1;
+                continue;
+            }
+            let (way, timed, next) = costs.choose();
+            let ns = if way == Way::Splice { splice } else { read };
+            if timed {
+                costs.note(way, MILLION, Duration::from_nanos(ns));
+            }
+            quiet = next;
+            spliced += u32::from(way == Way::Splice);
+        }
+        spliced
+    }
+
+    #[test]
+    fn the_cheaper_way_is_taken_and_the_other_one_is_not_forgotten() {
+        let mut costs = Costs::default();
+        let trials = 2 * TRIALS;
+        assert_eq!(choose(&mut costs, trials, 80_000, 50_000), TRIALS, "each as often");
+        let many = 100 * TRIED_AGAIN;
+        assert!((many - 101..many - 98).contains(&choose(&mut costs, many, 80_000, 50_000)));
+        // It changes its mind once the other way costs less, and not for one read that was interrupted.
+        assert!(choose(&mut costs, many, 40_000, 500_000) < many / 10);
+        assert!((99..102).contains(&choose(&mut costs, many, 40_000, 500_000)));
+        for _ in 0..2 {
+            costs.note(Way::Read, MILLION, Duration::from_millis(50));
+        }
+        assert!(choose(&mut costs, TRIED_AGAIN / 2, 40_000, 500_000) <= 1);
+        assert!(choose(&mut costs, many, 40_000, 39_000) <= 101, "what saves next to nothing is not worth it");
+    }
+
+    #[test]
+    fn sizes_are_told_apart() {
+        let sizes = [1, 16 << 10, (16 << 10) + 1, 32 << 10, 64 << 10, 512 << 10, 1 << 20, 1 << 30];
+        assert_eq!(sizes.map(size_of_read), [0, 0, 1, 1, 2, 5, 6, 6]);
+    }
+
+    #[test]
+    fn a_job_of_many_procs_has_pipes_for_few_connections() {
+        assert_eq!([1, 2, 4, 8, 64, 5000].map(piped_max), [16, 16, 16, 8, 1, 1]);
+    }
+}
