@@ -8,6 +8,7 @@ use crate::observe::Observer;
 use crate::request::Home;
 use crate::shared_heap;
 use crate::slots::SlotInfo;
+use crate::splicing;
 use crate::trace::{self, outside};
 use crate::wait::Waiter;
 use crate::watch::{Unwatched, Watcher};
@@ -27,7 +28,7 @@ use tickwire_systems::endpoint::Endpoint;
 use tickwire_systems::tables::{Plan, Tables};
 use tickwire_traces::{Counters, Sink, Trace};
 use tickwire_transports::ofi::Choice;
-use tickwire_transports::shm::ShmConfig;
+use tickwire_transports::shm::{ShmConfig, Splicing};
 use tickwire_transports::{AnyTransport, Hub, Loopback, Shm, TagLimits, Tapped, Transport};
 
 /// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
@@ -56,6 +57,7 @@ pub struct Builder {
     dump_signal: Option<String>,
     shared_heap: Option<bool>,
     cross_memory_attach: bool,
+    splicing: Option<Splicing>,
     trace: Option<Trace>,
     ofi: Option<Choice>,
 }
@@ -77,6 +79,7 @@ impl Engine {
             dump_signal: None,
             shared_heap: None,
             cross_memory_attach: true,
+            splicing: None,
             trace: None,
             ofi: None,
         }
@@ -167,6 +170,16 @@ impl Builder {
     /// it (on by default), or sent in pieces.
     pub fn cross_memory_attach(mut self, on: bool) -> Self {
         self.cross_memory_attach = on;
+        self
+    }
+
+    /// When large messages that the kernel may read are spliced by their senders instead, which costs less while these have
+    /// nothing else to do: whenever it has cost less lately ([`Splicing::IfCheaper`]), unless this or [`ENV_SPLICE`] says
+    /// otherwise.
+    ///
+    /// [`ENV_SPLICE`]: crate::ENV_SPLICE
+    pub fn splicing(mut self, splicing: Splicing) -> Self {
+        self.splicing = Some(splicing);
         self
     }
 
@@ -338,6 +351,7 @@ impl Builder {
             config.connect_ms_max = self.limits.connect_ms_max;
             config.shared_heap = self.shared_heap == Some(true);
             config.cross_memory_attach = self.cross_memory_attach;
+            config.splicing = splicing::decide(self.splicing)?;
             let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
             endpoints.push(match &self.trace {
                 Some(trace) => outside(world, &self.limits, Tapped::new(shm, trace.clone())),

@@ -107,6 +107,7 @@ mod send_modes;
 mod send_options;
 mod shared_heap;
 mod slots;
+mod splicing;
 mod submit;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -130,6 +131,7 @@ pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::send_options::SendOptions;
 pub use crate::shared_heap::ENV_SHARED_HEAP;
 pub use crate::slots::SlotInfo;
+pub use crate::splicing::ENV_SPLICE;
 pub use crate::submit::{Submitted, Submitter};
 pub use crate::trace::ENV_TRACE;
 pub use bootstrap::Bootstrap;

@@ -7,7 +7,7 @@ use tickwire::components::Pieces;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
-use tickwire::{Datatype, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
+use tickwire::{Datatype, ENV_SPLICE, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
 use tickwire_tests::cases::{BOUND, content};
 
 /// An empty directory of a test's own.
@@ -23,12 +23,13 @@ fn run(ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
     run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, None)
 }
 
-/// The same of another program, with a size of its shared heap.
-fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], heap_bytes: Option<&str>) -> JobOutcome {
-    let place = scratch(&format!("{test}-{ranks}-{}", args.join("-")));
+/// The same of another program, with a variable.
+fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: Option<(&str, &str)>) -> JobOutcome {
+    let value = variable.map_or("", |(_, value)| value);
+    let place = scratch(&format!("{test}-{ranks}-{}-{value}", args.join("-")));
     let job = Job::new(ranks).program(program).args([test]).args([place.as_os_str()]);
-    let job = match heap_bytes {
-        Some(bytes) => job.env(ENV_SHARED_HEAP_BYTES, bytes),
+    let job = match variable {
+        Some((name, value)) => job.env(name, value),
         None => job,
     };
     let outcome = job.args(args).on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
@@ -42,6 +43,32 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], heap_bytes:
 #[test]
 fn messages_from_nothing_to_64_mib() {
     assert_eq!(run(2, "lengths", &[]).code(), 0);
+}
+
+/// As [`run`], of ranks that splice whenever they can, or never.
+fn run_splicing(when: &str, ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
+    run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, Some((ENV_SPLICE, when)))
+}
+
+#[test]
+fn messages_that_are_spliced_arrive_as_they_were() {
+    assert_eq!(run_splicing("always", 2, "lengths", &[]).code(), 0);
+    assert_eq!(run_splicing("always", 8, "storm", &["8", "10"]).code(), 0);
+    for (when, ranks) in [("always", 2), ("always", 4), ("cheaper", 2), ("never", 2)] {
+        let outcome = run_splicing(when, ranks, "splices", &[]);
+        assert_eq!(outcome.code(), 0, "{when}, {ranks} ranks: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_sender_that_is_killed_while_its_messages_are_read_leaves_nobody_waiting() {
+    for when in ["always", "never"] {
+        for _ in 0..3 {
+            let outcome = run_splicing(when, 2, "death-of-a-sender", &[]);
+            assert_eq!(outcome.statuses[1], RankStatus::Killed(9), "{when}: {outcome:?}");
+            assert!(outcome.statuses[0].is_success(), "{when}: {outcome:?}");
+        }
+    }
 }
 
 #[test]
@@ -87,7 +114,13 @@ fn a_rank_that_is_killed_while_its_heap_is_read_harms_nobody() {
 fn a_program_goes_on_with_a_full_heap_and_without_one() {
     // The least there can be, and a size that cannot be.
     for bytes in ["1048576", "none"] {
-        let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap-fallback", &[bytes], Some(bytes));
+        let outcome = run_program(
+            env!("CARGO_BIN_EXE_tests-heap"),
+            2,
+            "heap-fallback",
+            &[bytes],
+            Some((ENV_SHARED_HEAP_BYTES, bytes)),
+        );
         assert_eq!(outcome.code(), 0, "{bytes}: {outcome:?}");
     }
 }

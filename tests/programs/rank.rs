@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwire::components::limits::Limits;
 use tickwire::testing::SplitMix;
-use tickwire::{Bootstrap, Engine, OperationError, PostError, Rank, RequestError, Source, Tag, TagFilter};
+use tickwire::{Bootstrap, ENV_SPLICE, Engine, OperationError, PostError, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::cases::content;
 
 /// Above everything that a loaded machine may need.
@@ -40,7 +40,9 @@ fn main() {
     match args[0].as_str() {
         "lengths" => lengths(&mut engine),
         "storm" => storm(&mut engine, args[2].parse().unwrap(), args[3].parse().unwrap()),
+        "splices" => splices(&mut engine),
         "death" => death(&mut engine, place),
+        "death-of-a-sender" => death_of_a_sender(&mut engine, place),
         "hosts" => hosts(&mut engine, place),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
@@ -71,6 +73,57 @@ fn lengths(engine: &mut Engine) {
     }
     // What nobody has asked for is not there.
     assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("tickwire-heap"));
+}
+
+/// Long messages to and from each other rank at once, more of them than are read together. Where messages are to be spliced,
+/// some are; where they are not, none is.
+fn splices(engine: &mut Engine) {
+    let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
+    let start = Instant::now();
+    let spliced = |engine: &mut Engine| engine.bytes_read().spliced;
+    let when = std::env::var(ENV_SPLICE);
+    for round in 0.. {
+        let plan = |from, to| plan(round, from, to, 20).into_iter().map(|(tag, length)| (tag, length * 20));
+        let others = || (0..size).filter(|&rank| rank != me);
+        let mut receives = Vec::new();
+        let mut sends = Vec::new();
+        for rank in others() {
+            for (number, (_, length)) in plan(rank, me).enumerate() {
+                let request = engine.irecv(vec![0; length], Rank(rank), Tag(number as u32), world).unwrap();
+                receives.push((rank, number, request));
+            }
+        }
+        for rank in others() {
+            for (number, (_, length)) in plan(me, rank).enumerate() {
+                let message = content(name(me, rank, number), length);
+                sends.push(engine.isend(message, Rank(rank), Tag(number as u32), world).unwrap());
+            }
+        }
+        for (rank, number, request) in receives {
+            engine.wait(&request).unwrap();
+            let (bytes, status) = engine.take(request).unwrap();
+            let due = content(name(rank, me, number), status.length);
+            assert!(bytes[..status.length] == due, "{rank} to {me}: message {number} of round {round}");
+        }
+        engine.wait_all(&sends).unwrap();
+        // All have been asked whether they have what they want.
+        let happy = if when.as_deref() == Ok("always") { spliced(engine) > 0 } else { round == 5 };
+        let mut all = u32::from(happy);
+        for rank in others() {
+            engine.send(&[u8::from(happy)], Rank(rank), Tag(99), world).unwrap();
+        }
+        for rank in others() {
+            let mut theirs = [0];
+            engine.recv(&mut theirs, Rank(rank), Tag(99), world).unwrap();
+            all += u32::from(theirs[0]);
+        }
+        if all == size {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing was spliced to rank {me}");
+    }
+    assert!(when.as_deref() != Ok("never") || spliced(engine) == 0);
+    println!("rank {me}: {:?} after {:?}", engine.bytes_read(), start.elapsed());
 }
 
 /// Tag and length of each message of a pair.
@@ -199,6 +252,57 @@ fn death(engine: &mut Engine, place: &Path) {
     engine.wait_for(&send, PATIENCE).unwrap();
     engine.send(&[me as u8; 8], Rank(right), Tag(4), world).unwrap();
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
+}
+
+/// Rank 1 is killed while its long messages are read, spliced or not: those that have come are whole, the others fail in time.
+fn death_of_a_sender(engine: &mut Engine, place: &Path) {
+    const MESSAGES: u32 = 24;
+    const BEFORE: usize = 6;
+    const LENGTH: usize = 4 << 20;
+    let (world, doomed) = (engine.comm_world(), Rank(1));
+    // Pipes, where there are to be any.
+    let (mut more, mut warm) = ([1], vec![0; 100_000]);
+    let start = Instant::now();
+    while more == [1] {
+        assert!(start.elapsed() < PATIENCE, "nothing was spliced");
+        if engine.rank() == doomed {
+            engine.send(&warm, Rank(0), Tag(99), world).unwrap();
+            engine.recv(&mut more, Rank(0), Tag(99), world).unwrap();
+        } else {
+            engine.recv(&mut warm, doomed, Tag(99), world).unwrap();
+            let always = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
+            more = [u8::from(always && engine.bytes_read().spliced == 0)];
+            engine.send(&more, doomed, Tag(99), world).unwrap();
+        }
+    }
+    if engine.rank() == doomed {
+        let messages: Vec<_> = (0..MESSAGES).map(|n| (n, content(n.into(), LENGTH))).collect();
+        let send = |(n, message)| engine.isend(message, Rank(0), Tag(n), world).unwrap();
+        let sends: Vec<_> = messages.into_iter().map(send).collect();
+        while !engine.test(&sends[BEFORE - 1]).unwrap().is_done() {
+            engine.tick();
+        }
+        std::fs::write(place.join("dying"), now_ms().to_string()).unwrap();
+        std::fs::rename(place.join("dying"), place.join("died")).unwrap();
+        let _ = kill_process(getpid(), Signal::KILL);
+        unreachable!("{sends:?}");
+    }
+    let mut receive = |n| engine.irecv(vec![0; LENGTH], doomed, Tag(n), world).unwrap();
+    let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
+    let mut came = 0;
+    for (n, request) in receives.into_iter().enumerate() {
+        match engine.wait_for(&request, PATIENCE) {
+            Ok(_) => {
+                assert_eq!(came, n, "in order");
+                assert!(engine.take(request).unwrap().0 == content(n as u64, LENGTH), "message {n} is whole");
+                came += 1;
+            }
+            Err(error) => assert!(matches!(error, RequestError::PeerFailed { .. }), "{error}"),
+        }
+    }
+    let died_ms: u64 = std::fs::read_to_string(place.join("died")).unwrap().parse().unwrap();
+    println!("{came} came, {:?}, the last failed {} ms after the death", engine.bytes_read(), now_ms() - died_ms);
+    assert!(came >= BEFORE && now_ms() - died_ms <= NOTICE_MS_MAX);
 }
 
 /// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is away for a moment and then for long, while

@@ -31,7 +31,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
     }
     let config = || ShmConfig::new(format!("info-{}", std::process::id()), 0, 2);
     if let Ok(shm) = Shm::open(config()) {
-        add("shm", AnyTransport::Shm(Box::new(shm)), ", through the kernel");
+        add("shm", AnyTransport::Shm(Box::new(shm)), ", through the kernel, or spliced");
     }
     // As an engine does that is asked to; what is in the heap is read where the kernel reads nothing, too.
     let mut shared = config();

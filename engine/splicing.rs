@@ -1,0 +1,15 @@
+//! Whether long messages between processes of a host are spliced: as the builder says, else the environment.
+
+use tickwire_components::BuildError;
+use tickwire_transports::shm::Splicing;
+
+/// The variable that says when long messages are spliced, for engines whose builder does not: `never`, `cheaper` or `always`.
+pub const ENV_SPLICE: &str = "TICKWIRE_SPLICE";
+
+pub(crate) fn decide(asked: Option<Splicing>) -> Result<Splicing, BuildError> {
+    match (asked, std::env::var(ENV_SPLICE).as_deref()) {
+        (Some(asked), _) => Ok(asked),
+        (None, Err(_)) => Ok(Splicing::default()),
+        (None, Ok(value)) => value.parse().map_err(|error| BuildError::Limits(format!("{ENV_SPLICE}: {error}"))),
+    }
+}
