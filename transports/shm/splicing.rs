@@ -1,14 +1,16 @@
 //! Messages that their senders splice: what a large message is received by while its sender has nothing else to do.
 //!
-//! Reading a peer's memory costs the reader's processor more for finding the pages, one by one, than for copying them. A sender
-//! that waits can find them meanwhile, in its own tables: it puts pages, not bytes, into a pipe (vmsplice(2)), and the
-//! reader copies them out (read(2)). The pages stay the sender's, and nothing can be written to them; but a reader that left
-//! them in a pipe could look at what they hold later. So pipes are for those only that could read this process's memory
-//! anyway: whoever this process may read itself, unless it has forbidden others to. Two pipes take turns, since each has a lock; which pieces are where say two words next to the ring
-//! ([`crate::rings::pieces`]). A connection has pipes from the first message on that might use them.
+//! Reading a peer's memory costs the reader's processor more for finding the pages, one by one, than for copying them. A
+//! sender that waits can find them meanwhile, in its own tables: it puts pages, not bytes, into a pipe (vmsplice(2)), and the
+//! reader copies them out (read(2)). Two pipes take turns, since each has a lock; two words next to the ring say which pieces are
+//! where ([`crate::rings::pieces`]). A connection gets its pipes with the first message that might use them.
 //!
-//! Which way is faster depends on the machine, on the moment and on the sender, who may be busy. So the reader keeps what each has
-//! cost lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits for a piece
+//! The pages stay the sender's, and nothing can be written to them; but a reader that left them in a pipe could look at what
+//! they hold later. So pipes are for those only that could read this process's memory anyway: whom this process may read
+//! itself, unless it has forbidden others to.
+//!
+//! Which way is faster depends on the machine, on the moment and on the sender, who may be busy. So the reader keeps what each
+//! has cost lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits for a piece
 //! that it has asked for [`PATIENCE`] at most; what has not come by then it reads by itself.
 
 use super::{Shm, Splicing, Stage};
@@ -31,6 +33,8 @@ const PATIENCE: Duration = Duration::from_micros(8);
 const PIPED_MAX: usize = 16;
 /// Bytes of all pipes of a job at most, as long as each proc has them for one connection.
 const JOB_BYTES: usize = 16 << 20;
+/// Reads that are just that behind one out of a shared heap.
+const HEAP_QUIET: u8 = 16;
 /// Looks between two at the clock.
 const LOOKS: u32 = 32;
 
@@ -133,12 +137,15 @@ impl Shm {
         let peer = self.table.get_mut(link as usize)?;
         let Stage::Open(line) = &mut peer.stage else { return None };
         let size = size_of_read(length(reads));
+        self.timing = false;
         if splicing == Splicing::Never || line.pipes.quiet[size] > 0 {
             line.pipes.quiet[size] = line.pipes.quiet[size].saturating_sub(1);
             return None;
         }
         let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
         if reads.iter().any(|read| in_heap(read).is_some()) {
+            // So are the next ones, most likely.
+            line.pipes.quiet[size] = HEAP_QUIET;
             return None;
         }
         match &mut line.pipes.incoming {
@@ -325,7 +332,8 @@ fn pipes() -> Result<[Pipe; PIPES], Errno> {
 /// A pipe that a piece fits in, whatever pages it starts and ends in.
 fn pipe() -> Result<Pipe, Errno> {
     let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    fcntl_setpipe_size(&into, PIPE_BYTES)?;
+    // The kernel counts pages, whatever their size.
+    fcntl_setpipe_size(&into, PIPE_BYTES / 4096 * rustix::param::page_size())?;
     Ok((out, into))
 }
 
