@@ -120,9 +120,10 @@ impl Costs {
     fn note(&mut self, way: Way, bytes: usize, time: Duration) {
         let ns = ((time.as_nanos() as u64) << 20) / bytes.max(1) as u64;
         let known = &mut self.ns[way as usize];
-        // What was interrupted says little of the next read, what was fast says much.
+        // What was interrupted says little of the next read, what was fast says much, and most at first.
         *known = match *known {
             0 => ns,
+            known if self.count <= 2 * TRIALS => known.min(ns),
             known if ns < known => (known + ns) / 2,
             known => (known * 7 + ns.min(known * 2)) / 8,
         }
