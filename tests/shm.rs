@@ -72,6 +72,14 @@ fn a_sender_that_is_killed_while_its_messages_are_read_leaves_nobody_waiting() {
 }
 
 #[test]
+fn a_sender_that_is_stopped_while_its_messages_are_read_holds_nobody_up() {
+    for when in ["always", "cheaper"] {
+        let outcome = run_splicing(when, 2, "stopped-sender", &[]);
+        assert_eq!(outcome.code(), 0, "{when}: {outcome:?}");
+    }
+}
+
+#[test]
 fn all_to_all() {
     for (ranks, messages) in [(2, "60"), (3, "40"), (8, "10"), (16, "4")] {
         let outcome = run(ranks, "storm", &[&ranks.to_string(), messages]);

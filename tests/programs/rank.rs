@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ fn main() {
         "splices" => splices(&mut engine),
         "death" => death(&mut engine, place),
         "death-of-a-sender" => death_of_a_sender(&mut engine, place),
+        "stopped-sender" => stopped_sender(&mut engine),
         "hosts" => hosts(&mut engine, place),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
@@ -254,27 +255,68 @@ fn death(engine: &mut Engine, place: &Path) {
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
 }
 
+/// Long messages from rank 1 to rank 0 until there are pipes, where there are to be any.
+fn warm_up(engine: &mut Engine) {
+    let (world, me) = (engine.comm_world(), engine.rank().0);
+    let (mut more, mut warm) = ([1], vec![0; 100_000]);
+    let start = Instant::now();
+    while more == [1] {
+        assert!(start.elapsed() < PATIENCE, "nothing was spliced");
+        if me == 1 {
+            engine.send(&warm, Rank(0), Tag(99), world).unwrap();
+            engine.recv(&mut more, Rank(0), Tag(99), world).unwrap();
+        } else {
+            engine.recv(&mut warm, Rank(1), Tag(99), world).unwrap();
+            let always = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
+            more = [u8::from(always && engine.bytes_read().spliced == 0)];
+            engine.send(&more, Rank(1), Tag(99), world).unwrap();
+        }
+    }
+}
+
+/// Rank 1 is stopped while its long messages are read, spliced or not: all of them come without it.
+fn stopped_sender(engine: &mut Engine) {
+    const MESSAGES: u32 = 24;
+    const LENGTH: usize = 4 << 20;
+    let world = engine.comm_world();
+    warm_up(engine);
+    if engine.rank() == Rank(1) {
+        engine.send(&getpid().as_raw_nonzero().get().to_ne_bytes(), Rank(0), Tag(99), world).unwrap();
+        let messages: Vec<_> = (0..MESSAGES).map(|n| (n, content(n.into(), LENGTH))).collect();
+        let send = |(n, message)| engine.isend(message, Rank(0), Tag(n), world).unwrap();
+        let sends: Vec<_> = messages.into_iter().map(send).collect();
+        while !engine.test(&sends[3]).unwrap().is_done() {
+            engine.tick();
+        }
+        kill_process(getpid(), Signal::STOP).unwrap();
+        return engine.wait_all(&sends).unwrap();
+    }
+    let mut pid = [0; 4];
+    engine.recv(&mut pid, Rank(1), Tag(99), world).unwrap();
+    let mut receive = |n| engine.irecv(vec![0; LENGTH], Rank(1), Tag(n), world).unwrap();
+    let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
+    for (n, request) in receives.into_iter().enumerate() {
+        engine.wait_for(&request, PATIENCE).unwrap();
+        assert!(engine.take(request).unwrap().0 == content(n as u64, LENGTH), "message {n} is whole");
+    }
+    // It goes on once it has stopped.
+    let start = Instant::now();
+    let stat = format!("/proc/{}/stat", i32::from_ne_bytes(pid));
+    while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+        assert!(start.elapsed() < PATIENCE, "it never stopped");
+        std::thread::yield_now();
+    }
+    println!("{:?} from one that has stopped", engine.bytes_read());
+    kill_process(Pid::from_raw(i32::from_ne_bytes(pid)).unwrap(), Signal::CONT).unwrap();
+}
+
 /// Rank 1 is killed while its long messages are read, spliced or not: those that have come are whole, the others fail in time.
 fn death_of_a_sender(engine: &mut Engine, place: &Path) {
     const MESSAGES: u32 = 24;
     const BEFORE: usize = 6;
     const LENGTH: usize = 4 << 20;
     let (world, doomed) = (engine.comm_world(), Rank(1));
-    // Pipes, where there are to be any.
-    let (mut more, mut warm) = ([1], vec![0; 100_000]);
-    let start = Instant::now();
-    while more == [1] {
-        assert!(start.elapsed() < PATIENCE, "nothing was spliced");
-        if engine.rank() == doomed {
-            engine.send(&warm, Rank(0), Tag(99), world).unwrap();
-            engine.recv(&mut more, Rank(0), Tag(99), world).unwrap();
-        } else {
-            engine.recv(&mut warm, doomed, Tag(99), world).unwrap();
-            let always = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
-            more = [u8::from(always && engine.bytes_read().spliced == 0)];
-            engine.send(&more, doomed, Tag(99), world).unwrap();
-        }
-    }
+    warm_up(engine);
     if engine.rank() == doomed {
         let messages: Vec<_> = (0..MESSAGES).map(|n| (n, content(n.into(), LENGTH))).collect();
         let send = |(n, message)| engine.isend(message, Rank(0), Tag(n), world).unwrap();
