@@ -29,6 +29,8 @@ use tickwire_components::limits::{PIPE_BYTES, SPLICE_BYTES};
 
 /// How long the reader waits for a piece: for a sender that polls to find the question, and twice as long as a piece takes it.
 const PATIENCE: Duration = Duration::from_micros(8);
+/// As [`PATIENCE`], with [`Splicing::Always`]: also for one that has yet to get its processor.
+const PATIENCE_ALWAYS: Duration = Duration::from_millis(2);
 /// Connections of a proc with pipes at most.
 const PIPED_MAX: usize = 16;
 /// Bytes of all pipes of a job at most, as long as each proc has them for one connection.
@@ -171,11 +173,12 @@ impl Shm {
 
     /// Takes what the peer splices of some reads that it was asked for. Returns how many bytes, from the first on.
     pub(super) fn take_spliced(&mut self, link: u32, asked: &[MemoryRead]) -> usize {
+        let patience = if self.own.config.splicing == Splicing::Always { PATIENCE_ALWAYS } else { PATIENCE };
         let memory = self.links.memory(link, false);
         let Some(Stage::Open(line)) = self.stage(link) else { return 0 };
         let (Incoming::Open(inlet), Some(memory)) = (&mut line.pipes.incoming, memory) else { return 0 };
         let whole = asked.iter().flat_map(|read| pieces_of(read.into));
-        match inlet.take(&memory, whole) {
+        match inlet.take(&memory, whole, patience) {
             Ok(bytes) => bytes,
             Err(bytes) => {
                 // What is in the pipes is not what it should be: never again.
@@ -269,14 +272,19 @@ impl Inlet {
     ///
     /// # Errors
     /// The same number of bytes, if a pipe does not have what it should have.
-    fn take(&mut self, memory: &RawRing, whole: impl Iterator<Item = Span> + Clone) -> Result<usize, usize> {
+    fn take(
+        &mut self,
+        memory: &RawRing,
+        whole: impl Iterator<Item = Span> + Clone,
+        patience: Duration,
+    ) -> Result<usize, usize> {
         let first = self.next;
         self.next = first.wrapping_add(whole.clone().count() as u32);
         let mut bytes = 0;
         // Where no more comes.
         let mut end = None;
         for (place, number) in whole.zip((0..).map(|n| first.wrapping_add(n))) {
-            if end.is_none() && !wait(memory, number) {
+            if end.is_none() && !wait(memory, number, patience) {
                 end = Some(number.wrapping_add(pieces::skip(memory, number, self.next)));
             }
             if end == Some(number) {
@@ -296,7 +304,7 @@ impl Inlet {
 }
 
 /// Waits for a piece; `false` if that takes too long.
-fn wait(memory: &RawRing, number: u32) -> bool {
+fn wait(memory: &RawRing, number: u32, patience: Duration) -> bool {
     let mut since = None;
     loop {
         for _ in 0..LOOKS {
@@ -305,7 +313,7 @@ fn wait(memory: &RawRing, number: u32) -> bool {
             }
             std::hint::spin_loop();
         }
-        if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if since.get_or_insert_with(Instant::now).elapsed() > patience {
             return false;
         }
     }
