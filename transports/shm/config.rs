@@ -146,7 +146,9 @@ pub enum ShmError {
         source: Errno,
     },
     /// No more descriptors.
-    #[error("no descriptor ({source}): raise the limit of open files (ulimit -n); a connection needs three")]
+    #[error(
+        "no descriptor ({source}): raise the limit of open files (ulimit -n); a connection needs three, and up to six more for long messages"
+    )]
     Descriptors {
         /// What the system said.
         source: Errno,

@@ -44,10 +44,12 @@ unsafe fn read_once(pid: u32, into: &[libc::iovec], from: &[libc::iovec]) -> Res
     // SAFETY: the local runs are valid for writes by the promise of `Span::new`; the kernel checks the remote ones and writes
     // nothing else.
     let read = unsafe { libc::process_vm_readv(pid, into.as_ptr(), into_count, from.as_ptr(), from_count, 0) };
-    usize::try_from(read).map_err(|_| {
-        let error = std::io::Error::last_os_error();
-        Errno::from_io_error(&error).unwrap_or(Errno::IO)
-    })
+    usize::try_from(read).map_err(|_| last_error())
+}
+
+/// Why the last call of the system has failed.
+pub(super) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// One read.
@@ -111,12 +113,11 @@ impl Shm {
 
     /// See [`crate::Transport::read`]. Returns how many bytes it has read.
     pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<u64, String> {
-        match if asked > 0 { self.take_spliced(link, &reads[..asked]) } else { 0 } {
+        let spliced = if asked > 0 { self.take_spliced(link, &reads[..asked]) } else { 0 };
+        self.read.spliced += spliced as u64;
+        match spliced {
             0 => self.read_rest(link, reads)?,
-            spliced => {
-                self.read.spliced += spliced as u64;
-                self.read_rest(link, &rest_of(reads, spliced))?;
-            }
+            _ => self.read_rest(link, &rest_of(reads, spliced))?,
         }
         self.note_cost(link, reads, asked > 0);
         match self.links.stands(link) {
@@ -178,7 +179,8 @@ fn rest_of(reads: &[MemoryRead], mut done: usize) -> SmallVec<[MemoryRead; READS
     rest
 }
 
-fn length(reads: &[MemoryRead]) -> usize {
+/// Bytes of some reads.
+pub(super) fn length(reads: &[MemoryRead]) -> usize {
     reads.iter().map(|read| read.into.len()).sum()
 }
 

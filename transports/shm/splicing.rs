@@ -13,6 +13,7 @@
 //! has cost lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits for a piece
 //! that it has asked for [`PATIENCE`] at most; what has not come by then it reads by itself.
 
+use super::reading::{last_error, length};
 use super::{Shm, Splicing, Stage};
 use crate::handshake::Packet;
 use crate::rings::memory::RawRing;
@@ -324,10 +325,6 @@ fn pieces_of(run: Span) -> impl Iterator<Item = Span> + Clone {
     (0..run.len().div_ceil(SPLICE_BYTES)).map(move |n| run.part(n * SPLICE_BYTES, SPLICE_BYTES))
 }
 
-fn length(reads: &[MemoryRead]) -> usize {
-    reads.iter().map(|read| read.into.len()).sum()
-}
-
 /// Connections of a proc that have pipes for its messages at most: few, since all pipes of a user together may hold 64 MiB unless
 /// the system's administrator says otherwise, and of these a job of that many procs takes a quarter.
 fn piped_max(procs: u32) -> usize {
@@ -363,7 +360,7 @@ fn splice(into: &OwnedFd, run: Span) -> Result<usize, Errno> {
     // SAFETY: the kernel checks the run, and nothing is written to it. What its pages hold until they are read is the peer's to
     // see, until it says that it is done: they are lent for that long.
     let put = unsafe { libc::vmsplice(into.as_raw_fd(), &raw const run, 1, libc::SPLICE_F_NONBLOCK) };
-    usize::try_from(put).map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    usize::try_from(put).map_err(|_| last_error())
 }
 
 /// Fills a run from a pipe; `false` if there is not as much in it.
@@ -375,7 +372,7 @@ fn read_whole(out: &OwnedFd, run: Span) -> bool {
         // SAFETY: the run is valid for writes by the promise of `Span::new`.
         match unsafe { libc::read(out.as_raw_fd(), rest.start().cast(), rest.len()) } {
             read @ 1.. => done += read as usize,
-            -1 if Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR) => {}
+            -1 if last_error() == Errno::INTR => {}
             _ => return false,
         }
     }

@@ -269,6 +269,16 @@ fn pipes_are_what_a_peer_passes_as_such_and_nothing_else() {
 }
 
 #[test]
+fn what_is_no_choice_is_refused_in_words() {
+    let words = ["never", "cheaper", "always"].map(str::parse);
+    assert_eq!(words, [Splicing::Never, Splicing::IfCheaper, Splicing::Always].map(Ok));
+    for wrong in ["", "sometimes", "Always"] {
+        let error = wrong.parse::<Splicing>().expect_err("no such choice");
+        assert!(error.contains(&format!("'{wrong}'")) && error.contains("never, cheaper or always"), "{error}");
+    }
+}
+
+#[test]
 fn only_those_splice_that_want_to() {
     let mut net = Net::with("splice-never", 3, |config| {
         config.splicing = if config.me == 2 { Splicing::Never } else { Splicing::Always };
