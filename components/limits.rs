@@ -44,7 +44,8 @@ pub const READ_TURNS_A_PASS: usize = 2;
 pub const READS_A_CALL: usize = 8;
 /// Bytes of a piece of a message that is spliced: with the pages that its ends share, as many as a pipe of [`PIPE_BYTES`] takes.
 pub const SPLICE_BYTES: usize = PIPE_BYTES - 4096;
-/// Bytes of a pipe, in pages of 4 KiB: twice the usual size, and of 64 such pipes no user needs more than is allowed.
+/// Bytes of a pipe, in pages of 4 KiB: twice as many as a pipe has unless asked to. Pieces of 32 KiB cost a fifth of the
+/// bandwidth, of 252 KiB a quarter of that with pages of zeros.
 pub const PIPE_BYTES: usize = 128 << 10;
 /// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
 /// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.
