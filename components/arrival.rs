@@ -17,6 +17,8 @@ pub enum ArrivalState {
     Unexpected,
     /// Has a destination, its CAR or its temporary buffer: Transfer moves the bytes.
     Placed,
+    /// The transport has moved all of the message in `car` ([`CarState::Direct`](crate::CarState::Direct)).
+    Moved,
     /// A message that its transport has paired with the receive in `car`: Match looks whether that may be.
     Matched,
     /// The receive in `car` comes back from its transport, unpaired.

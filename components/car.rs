@@ -55,6 +55,8 @@ pub enum CarState {
     Receiving,
     /// Paired; the message is being read out of the sender's memory.
     Reading,
+    /// The transport moves the message between the memory of sender and receiver, on either side, and says when it is done.
+    Direct,
     /// In the list that Complete empties.
     Finished,
     /// A data CAR under an envelope, which holds the state of both.
@@ -176,8 +178,9 @@ pub struct Large {
     /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
     /// truncated receive that is done, what it could take.
     pub wanted: u64,
-    /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read. Of a
-    /// send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`], [`Large::OFFERED`] …).
+    /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read, or
+    /// [`Large::DIRECT`]. Of a send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`],
+    /// [`Large::OFFERED`] …), and [`Large::DIRECT`] once its receiver has asked for that.
     pub address: u64,
 }
 
@@ -190,6 +193,15 @@ impl Large {
     pub const STREAMED: u64 = 3;
     /// The message leaves with its envelope, and its receipt is awaited.
     pub const SYNCHRONOUS: u64 = 4;
+    /// Its transport may move the message, or does so, in its turn among those of the connection: the number in the lower half.
+    /// See [`CarState::Direct`]. No message is in this half of the address space.
+    pub const DIRECT: u64 = 1 << 63;
+
+    /// Whether its transport may move the message.
+    #[inline]
+    pub const fn is_direct(&self) -> bool {
+        self.address & Self::DIRECT != 0
+    }
 
     /// Of a message of so many bytes, which is wanted as a whole and cannot be read.
     #[inline]

@@ -42,6 +42,8 @@ pub const READ_BYTES_A_TURN: usize = 2 << 20;
 pub const READ_TURNS_A_PASS: usize = 2;
 /// Reads of one VC that are done by one call at most: each saves a call, and its message waits until all are read.
 pub const READS_A_CALL: usize = 8;
+/// Default of [`Limits::direct_min`]: below, the port's own places cost less than a question to one more queue.
+pub const DIRECT_MIN: usize = 256 << 10;
 /// Bytes of a piece of a message that is spliced: with the pages that its ends share, as many as a pipe of [`PIPE_BYTES`] takes.
 pub const SPLICE_BYTES: usize = PIPE_BYTES - 4096;
 /// Bytes of a pipe, in pages of 4 KiB: twice as many as a pipe has unless asked to. Pieces of 32 KiB cost a fifth of the
@@ -214,6 +216,9 @@ pub struct Limits {
     pub fabric_lengths: Lengths,
     /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
     pub read_min: usize,
+    /// Messages from this length on go straight from the sender's memory into the receiver's over fabrics that allow it;
+    /// [`usize::MAX`] for never. The receiver's limit counts; below 64 KiB none does.
+    pub direct_min: usize,
     /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
     pub ring_bytes: usize,
     /// How posted receives and unexpected messages are found.
@@ -282,6 +287,7 @@ impl Default for Limits {
             piece_bytes: PIECE_BYTES,
             fabric_lengths: FABRIC_LENGTHS,
             read_min: READ_MIN,
+            direct_min: DIRECT_MIN,
             ring_bytes: RING_BYTES,
             matching: Matching::Auto,
             hash_seed: 0x7469_636B_7769_7265,

@@ -14,6 +14,8 @@ pub enum Protocol {
     Pieces,
     /// Offered, and read by the receiver out of the sender's memory.
     Read,
+    /// Offered, and moved by the transport from the sender's memory into the receiver's.
+    Direct,
 }
 
 /// What became of an operation. Times are ns of the engine's clock, and those of the system run in which a stage was seen.

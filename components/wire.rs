@@ -4,7 +4,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
-//! | 1 | flags ([`READY`], [`READABLE`]) |
+//! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`]) |
 //! | 2 | priority, of a [`Kind::Rts`] |
 //! | 3 | reserved, 0 |
 //! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
@@ -14,7 +14,7 @@
 //! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`], [`Kind::Done`] and [`Kind::Splice`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`], of the part that a [`Kind::Splice`] asks for |
 //!
-//! A [`Kind::Cts`] names the receiver's CAR in its tag field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
+//! A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
 //! starts, and in its tag field the number of its first piece.
 
 use crate::credit::Credit;
@@ -25,7 +25,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -34,6 +34,9 @@ pub const READY: u8 = 1;
 
 /// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself.
 pub const READABLE: u8 = 2;
+/// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move by itself. Flag of the [`Kind::Cts`] that answers
+/// it: the receiver's transport takes it so, and no piece follows.
+pub const DIRECT: u8 = 4;
 /// Bytes of payload of an [`Kind::Rts`] with [`READABLE`].
 pub const ADDRESS_BYTES: u64 = 8;
 

@@ -109,16 +109,18 @@ impl Engine {
             if request.scoped && open && only.is_none_or(|only| only == id) {
                 request.scoped = false;
                 all.progress.scoped -= 1;
-                all.held[row].0.clear();
                 ids.push(id);
             }
         }
         let mut broken = Vec::new();
-        for car in all.cars.iter_mut().filter(|car| car.kind != CarKind::None) {
+        for (car, large) in all.cars.iter_mut().zip(&*all.large).filter(|(car, _)| car.kind != CarKind::None) {
             if ids.iter().any(|id| id.row == car.request) {
                 // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
                 let half = car.kind == CarKind::Send && car.state != CarState::Finished;
-                if (half || matches!(car.state, CarState::Receiving | CarState::Reading)) && !broken.contains(&car.vc) {
+                let half = half || matches!(car.state, CarState::Receiving | CarState::Reading | CarState::Direct);
+                // Its place is the transport's from before its answer leaves.
+                let lent = car.state == CarState::Queued && large.is_direct();
+                if (half || lent) && !broken.contains(&car.vc) {
                     broken.push(car.vc);
                 }
                 car.span = Span::EMPTY;
@@ -128,6 +130,8 @@ impl Engine {
             let mut all = self.tables.all(&mut self.world);
             tickwire_systems::connections::fail(&mut all, vc, "an operation was abandoned half way".into());
         }
+        let held = self.tables.all(&mut self.world).held;
+        ids.iter().for_each(|id| held[id.row as usize].0.clear());
         for id in ids {
             let _ = self.cancel_id(id);
             let request = &mut self.tables.request(&mut self.world).requests[id.row as usize];

@@ -336,6 +336,10 @@ impl Engine {
         self.closed = Closed::Poisoned(words);
         // The system may have moved tables before it panicked.
         self.tables.recover(&mut self.world);
+        // Buffers may have gone with their rows: no transport has any of them from here on.
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            endpoint.transport.get().end_direct();
+        }
         self.tables.progress(&mut self.world).posting |= posting::CLOSED;
         self.refuse_submissions();
     }

@@ -28,6 +28,9 @@ impl Engine {
             let _ = self.flush(start + timeout);
             pending = self.sends_pending();
             self.say_goodbye(start + timeout);
+            for endpoint in self.tables.endpoints(&mut self.world) {
+                endpoint.transport.get().end_direct();
+            }
             self.give_up();
         }
         self.closed = Closed::Finalized;

@@ -51,6 +51,14 @@ pub fn maintain(world: &mut World, tables: &Tables) {
         let mut all = tables.all(world);
         match why {
             // An orderly end: receives from any source go on waiting for the others.
+            // What goes past its frames was sent before: it is waited for, or for the end of the link.
+            Ended::Finalized if is_moved_to(&all, row) => {
+                let again = (row, Ended::Finalized);
+                if !all.progress.ended.contains(&again) {
+                    all.progress.ended.push(again);
+                }
+                all.progress.pending |= Pending::WORLD;
+            }
             Ended::Finalized => {
                 end(&mut all, row, Ended::FINALIZED.to_owned());
                 if let Some(vc) = all.vcs.get_mut(row as usize) {
@@ -233,6 +241,11 @@ fn row_of(all: &AllTables<'_>, endpoint: u8, link: u32) -> Option<Row> {
 }
 
 fn accepted(all: &mut AllTables<'_>, row: Row, endpoint: u8, link: u32) {
+    let Vc { state, endpoint: old_endpoint, link: old_link, .. } = all.vcs[row as usize];
+    if state == VcState::Connected && (old_endpoint, old_link) != (endpoint, link) && has_lent(all, row) {
+        // What the transport of the other one has been lent comes back only with that.
+        return all.endpoints[endpoint as usize].transport.get().close_link(link);
+    }
     all.endpoints[endpoint as usize].transport.get().attach(link, row);
     let vc = &mut all.vcs[row as usize];
     if vc.state == VcState::Failed {
@@ -318,8 +331,8 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
             all.progress.replies.push(all.cars, reply);
         }
     }
-    use CarState::{Lodged, Lodging, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending};
-    let needs = [Queued, Offered, Sending, Posted, Lodging, Receiving, Reading];
+    use CarState::{Direct, Lodged, Lodging, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending};
+    let needs = [Queued, Offered, Sending, Posted, Lodging, Receiving, Reading, Direct];
     for car in 0..all.cars.len() {
         let state = all.cars[car].state;
         if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
@@ -346,6 +359,17 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);
+}
+
+/// Whether a transport has been lent places of messages of a VC.
+fn has_lent(all: &AllTables<'_>, row: Row) -> bool {
+    let mut rows = all.cars.iter().zip(&*all.large).filter(|(car, _)| car.vc == row);
+    rows.any(|(car, large)| car.state == CarState::Direct || car.state == CarState::Queued && large.is_direct())
+}
+
+/// Whether a transport is moving a message of a VC to here.
+fn is_moved_to(all: &AllTables<'_>, row: Row) -> bool {
+    all.cars.iter().any(|car| car.state == CarState::Direct && car.kind == CarKind::Receive && car.vc == row)
 }
 
 /// The rest of a message that was arriving will not come.
@@ -496,8 +520,10 @@ mod tests {
             world.send(1, 2, &[b"y", b"z"]),
             world.receive(Some(1), None, &[1]),
             world.receive(Some(1), Some(3), &[1, 2, 3]),
+            world.receive(Some(1), Some(4), &[1]),
         ];
         world.all().cars[own[3].car as usize].state = CarState::Receiving;
+        world.all().cars[own[4].car as usize].state = CarState::Direct;
         let others = [world.send(2, 1, &[b"x"]), world.receive(Some(2), None, &[1]), world.receive(None, None, &[1])];
         let before = states(&mut world, &others);
         for (vc, message) in [(one, NIL), (one, 7), (two, 8)] {
@@ -517,7 +543,7 @@ mod tests {
             world.all().progress.unexpected.push(entry);
         }
         tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
-        assert_eq!(states(&mut world, &own), [CarState::Finished; 4]);
+        assert_eq!(states(&mut world, &own), [CarState::Finished; 5]);
         assert!(own.iter().all(|&p| world.car(p).flags == car_flags::PEER_FAILED));
         assert_eq!(states(&mut world, &others), before);
         assert_eq!(others.map(|p| world.request(p).disturbed), [false, false, true]);
@@ -529,6 +555,41 @@ mod tests {
         assert_eq!(left, [NIL, 8], "what has arrived can still be received");
         world.run(crate::complete::complete);
         assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.car(p).flags != 0));
+    }
+
+    #[test]
+    fn a_second_link_does_not_take_over_while_a_transport_has_places_of_the_first() {
+        let mut world = TestWorld::new(2);
+        let one = world.contact(1, VcState::Connected);
+        let direct = world.receive(Some(1), Some(2), &[1]);
+        world.all().cars[direct.car as usize].state = CarState::Direct;
+        tell(&mut world, &[LinkEvent::Accepted { link: 9, proc: 1 }]);
+        assert_eq!((world.vc(one).link, world.wire().closed_links.clone()), (1, vec![9]));
+        world.all().cars[direct.car as usize].state = CarState::Posted;
+        tell(&mut world, &[LinkEvent::Accepted { link: 9, proc: 1 }]);
+        assert_eq!(world.vc(one).link, 9);
+    }
+
+    #[test]
+    fn a_peer_that_has_said_goodbye_is_there_until_what_it_has_sent_past_its_frames_has_come() {
+        let mut world = TestWorld::new(2);
+        let one = world.contact(1, VcState::Connected);
+        let [direct, other] = [2, 3].map(|tag| world.receive(Some(1), Some(tag), &[1]));
+        world.all().cars[direct.car as usize].state = CarState::Direct;
+        world.all().progress.ended.push((one, Ended::Finalized));
+        let tables = world.tables.clone();
+        for _ in 0..3 {
+            world.all().progress.pending = Pending::WORLD;
+            // However often it says so.
+            world.all().progress.ended.push((one, Ended::Finalized));
+            maintain(&mut world.world, &tables);
+            assert!(world.all().progress.pending.has(Pending::WORLD));
+            assert_eq!((world.vc(one).state, world.car(other).state), (VcState::Connected, CarState::Posted));
+            assert_eq!(world.all().progress.ended.len(), 1);
+        }
+        world.all().cars[direct.car as usize].state = CarState::Finished;
+        maintain(&mut world.world, &tables);
+        assert_eq!((world.vc(one).state, world.car(other).flags), (VcState::Failed, car_flags::PEER_FAILED));
     }
 
     #[test]

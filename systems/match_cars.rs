@@ -14,7 +14,7 @@ use crate::lodging;
 use crate::matching::{enqueue, find_posted, key};
 use crate::priorities::insert;
 use crate::tables::MatchTables;
-use crate::transfer::ask_splice;
+use crate::transfer::{ask_splice, moved};
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{self, Header, Kind};
@@ -60,6 +60,8 @@ fn match_arrivals(
     for arrival in &mut arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::New {
             match_arrival(progress, arrival, cars, large, vcs, communicators);
+        } else if arrival.state == ArrivalState::Moved {
+            moved(progress, arrival, cars, large);
         } else if arrival.state >= ArrivalState::Matched {
             lodging::take(progress, arrival, cars, large, vcs, communicators);
         }
@@ -267,11 +269,13 @@ fn match_arrival(
     }
 }
 
-/// Where an offered message is in its sender's memory; 0 if it cannot be read. Whatever it says, only that process is asked.
+/// Where an offered message is in its sender's memory; 0 if it cannot be read, [`Large::DIRECT`] if a transport may move it.
+/// Whatever it says, only that process is asked.
 #[inline]
 pub(crate) fn address_in(header: &Header, payload: Span) -> u64 {
-    match header.flags() & wire::READABLE {
+    match header.flags() & (wire::READABLE | wire::DIRECT) {
         0 => 0,
+        wire::DIRECT => Large::DIRECT,
         _ => copy::word(payload).unwrap_or(0),
     }
 }
@@ -470,6 +474,9 @@ fn clear_to_send(
         return;
     }
     large[row as usize].wanted = wanted;
+    if header.flags() & wire::DIRECT != 0 {
+        large[row as usize].address = Large::DIRECT | u64::from(header.source());
+    }
     let car = &mut cars[row as usize];
     car.peer = header.tag();
     car.done = 0;

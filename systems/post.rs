@@ -334,6 +334,9 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
     let car = &cars[row as usize];
     let Large { length, wanted, address } = large[row as usize];
     match car.kind {
+        CarKind::Receive if large[row as usize].is_direct() => {
+            return Header::new(Kind::Cts, car.context, address as u32, row, car.peer, wanted).with_flags(wire::DIRECT);
+        }
         CarKind::Receive if address != 0 => return Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
         CarKind::Receive => return Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
         CarKind::Refusal if address == lodging::RECEIPT => {
@@ -360,8 +363,8 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
         _ => {}
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
-    if endpoint.is_read(length) && car.chain == NIL && length == car.span.len() as u64 {
-        flags |= wire::READABLE;
+    if car.chain == NIL && length == car.span.len() as u64 {
+        flags |= if endpoint.is_read(length) { wire::READABLE } else { wire::DIRECT };
     }
     Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
 }
@@ -397,6 +400,7 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
         Some(Kind::Nack | Kind::Credit) => return free_car(progress, cars, row),
         Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(progress, cars, row),
         Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
+        Some(Kind::Cts) if large[row as usize].is_direct() => return car.state = CarState::Direct,
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
         _ => {}
     }
@@ -511,7 +515,8 @@ mod tests {
         let (mut world, vc) = world();
         let posted = world.send(1, 5, &[&[1; 9000]]);
         world.run(post);
-        let header = Header::new(Kind::Rts, 0, 0, 5, posted.car, 9000);
+        // In one run, so that a transport may move it.
+        let header = Header::new(Kind::Rts, 0, 0, 5, posted.car, 9000).with_flags(wire::DIRECT);
         let sent = world.wire().sent.clone();
         assert_eq!((sent.len(), sent[0].header, sent[0].payload.len()), (1, header, 0));
         assert_eq!(world.car(posted).state, CarState::Offered);
@@ -656,7 +661,7 @@ mod tests {
         world.run(post);
         let sent = world.wire().sent.clone();
         let flags: Vec<u8> = sent.iter().map(|frame| frame.header.flags()).collect();
-        assert_eq!(flags, [wire::READABLE, 0, 0], "not the short one, nor the one in two runs");
+        assert_eq!(flags, [wire::READABLE, wire::DIRECT, 0], "not the short one, nor the one in two runs");
         let address = world.car(posted).span.start().addr();
         assert_eq!(sent[0].payload, (address as u64).to_ne_bytes());
         assert!(sent[1].payload.is_empty());

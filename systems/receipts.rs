@@ -85,6 +85,8 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
             }
         }
         CarState::Reading => (matched, receipt.protocol) = (true, Some(Protocol::Read)),
+        CarState::Direct => (matched, receipt.protocol) = (true, Some(Protocol::Direct)),
+        CarState::Sending if large.is_direct() => matched = true,
         // Nothing was asked for.
         CarState::Receiving if large.wanted == 0 => (matched, receipt.protocol) = (true, Some(Protocol::Parts)),
         CarState::Receiving | CarState::Sending => (matched, receipt.protocol) = (true, Some(Protocol::Pieces)),
@@ -102,13 +104,18 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
         receipt.last_byte_ns.get_or_insert(now_ns);
         if car.done > 0 {
             let protocol = match open.offered {
+                true if large.is_direct() => Protocol::Direct,
                 true => Protocol::Read,
                 false if !receive && large.address == Large::STREAMED => Protocol::Parts,
                 false => Protocol::Eager,
             };
             let protocol = *receipt.protocol.get_or_insert(protocol);
             // What a peer reads, this process copies nowhere.
-            let copies = u32::from(receive || protocol != Protocol::Read);
+            let copies = match protocol {
+                Protocol::Direct => 0,
+                Protocol::Read => u32::from(receive),
+                _ => 1,
+            };
             receipt.copies = receipt.copies.max(copies);
         }
     }

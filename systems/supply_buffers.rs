@@ -19,8 +19,8 @@ use crate::tables::SupplyTables;
 use decide::{decide, received};
 use tickwire_components::wire::Kind;
 use tickwire_components::{
-    Access, ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, Pending, Progress, Row, Target, Vc, VcState,
-    car_flags,
+    Access, ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, NIL, Pending, Progress, Row, Target, Vc,
+    VcState, car_flags,
 };
 
 /// The system.
@@ -64,20 +64,20 @@ pub(crate) fn reply(
     let capacity = capacity(cars, row);
     let target = if layout(cars, row).is_none() { Target::Runs } else { Target::Scattered };
     let car = &mut cars[row as usize];
-    let large = &mut large[row as usize];
-    if large.length > capacity {
-        large.wanted = capacity;
+    let message = &mut large[row as usize];
+    if message.length > capacity {
+        message.wanted = capacity;
         car.flags |= car_flags::TRUNCATED;
     }
+    let (Large { wanted, address, .. }, may_move) = (*message, message.is_direct());
     if vcs[car.vc as usize].state == VcState::Failed {
         return crate::complete::abort(progress, cars, row, car_flags::PEER_FAILED);
     }
     let vc_row = car.vc;
     let vc = &mut vcs[vc_row as usize];
     let endpoint = &mut endpoints[vc.endpoint as usize];
-    let readable =
-        large.address != 0 && large.wanted > 0 && endpoint.transport.get().reads(vc.link, large.address, large.wanted);
-    let question = received(endpoint.abilities, target, large.wanted, endpoint.eager_max, readable);
+    let readable = address != 0 && !may_move && wanted > 0 && endpoint.transport.get().reads(vc.link, address, wanted);
+    let question = received(endpoint.abilities, target, wanted, endpoint.eager_max, readable);
     let read = decide(&question).means == Means::Read;
     // Memory that cannot be registered is filled out of pieces, which come in memory of the method.
     let register = read && endpoint.abilities.registers;
@@ -89,7 +89,14 @@ pub(crate) fn reply(
         progress.pending |= Pending::TRANSFER;
         return;
     }
-    large.address = 0;
+    // A message in one run, for one run: its transport may move it.
+    let one_run = target == Target::Runs && cars[row as usize].chain == NIL && wanted > 0;
+    let into = cars[row as usize].span.part(0, wanted as usize);
+    let turn = match one_run && may_move {
+        true => endpoint.transport.get().expect(vc.link, row, into),
+        false => None,
+    };
+    large[row as usize].address = turn.map_or(0, |number| Large::DIRECT | u64::from(number));
     answer(progress, cars, vcs, row);
 }
 
@@ -152,9 +159,9 @@ pub fn give_buffer(progress: &mut Progress, buffers: &mut [Buffer], row: Row) {
 mod tests {
     use super::*;
     use crate::testing::TestWorld;
+    use tickwire_components::Unexpected;
     use tickwire_components::limits::POOL_KEPT_BYTES;
     use tickwire_components::wire::Header;
-    use tickwire_components::{NIL, Unexpected};
 
     /// An arrival that Match has put into the unexpected queue.
     fn unexpected(world: &mut TestWorld, length: usize) -> (Row, Row) {

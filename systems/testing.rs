@@ -76,6 +76,12 @@ pub struct WireState {
     pub spliced: Vec<(u32, u32, Vec<u8>)>,
     /// Answers to pieces; those behind them are [`Spliced::Done`].
     pub splice_answers: VecDeque<Spliced>,
+    /// Turn of the next message that it takes straight into its place; `None` takes none.
+    pub next_turn: Option<u32>,
+    /// Messages that it takes so: link, row, bytes.
+    pub expected: Vec<(u32, Row, usize)>,
+    /// Messages that it was given to move: link, row, turn, bytes.
+    pub moved: Vec<(u32, Row, u32, Vec<u8>)>,
     /// Which VC each link was attached to.
     pub attached: Vec<(u32, Row)>,
     /// Buffers that it can lend.
@@ -155,6 +161,22 @@ impl Transport for FakeWire {
 
     fn wants_splice(&mut self, _: u32, _: &[MemoryRead]) -> Option<u32> {
         lock(&self.state).next_piece
+    }
+
+    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        let mut state = lock(&self.state);
+        let turn = state.next_turn?;
+        state.next_turn = Some(turn + 1);
+        state.expected.push((link, row, into.len()));
+        Some(turn)
+    }
+
+    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        let mut state = lock(&self.state);
+        let mut bytes = vec![0; from.len()];
+        copy::copy(span(&mut bytes), from);
+        state.moved.push((link, row, number, bytes));
+        state.next_turn.is_some()
     }
 
     fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {

@@ -8,6 +8,7 @@
 //! for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
+mod direct;
 mod reading;
 mod splicing;
 
@@ -18,6 +19,8 @@ use crate::posting::layout;
 use crate::priorities::{REFUSED, is_fair_turn, settle_head, turn};
 use crate::supply_buffers::give_buffer;
 use crate::tables::{RowStateColumns, TransferTables};
+use direct::move_direct;
+pub(crate) use direct::moved;
 pub(crate) use reading::read_messages;
 use smallvec::SmallVec;
 pub(crate) use splicing::{ask_splice, splice_messages};
@@ -291,6 +294,11 @@ fn send_vc_pieces(
         }
         let row = vc.data.head;
         let wanted = large[row as usize].wanted;
+        if large[row as usize].is_direct() {
+            move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
+            left -= 1;
+            continue;
+        }
         let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
         let (sent, moved, outcome) = match layout(cars, row) {
             None => {

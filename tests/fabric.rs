@@ -10,7 +10,7 @@ use tickwire::testing::{Board, Cluster, ROWS, TagMode, rows};
 use tickwire::transports::Transport;
 use tickwire::transports::ofi::tags::{ProviderTags, TagFormat};
 use tickwire::transports::ofi::{Choice, ENV_TAG_MODE, Info, Library, Ofi, OfiConfig, tagged_hints};
-use tickwire::{Builder, ENV_TRANSPORTS, Engine, Rank, RequestError, Source, Tag, TagFilter};
+use tickwire::{Builder, ENV_TRANSPORTS, Engine, Protocol, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::cases::{self, BOUND, content};
 
 /// Providers that a machine without a special network has.
@@ -266,6 +266,72 @@ fn a_killed_process_is_noticed_and_the_others_go_on() {
     }
 }
 
+#[test]
+fn a_process_that_is_killed_amid_long_messages_leaves_nobody_waiting_and_no_memory_in_use() {
+    if is_there() {
+        // What a sender is done with is the kernel's here, so it comes although the sender has gone.
+        for test in ["death-of-a-sender", "death-of-a-receiver"] {
+            for _ in 0..3 {
+                let outcome = run("net", 2, test, &[]);
+                assert_eq!(outcome.statuses[1], RankStatus::Killed(9), "{test}: {outcome:?}");
+                assert!(outcome.statuses[0].is_success(), "{test}: {outcome:?}");
+            }
+        }
+    }
+}
+
+/// A message with receipts; how it was sent and received, and how often the receiver has copied it.
+fn receipted(cluster: &mut Cluster, bytes: usize, room: usize) -> (Option<Protocol>, Option<Protocol>, u32) {
+    let world = cluster.engines[0].comm_world();
+    let message = content(bytes as u64, bytes);
+    let receive = cluster.engines[1].receipted().irecv(vec![0; room], Rank(0), Tag(1), world).unwrap();
+    let send = cluster.engines[0].receipted().isend(message.clone(), Rank(1), Tag(1), world).unwrap();
+    // One that is cut short is done with an error.
+    cluster.tick_until(BOUND, "a message", |cluster| {
+        let [sender, receiver] = &mut cluster.engines[..] else { unreachable!() };
+        sender.test(&send).unwrap().is_done() && receiver.test(&receive).map_or(true, |done| done.is_done())
+    });
+    let sent = cluster.engines[0].receipt(&send).unwrap();
+    let received = cluster.engines[1].receipt(&receive).unwrap();
+    assert!(cluster.finish(BOUND, 0, send).unwrap().0 == message);
+    let bytes = match cluster.finish(BOUND, 1, receive) {
+        Ok((bytes, _)) => bytes,
+        Err(failed) => failed.buffer.unwrap(),
+    };
+    assert!(bytes[..] == message[..room]);
+    (sent.protocol, received.protocol, received.copies)
+}
+
+/// What receipts say of a message that goes straight from memory to memory.
+const DIRECT: (Option<Protocol>, Option<Protocol>, u32) = (Some(Protocol::Direct), Some(Protocol::Direct), 0);
+
+/// Two engines that are ready for such messages.
+fn direct_cluster() -> Cluster {
+    let mut cluster = cluster(2, "net");
+    let start = Instant::now();
+    // The first ones go in pieces, while both sides make ready.
+    while receipted(&mut cluster, 1 << 20, 1 << 20) != DIRECT {
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+    cluster
+}
+
+#[test]
+fn long_messages_over_net_go_straight_from_memory_to_memory() {
+    if !is_there() {
+        return;
+    }
+    let mut cluster = direct_cluster();
+    for bytes in [256 << 10, (1 << 20) - 1, (3 << 20) + 7, 20 << 20] {
+        assert_eq!(receipted(&mut cluster, bytes, bytes), DIRECT, "{bytes}");
+    }
+    let pieces = (Some(Protocol::Pieces), Some(Protocol::Pieces), 1);
+    assert_eq!(receipted(&mut cluster, (256 << 10) - 1, (256 << 10) - 1), pieces);
+    // What is cut short goes so as far as it is wanted.
+    assert_eq!(receipted(&mut cluster, 2 << 20, 1 << 20), DIRECT);
+    cases::all(&mut cluster);
+}
+
 /// A message there and back.
 fn exchange(cluster: &mut Cluster, first: usize, second: usize) {
     let world = cluster.engines[0].comm_world();
@@ -403,6 +469,77 @@ fn a_wait_sleeps_where_the_provider_wakes_it_and_polls_where_not_or_asked_to() {
     }
 }
 
+#[test]
+fn a_wait_for_a_long_message_sleeps_while_its_sender_is_away() {
+    if !is_there() {
+        return;
+    }
+    let mut cluster = direct_cluster();
+    let world = cluster.engines[0].comm_world();
+    let send = cluster.engines[0].isend(content(1, 1 << 20), Rank(1), Tag(1), world).unwrap();
+    cluster.engines[0].tick();
+    let receiver = &mut cluster.engines[1];
+    let receive = receiver.irecv(vec![0; 1 << 20], Rank(0), Tag(1), world).unwrap();
+    let now = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let before = now();
+    let late = receiver.wait_for(&receive, Duration::from_millis(500)).unwrap_err();
+    assert!(matches!(late, RequestError::Timeout), "{late}");
+    let spent = now() - before;
+    assert!(spent < Duration::from_millis(250), "{spent:?} of processor time");
+    assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(1, 1 << 20));
+    cluster.finish(BOUND, 0, send).unwrap();
+}
+
+#[test]
+fn what_went_straight_is_received_although_its_sender_has_said_goodbye() {
+    if !is_there() {
+        return;
+    }
+    let choice = Choice { include: vec!["net".into()], ..Choice::default() };
+    let bytes = 8 << 20;
+    for round in 0..5 {
+        let board = Board::new(2);
+        let build = |rank| {
+            let builder = Engine::builder().ofi(choice.clone()).exclude(["shm"]);
+            builder.build(board.bootstrap(rank)).unwrap()
+        };
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let mut engine = build(1);
+                let world = engine.comm_world();
+                let mut more = [1];
+                while more == [1] {
+                    engine.send(&vec![1; 1 << 20], Rank(0), Tag(1), world).unwrap();
+                    engine.recv(&mut more, Rank(0), Tag(1), world).unwrap();
+                }
+                let last = engine.isend(content(round, bytes), Rank(0), Tag(2), world).unwrap();
+                engine.wait(&last).unwrap();
+                engine.finalize(Duration::from_secs(5)).unwrap();
+            });
+            let mut engine = build(0);
+            let world = engine.comm_world();
+            let (start, mut more) = (Instant::now(), [1]);
+            while more == [1] {
+                let receive = engine.receipted().irecv(vec![0; 1 << 20], Rank(1), Tag(1), world).unwrap();
+                engine.wait(&receive).unwrap();
+                let way = engine.receipt(&receive).unwrap().protocol;
+                engine.take(receive).unwrap();
+                more = [u8::from(way != Some(Protocol::Direct) && start.elapsed() < Duration::from_secs(20))];
+                engine.send(&more, Rank(1), Tag(1), world).unwrap();
+            }
+            let receive = engine.receipted().irecv(vec![0; bytes], Rank(1), Tag(2), world).unwrap();
+            engine.wait(&receive).unwrap();
+            assert_eq!(engine.receipt(&receive).unwrap().protocol, Some(Protocol::Direct));
+            assert!(engine.take(receive).unwrap().0 == content(round, bytes));
+            engine.finalize(Duration::from_secs(5)).unwrap();
+            sender.join().unwrap();
+        });
+    }
+}
+
 /// Two hosts of one machine: network namespaces with a cable between. They end with the test.
 struct Hosts([String; 2]);
 
@@ -461,19 +598,20 @@ fn ip(args: &[&str]) -> Result<String, String> {
 const MOMENT: Duration = Duration::from_millis(600);
 
 /// Four ranks on two hosts, whose cable is taken out for a moment, then for good, and put in again; see the program.
-fn two_hosts(mode: &str) {
+fn two_hosts(provider: &str, mode: &str) {
     if !is_there() {
         return;
     }
     let Some(hosts) = Hosts::new() else { return };
-    let place = std::env::temp_dir().join(format!("tickwire-hosts-{mode}-{}", std::process::id()));
+    let place = std::env::temp_dir().join(format!("tickwire-hosts-{provider}-{mode}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&place);
     std::fs::create_dir(&place).unwrap();
     let [a, b] = &hosts.0;
     let script =
         format!("if [ $TICKWIRE_RANK -lt 2 ]; then host={a}; else host={b}; fi; exec ip netns exec $host \"$@\"");
     let job = Job::new(4).program("sh").args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tests-rank"), "hosts"]);
-    let job = job.args([place.as_os_str()]).env(ENV_TRANSPORTS, "loopback,shm,ofi:tcp;ofi_rxm").env(ENV_TAG_MODE, mode);
+    let transports = format!("loopback,shm,ofi:{provider}");
+    let job = job.args([place.as_os_str()]).env(ENV_TRANSPORTS, transports).env(ENV_TAG_MODE, mode);
     let job = job.on_failure(OnFailure::Continue).tag_output(true);
     let outcome = std::thread::scope(|scope| {
         let job = scope.spawn(move || job.run().unwrap());
@@ -500,15 +638,20 @@ fn two_hosts(mode: &str) {
         job.join().unwrap()
     });
     let _ = std::fs::remove_dir_all(&place);
-    assert_eq!(outcome.code(), 0, "{mode}: {outcome:?}");
+    assert_eq!(outcome.code(), 0, "{provider}, {mode}: {outcome:?}");
 }
 
 #[test]
 fn two_hosts_use_shared_memory_inside_and_the_network_between_until_it_is_cut() {
-    two_hosts("message");
+    two_hosts("tcp;ofi_rxm", "message");
 }
 
 #[test]
 fn two_hosts_whose_provider_matches_bear_a_moment_without_a_network_and_not_more() {
-    two_hosts("auto");
+    two_hosts("tcp;ofi_rxm", "auto");
+}
+
+#[test]
+fn two_hosts_whose_messages_go_straight_from_memory_to_memory_have_it_back_when_the_network_is_cut() {
+    two_hosts("net", "message");
 }

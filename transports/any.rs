@@ -62,6 +62,12 @@ pub trait Outside: Send {
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32>;
     /// See [`Transport::splice`].
     fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced;
+    /// See [`Transport::expect`].
+    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32>;
+    /// See [`Transport::send_direct`].
+    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool;
+    /// See [`Transport::end_direct`].
+    fn end_direct(&mut self);
     /// See [`Transport::lend`].
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
     /// See [`Transport::take_back`].
@@ -158,6 +164,19 @@ impl<T: Transport> Outside for Boxed<T> {
     fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
         self.0.splice(link, number, piece)
     }
+
+    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        self.0.expect(link, row, into)
+    }
+
+    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        self.0.send_direct(link, row, number, from)
+    }
+
+    fn end_direct(&mut self) {
+        self.0.end_direct();
+    }
+
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
         self.0.lend(link, least, most, into)
     }
@@ -314,6 +333,21 @@ impl AnyTransport {
     /// See [`Transport::splice`].
     pub fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
         each!(self, t => t.splice(link, number, piece))
+    }
+
+    /// See [`Transport::expect`].
+    pub fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        each!(self, t => t.expect(link, row, into))
+    }
+
+    /// See [`Transport::send_direct`].
+    pub fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        each!(self, t => t.send_direct(link, row, number, from))
+    }
+
+    /// See [`Transport::end_direct`].
+    pub fn end_direct(&mut self) {
+        each!(self, t => t.end_direct());
     }
 
     /// See [`Transport::lend`].

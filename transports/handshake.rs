@@ -86,6 +86,8 @@ pub enum Packet {
     Splice,
     /// The pipes, which come with this packet; none, if there cannot be any.
     Pipes,
+    /// A proc has an endpoint for long messages; its address follows.
+    Direct,
 }
 
 /// Why a packet or a peer is refused.
@@ -334,6 +336,7 @@ impl Packet {
     const CLOSED: u8 = 5;
     const SPLICE: u8 = 6;
     const PIPES: u8 = 7;
+    const DIRECT: u8 = 8;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
@@ -345,6 +348,7 @@ impl Packet {
             Packet::Closed => (Self::CLOSED, ""),
             Packet::Splice => (Self::SPLICE, ""),
             Packet::Pipes => (Self::PIPES, ""),
+            Packet::Direct => (Self::DIRECT, ""),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.push(kind);
@@ -375,6 +379,7 @@ impl Packet {
             Self::CLOSED => Ok(Packet::Closed),
             Self::SPLICE => Ok(Packet::Splice),
             Self::PIPES => Ok(Packet::Pipes),
+            Self::DIRECT => Ok(Packet::Direct),
             unknown => Err(Mismatch::Kind(unknown)),
         }
     }
@@ -419,6 +424,7 @@ mod tests {
             Packet::Closed,
             Packet::Splice,
             Packet::Pipes,
+            Packet::Direct,
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
         }
@@ -431,7 +437,7 @@ mod tests {
     fn every_forged_field_is_refused_by_name() {
         assert_eq!(forged(0, b"TICKWIRE"), Err(Mismatch::Magic));
         assert_eq!(forged(8, &[0]), Err(Mismatch::Kind(0)));
-        assert_eq!(forged(8, &[8]), Err(Mismatch::Kind(8)));
+        assert_eq!(forged(8, &[9]), Err(Mismatch::Kind(9)));
         assert_eq!(forged(9, &[4]), Err(Mismatch::Word { theirs: 4, ours: size_of::<usize>() as u8 }));
         assert_eq!(forged(10, &[64]), Err(Mismatch::Header { theirs: 64, ours: 32 }));
         assert_eq!(forged(11, &[2]), Err(Mismatch::Reserved));

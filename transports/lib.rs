@@ -340,6 +340,27 @@ pub trait Transport: Send {
         Spliced::Over
     }
 
+    /// Takes a message of the peer straight into its place, if it can: `into` is the transport's until an arrival with
+    /// [`ArrivalState::Moved`] whose `car` is `row`, or until the link is closed. Returns the message's turn among those of the
+    /// link, which the peer is told with the answer to its offer.
+    ///
+    /// [`ArrivalState::Moved`]: tickwire_components::ArrivalState::Moved
+    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        let _ = (link, row, into);
+        None
+    }
+
+    /// Moves a message straight out of its place to the peer, which expects it in its turn: `from` is the transport's until an
+    /// arrival as for [`Transport::expect`], or until the link is closed. `false` if the peer can expect nothing.
+    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        let _ = (link, row, number, from);
+        false
+    }
+
+    /// Ends all that [`Transport::expect`] and [`Transport::send_direct`] were given: nothing of it is the transport's any more, and
+    /// no arrival follows.
+    fn end_direct(&mut self) {}
+
     /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`
     /// bytes, at once, or none. They stay where they are until [`Transport::take_back`]. Returns how many bytes.
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {

@@ -15,6 +15,7 @@
 //!   attempt of the lower proc number wins;
 //! - **order and origin** of frames are not left to providers: each frame shows the token that its receiver has given for
 //!   the link, and its number;
+//! - **long messages** without frames (`direct`), over providers that can be given the application's memory;
 //! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
 
 mod addresses;
@@ -26,6 +27,7 @@ mod choice;
 mod completions;
 mod config;
 mod control;
+mod direct;
 mod domain;
 mod ending;
 mod endpoint;

@@ -152,6 +152,18 @@ impl<T: Transport> Transport for Tapped<T> {
         self.inner.splice(link, number, piece)
     }
 
+    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        self.inner.expect(link, row, into)
+    }
+
+    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        self.inner.send_direct(link, row, number, from)
+    }
+
+    fn end_direct(&mut self) {
+        self.inner.end_direct();
+    }
+
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         let link = self.inner.connect(proc, card, now_ns)?;
         self.open(link, proc);

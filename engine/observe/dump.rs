@@ -115,8 +115,8 @@ fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
     Some(Age { ticks: now.tick.saturating_sub(tick), ns: now.now_ns.saturating_sub(now_ns) })
 }
 
-fn stage(state: CarState) -> Stage {
-    match state {
+fn stage(car: &Car) -> Stage {
+    match car.state {
         CarState::Staged => Stage::Staged,
         CarState::Posted | CarState::Lodging | CarState::Lodged | CarState::Recalled => Stage::Posted,
         CarState::Queued => Stage::Queued,
@@ -125,6 +125,8 @@ fn stage(state: CarState) -> Stage {
         CarState::Matched => Stage::Matched,
         CarState::Receiving => Stage::Receiving,
         CarState::Reading => Stage::Reading,
+        CarState::Direct if car.kind == CarKind::Send => Stage::Sending,
+        CarState::Direct => Stage::Receiving,
         CarState::Finished => Stage::Finished,
         _ => Stage::Done,
     }
@@ -165,7 +167,7 @@ fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
         CarKind::Refusal => Kind::Refusal,
         _ => Kind::Receive,
     };
-    let stage = stage(car.state);
+    let stage = stage(car);
     let vc = all.vcs.get(car.vc as usize);
     let peer = vc.map(|vc| vc.proc);
     let comm = all.communicators.get(context::id(car.context) as usize);
@@ -317,6 +319,7 @@ fn queues(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
             CarState::Queued => others[0].add(left()),
             CarState::Offered => others[1].add(left()),
             CarState::Sending => others[2].add(left()),
+            CarState::Direct => others[if car.kind == CarKind::Send { 2 } else { 3 }].add(left()),
             CarState::Matched | CarState::Receiving | CarState::Reading => others[3].add(left()),
             _ => others[4].add(car.done),
         }

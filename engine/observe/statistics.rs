@@ -66,7 +66,8 @@ impl Counts {
             CarState::Queued => (&mut self.queued, 1),
             CarState::Offered => (&mut self.offered, 1),
             CarState::Sending => (&mut self.moving, 1),
-            CarState::Matched | CarState::Receiving | CarState::Reading => {
+            CarState::Direct if car.kind == CarKind::Send => (&mut self.moving, 1),
+            CarState::Matched | CarState::Receiving | CarState::Reading | CarState::Direct => {
                 self.moving += 1;
                 return;
             }

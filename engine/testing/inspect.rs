@@ -136,8 +136,8 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
     let in_list = |state| {
-        use CarState::{Chained, Done, Lodged, Matched, Offered, Recalled, Receiving};
-        !matches!(state, Offered | Receiving | Chained | Matched | Done | Lodged | Recalled)
+        use CarState::{Chained, Direct, Done, Lodged, Matched, Offered, Recalled, Receiving};
+        !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | Lodged | Recalled)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {

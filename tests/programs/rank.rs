@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwire::components::limits::Limits;
 use tickwire::testing::SplitMix;
-use tickwire::{Bootstrap, ENV_SPLICE, Engine, OperationError, PostError, Rank, RequestError, Source, Tag, TagFilter};
+use tickwire::{
+    Bootstrap, ENV_SPLICE, ENV_TRANSPORTS, Engine, OperationError, PostError, Rank, RequestError, Source, Tag,
+    TagFilter,
+};
 use tickwire_tests::cases::content;
 
 /// Above everything that a loaded machine may need.
@@ -43,6 +46,7 @@ fn main() {
         "splices" => splices(&mut engine),
         "death" => death(&mut engine, place),
         "death-of-a-sender" => death_of_a_sender(&mut engine, place),
+        "death-of-a-receiver" => death_of_a_receiver(&mut engine, place),
         "stopped-sender" => stopped_sender(&mut engine),
         "hosts" => hosts(&mut engine, place),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
@@ -195,6 +199,15 @@ fn now_ms() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Writes down when, and ends at once.
+fn die(place: &Path) -> ! {
+    // The time first: a rename shows it whole.
+    std::fs::write(place.join("dying"), now_ms().to_string()).unwrap();
+    std::fs::rename(place.join("dying"), place.join("died")).unwrap();
+    let _ = kill_process(getpid(), Signal::KILL);
+    unreachable!("killed")
+}
+
 /// The last rank is killed while it sends and receives large messages; the others notice in time and go on.
 fn death(engine: &mut Engine, place: &Path) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
@@ -209,20 +222,12 @@ fn death(engine: &mut Engine, place: &Path) {
         for rank in 0..me {
             engine.recv(&mut [], Rank(rank), Tag(9), world).unwrap();
         }
-        let open: Vec<_> =
+        let _open: Vec<_> =
             (0..me).map(|rank| engine.isend(vec![1; CUT_SHORT], Rank(rank), Tag(1), world).unwrap()).collect();
-        let moved = |engine: &mut Engine| {
-            let systems = engine.accounting().systems;
-            systems.iter().find(|(system, _)| system == "transfer").unwrap().1.bytes
-        };
-        while moved(engine) < CUT_SHORT as u64 / 8 {
+        while copied(engine) < CUT_SHORT as u64 / 8 {
             engine.tick();
         }
-        // The time first: a rename shows it whole.
-        std::fs::write(place.join("dying"), now_ms().to_string()).unwrap();
-        std::fs::rename(place.join("dying"), place.join("died")).unwrap();
-        let _ = kill_process(getpid(), Signal::KILL);
-        unreachable!("{open:?}");
+        die(place);
     }
     let from_dead = engine.irecv(vec![0; CUT_SHORT], doomed, Tag(1), world).unwrap();
     let never = engine.irecv(vec![0; 8], doomed, Tag(2), world).unwrap();
@@ -255,29 +260,46 @@ fn death(engine: &mut Engine, place: &Path) {
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
 }
 
-/// Long messages from rank 1 to rank 0 until there are pipes, where there are to be any.
+/// Bytes that Transfer has moved.
+fn copied(engine: &mut Engine) -> u64 {
+    engine.accounting().systems.iter().find(|(system, _)| system == "transfer").unwrap().1.bytes
+}
+
+/// Whether long messages are to go straight from memory to memory.
+fn goes_direct() -> bool {
+    std::env::var(ENV_TRANSPORTS).is_ok_and(|names| names.ends_with("ofi:net"))
+}
+
+/// Long messages from rank 1 to rank 0 until there are pipes, or endpoints that take them straight into their places, where
+/// there are to be any.
 fn warm_up(engine: &mut Engine) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
-    let (mut more, mut warm) = ([1], vec![0; 100_000]);
+    let splices = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
+    let direct = goes_direct();
+    let (mut more, mut warm) = ([1], vec![0; if direct { 1 << 20 } else { 100_000 }]);
     let start = Instant::now();
     while more == [1] {
-        assert!(start.elapsed() < PATIENCE, "nothing was spliced");
+        assert!(start.elapsed() < PATIENCE, "nothing was spliced, or went straight");
         if me == 1 {
             engine.send(&warm, Rank(0), Tag(99), world).unwrap();
             engine.recv(&mut more, Rank(0), Tag(99), world).unwrap();
         } else {
+            let before = copied(engine);
             engine.recv(&mut warm, Rank(1), Tag(99), world).unwrap();
-            let always = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
-            more = [u8::from(always && engine.bytes_read().spliced == 0)];
+            let copies = copied(engine) - before >= warm.len() as u64;
+            more = [u8::from(splices && engine.bytes_read().spliced == 0 || direct && copies)];
             engine.send(&more, Rank(1), Tag(99), world).unwrap();
         }
     }
 }
 
+/// Long messages of a rank that is stopped or killed, how long they are, and how many are done before.
+const MESSAGES: u32 = 24;
+const LENGTH: usize = 4 << 20;
+const BEFORE: usize = 6;
+
 /// Rank 1 is stopped while its long messages are read, spliced or not: all of them come without it.
 fn stopped_sender(engine: &mut Engine) {
-    const MESSAGES: u32 = 24;
-    const LENGTH: usize = 4 << 20;
     let world = engine.comm_world();
     warm_up(engine);
     if engine.rank() == Rank(1) {
@@ -312,9 +334,6 @@ fn stopped_sender(engine: &mut Engine) {
 
 /// Rank 1 is killed while its long messages are read, spliced or not: those that have come are whole, the others fail in time.
 fn death_of_a_sender(engine: &mut Engine, place: &Path) {
-    const MESSAGES: u32 = 24;
-    const BEFORE: usize = 6;
-    const LENGTH: usize = 4 << 20;
     let (world, doomed) = (engine.comm_world(), Rank(1));
     warm_up(engine);
     if engine.rank() == doomed {
@@ -324,10 +343,7 @@ fn death_of_a_sender(engine: &mut Engine, place: &Path) {
         while !engine.test(&sends[BEFORE - 1]).unwrap().is_done() {
             engine.tick();
         }
-        std::fs::write(place.join("dying"), now_ms().to_string()).unwrap();
-        std::fs::rename(place.join("dying"), place.join("died")).unwrap();
-        let _ = kill_process(getpid(), Signal::KILL);
-        unreachable!("{sends:?}");
+        die(place);
     }
     let mut receive = |n| engine.irecv(vec![0; LENGTH], doomed, Tag(n), world).unwrap();
     let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
@@ -347,6 +363,39 @@ fn death_of_a_sender(engine: &mut Engine, place: &Path) {
     assert!(came >= BEFORE && now_ms() - died_ms <= NOTICE_MS_MAX);
 }
 
+/// Rank 1 is killed while it receives long messages: those that have gone are done, the others fail in time, and all buffers
+/// come back.
+fn death_of_a_receiver(engine: &mut Engine, place: &Path) {
+    let (world, doomed) = (engine.comm_world(), Rank(1));
+    warm_up(engine);
+    // What is ready for one direction is ready for the other.
+    if engine.rank() == doomed {
+        let mut receive = |n| engine.irecv(vec![0; LENGTH], Rank(0), Tag(n), world).unwrap();
+        let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
+        while !engine.test(&receives[BEFORE - 1]).unwrap().is_done() {
+            engine.tick();
+        }
+        die(place);
+    }
+    let send = |n: u32| engine.isend(content(n.into(), LENGTH), doomed, Tag(n), world).unwrap();
+    let sends: Vec<_> = (0..MESSAGES).map(send).collect();
+    let mut failed = 0;
+    for (n, request) in sends.into_iter().enumerate() {
+        let bytes = match engine.wait_for(&request, PATIENCE) {
+            Ok(_) => engine.take(request).unwrap().0,
+            Err(error) => {
+                assert!(matches!(error, RequestError::PeerFailed { .. }), "{error}");
+                failed += 1;
+                engine.take(request).unwrap_err().buffer.unwrap()
+            }
+        };
+        assert!(bytes == content(n as u64, LENGTH), "buffer {n} comes back as it was");
+    }
+    let died_ms: u64 = std::fs::read_to_string(place.join("died")).unwrap().parse().unwrap();
+    println!("{failed} failed, the last {} ms after the death, {} B copied", now_ms() - died_ms, copied(engine));
+    assert!(failed > 0 && now_ms() - died_ms <= NOTICE_MS_MAX);
+}
+
 /// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is away for a moment and then for long, while
 /// messages are on their way. The first changes nothing; in the second what needs the network ends in time, and the rest goes
 /// on, also when it is there again.
@@ -358,8 +407,11 @@ fn hosts(engine: &mut Engine, place: &Path) {
     let say = |what: &str| std::fs::write(place.join(format!("{what}-{me}")), []).unwrap();
     let mark = |rank: u32, round: u32| (rank + 4 * round) as u8;
     let (mut rounds, mut mended) = (0, None);
+    // Rounds in which the message to here went straight to its place.
+    let mut direct = 0;
     let start = Instant::now();
     let error = loop {
+        let before = copied(engine);
         let send = engine.isend(vec![mark(me, rounds); LARGE], far, Tag(2), world);
         let receive = engine.irecv(vec![0; LARGE], far, Tag(2), world);
         let (send, receive) = match (send, receive) {
@@ -372,6 +424,8 @@ fn hosts(engine: &mut Engine, place: &Path) {
         let (bytes, status) = engine.take(receive).unwrap();
         assert!(status.length == LARGE && bytes.iter().all(|byte| *byte == mark(far.0, rounds)), "{rounds}");
         rounds += 1;
+        // One that is sent in pieces counts as well.
+        direct += u32::from(copied(engine) == before);
         assert!(start.elapsed() < PATIENCE, "the network is still there");
         if rounds == 2 {
             say("away");
@@ -384,6 +438,7 @@ fn hosts(engine: &mut Engine, place: &Path) {
         }
     };
     assert!(mended.is_some_and(|before| rounds > before), "rank {me}: a moment without a network is none: {error}");
+    assert_eq!(direct > 0, goes_direct(), "rank {me}: {direct} of {rounds} rounds");
     let silent = engine.wait_for(&never, PATIENCE).unwrap_err().to_string();
     let cut_ms: u64 = std::fs::read_to_string(place.join("cut")).unwrap().parse().unwrap();
     let took_ms = now_ms() - cut_ms;

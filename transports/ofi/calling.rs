@@ -194,7 +194,7 @@ impl Ofi {
                     }
                 }
             }
-            Heard::Message(Ok(Message::Hello(..) | Message::Sent(_) | Message::Closed { .. })) => {
+            Heard::Message(Ok(Message::Hello(..) | Message::Sent(_) | Message::Closed { .. } | Message::Direct(_))) => {
                 self.fail(link, out_of_turn(proc), events);
             }
             Heard::Message(Err(mismatch)) => {

@@ -28,6 +28,9 @@ pub struct OfiConfig {
     /// Bytes of a message at most that goes whole in tagged mode, with the header of one that is synchronous; the same for
     /// all procs. Each posted receive has a place for so many, which is no memory until it is used.
     pub matched_max: usize,
+    /// Messages from this length on go straight between the memory of both ends where the provider allows that, bytes;
+    /// [`usize::MAX`] for never.
+    pub direct_min: usize,
     /// Completions that are read in one call at most; calls are repeated until there is none.
     pub progress_event_count: usize,
     /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
@@ -56,6 +59,7 @@ impl OfiConfig {
             priority: PRIORITY,
             lengths: limits.fabric_lengths,
             matched_max: limits.fabric_lengths.eager_max.min(MATCHED_MAX),
+            direct_min: limits.direct_min,
             progress_event_count: limits.progress_event_count,
             multi_receive: true,
             connect_ms_max: limits.connect_ms_max,

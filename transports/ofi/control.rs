@@ -53,6 +53,8 @@ pub(super) enum Message {
         /// Frames that it has received.
         received: u32,
     },
+    /// A proc's fabric address for the long messages of this connection.
+    Direct(Vec<u8>),
 }
 
 impl Message {
@@ -63,6 +65,7 @@ impl Message {
             Message::Welcome(greeting, proof) => (Packet::Welcome(greeting.clone()), proof.encode()),
             Message::Refused(why) => (Packet::Refused(why.clone()), Vec::new()),
             Message::Later(why) => (Packet::Later(why.clone()), Vec::new()),
+            Message::Direct(address) => (Packet::Direct, address.clone()),
             Message::Closed { sent, received } => {
                 (Packet::Closed, [sent.to_be_bytes(), received.to_be_bytes()].concat())
             }
@@ -108,6 +111,10 @@ impl Message {
                 let both = u64::from_be_bytes(counts);
                 Message::Closed { sent: (both >> 32) as u32, received: both as u32 }
             }
+            Packet::Direct if more.len() > ADDRESS_BYTES_MAX => {
+                return Err(Mismatch::Length { theirs: more.len(), ours: ADDRESS_BYTES_MAX });
+            }
+            Packet::Direct => Message::Direct(more.to_vec()),
             // No process is here whose pages could go through a pipe.
             Packet::Splice | Packet::Pipes => return Err(Mismatch::Kind(packet[MAGIC.len()])),
         };
@@ -306,6 +313,7 @@ mod tests {
             Message::Later("busy".into()),
             Message::Sent(1 << 31 | 7),
             Message::Closed { sent: 1 << 30, received: 5 },
+            Message::Direct(vec![4; ADDRESS_BYTES_MAX]),
         ];
         for message in all {
             let bytes = message.encode();
@@ -321,6 +329,8 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused_and_nothing_panics() {
         assert_eq!(Message::decode(b"GET / HTTP/1.1\r\n"), Err(Mismatch::Magic));
+        let long = Message::Direct(vec![4; ADDRESS_BYTES_MAX + 1]).encode();
+        assert!(matches!(Message::decode(&long), Err(Mismatch::Length { .. })));
         let bytes = Message::Closed { sent: 1, received: 0 }.encode();
         let mut short = bytes.clone();
         short[1] -= 1;

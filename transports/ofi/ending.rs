@@ -20,6 +20,10 @@ use std::time::{Duration, Instant};
 const CLOSED_NS_MAX: u64 = 1_000_000_000;
 /// How long the last frames of a peer that is gone may take, ns, from the last one on.
 const GONE_NS_MAX: u64 = 10_000_000;
+/// Time between two looks from which on it counts as time in which nobody has looked, ns.
+const UNSEEN_NS_MIN: u64 = 5_000_000;
+/// Messages of a peer that one look hears: more than one read gives.
+const HEARD_MAX: u32 = 256;
 /// How long a close waits for an engine of this process, which nobody may be ticking meanwhile.
 const NEAR_TIME: Duration = Duration::from_millis(20);
 
@@ -38,9 +42,11 @@ pub(super) struct Ending {
     line: Option<Line>,
     /// Frames that it has sent, if it said so.
     due: Option<u32>,
-    /// How many had come at the last look, and when that last changed, ns.
-    received: u32,
+    /// How many bytes had come at the last look, and when that last changed, ns.
+    received: u64,
     since_ns: u64,
+    /// When that was.
+    looked_ns: u64,
 }
 
 impl Line {
@@ -89,29 +95,48 @@ impl Ofi {
             _ => return,
         };
         line.socket.flush();
-        let (reason, due) = match line.socket.hear() {
-            Heard::Nothing => return,
-            Heard::Message(Ok(Message::Sent(count))) => {
-                line.tally.due = count;
+        let mut heard = 0;
+        let (reason, due) = loop {
+            // Several may come at once, and the descriptor does not ring again for those that have been read.
+            heard += 1;
+            if heard > HEARD_MAX {
                 return;
             }
-            Heard::Ended(None) => (format!("process {} of proc {proc} has ended", line.pid), None),
-            Heard::Ended(Some(why)) => (
-                format!("proc {proc} has not answered for {dead_ms_max} ms ({why}): check the network and its host"),
-                None,
-            ),
-            Heard::Message(Ok(Message::Closed { sent, .. })) => {
-                (format!("proc {proc} (process {}) has closed the connection", line.pid), Some(sent))
-            }
-            Heard::Message(Ok(Message::Refused(why))) => (format!("proc {proc} gave the connection up: {why}"), None),
-            Heard::Message(Ok(_)) => (out_of_turn(proc), None),
-            Heard::Message(Err(mismatch)) => (mismatch.to_string(), None),
+            break match line.socket.hear() {
+                Heard::Nothing => return,
+                Heard::Message(Ok(Message::Sent(count))) => {
+                    line.tally.due = count;
+                    continue;
+                }
+                Heard::Message(Ok(Message::Direct(address))) => match self.port.get_mut().meet_direct(link, &address) {
+                    Ok(own) => {
+                        own.into_iter().for_each(|own| line.tell(&Message::Direct(own)));
+                        continue;
+                    }
+                    Err(why) => (format!("proc {proc}: {why}"), None),
+                },
+                Heard::Ended(None) => (format!("process {} of proc {proc} has ended", line.pid), None),
+                Heard::Ended(Some(why)) => (
+                    format!(
+                        "proc {proc} has not answered for {dead_ms_max} ms ({why}): check the network and its host"
+                    ),
+                    None,
+                ),
+                Heard::Message(Ok(Message::Closed { sent, .. })) => {
+                    (format!("proc {proc} (process {}) has closed the connection", line.pid), Some(sent))
+                }
+                Heard::Message(Ok(Message::Refused(why))) => {
+                    (format!("proc {proc} gave the connection up: {why}"), None)
+                }
+                Heard::Message(Ok(_)) => (out_of_turn(proc), None),
+                Heard::Message(Err(mismatch)) => (mismatch.to_string(), None),
+            };
         };
         self.end(link, reason, due, now_ns);
     }
 
     fn end(&mut self, link: u32, reason: String, due: Option<u32>, now_ns: u64) {
-        let received = self.port.get_mut().counts(link).1;
+        let received = self.port.get_mut().traffic(link).map_or(0, |traffic| traffic.received);
         let Some(stage) = self.stage(link) else { return };
         let Stage::Open(line) = std::mem::replace(stage, Stage::Gone) else { return };
         let line = match due {
@@ -122,7 +147,8 @@ impl Ofi {
                 None
             }
         };
-        self.table[link as usize].stage = Stage::Ending(Ending { reason, line, due, received, since_ns: now_ns });
+        self.table[link as usize].stage =
+            Stage::Ending(Ending { reason, line, due, received, since_ns: now_ns, looked_ns: now_ns });
         self.endings.push(link);
         self.pace.hurry();
     }
@@ -133,13 +159,19 @@ impl Ofi {
             let Some(&link) = self.endings.get(at) else { continue };
             let port = self.port.get_mut();
             let (received, unread) = (port.counts(link).1, port.has_frames());
+            // What goes past the frames has been sent before the peer closed.
+            let moving = port.is_receiving_direct(link);
+            let traffic = port.traffic(link).map_or(0, |traffic| traffic.received);
             let Some(Stage::Ending(ending)) = self.stage(link) else { continue };
-            if received != ending.received {
-                (ending.received, ending.since_ns) = (received, now_ns);
+            if traffic != ending.received {
+                (ending.received, ending.since_ns) = (traffic, now_ns);
             }
+            // Time in which nobody has looked is no silence.
+            let unseen_ns = now_ns.saturating_sub(ending.looked_ns).saturating_sub(UNSEEN_NS_MIN);
+            (ending.looked_ns, ending.since_ns) = (now_ns, ending.since_ns + unseen_ns);
             let quiet_ns = now_ns.saturating_sub(ending.since_ns);
             let over = match ending.due {
-                Some(due) => received == due || quiet_ns > CLOSED_NS_MAX,
+                Some(due) => received == due && !moving || quiet_ns > CLOSED_NS_MAX,
                 None => quiet_ns > GONE_NS_MAX,
             };
             if !over || unread && quiet_ns <= CLOSED_NS_MAX {
@@ -190,7 +222,7 @@ impl Ofi {
         let Some(Stage::Open(line)) = self.stage(farewell.link) else { return false };
         line.socket.flush();
         match line.socket.hear() {
-            Heard::Nothing | Heard::Message(Ok(Message::Sent(_))) => {}
+            Heard::Nothing | Heard::Message(Ok(Message::Sent(_) | Message::Direct(_))) => {}
             Heard::Message(Ok(Message::Closed { sent: theirs, received: taken })) => {
                 farewell.theirs.get_or_insert((theirs, true));
                 farewell.taken |= taken == sent;

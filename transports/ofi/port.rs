@@ -5,12 +5,14 @@
 //! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
 //! buffer goes back to the provider once all frames in it have been used. Many short frames in a row go together ([`packing`]).
 
+mod moving;
 mod opening;
 mod packing;
 mod receiving;
 mod tagged;
 
 use self::packing::Pack;
+use super::direct::Direct;
 use super::frame::{self, LEAD_BYTES, Preface};
 use super::matching::Matching;
 use super::slab::{Contexts, Slab};
@@ -45,6 +47,9 @@ struct Lane {
     /// A frame was refused by the provider.
     failed: bool,
     pack: Pack,
+    /// The endpoint for long messages, and whether there was one to be.
+    direct: Option<Box<Direct>>,
+    asked: bool,
 }
 
 impl Lane {
@@ -124,6 +129,10 @@ pub(super) struct Port {
     packs: Vec<u32>,
     /// Counts looks.
     look: u32,
+    /// Links with messages under way straight between the memory of both ends.
+    moving: Vec<u32>,
+    /// Links and rows of those that are done.
+    done: Vec<(u32, Row)>,
     /// `FI_MULTI_RECV`, or nothing.
     receive_flags: u64,
     /// The last send was refused, and none has completed since.
@@ -193,6 +202,7 @@ impl Port {
         let Some(lane) = self.lanes.get_mut(link as usize) else { return };
         lane.open = false;
         lane.mine = 0;
+        self.end_direct(link);
         self.drop_pack(link);
         let mut given_back = Vec::new();
         self.frames.retain(|frame| {
@@ -272,10 +282,10 @@ impl Port {
         self.broken.as_deref()
     }
 
-    /// Whether frames have come that nobody has taken.
+    /// Whether frames have come, or messages are done, that nobody has taken.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
-        !self.frames.is_empty()
+        !self.frames.is_empty() || !self.done.is_empty()
     }
 
     /// Whether something has come that nobody has taken.
@@ -287,7 +297,7 @@ impl Port {
     /// Whether sends are under way, or were refused.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        self.blocked || self.free.len() < self.links.len()
+        self.blocked || self.free.len() < self.links.len() || self.is_sending_direct()
     }
 
     #[inline]

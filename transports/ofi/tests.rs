@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+mod direct;
+
 use super::card::Card;
 use super::wrapper_tests::{library, open};
 use super::*;
@@ -11,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, VERSION};
-use tickwire_components::{Arrival, Span};
+use tickwire_components::{Arrival, ArrivalState, Row, Span};
 
 /// How long anything here may take.
 const BOUND: Duration = Duration::from_secs(20);
@@ -45,12 +47,20 @@ struct World {
     start: Instant,
     events: Vec<Vec<LinkEvent>>,
     received: Vec<Vec<(Header, Vec<u8>)>>,
+    /// Rows of messages that went straight between the memory of both.
+    moved: Vec<Vec<Row>>,
 }
 
 impl World {
     fn new(all: Vec<Ofi>) -> Self {
         let count = all.len();
-        World { all, start: Instant::now(), events: vec![Vec::new(); count], received: vec![Vec::new(); count] }
+        World {
+            all,
+            start: Instant::now(),
+            events: vec![Vec::new(); count],
+            received: vec![Vec::new(); count],
+            moved: vec![Vec::new(); count],
+        }
     }
 
     fn pair(provider: &str) -> Option<Self> {
@@ -84,6 +94,10 @@ impl World {
             let mut arrivals = [Arrival::default(); 8];
             let count = ofi.drain(now_ns, &mut arrivals);
             for arrival in &arrivals[..count] {
+                if arrival.state == ArrivalState::Moved {
+                    self.moved[index].push(arrival.car);
+                    continue;
+                }
                 self.received[index].push((arrival.header, bytes(arrival.payload)));
             }
             ofi.release();

@@ -18,7 +18,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, Pieces, Row};
+use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Connections at most: numbers in 16 bits would do for any machine's descriptors.
 pub(super) const LINKS_MAX: usize = 1 << 16;
@@ -202,7 +202,7 @@ impl Ofi {
     fn ask(&self) -> bool {
         let mut port = self.port.borrow_mut();
         let found = port.poll(LOOK_MAX) > 0;
-        self.pace.asked(found, port.is_sending());
+        self.pace.asked(found, port.is_sending() || port.is_moving());
         port.has_frames() || port.has_fault() || port.has_news()
     }
 }
@@ -299,6 +299,36 @@ impl Transport for Ofi {
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let port = self.port.get_mut();
         if port.has_arrivals() { port.deliver(most, take) } else { (0, port.has_news()) }
+    }
+
+    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        if into.len() < self.own.config.direct_min {
+            return None;
+        }
+        let turn = self.port.get_mut().expect(link, row, into);
+        if turn.is_some() {
+            self.pace.hurry();
+            return turn;
+        }
+        // The first one goes in pieces, while both sides make themselves ready for the next ones.
+        if matches!(self.stage(link), Some(Stage::Open(_)))
+            && let Some(address) = self.port.get_mut().open_direct(link)
+            && let Some(Stage::Open(line)) = self.stage(link)
+        {
+            line.tell(&control::Message::Direct(address));
+        }
+        None
+    }
+
+    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        self.pace.hurry();
+        self.port.get_mut().send_direct(link, row, number, from)
+    }
+
+    fn end_direct(&mut self) {
+        for link in 0..self.table.len() as u32 {
+            self.port.get_mut().end_direct(link);
+        }
     }
 
     fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
@@ -402,7 +432,8 @@ impl Transport for Ofi {
     }
 
     fn must_poll(&self) -> bool {
-        self.rings
+        // What comes straight into the application's memory rings no descriptor.
+        self.rings || self.port.borrow().is_moving()
     }
 
     fn disarm(&mut self) {

@@ -275,7 +275,7 @@ impl Shm {
                     }
                 }
             }
-            Ok(Packet::Hello(_) | Packet::Closed | Packet::Splice | Packet::Pipes) => {
+            Ok(Packet::Hello(_) | Packet::Closed | Packet::Splice | Packet::Pipes | Packet::Direct) => {
                 self.fail(link, out_of_turn(proc), events)
             }
             Err(mismatch) => {

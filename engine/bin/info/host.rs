@@ -203,6 +203,11 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("fabric_lengths.part_bytes", fabric.part_bytes as u64, "B of a part of such a message"),
         limit("fabric_lengths.piece_bytes", fabric.piece_bytes as u64, "B of a piece of a larger message"),
         limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),
+        limit(
+            "direct_min",
+            limits.direct_min as u64,
+            "B from which on a message goes straight between the memory of both ends",
+        ),
         limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
         limit("own_at_once", limits.own_at_once.into(), "whether messages to oneself go to posted receives at once"),
         limit("tick_budget", limits.tick_budget as u64, "frames that a tick reads"),

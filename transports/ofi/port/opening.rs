@@ -132,6 +132,8 @@ impl Port {
             pack_bytes: (LEAD_BYTES + lengths.part_bytes).min(place_bytes),
             packs: Vec::new(),
             look: 0,
+            moving: Vec::new(),
+            done: Vec::new(),
             receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
             blocked: false,
             faults: Vec::new(),
@@ -164,6 +166,8 @@ impl Lane {
             traffic: Traffic::default(),
             failed: false,
             pack: Pack::EMPTY,
+            direct: None,
+            asked: false,
         }
     }
 }

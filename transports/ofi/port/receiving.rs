@@ -43,6 +43,9 @@ impl Port {
             }
         }
         (self.completions, self.sources) = (completions, sources);
+        if self.is_moving() {
+            found += self.poll_moving();
+        }
         if let Some(words) = self.matching.as_mut().and_then(|matching| matching.broken.take()) {
             self.broken = Some(words);
         }
@@ -284,7 +287,8 @@ impl Port {
 
     /// Frames that have come, as arrivals; their payloads stay until [`Port::release`].
     pub(in crate::ofi) fn drain(&mut self, arrivals: &mut [Arrival], only: Option<u32>) -> usize {
-        let mut count = 0;
+        // First: a goodbye may be among the frames.
+        let mut count = self.drain_done(arrivals, only);
         let mut at = 0;
         while count < arrivals.len()
             && let Some(frame) = self.frames.get(at)
@@ -329,7 +333,7 @@ impl Port {
         if count > 0 {
             self.post_when_few();
         }
-        (count, !self.frames.is_empty() || self.has_news())
+        (count, self.has_frames() || self.has_news())
     }
 
     #[inline]

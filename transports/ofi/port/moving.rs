@@ -1,0 +1,147 @@
+//! Messages that go straight between the memory of both ends: the endpoints of [`crate::ofi::direct`], by link.
+
+use super::Port;
+use crate::ofi::direct::{self, Direct, Done};
+use tickwire_components::{Arrival, ArrivalState, Row, Span};
+
+/// Connections that have such an endpoint at most: each takes three or four descriptors.
+const DIRECTS_MAX: usize = 16;
+
+impl Port {
+    /// Opens an endpoint for the long messages of a link, where the provider may be given memory of the application; its
+    /// address, if it is new.
+    pub(in crate::ofi) fn open_direct(&mut self, link: u32) -> Option<Vec<u8>> {
+        let open = self.lanes.iter().filter(|lane| lane.direct.is_some()).count();
+        let info = self.endpoint.domain().info();
+        let lane = self.lanes.get_mut(link as usize).filter(|lane| lane.open && !lane.asked)?;
+        lane.asked = true;
+        if open >= DIRECTS_MAX || !direct::is_safe(info.provider()) {
+            return None;
+        }
+        // Without one, messages go in pieces.
+        let direct = Direct::open(info, lane.mine, lane.theirs).ok()?;
+        let name = direct.name().ok()?;
+        lane.direct = Some(Box::new(direct));
+        Some(name)
+    }
+
+    /// The peer has said where its endpoint for long messages is; the own one's address, if it is new.
+    pub(in crate::ofi) fn meet_direct(&mut self, link: u32, address: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let own = self.open_direct(link);
+        match self.lanes.get_mut(link as usize).and_then(|lane| lane.direct.as_mut()) {
+            Some(direct) if direct.has_met() => Err("its address for long messages again".into()),
+            Some(direct) => direct.meet(address).map(|()| own).map_err(|error| error.to_string()),
+            None => Ok(None),
+        }
+    }
+
+    fn direct(&mut self, link: u32) -> Option<&mut Direct> {
+        let lane = self.lanes.get_mut(link as usize).filter(|lane| lane.open && !lane.failed)?;
+        lane.direct.as_deref_mut()
+    }
+
+    /// See [`crate::Transport::expect`].
+    pub(in crate::ofi) fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        let expected = self.direct(link)?.expect(row, into);
+        self.moves(link, expected)?
+    }
+
+    /// See [`crate::Transport::send_direct`].
+    pub(in crate::ofi) fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        let Some(direct) = self.direct(link) else { return false };
+        let sent = direct.send(row, number, from);
+        self.moves(link, sent).is_some()
+    }
+
+    /// Notes that messages of a link are under way; `None` if the link has failed.
+    fn moves<T>(&mut self, link: u32, taken: Result<T, String>) -> Option<T> {
+        if !self.moving.contains(&link) {
+            self.moving.push(link);
+        }
+        taken.map_err(|words| self.direct_failed(link, &words)).ok()
+    }
+
+    fn direct_failed(&mut self, link: u32, words: &str) {
+        let reason = format!("provider {}: {words}", self.provider());
+        let lane = &mut self.lanes[link as usize];
+        // What it was lent it has no more.
+        lane.direct = None;
+        if !std::mem::replace(&mut lane.failed, true) {
+            self.faults.push((link, reason));
+        }
+    }
+
+    /// Goes on with all messages that are under way; returns how many pieces were done.
+    #[cold]
+    pub(super) fn poll_moving(&mut self) -> usize {
+        let mut found = 0;
+        for at in (0..self.moving.len()).rev() {
+            let link = self.moving[at];
+            let lane = &mut self.lanes[link as usize];
+            let Some(direct) = lane.direct.as_mut().filter(|_| !lane.failed) else { continue };
+            let (moved, traffic, done) = (&mut self.moved, &mut lane.traffic, &mut self.done);
+            let polled = direct.poll(|Done { row, bytes, received }| {
+                if received {
+                    (moved.1, traffic.received) = (moved.1 + bytes, traffic.received + bytes);
+                } else {
+                    (moved.0, traffic.sent) = (moved.0 + bytes, traffic.sent + bytes);
+                }
+                done.extend(row.map(|row| (link, row)));
+            });
+            if !direct.is_sending() && !direct.is_receiving() {
+                self.moving.swap_remove(at);
+            }
+            match polled {
+                Ok(count) => found += count,
+                Err(words) => self.direct_failed(link, &words),
+            }
+        }
+        found
+    }
+
+    /// Where a peer's long messages are awaited.
+    #[cfg(test)]
+    pub(in crate::ofi) fn direct_name(&self, link: u32) -> Option<Vec<u8>> {
+        self.lanes[link as usize].direct.as_ref()?.name().ok()
+    }
+
+    /// Whether messages are under way, in either direction.
+    #[inline]
+    pub(in crate::ofi) fn is_moving(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
+    /// Whether messages of the application's memory are being sent.
+    pub(super) fn is_sending_direct(&self) -> bool {
+        let direct = |link: &u32| self.lanes[*link as usize].direct.as_ref();
+        self.moving.iter().filter_map(direct).any(|direct| direct.is_sending())
+    }
+
+    /// Whether a message of a link is under way to here.
+    pub(in crate::ofi) fn is_receiving_direct(&self, link: u32) -> bool {
+        self.lanes.get(link as usize).and_then(|lane| lane.direct.as_ref()).is_some_and(|direct| direct.is_receiving())
+    }
+
+    /// Messages that are done, as arrivals.
+    pub(super) fn drain_done(&mut self, arrivals: &mut [Arrival], only: Option<u32>) -> usize {
+        let mut count = 0;
+        while count < arrivals.len()
+            && let Some(at) = self.done.iter().position(|(link, _)| only.is_none_or(|only| only == *link))
+        {
+            let (link, car) = self.done.remove(at);
+            let vc = self.lanes[link as usize].vc;
+            arrivals[count] = Arrival { vc, car, state: ArrivalState::Moved, ..Arrival::default() };
+            count += 1;
+        }
+        count
+    }
+
+    /// Ends what is under way on a link: from here on the provider touches none of its memory.
+    pub(in crate::ofi) fn end_direct(&mut self, link: u32) {
+        if let Some(lane) = self.lanes.get_mut(link as usize) {
+            lane.direct = None;
+        }
+        self.moving.retain(|other| *other != link);
+        self.done.retain(|(other, _)| *other != link);
+    }
+}
