@@ -50,7 +50,6 @@ pub fn maintain(world: &mut World, tables: &Tables) {
     for (row, why) in ended {
         let mut all = tables.all(world);
         match why {
-            // An orderly end: receives from any source go on waiting for the others.
             // What goes past its frames was sent before: it is waited for, or for the end of the link.
             Ended::Finalized if is_moved_to(&all, row) => {
                 let again = (row, Ended::Finalized);
@@ -59,6 +58,7 @@ pub fn maintain(world: &mut World, tables: &Tables) {
                 }
                 all.progress.pending |= Pending::WORLD;
             }
+            // An orderly end: receives from any source go on waiting for the others.
             Ended::Finalized => {
                 end(&mut all, row, Ended::FINALIZED.to_owned());
                 if let Some(vc) = all.vcs.get_mut(row as usize) {

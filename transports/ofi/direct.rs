@@ -35,8 +35,9 @@ const LEAD_BYTES: usize = 16;
 /// byte more, which would be a segment of its own, two thirds.
 const PIECE_BYTES: usize = 16 * SEGMENT - 2 * LEAD_BYTES;
 const SEGMENT: usize = 65_483;
-/// A message has at least a segment, and one of more than a piece ends with one of at least so many bytes. `net` keeps short messages that its socket has no room
-/// for in a buffer, calls them done, and sends them when it is asked again, which nobody may do; see [`KEPT_BYTES`].
+/// A message has at least a segment, and one of more than a piece ends with one of at least so many bytes. `net` keeps short
+/// messages that its socket has no room for in a buffer, calls them done, and sends them when it is asked again, which
+/// nobody may do; see [`KEPT_BYTES`].
 const LAST_MIN: usize = SEGMENT;
 /// Where `net` is told how many bytes it may keep so: 9000 without.
 const KEPT_BYTES: &str = "FI_NET_STAGING_SBUF_SIZE";
