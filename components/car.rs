@@ -197,6 +197,12 @@ impl Large {
     /// See [`CarState::Direct`]. No message is in this half of the address space.
     pub const DIRECT: u64 = 1 << 63;
 
+    /// Whether a transport has the place of a CAR in this state: that of a receive from before its answer leaves.
+    #[inline]
+    pub const fn is_lent(&self, state: CarState) -> bool {
+        matches!(state, CarState::Direct) || matches!(state, CarState::Queued) && self.is_direct()
+    }
+
     /// Whether its transport may move the message.
     #[inline]
     pub const fn is_direct(&self) -> bool {

@@ -117,10 +117,8 @@ impl Engine {
             if ids.iter().any(|id| id.row == car.request) {
                 // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
                 let half = car.kind == CarKind::Send && car.state != CarState::Finished;
-                let half = half || matches!(car.state, CarState::Receiving | CarState::Reading | CarState::Direct);
-                // Its place is the transport's from before its answer leaves.
-                let lent = car.state == CarState::Queued && large.is_direct();
-                if (half || lent) && !broken.contains(&car.vc) {
+                let half = half || matches!(car.state, CarState::Receiving | CarState::Reading);
+                if (half || large.is_lent(car.state)) && !broken.contains(&car.vc) {
                     broken.push(car.vc);
                 }
                 car.span = Span::EMPTY;

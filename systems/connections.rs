@@ -363,8 +363,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
 
 /// Whether a transport has been lent places of messages of a VC.
 fn has_lent(all: &AllTables<'_>, row: Row) -> bool {
-    let mut rows = all.cars.iter().zip(&*all.large).filter(|(car, _)| car.vc == row);
-    rows.any(|(car, large)| car.state == CarState::Direct || car.state == CarState::Queued && large.is_direct())
+    all.cars.iter().zip(&*all.large).any(|(car, large)| car.vc == row && large.is_lent(car.state))
 }
 
 /// Whether a transport is moving a message of a VC to here.

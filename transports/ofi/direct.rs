@@ -300,10 +300,19 @@ impl Direct {
         Ok(Done { row: over.then_some(row), bytes: bytes as u64, received })
     }
 
+    /// Whether the provider has taken a piece; if not, it may later.
+    fn is_taken(&self, call: &'static str, code: isize) -> Result<bool, String> {
+        match self.endpoint.posted(call, code) {
+            Ok(()) => Ok(true),
+            Err(Refused::Again) => Ok(false),
+            Err(Refused::Failed(error)) => Err(error.to_string()),
+        }
+    }
+
     /// Posts pieces of the messages that are awaited, in their order.
     fn post_receives(&mut self) -> Result<(), String> {
         let Some(mut at) = self.receives.iter().position(|moving| !moving.is_given()) else { return Ok(()) };
-        while let Some(moving) = self.receives.get_mut(at)
+        while let Some(moving) = self.receives.get(at)
             && let Some(&index) = self.free_receives.last()
         {
             let (place, piece) = moving.next(self.mine);
@@ -314,16 +323,13 @@ impl Direct {
             // belong to the piece. The list of runs is copied by the call.
             #[expect(unsafe_code, reason = "FFI")]
             let code = unsafe { sys::ops::fi_recvv(endpoint, runs.as_ptr(), null_mut(), runs.len(), from, context) };
-            match self.endpoint.posted("fi_recvv", code) {
-                Ok(()) => {
-                    self.free_receives.pop();
-                    self.pieces[index as usize] = Some(piece);
-                    moving.give(&piece);
-                    at += usize::from(moving.is_given());
-                }
-                Err(Refused::Again) => break,
-                Err(Refused::Failed(error)) => return Err(error.to_string()),
+            if !self.is_taken("fi_recvv", code)? {
+                break;
             }
+            self.free_receives.pop();
+            self.pieces[index as usize] = Some(piece);
+            self.receives[at].give(&piece);
+            at += usize::from(self.receives[at].is_given());
         }
         Ok(())
     }
@@ -332,9 +338,9 @@ impl Direct {
     fn post_sends(&mut self) -> Result<(), String> {
         let Some(to) = self.peer else { return Ok(()) };
         while let Some(&index) = self.free_sends.last()
-            && let Some(moving) = self.sends.iter_mut().find(|moving| moving.number == self.due && !moving.is_given())
+            && let Some(at) = self.sends.iter().position(|moving| moving.number == self.due && !moving.is_given())
         {
-            let (place, piece) = moving.next(self.theirs);
+            let (place, piece) = self.sends[at].next(self.theirs);
             let lead = self.leads.place(index as usize);
             piece.lead.write(lead);
             let (runs, endpoint) = ([lead, place].map(run), self.endpoint.as_ptr());
@@ -342,16 +348,13 @@ impl Direct {
             // SAFETY: as for receives.
             #[expect(unsafe_code, reason = "FFI")]
             let code = unsafe { sys::ops::fi_sendv(endpoint, runs.as_ptr(), null_mut(), runs.len(), to, context) };
-            match self.endpoint.posted("fi_sendv", code) {
-                Ok(()) => {
-                    self.free_sends.pop();
-                    self.pieces[index as usize] = Some(piece);
-                    moving.give(&piece);
-                    self.due = self.due.wrapping_add(u32::from(moving.is_given()));
-                }
-                Err(Refused::Again) => break,
-                Err(Refused::Failed(error)) => return Err(error.to_string()),
+            if !self.is_taken("fi_sendv", code)? {
+                break;
             }
+            self.free_sends.pop();
+            self.pieces[index as usize] = Some(piece);
+            self.sends[at].give(&piece);
+            self.due = self.due.wrapping_add(u32::from(self.sends[at].is_given()));
         }
         Ok(())
     }

@@ -77,10 +77,20 @@ impl Line {
 }
 
 impl Ofi {
-    /// A peer has said something beside the fabric, or its socket has ended.
+    /// A peer has said something beside the fabric, or its socket has ended. Several words may come at once, and the descriptor
+    /// does not ring again for those that have been read.
     pub(super) fn hear_line(&mut self, link: u32, now_ns: u64) {
+        for _ in 0..HEARD_MAX {
+            if !self.hear_one(link, now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Hears the next word of a peer; `false` if none follows.
+    fn hear_one(&mut self, link: u32, now_ns: u64) -> bool {
         let dead_ms_max = self.own.config.dead_link_ms_max;
-        let Some(peer) = self.table.get_mut(link as usize) else { return };
+        let Some(peer) = self.table.get_mut(link as usize) else { return false };
         let proc = peer.proc;
         let line = match &mut peer.stage {
             Stage::Open(line) => line,
@@ -90,49 +100,38 @@ impl Ofi {
                 if let Some(line) = ending.line.take_if(gone) {
                     line.cut(&self.own);
                 }
-                return;
+                return false;
             }
-            _ => return,
+            _ => return false,
         };
         line.socket.flush();
-        let mut heard = 0;
-        let (reason, due) = loop {
-            // Several may come at once, and the descriptor does not ring again for those that have been read.
-            heard += 1;
-            if heard > HEARD_MAX {
-                return;
+        let (reason, due) = match line.socket.hear() {
+            Heard::Nothing => return false,
+            Heard::Message(Ok(Message::Sent(count))) => {
+                line.tally.due = count;
+                return true;
             }
-            break match line.socket.hear() {
-                Heard::Nothing => return,
-                Heard::Message(Ok(Message::Sent(count))) => {
-                    line.tally.due = count;
-                    continue;
+            Heard::Message(Ok(Message::Direct(address))) => match self.port.get_mut().meet_direct(link, &address) {
+                Ok(own) => {
+                    own.into_iter().for_each(|own| line.tell(&Message::Direct(own)));
+                    return true;
                 }
-                Heard::Message(Ok(Message::Direct(address))) => match self.port.get_mut().meet_direct(link, &address) {
-                    Ok(own) => {
-                        own.into_iter().for_each(|own| line.tell(&Message::Direct(own)));
-                        continue;
-                    }
-                    Err(why) => (format!("proc {proc}: {why}"), None),
-                },
-                Heard::Ended(None) => (format!("process {} of proc {proc} has ended", line.pid), None),
-                Heard::Ended(Some(why)) => (
-                    format!(
-                        "proc {proc} has not answered for {dead_ms_max} ms ({why}): check the network and its host"
-                    ),
-                    None,
-                ),
-                Heard::Message(Ok(Message::Closed { sent, .. })) => {
-                    (format!("proc {proc} (process {}) has closed the connection", line.pid), Some(sent))
-                }
-                Heard::Message(Ok(Message::Refused(why))) => {
-                    (format!("proc {proc} gave the connection up: {why}"), None)
-                }
-                Heard::Message(Ok(_)) => (out_of_turn(proc), None),
-                Heard::Message(Err(mismatch)) => (mismatch.to_string(), None),
-            };
+                Err(why) => (format!("proc {proc}: {why}"), None),
+            },
+            Heard::Ended(None) => (format!("process {} of proc {proc} has ended", line.pid), None),
+            Heard::Ended(Some(why)) => (
+                format!("proc {proc} has not answered for {dead_ms_max} ms ({why}): check the network and its host"),
+                None,
+            ),
+            Heard::Message(Ok(Message::Closed { sent, .. })) => {
+                (format!("proc {proc} (process {}) has closed the connection", line.pid), Some(sent))
+            }
+            Heard::Message(Ok(Message::Refused(why))) => (format!("proc {proc} gave the connection up: {why}"), None),
+            Heard::Message(Ok(_)) => (out_of_turn(proc), None),
+            Heard::Message(Err(mismatch)) => (mismatch.to_string(), None),
         };
         self.end(link, reason, due, now_ns);
+        false
     }
 
     fn end(&mut self, link: u32, reason: String, due: Option<u32>, now_ns: u64) {
