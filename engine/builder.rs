@@ -237,7 +237,9 @@ impl Builder {
         let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
         let waiter = watch(&mut endpoints, &submissions, &*exchange, &observer)?;
         Tables::spawn(&mut world, &plan, submissions);
-        let holds_back = endpoints.iter_mut().any(|endpoint| endpoint.transport.get().capabilities().holds_back);
+        let holds_back = |endpoint: &mut Endpoint| endpoint.transport.get().capabilities().holds_back;
+        let holders =
+            (0..).zip(&mut endpoints).filter_map(|(row, endpoint)| holds_back(endpoint).then_some(row)).collect();
         world.spawn_batch(endpoints).for_each(drop);
         let me = spawn_proc(&mut world, plan.me, 0);
         let tables = Tables::find(&mut world);
@@ -266,7 +268,7 @@ impl Builder {
             home,
             epoch: generation,
             closed: Closed::No,
-            holds_back,
+            holders,
             polls: 0,
             started: Instant::now(),
             events: Vec::with_capacity(16),

@@ -37,8 +37,8 @@ pub struct Engine {
     /// The first generation of its requests: no other engine with this home has it.
     pub(crate) epoch: u32,
     pub(crate) closed: Closed,
-    /// Whether a transport may hold frames back for others to go with.
-    pub(crate) holds_back: bool,
+    /// Endpoints that may hold frames back for others to go with.
+    pub(crate) holders: Box<[usize]>,
     /// Looks since the clock was sampled.
     pub(crate) polls: u32,
     pub(crate) control_ns: u64,

@@ -88,16 +88,23 @@ impl Engine {
     /// Sends what transports hold back for others to go with: whoever has waited may stay away for long.
     #[inline(always)]
     pub(crate) fn let_go(&mut self) {
-        if self.holds_back {
-            self.let_all_go();
+        match *self.holders {
+            [] => {}
+            [row] => self.let_one_go(row),
+            _ => self.let_all_go(),
         }
     }
 
-    #[cold]
     #[inline(never)]
+    fn let_one_go(&mut self, row: usize) {
+        self.tables.endpoints(&mut self.world)[row].transport.get().flush();
+    }
+
+    #[cold]
     fn let_all_go(&mut self) {
-        for endpoint in self.tables.endpoints(&mut self.world) {
-            endpoint.transport.get().flush();
+        let endpoints = self.tables.endpoints(&mut self.world);
+        for &row in &self.holders {
+            endpoints[row].transport.get().flush();
         }
     }
 

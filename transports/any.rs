@@ -507,6 +507,7 @@ impl AnyTransport {
     }
 
     /// See [`Transport::flush`].
+    #[inline]
     pub fn flush(&mut self) {
         each!(self, t => t.flush());
     }

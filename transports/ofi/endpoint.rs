@@ -140,7 +140,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Refused`].
-    #[inline]
+    #[inline(always)]
     #[expect(unsafe_code, reason = "FFI")]
     pub unsafe fn inject(&self, bytes: Span, to: sys::fi_addr_t) -> Result<(), Refused> {
         // SAFETY: by this function's contract.

@@ -49,16 +49,13 @@ impl Pace {
         self.countdown.set(0);
     }
 
-    /// It was asked, and gave something or not; `sending` if sends are under way.
+    /// It was asked, and gave nothing; `sending` says whether sends are under way.
     #[inline]
-    pub(super) fn asked(&self, found: bool, sending: bool) {
-        if found {
-            return self.hurry();
-        }
+    pub(super) fn asked_in_vain(&self, sending: impl FnOnce() -> bool) {
         let vain = self.vain.get().saturating_add(1);
         self.vain.set(vain);
         if vain > EAGER {
-            let most = if sending { SENDING_MAX } else { INTERVAL_MAX };
+            let most = if sending() { SENDING_MAX } else { INTERVAL_MAX };
             let interval = (self.interval.get() * 2).min(most);
             self.interval.set(interval);
             self.countdown.set(interval - 1);
@@ -76,7 +73,7 @@ mod tests {
         for _ in 0..looks {
             if pace.is_due() {
                 count += 1;
-                pace.asked(false, sending);
+                pace.asked_in_vain(|| sending);
             }
         }
         count
@@ -90,7 +87,7 @@ mod tests {
         assert_eq!(questions(&pace, EAGER, false), EAGER);
         questions(&pace, 4096, false);
         assert_eq!(questions(&pace, 100 * INTERVAL_MAX, false), 100);
-        pace.asked(true, false);
+        pace.hurry();
         assert_eq!(questions(&pace, 1000, false), 1000);
         pace.open(0);
         assert_eq!(questions(&pace, 1000, false), 0);

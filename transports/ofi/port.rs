@@ -13,7 +13,7 @@ mod tagged;
 
 use self::packing::Pack;
 use super::direct::Direct;
-use super::frame::{self, LEAD_BYTES, Preface};
+use super::frame::{self, LINKS_MAX, Preface};
 use super::matching::Matching;
 use super::slab::{Contexts, Slab};
 use super::tags::Protocol;
@@ -22,6 +22,7 @@ use crate::{Sent, Traffic};
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::ops::Range;
 use tickwire_components::wire::Header;
 use tickwire_components::{Pieces, Row, Span, context};
 
@@ -65,6 +66,13 @@ impl Lane {
         self.sent = self.sent.wrapping_add(1);
         self.traffic.sent += length as u64;
     }
+
+    /// Counts a frame from the peer.
+    #[inline]
+    fn receive(&mut self, bytes: u64) {
+        self.received = self.received.wrapping_add(1);
+        self.traffic.received += bytes;
+    }
 }
 
 /// A buffer for receives.
@@ -82,14 +90,14 @@ struct Ready {
     payload: Span,
     link: u32,
     buffer: u32,
+    /// Its length with all that was before the payload.
+    bytes: u64,
 }
 
 /// A frame whose turn has not come: an earlier one has not been completed, or its link is not open yet.
 struct Early {
-    link: u32,
+    frame: Ready,
     number: u32,
-    bytes: Span,
-    buffer: u32,
 }
 
 /// See the module.
@@ -100,6 +108,8 @@ pub(super) struct Port {
     queue: CompletionQueue,
     regions: Vec<MemoryRegion>,
     sending: Slab,
+    /// The place behind all slots, where what is injected is put together.
+    desk: Span,
     receiving: Slab,
     contexts: Contexts,
     /// In tagged mode.
@@ -122,6 +132,8 @@ pub(super) struct Port {
     early: Vec<Early>,
     lanes: Vec<Lane>,
     completions: Box<[Completion]>,
+    /// Those of them that a look has read and nobody has gone through: they are behind all frames.
+    unread: Range<usize>,
     inject_max: usize,
     /// Bytes of frames that go together at most.
     pack_bytes: usize,
@@ -190,6 +202,9 @@ impl Port {
 
     /// Opens a link to a peer: its number for it, the token that it wants to see, its fabric address.
     pub(super) fn open_lane(&mut self, link: u32, slot: u32, theirs: u64, address: &[u8]) -> Result<(), String> {
+        if slot as usize >= LINKS_MAX {
+            return Err(format!("the peer numbers this connection {slot}, and there are {LINKS_MAX} at most"));
+        }
         let to = self.number_of(address)?;
         let Some(lane) = self.lanes.get_mut(link as usize) else { return Err("no such link".into()) };
         (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);
@@ -213,9 +228,9 @@ impl Port {
             keep
         });
         self.early.retain(|early| {
-            let keep = early.link != link;
+            let keep = early.frame.link != link;
             if !keep {
-                given_back.push(early.buffer);
+                given_back.push(early.frame.buffer);
             }
             keep
         });
@@ -254,7 +269,7 @@ impl Port {
 
     /// Whether a frame waits for one that was sent before it.
     pub(super) fn has_gap(&self, link: u32) -> bool {
-        self.early.iter().any(|early| early.link == link)
+        self.early.iter().any(|early| early.frame.link == link)
     }
 
     /// Frames that belonged to no link.
@@ -285,7 +300,7 @@ impl Port {
     /// Whether frames have come, or messages are done, that nobody has taken.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
-        !self.frames.is_empty() || !self.done.is_empty()
+        !self.unread.is_empty() || !self.frames.is_empty() || !self.done.is_empty()
     }
 
     /// Whether something has come that nobody has taken.
@@ -300,7 +315,7 @@ impl Port {
         self.blocked || self.free.len() < self.links.len() || self.is_sending_direct()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
         let lane = match self.lanes.get_mut(link as usize) {
             Some(lane) if lane.open && !lane.failed => lane,
@@ -308,67 +323,101 @@ impl Port {
             Some(lane) if lane.open => return Sent::Blocked,
             _ => return Sent::Failed,
         };
-        if let Some(matching) = &self.matching
-            && let Some(protocol) = Protocol::of(header.kind())
-            && context::plane(header.context()) == context::USER
-        {
-            let label = matching.label(protocol, header);
-            return self.send_matched(link, header, pieces, protocol, label);
+        if self.matching.is_some() || lane.packs(self.look) {
+            return self.send_otherwise(link, header, pieces);
         }
-        if lane.packs(self.look)
-            && let Some(sent) = self.pack(link, header, pieces)
-        {
-            return sent;
+        self.send_alone(link, header, pieces)
+    }
+
+    /// A frame that the peer's provider may match, or that may go with others.
+    #[inline(never)]
+    fn send_otherwise<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
+        if let Some(matching) = &self.matching {
+            if let Some(protocol) = Protocol::of(header.kind())
+                && context::plane(header.context()) == context::USER
+            {
+                let label = matching.label(protocol, header);
+                return self.send_matched(link, header, pieces, protocol, label);
+            }
+            if !self.lanes[link as usize].packs(self.look) {
+                return self.send_alone(link, header, pieces);
+            }
         }
+        match self.pack(link, header, pieces) {
+            Some(sent) => sent,
+            None => self.send_alone(link, header, pieces),
+        }
+    }
+
+    /// A frame that goes by itself.
+    #[inline(always)]
+    fn send_alone<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
         let lane = &mut self.lanes[link as usize];
-        let preface = lane.preface();
-        let length = LEAD_BYTES + header.payload() as usize;
+        let length = frame::length(header);
         let outcome = if length <= self.inject_max {
-            let frame = frame::write(self.sending.place(self.links.len()), preface, header, pieces);
+            let frame = frame::write_alone(self.desk, lane.preface(), header, pieces);
             // SAFETY: an own place, just written.
             #[expect(unsafe_code, reason = "FFI")]
             unsafe {
                 self.endpoint.inject(frame, lane.to)
             }
-        } else if let Some(&slot) = self.free.last() {
-            let frame = frame::write(self.sending.place(slot as usize), preface, header, pieces);
-            let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
-            // SAFETY: place and context belong to the slot, which is free again only after the completion; the
-            // endpoint is closed before they are freed.
-            #[expect(unsafe_code, reason = "FFI")]
-            let outcome = unsafe { self.endpoint.send(frame, descriptor, lane.to, context) };
-            if outcome.is_ok() {
-                self.free.pop();
-                self.links[slot as usize] = link;
-            }
-            outcome
         } else {
-            Err(Refused::Again)
+            self.send_slot(link, header, pieces)
         };
-        let sent = self.settled(link, outcome);
-        if sent == Sent::Done {
-            self.lanes[link as usize].count(length);
-            self.moved.0 += length as u64;
+        match outcome {
+            Ok(()) => {
+                let lane = &mut self.lanes[link as usize];
+                lane.count(length);
+                self.moved.0 += length as u64;
+                (lane.traffic.full, self.blocked) = (false, false);
+                Sent::Done
+            }
+            Err(refused) => self.refused(link, refused),
         }
-        sent
+    }
+
+    /// A frame that the provider reads until it is sent.
+    #[inline(never)]
+    fn send_slot<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Result<(), Refused> {
+        let lane = &self.lanes[link as usize];
+        let &slot = self.free.last().ok_or(Refused::Again)?;
+        let frame = frame::write_alone(self.sending.place(slot as usize), lane.preface(), header, pieces);
+        let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
+        // SAFETY: place and context belong to the slot, which is free again only after the completion; the
+        // endpoint is closed before they are freed.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            self.endpoint.send(frame, descriptor, lane.to, context)?;
+        }
+        self.free.pop();
+        self.links[slot as usize] = link;
+        Ok(())
     }
 
     /// What became of something that was given to the provider for a link.
     #[inline]
     fn settled(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
-        let lane = &mut self.lanes[link as usize];
-        let again = matches!(outcome, Err(Refused::Again));
-        (lane.traffic.full, self.blocked) = (again, again);
         match outcome {
-            Ok(()) => Sent::Done,
-            Err(Refused::Again) => Sent::Blocked,
-            // `control` tells why, in the provider's words.
-            Err(Refused::Failed(error)) => {
-                lane.failed = true;
-                self.faults.push((link, error.to_string()));
-                Sent::Blocked
+            Ok(()) => {
+                (self.lanes[link as usize].traffic.full, self.blocked) = (false, false);
+                Sent::Done
             }
+            Err(refused) => self.refused(link, refused),
         }
+    }
+
+    /// The provider has not taken something for a link.
+    #[cold]
+    fn refused(&mut self, link: u32, refused: Refused) -> Sent {
+        let lane = &mut self.lanes[link as usize];
+        let again = refused == Refused::Again;
+        (lane.traffic.full, self.blocked) = (again, again);
+        // `control` tells why, in the provider's words.
+        if let Refused::Failed(error) = refused {
+            lane.failed = true;
+            self.faults.push((link, error.to_string()));
+        }
+        Sent::Blocked
     }
 }
 

@@ -75,9 +75,12 @@ impl Drop for Slab {
 /// The contexts of operations, one each, by which completions are known.
 pub(super) struct Contexts(Slab);
 
+/// Bytes of a context. Known here, since a completion is known by a division.
+const CONTEXT_BYTES: usize = size_of::<sys::fi_context2>();
+
 impl Contexts {
     pub(super) fn new(count: usize) -> Self {
-        Contexts(Slab::new(count, size_of::<sys::fi_context2>()))
+        Contexts(Slab::new(count, CONTEXT_BYTES))
     }
 
     /// What an operation is given.
@@ -90,8 +93,8 @@ impl Contexts {
     #[inline]
     pub(super) fn index(&self, context: *mut c_void) -> Option<usize> {
         let offset = (context as usize).checked_sub(self.0.base.as_ptr() as usize)?;
-        let whole = offset < self.0.layout.size() && offset.is_multiple_of(self.0.place_bytes);
-        whole.then_some(offset / self.0.place_bytes)
+        let whole = offset < self.0.layout.size() && offset.is_multiple_of(CONTEXT_BYTES);
+        whole.then_some(offset / CONTEXT_BYTES)
     }
 }
 

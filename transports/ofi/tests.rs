@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+mod delivering;
 mod direct;
 
 use super::card::Card;

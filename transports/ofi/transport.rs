@@ -8,6 +8,7 @@ use super::calling::Call;
 use super::card::Card;
 use super::control;
 use super::ending::{Ending, Line};
+use super::frame::LINKS_MAX;
 use super::mode;
 use super::own::Own;
 use super::pace::Pace;
@@ -20,8 +21,6 @@ use std::collections::BTreeMap;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
-/// Connections at most: numbers in 16 bits would do for any machine's descriptors.
-pub(super) const LINKS_MAX: usize = 1 << 16;
 /// Completions that one look reads at most.
 pub(super) const LOOK_MAX: usize = 256;
 
@@ -201,8 +200,11 @@ impl Ofi {
     #[inline(never)]
     fn ask(&self) -> bool {
         let mut port = self.port.borrow_mut();
-        let found = port.poll(LOOK_MAX) > 0;
-        self.pace.asked(found, port.is_sending() || port.is_moving());
+        if port.look(LOOK_MAX) > 0 {
+            self.pace.hurry();
+        } else {
+            self.pace.asked_in_vain(|| port.is_sending() || port.is_moving());
+        }
         port.has_frames() || port.has_fault() || port.has_news()
     }
 }
@@ -273,6 +275,7 @@ impl Transport for Ofi {
         (self.pace.is_due() || self.port.borrow().has_news()) && self.ask()
     }
 
+    #[inline]
     fn flush(&mut self) {
         self.port.get_mut().flush();
     }
@@ -295,7 +298,7 @@ impl Transport for Ofi {
         self.port.get_mut().drain(arrivals, Some(link))
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let port = self.port.get_mut();
         if port.has_arrivals() { port.deliver(most, take) } else { (0, port.has_news()) }

@@ -48,8 +48,10 @@ struct Opened {
 fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Result<Opened, OfiError> {
     let with_multi = if config.multi_receive && !matches { with_multi(&info) } else { None };
     let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
-    let (wanted, buffer_bytes) =
-        if multi { (MULTI_RECEIVES, MULTI_FRAMES * place_bytes) } else { (RECEIVES, place_bytes) };
+    let (wanted, buffer_bytes) = match multi {
+        true => (MULTI_RECEIVES, MULTI_FRAMES * place_bytes),
+        false => (RECEIVES, place_bytes),
+    };
     let fabric = Fabric::open(&info)?;
     let inject_max = info.tx_attr().inject_size.min(place_bytes);
     let depth = |size: usize, wanted: usize| if size == 0 { wanted } else { size.min(wanted) };
@@ -111,6 +113,7 @@ impl Port {
             addresses,
             queue,
             regions,
+            desk: sending.place(sends),
             sending,
             receiving,
             contexts: Contexts::new(sends + receives),
@@ -128,6 +131,7 @@ impl Port {
             early: Vec::new(),
             lanes: Vec::new(),
             completions: vec![no_completion(); events.max(1)].into(),
+            unread: 0..0,
             inject_max,
             pack_bytes: (LEAD_BYTES + lengths.part_bytes).min(place_bytes),
             packs: Vec::new(),

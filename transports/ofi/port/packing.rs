@@ -104,6 +104,13 @@ impl Port {
     /// Gives all frames that wait to the provider, as far as it takes them.
     #[inline]
     pub(in crate::ofi) fn flush(&mut self) {
+        if !self.packs.is_empty() {
+            self.send_packs();
+        }
+    }
+
+    #[cold]
+    fn send_packs(&mut self) {
         for at in (0..self.packs.len()).rev() {
             self.send_pack(self.packs[at]);
         }

@@ -2,47 +2,68 @@
 
 use super::{AHEAD_MAX, Buffer, Early, FAILURES_MAX, Port, Ready};
 use crate::Take;
-use crate::ofi::frame;
+use crate::ofi::frame::{self, Lead, Preface};
 use crate::ofi::{Completion, Failure, ReadError, Refused};
 use libfabric_sys as sys;
 use std::fmt::Display;
-use tickwire_components::wire::Kind;
-use tickwire_components::{Arrival, ArrivalState, NIL, Span};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Arrival, ArrivalState, NIL, Row, Span};
 
 /// How long a read waits that makes a descriptor silent, ms: the least there is.
 const HUSH_MS: i32 = 1;
 
+/// What takes no frame: all that come wait for a drain.
+#[inline(always)]
+fn nobody(_: &Header, _: Span, _: Row) -> bool {
+    false
+}
+
 impl Port {
-    /// Reads completions until there is none or `most` have been read; returns how many there were.
+    /// Reads completions once; returns how many there were. Those of frames are left to [`Port::deliver`] or [`Port::drain`].
+    pub(in crate::ofi) fn look(&mut self, most: usize) -> usize {
+        if self.matching.is_some() || self.is_moving() || self.broken.is_some() || !self.unread.is_empty() {
+            return self.poll(most);
+        }
+        self.begin_look();
+        match self.queue.read(&mut self.completions) {
+            Ok(0) => {
+                self.post();
+                0
+            }
+            Ok(count) => {
+                self.unread = 0..count;
+                count
+            }
+            Err(error) => self.unreadable(error),
+        }
+    }
+
+    /// Reads completions until there is none or `most` have been read, and goes through them; returns how many there were.
     pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
-        self.flush();
-        self.look = self.look.wrapping_add(1);
-        let mut found = 0;
-        let mut completions = std::mem::take(&mut self.completions);
+        self.begin_look();
+        let mut found = self.unread.len();
+        self.go_through();
         let mut sources = std::mem::take(&mut self.sources);
         while found < most && self.broken.is_none() {
             let read = match self.matching {
-                None => self.queue.read(&mut completions),
-                Some(_) => self.queue.read_from(&mut completions, &mut sources),
+                None => self.queue.read(&mut self.completions),
+                Some(_) => self.queue.read_from(&mut self.completions, &mut sources),
             };
             match read {
                 Ok(count) => {
                     found += count;
-                    for (completion, source) in completions[..count].iter().zip(&sources) {
-                        self.completed(completion, *source);
+                    for index in 0..count {
+                        let completion = self.completions[index];
+                        self.completed(&completion, sources[index], &mut nobody);
                     }
-                    if count < completions.len() {
+                    if count < self.completions.len() {
                         break;
                     }
                 }
-                Err(ReadError::Failed(failure)) => {
-                    found += 1;
-                    self.operation_failed(&failure);
-                }
-                Err(ReadError::Broken(error)) => self.broken = Some(error.to_string()),
+                Err(error) => found += self.unreadable(error),
             }
         }
-        (self.completions, self.sources) = (completions, sources);
+        self.sources = sources;
         if self.is_moving() {
             found += self.poll_moving();
         }
@@ -61,6 +82,42 @@ impl Port {
         found
     }
 
+    /// What was held back until this look goes.
+    #[inline]
+    fn begin_look(&mut self) {
+        self.flush();
+        self.look = self.look.wrapping_add(1);
+    }
+
+    /// An operation has failed, or the whole queue; returns how many completions that are.
+    #[cold]
+    fn unreadable(&mut self, error: ReadError) -> usize {
+        match error {
+            ReadError::Failed(failure) => {
+                self.operation_failed(&failure);
+                1
+            }
+            ReadError::Broken(error) => {
+                self.broken = Some(error.to_string());
+                0
+            }
+        }
+    }
+
+    /// Goes through the completions that a look has left.
+    #[inline]
+    fn go_through(&mut self) {
+        while let Some(completion) = self.next_unread() {
+            self.completed(&completion, sys::FI_ADDR_NOTAVAIL, &mut nobody);
+        }
+    }
+
+    #[inline(always)]
+    fn next_unread(&mut self) -> Option<Completion> {
+        let index = self.unread.next()?;
+        self.completions.get(index).copied()
+    }
+
     /// Makes the queue's descriptor silent that rings although there is nothing; `false` if it does not become so, or if there
     /// was something.
     ///
@@ -71,35 +128,30 @@ impl Port {
         if self.matching.is_some() {
             return false;
         }
-        let mut completions = std::mem::take(&mut self.completions);
-        let read = self.queue.wait_read(&mut completions, HUSH_MS);
-        if let Ok(count) = read {
-            for completion in &completions[..count] {
-                self.completed(completion, sys::FI_ADDR_NOTAVAIL);
+        self.go_through();
+        match self.queue.wait_read(&mut self.completions, HUSH_MS) {
+            Ok(count) => {
+                self.unread = 0..count;
+                self.go_through();
+                count == 0 && !self.queue.is_ringing()
             }
-        }
-        self.completions = completions;
-        match read {
-            Ok(count) => count == 0 && !self.queue.is_ringing(),
-            Err(ReadError::Failed(failure)) => {
-                self.operation_failed(&failure);
-                false
-            }
-            Err(ReadError::Broken(error)) => {
-                self.broken = Some(error.to_string());
+            Err(error) => {
+                self.unreadable(error);
                 false
             }
         }
     }
 
-    /// A completion goes to what it is of, by its context.
-    #[inline]
-    fn completed(&mut self, completion: &Completion, source: sys::fi_addr_t) {
+    /// A completion goes to what it is of, by its context; a frame whose turn it is to `take`, unless others wait.
+    #[inline(always)]
+    fn completed(
+        &mut self,
+        completion: &Completion,
+        source: sys::fi_addr_t,
+        take: &mut impl FnMut(&Header, Span, Row) -> bool,
+    ) {
         let Some(index) = self.contexts.index(completion.op_context) else {
-            if let Some(matching) = &mut self.matching {
-                matching.completed(&self.endpoint, completion, source);
-            }
-            return;
+            return self.matched(completion, source);
         };
         let slots = self.links.len();
         if index < slots {
@@ -110,36 +162,42 @@ impl Port {
         }
         self.failures = 0;
         let buffer = index - slots;
-        if self.receive_flags != 0 {
-            return self.completed_multi(buffer, completion);
-        }
-        self.buffers[buffer] = Buffer { held: 1, done: true };
-        let place = self.receiving.place(buffer);
-        self.arrived(buffer as u32, place.part(0, completion.len));
-    }
-
-    /// A frame in a buffer for many, or the word that the buffer is full, or both.
-    #[inline]
-    fn completed_multi(&mut self, buffer: usize, completion: &Completion) {
         // Held until this is done, so that it is given back once.
-        self.buffers[buffer].held += 1;
-        self.buffers[buffer].done |= completion.flags & sys::FI_MULTI_RECV != 0;
-        if completion.len > 0
-            && let Some(bytes) = self.receiving.part(buffer, completion.buf, completion.len)
-        {
-            self.buffers[buffer].held += 1;
-            self.arrived(buffer as u32, bytes);
+        let bytes = if self.receive_flags != 0 {
+            // A frame in a buffer for many, or the word that the buffer is full, or both.
+            let state = &mut self.buffers[buffer];
+            state.held += 1;
+            state.done |= completion.flags & sys::FI_MULTI_RECV != 0;
+            let bytes = self.receiving.part(buffer, completion.buf, completion.len);
+            bytes.filter(|bytes| !bytes.is_empty())
+        } else {
+            self.buffers[buffer] = Buffer { held: 1, done: true };
+            Some(self.receiving.place(buffer).part(0, completion.len))
+        };
+        if let Some(bytes) = bytes {
+            self.arrived(buffer as u32, bytes, take);
         }
         self.give_back(buffer as u32);
     }
 
-    /// Bytes have come: frames that their buffer is held for once by now.
+    /// A completion of an operation that the provider matches.
     #[inline]
-    fn arrived(&mut self, buffer: u32, mut bytes: Span) {
+    fn matched(&mut self, completion: &Completion, source: sys::fi_addr_t) {
+        if let Some(matching) = &mut self.matching {
+            matching.completed(&self.endpoint, completion, source);
+        }
+    }
+
+    /// Bytes have come: a frame, or several.
+    #[inline(always)]
+    fn arrived(&mut self, buffer: u32, mut bytes: Span, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
         loop {
-            let (frame, rest) = frame::split(bytes);
-            self.buffers[buffer as usize].held += u32::from(!rest.is_empty());
-            self.arrived_one(buffer, frame);
+            let Some(lead) = frame::lead(bytes) else {
+                self.strays += 1;
+                return;
+            };
+            let (payload, rest) = frame::payload(bytes, &lead);
+            self.arrived_one(&lead, payload, buffer, take);
             if rest.is_empty() {
                 return;
             }
@@ -148,43 +206,58 @@ impl Port {
     }
 
     /// A frame has come.
-    #[inline]
-    fn arrived_one(&mut self, buffer: u32, bytes: Span) {
-        let said = frame::preface(bytes);
-        let lane =
-            said.and_then(|said| self.lanes.get(said.link as usize).filter(|l| l.mine == said.token && l.mine != 0));
-        let (Some(said), Some(lane)) = (said, lane) else {
+    #[inline(always)]
+    fn arrived_one(
+        &mut self,
+        lead: &Lead,
+        payload: Span,
+        buffer: u32,
+        take: &mut impl FnMut(&Header, Span, Row) -> bool,
+    ) {
+        let Preface { link, token, .. } = lead.preface;
+        let Some(lane) = self.lanes.get_mut(link as usize).filter(|lane| lane.mine == token && token != 0) else {
             self.strays += 1;
-            return self.give_back(buffer);
+            return;
         };
-        let ahead = said.number.wrapping_sub(lane.received);
-        if lane.open && ahead == 0 {
-            self.accept(said.link, buffer, bytes);
-            if !self.early.is_empty() {
-                self.settle(said.link);
-            }
-        } else if ahead < AHEAD_MAX {
-            self.early.push(Early { link: said.link, number: said.number, bytes, buffer });
-        } else {
-            self.give_back(buffer);
-            self.faults
-                .push((said.link, format!("frame {} again, {} is due", said.number, said.number.wrapping_sub(ahead))));
+        if !lane.open || !lead.is_number(lane.received) {
+            return self.out_of_turn(lead, payload, buffer);
+        }
+        let bytes = lead.length(payload);
+        lane.receive(bytes);
+        self.moved.1 += bytes;
+        // Only what is plain, and that nothing waits before.
+        let plain = lead.header.lead == Kind::Eager as u64 && lead.header.length == payload.len() as u64;
+        if !(plain && self.frames.is_empty() && take(&lead.header, payload, lane.vc)) {
+            self.keep(Ready { header: lead.header, payload, link, buffer, bytes });
+        }
+        if !self.early.is_empty() {
+            self.settle(link);
         }
     }
 
-    /// Takes the frame that is due.
+    /// A frame that an earlier one is missing before, or that has no business here.
+    #[cold]
+    fn out_of_turn(&mut self, lead: &Lead, payload: Span, buffer: u32) {
+        let link = lead.preface.link;
+        let due = self.lanes[link as usize].received;
+        let number = lead.number(due);
+        if number.wrapping_sub(due) < AHEAD_MAX {
+            self.buffers[buffer as usize].held += 1;
+            let frame = Ready { header: lead.header, payload, link, buffer, bytes: lead.length(payload) };
+            return self.early.push(Early { frame, number });
+        }
+        self.faults.push((link, format!("frame {number} again, {due} is due")));
+    }
+
+    /// A frame whose turn it is waits until it is drained; its buffer is held for it.
     #[inline]
-    fn accept(&mut self, link: u32, buffer: u32, bytes: Span) {
-        let lane = &mut self.lanes[link as usize];
-        lane.received = lane.received.wrapping_add(1);
-        lane.traffic.received += bytes.len() as u64;
-        self.moved.1 += bytes.len() as u64;
-        match frame::content(bytes) {
-            Ok((header, payload)) => self.frames.push_back(Ready { header, payload, link, buffer }),
-            Err(words) => {
-                self.give_back(buffer);
-                self.faults.push((link, format!("corrupt bytes: {words}")));
+    fn keep(&mut self, frame: Ready) {
+        match frame::check(&frame.header, frame.payload) {
+            Ok(()) => {
+                self.buffers[frame.buffer as usize].held += 1;
+                self.frames.push_back(frame);
             }
+            Err(words) => self.faults.push((frame.link, format!("corrupt bytes: {words}"))),
         }
     }
 
@@ -192,11 +265,15 @@ impl Port {
     #[cold]
     pub(super) fn settle(&mut self, link: u32) {
         loop {
-            let due = self.lanes[link as usize].received;
-            let found = self.early.iter().position(|early| early.link == link && early.number == due);
-            let Some(found) = found else { return };
-            let early = self.early.swap_remove(found);
-            self.accept(link, early.buffer, early.bytes);
+            let lane = &mut self.lanes[link as usize];
+            let due = |early: &Early| early.frame.link == link && early.number == lane.received;
+            let Some(found) = self.early.iter().position(due) else { return };
+            let Early { frame, .. } = self.early.swap_remove(found);
+            lane.receive(frame.bytes);
+            self.moved.1 += frame.bytes;
+            let buffer = frame.buffer;
+            self.keep(frame);
+            self.give_back(buffer);
         }
     }
 
@@ -287,6 +364,7 @@ impl Port {
 
     /// Frames that have come, as arrivals; their payloads stay until [`Port::release`].
     pub(in crate::ofi) fn drain(&mut self, arrivals: &mut [Arrival], only: Option<u32>) -> usize {
+        self.go_through();
         // First: a goodbye may be among the frames.
         let mut count = self.drain_done(arrivals, only);
         let mut at = 0;
@@ -297,7 +375,7 @@ impl Port {
                 at += 1;
                 continue;
             }
-            let Some(Ready { header, payload, link, buffer }) = self.frames.remove(at) else { break };
+            let Some(Ready { header, payload, link, buffer, .. }) = self.frames.remove(at) else { break };
             self.lent.push(buffer);
             let vc = self.lanes[link as usize].vc;
             arrivals[count] = Arrival { header, payload, vc, state: ArrivalState::New, ..Arrival::default() };
@@ -315,7 +393,7 @@ impl Port {
     pub(in crate::ofi) fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut count = 0;
         while count < most
-            && let Some(Ready { header, payload, link, buffer }) = self.frames.front()
+            && let Some(Ready { header, payload, link, buffer, .. }) = self.frames.front()
         {
             let plain = header.lead == Kind::Eager as u64;
             if !plain || !take.message(header, *payload, self.lanes[*link as usize].vc) {
@@ -325,6 +403,16 @@ impl Port {
             self.frames.pop_front();
             self.give_back(buffer);
             count += 1;
+        }
+        let mut take_next = |header: &Header, payload, vc| {
+            let taken = count < most && take.message(header, payload, vc);
+            count += u32::from(taken);
+            taken
+        };
+        while self.frames.is_empty()
+            && let Some(completion) = self.next_unread()
+        {
+            self.completed(&completion, sys::FI_ADDR_NOTAVAIL, &mut take_next);
         }
         if let Some(matching) = &mut self.matching {
             let vcs = &self.vcs;
@@ -353,6 +441,7 @@ impl Port {
     /// Drops what has come: its link is being closed.
     pub(in crate::ofi) fn forget_frames(&mut self) {
         self.release();
+        self.go_through();
         while let Some(frame) = self.frames.pop_front() {
             self.give_back(frame.buffer);
         }

@@ -103,8 +103,7 @@ impl Port {
         let length = header.payload() as usize + if with_header { HEADER_BYTES } else { 0 };
         let (to, endpoint) = (lane.to, self.endpoint.as_ptr());
         let code = if length <= self.inject_max {
-            let place = self.sending.place(self.links.len());
-            let message = frame::write_matched(place, header, with_header, pieces);
+            let message = frame::write_matched(self.desk, header, with_header, pieces);
             // SAFETY: an open endpoint, and an own place, just written.
             #[expect(unsafe_code, reason = "FFI")]
             unsafe {

@@ -1,0 +1,104 @@
+//! Messages that are taken where they lie, and those that wait to be drained.
+
+use super::*;
+use crate::Take;
+
+/// Takes messages, except for one the first time.
+struct Taker {
+    tags: Vec<u32>,
+    refuses: Option<u32>,
+}
+
+impl Take for Taker {
+    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        if self.refuses.take_if(|tag| *tag == header.tag()).is_some() {
+            return false;
+        }
+        assert_eq!((header.context(), header.source(), header.length, vc), (1, 2, payload.len() as u64, 100));
+        assert!(bytes(payload).iter().all(|&byte| byte == header.tag() as u8));
+        self.tags.push(header.tag());
+        true
+    }
+
+    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+
+    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}
+
+/// Sends a frame at once.
+fn send_now(ofi: &mut Ofi, link: u32, kind: Kind, tag: u32, length: usize) -> bool {
+    let mut payload = vec![tag as u8; length];
+    let header = Header::new(kind, 1, 2, tag, 0, length as u64);
+    ofi.send(link, &header, &[span(&mut payload)][..], &mut ()) == Sent::Done
+}
+
+#[test]
+fn no_more_is_delivered_than_was_asked_for_and_what_is_not_taken_keeps_its_place() {
+    const MOST: u32 = 3;
+    const REFUSED: u32 = 12;
+    for provider in ["shm", "net", "tcp;ofi_rxm"] {
+        let Some(mut world) = World::pair(provider) else { return };
+        let [link, _] = world.connect();
+        let mut taker = Taker { tags: Vec::new(), refuses: Some(REFUSED) };
+        let (mut sent, mut delivered, mut drained) = (0, 0, Vec::new());
+        let start = Instant::now();
+        while taker.tags.len() < 40 {
+            assert!(start.elapsed() < BOUND, "{provider}: {:?}", taker.tags);
+            // Many at a time, so that some go by themselves and others together.
+            while sent < 40 {
+                let kind = if sent % 9 == 7 { Kind::Rts } else { Kind::Eager };
+                let length = if kind == Kind::Rts { 0 } else { sent as usize * 7 };
+                if !send_now(&mut world.all[0], link, kind, sent, length) {
+                    break;
+                }
+                sent += 1;
+            }
+            world.all[0].ready();
+            let receiver = &mut world.all[1];
+            if !receiver.ready() {
+                continue;
+            }
+            let (count, _) = receiver.deliver(MOST, &mut taker);
+            assert!(count <= MOST, "{provider}: {count}");
+            delivered += count;
+            if count < MOST {
+                // The next one is not for there.
+                let mut arrivals = [Arrival::default(); 1];
+                let count = receiver.drain(0, &mut arrivals);
+                for arrival in &arrivals[..count] {
+                    drained.push(arrival.header.tag());
+                    taker.tags.push(arrival.header.tag());
+                }
+                receiver.release();
+            }
+        }
+        assert_eq!(taker.tags, (0..40).collect::<Vec<_>>(), "{provider}");
+        assert!(drained.contains(&REFUSED) && [7, 16, 25, 34].iter().all(|tag| drained.contains(tag)), "{drained:?}");
+        assert!(delivered >= 10 && delivered as usize + drained.len() == 40, "{provider}: {delivered}");
+    }
+}
+
+#[test]
+fn frames_are_in_order_also_when_what_they_say_of_their_number_begins_again() {
+    const FRAMES: u32 = 70_000;
+    let Some(mut world) = World::pair("shm") else { return };
+    let [link, _] = world.connect();
+    let mut taker = Taker { tags: Vec::new(), refuses: None };
+    let (mut sent, start) = (0, Instant::now());
+    while taker.tags.len() < FRAMES as usize {
+        assert!(start.elapsed() < BOUND, "{} frames", taker.tags.len());
+        // Few enough between two looks that each goes by itself.
+        for _ in 0..4 {
+            sent += u32::from(sent < FRAMES && send_now(&mut world.all[0], link, Kind::Eager, sent, 8));
+        }
+        world.all[0].ready();
+        if world.all[1].ready() {
+            world.all[1].deliver(u32::MAX, &mut taker);
+        }
+    }
+    assert!(taker.tags.iter().copied().eq(0..FRAMES));
+}
