@@ -4,7 +4,8 @@
 //! lie within the buffer, behind the one before it, with its bytes; and the buffer must be given back when it is full.
 //!
 //! The layer `ofi_rxm` of libfabric 1.17 fails what it had made of such buffers when a peer's connection breaks, and gives none of
-//! them back: nothing is received any more, from anybody. It is not asked.
+//! them back: nothing is received any more, from anybody. It is not asked. Neither is `shm`, where a message into such a buffer
+//! takes the time of one more cache line between the processors: measured, 0.13 µs of 0.56 where they are far apart.
 
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, no_completion};
@@ -13,8 +14,8 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A layer that loses such buffers.
-const LOSES_BUFFERS: &str = "ofi_rxm";
+/// A layer that loses such buffers, and a provider that is slower with them.
+const NOT_ASKED: [&str; 2] = ["ofi_rxm", "shm"];
 /// How long the check may take.
 const TIME: Duration = Duration::from_millis(200);
 /// Bytes of the buffer, of a message, and of the room below which the buffer is given back.
@@ -28,7 +29,7 @@ const MESSAGES: usize = (BUFFER - ROOM) / MESSAGE + 1;
 pub(super) fn with_multi(info: &Info) -> Option<Info> {
     static KNOWN: Mutex<Vec<(String, bool)>> = Mutex::new(Vec::new());
     let provider = info.provider().to_owned();
-    if provider.split(';').any(|layer| layer == LOSES_BUFFERS) {
+    if provider.split(';').any(|layer| NOT_ASKED.contains(&layer)) {
         return None;
     }
     let caps = sys::FI_MSG | sys::FI_MULTI_RECV;

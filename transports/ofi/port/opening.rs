@@ -3,6 +3,7 @@
 use super::packing::Pack;
 use super::{Buffer, Lane, Port};
 use crate::Traffic;
+use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::matching::Matching;
 use crate::ofi::multi::with_multi;
@@ -23,6 +24,8 @@ const SENDS: usize = 64;
 /// all of it goes round and through the caches, but a peer's sends should find a receive each: what waits in a provider for one
 /// makes posting it fail when the peer has died.
 const RECEIVES: usize = 64;
+/// The same over `shm`, where what waits costs nothing: 4 MiB, which long messages do not go round the caches with.
+const NEAR_RECEIVES: usize = 16;
 /// Receives of tagged mode that the queue of completions has room for.
 const LODGINGS: usize = 1024;
 /// The same where a provider puts one frame behind the other ([`crate::ofi::multi`]): fewer and larger ones, 2 MiB in all.
@@ -50,6 +53,7 @@ fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Re
     let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
     let (wanted, buffer_bytes) = match multi {
         true => (MULTI_RECEIVES, MULTI_FRAMES * place_bytes),
+        false if is_named(info.provider(), "shm") => (NEAR_RECEIVES, place_bytes),
         false => (RECEIVES, place_bytes),
     };
     let fabric = Fabric::open(&info)?;

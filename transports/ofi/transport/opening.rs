@@ -4,6 +4,7 @@ use super::Ofi;
 use crate::handshake::{Greeting, JOB_BYTES_MAX};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
+use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::mode::{self, Opening};
 use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
@@ -23,6 +24,7 @@ use tickwire_components::limits::Lengths;
 const BACKLOG: i32 = 4096;
 /// See [`lengths`].
 const RXM_PART_BYTES: usize = 15 << 10;
+const NEAR_PART_BYTES: usize = 4096 - LEAD_BYTES;
 
 impl Ofi {
     /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order: names are `ofi:` and the
@@ -143,9 +145,14 @@ fn greeting(config: &OfiConfig, boot_id: u128) -> Greeting {
 }
 
 /// How messages are cut over a provider. The layer `ofi_rxm` sends up to 16 KiB with its own headers at once; what is longer
-/// it cuts or asks for itself, so the parts of a message that goes unasked stay below.
+/// it cuts or asks for itself, so the parts of a message that goes unasked stay below. So do those over `shm`, which copies up
+/// to 4 KiB through memory of both, and has the receiver ask the kernel for what is longer: six times the time.
 fn lengths(provider: &str, lengths: Lengths) -> Lengths {
-    let part_bytes = if is_named(provider, "ofi_rxm") { RXM_PART_BYTES } else { usize::MAX };
+    let part_bytes = match provider {
+        near if is_named(near, "shm") => NEAR_PART_BYTES,
+        layered if is_named(layered, "ofi_rxm") => RXM_PART_BYTES,
+        _ => usize::MAX,
+    };
     Lengths { part_bytes: lengths.part_bytes.min(part_bytes), ..lengths }
 }
 
