@@ -188,7 +188,7 @@ fn receive_run(
         car.flags |= car_flags::TRUNCATED;
         return false;
     }
-    copy::copy(car.span.part(0, payload.len()), payload);
+    copy::copy_long(car.span.part(0, payload.len()), payload);
     progress.moved.deliver += payload.len() as u64;
     end(progress, car, requests, row)
 }

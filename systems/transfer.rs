@@ -81,7 +81,7 @@ fn place(
     {
         // The frequent case: a whole message into one segment.
         let length = arrival.header.length;
-        let moved = copy::copy(cars[arrival.car as usize].span, arrival.payload) as u64;
+        let moved = copy::copy_long(cars[arrival.car as usize].span, arrival.payload) as u64;
         progress.moved.transfer += moved;
         return finish(progress, cars, arrival.car, length, moved < length);
     }
@@ -102,7 +102,7 @@ fn place_rest(
     let at = if part { arrival.header.origin as usize } else { 0 };
     if arrival.buffer != NIL {
         let storage = buffer_span(&mut buffers[arrival.buffer as usize]);
-        progress.moved.transfer += copy::copy(storage.part(at, usize::MAX), arrival.payload) as u64;
+        progress.moved.transfer += copy::copy_long(storage.part(at, usize::MAX), arrival.payload) as u64;
         return;
     }
     let row = arrival.car;
@@ -124,7 +124,7 @@ fn place_rest(
         return;
     }
     let moved = if car.chain == NIL {
-        copy::copy(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64
+        copy::copy_long(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64
     } else {
         fill(cars, row, arrival.payload)
     };
@@ -142,7 +142,7 @@ fn place_part(progress: &mut Progress, arrival: &Arrival, cars: &mut [Car], at: 
     let row = arrival.car;
     let car = &mut cars[row as usize];
     let moved = if car.chain == NIL {
-        copy::copy(car.span.part(at, usize::MAX), arrival.payload) as u64
+        copy::copy_long(car.span.part(at, usize::MAX), arrival.payload) as u64
     } else {
         fill(cars, row, arrival.payload)
     };
@@ -178,7 +178,7 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
         let car = &mut cars[row as usize];
         let (done, rest) = (car.done as usize, payload.part(moved, usize::MAX));
         let part = match car.stretch() {
-            None => copy::copy(car.span.part(done, usize::MAX), rest),
+            None => copy::copy_long(car.span.part(done, usize::MAX), rest),
             Some(stretch) => stretch.part(done, usize::MAX).unpack(rest),
         };
         car.done += part as u64;
@@ -213,7 +213,7 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
             let payload = payload.part(0, length as usize);
             progress.kept_copied += payload.len() as u64;
             let car = &cars[row as usize];
-            moved = if car.chain == NIL { copy::copy(car.span, payload) as u64 } else { fill(cars, row, payload) };
+            moved = if car.chain == NIL { copy::copy_long(car.span, payload) as u64 } else { fill(cars, row, payload) };
             progress.moved.transfer += moved;
             give_buffer(progress, buffers, buffer);
         } else {

@@ -2,6 +2,14 @@
 
 use tickwire_components::{Pieces, Span};
 
+/// Bytes of a block that longer runs are copied by.
+///
+/// glibc copies more than 2112 bytes by `rep movsb` on AMD's processors. Zen 4 does that with a half to a tenth of the speed
+/// where source and target start at nearly the same place of their pages, as a payload behind a header does.
+const BLOCK_BYTES: usize = 2048;
+/// Longest run that is copied so: longer ones do not fit into the nearest caches, and suffer less than blocks cost.
+const BLOCKS_BYTES_MAX: usize = 256 << 10;
+
 /// Copies as much of `from` as `to` takes; returns how much that was, bytes.
 ///
 /// Short copies go by overlapping loads and stores without a call: small messages are most messages.
@@ -12,6 +20,47 @@ pub fn copy(to: Span, from: Span) -> usize {
     // SAFETY: both spans are valid for `length` bytes by the promise of `Span::new`.
     unsafe { copy_bytes(to.start(), from.start(), length) };
     length
+}
+
+/// As [`copy`], for what is probably long.
+#[inline]
+pub fn copy_long(to: Span, from: Span) -> usize {
+    let length = to.len().min(from.len());
+    if length <= BLOCK_BYTES || length > BLOCKS_BYTES_MAX { copy(to, from) } else { copy_blocks(to, from, length) }
+}
+
+/// Copies so many bytes, more than a block.
+#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
+#[inline(never)]
+fn copy_blocks(to: Span, from: Span, length: usize) -> usize {
+    debug_assert!(length <= to.len() && length <= from.len());
+    let (to, from) = (to.start(), from.start().cast_const());
+    // SAFETY: both spans are valid for `length` bytes by the promise of `Span::new`.
+    unsafe {
+        // Where the target starts within the source, a block would write over those behind it.
+        if (to as usize).wrapping_sub(from as usize) < length {
+            to.copy_from(from, length);
+            return length;
+        }
+        let mut at = 0;
+        while length - at > BLOCK_BYTES {
+            copy_block(to.add(at), from.add(at), BLOCK_BYTES);
+            at += BLOCK_BYTES;
+        }
+        copy_block(to.add(at), from.add(at), length - at);
+    }
+    length
+}
+
+/// One block. A function of its own, or the compiler would make one copy of all again.
+///
+/// # Safety
+/// As [`copy_bytes`].
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(never)]
+unsafe fn copy_block(to: *mut u8, from: *const u8, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { to.copy_from(from, length) }
 }
 
 /// The first word of a run, as its bytes are now; `None` if it is shorter.
@@ -89,31 +138,36 @@ mod tests {
     #[test]
     #[expect(unsafe_code, reason = "spans over local buffers")]
     fn every_length_is_copied_whole_and_no_further() {
-        for length in (0..400).chain([1024, 4096]) {
+        for length in (0..400).chain([1024, 2048, 2049, 4095, 4096, 4097, 70_000, BLOCKS_BYTES_MAX + 1]) {
             let mut from: Vec<u8> = (0..length).map(|i| (i * 7 + 1) as u8).collect();
             let mut to = vec![0xEEu8; length + 9];
             // SAFETY: both vectors outlive the copy.
             let (source, target) =
                 unsafe { (Span::new(from.as_mut_ptr(), length), Span::new(to.as_mut_ptr(), length + 1)) };
-            assert_eq!(copy(target, source), length);
-            assert_eq!(to[..length], from[..]);
-            assert!(to[length..].iter().all(|&b| b == 0xEE));
+            for copy in [copy, copy_long] {
+                to.fill(0xEE);
+                assert_eq!(copy(target, source), length);
+                assert_eq!(to[..length], from[..]);
+                assert!(to[length..].iter().all(|&b| b == 0xEE));
+            }
         }
     }
 
     #[test]
     #[expect(unsafe_code, reason = "spans over local buffers")]
     fn places_may_overlap_in_either_direction() {
-        for length in (0..80).chain([200, 300]) {
-            for (from, to) in [(0, 5), (5, 0), (3, 3)] {
-                let mut bytes: Vec<u8> = (0..length + 5).map(|i| (i * 7 + 1) as u8).collect();
-                let mut expected = bytes.clone();
-                expected.copy_within(from..from + length, to);
-                let start = bytes.as_mut_ptr();
-                // SAFETY: both are within the vector, which outlives the copy.
-                let [from, to] = [from, to].map(|at| unsafe { Span::new(start.add(at), length) });
-                assert_eq!(copy(to, from), length);
-                assert_eq!(bytes, expected, "{length} B");
+        for length in (0..80).chain([200, 300, 2049, 5000]) {
+            for (from, to) in [(0, 5), (5, 0), (3, 3), (0, 2050), (2050, 0)] {
+                for copy in [copy, copy_long] {
+                    let mut bytes: Vec<u8> = (0..length + 2050).map(|i| (i * 7 + 1) as u8).collect();
+                    let mut expected = bytes.clone();
+                    expected.copy_within(from..from + length, to);
+                    let start = bytes.as_mut_ptr();
+                    // SAFETY: both are within the vector, which outlives the copy.
+                    let [from, to] = [from, to].map(|at| unsafe { Span::new(start.add(at), length) });
+                    assert_eq!(copy(to, from), length);
+                    assert_eq!(bytes, expected, "{length} B");
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0–3 | number of the link at the receiver |
+//! | 0–3 | number of the link at the receiver, below 2^16 |
 //! | 4–7 | number of the frame on its link, from 0, wrapping |
 //! | 8–15 | the token that the receiver has given for this link |
 //! | 16–47 | header ([`tickwire_components::wire`]) |
@@ -22,6 +22,8 @@
 //! | 16–19 | source |
 //! | 20–23 | tag |
 //! | 24– | payload: all the rest |
+//!
+//! Its length is what the provider says.
 //!
 //! Who sent a frame is said by its token, since not all providers know; the number finds frames that were completed out of
 //! order, or lost. Numbers are in host byte order, which the handshake has compared.
@@ -57,12 +59,12 @@ pub(super) struct Preface {
 /// What is before the payload of a frame that has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lead {
-    /// Where it belongs; the number as far as it was said.
+    /// Where it belongs; the number as far as it was said, to be asked for by [`Lead::is_number`] and [`Lead::number`].
     pub(super) preface: Preface,
     /// Which bits of the number were said.
     known: u32,
     pub(super) header: Header,
-    /// How long it is.
+    /// Bytes until the payload.
     bytes: usize,
 }
 
@@ -168,7 +170,7 @@ fn gather<P: Pieces + ?Sized>(mut rest: Span, pieces: &P) {
             layout.pack(rest);
         } else {
             for index in 0..pieces.pieces() {
-                rest = rest.part(copy::copy(rest, pieces.piece(index)), usize::MAX);
+                rest = rest.part(copy::copy_long(rest, pieces.piece(index)), usize::MAX);
             }
         }
     }
