@@ -187,7 +187,9 @@ impl Ofi {
 
     /// What a close says.
     pub(super) fn closed(&mut self, link: u32) -> Message {
-        let (sent, received) = self.port.get_mut().counts(link);
+        let port = self.port.get_mut();
+        port.go_through();
+        let (sent, received) = port.counts(link);
         Message::Closed { sent, received }
     }
 

@@ -42,7 +42,7 @@ impl Tally {
         tells
     }
 
-    /// A look after everything that has come was read: how long a frame has been missed.
+    /// A look: how long a frame has been missed, by what has been gone through.
     fn looked(&mut self, received: u32, has_gap: bool, now_ns: u64) -> u64 {
         let time = now_ns.saturating_sub(self.looked_ns).min(LOOK_NS_MAX);
         let behind = has_gap || (self.due.wrapping_sub(received) as i32) > 0;
@@ -70,7 +70,7 @@ impl Ofi {
                 port.poll(LOOK_MAX);
             }
             // Where no buffer is left for it, it cannot come.
-            if missed_ns > missed_ns_max && !port.is_starved() {
+            if missed_ns > missed_ns_max && !port.is_starved(link) {
                 lost.push(link);
             }
         }

@@ -26,7 +26,7 @@ use std::ops::Range;
 use tickwire_components::wire::Header;
 use tickwire_components::{Pieces, Row, Span, context};
 
-/// Frames that a number may be ahead of the one that is due: more than all buffers hold.
+/// Frames that a number may be ahead of the one that is due; of short ones a quarter, which credit keeps them below.
 const AHEAD_MAX: u32 = 1 << 16;
 /// Failed receives in a row after which the endpoint is given up.
 const FAILURES_MAX: u32 = 256;
@@ -132,7 +132,7 @@ pub(super) struct Port {
     early: Vec<Early>,
     lanes: Vec<Lane>,
     completions: Box<[Completion]>,
-    /// Those of them that a look has read and nobody has gone through: they are behind all frames.
+    /// Those of them that a look has left to whoever takes messages, all of receives: their frames are behind all others.
     unread: Range<usize>,
     inject_max: usize,
     /// Bytes of frames that go together at most.
@@ -214,6 +214,7 @@ impl Port {
 
     /// Ends a link: what comes for it later is a stray.
     pub(super) fn close_lane(&mut self, link: u32) {
+        self.go_through();
         let Some(lane) = self.lanes.get_mut(link as usize) else { return };
         lane.open = false;
         lane.mine = 0;
@@ -297,7 +298,7 @@ impl Port {
         self.broken.as_deref()
     }
 
-    /// Whether frames have come, or messages are done, that nobody has taken.
+    /// Whether something has come that may be frames, or messages are done, that nobody has taken.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
         !self.unread.is_empty() || !self.frames.is_empty() || !self.done.is_empty()

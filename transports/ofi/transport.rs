@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
-/// Completions that one look reads at most.
+/// Completions that one look reads at most, or one call's more.
 pub(super) const LOOK_MAX: usize = 256;
 
 /// What a row of the table stands for.

@@ -24,11 +24,11 @@ const SENDS: usize = 64;
 /// all of it goes round and through the caches, but a peer's sends should find a receive each: what waits in a provider for one
 /// makes posting it fail when the peer has died.
 const RECEIVES: usize = 64;
-/// The same over `shm`, where what waits costs nothing: 4 MiB, which long messages do not go round the caches with.
+/// The same over `shm`, where what waits for one costs nothing: fewer, so that long messages stay nearer in the caches.
 const NEAR_RECEIVES: usize = 16;
 /// Receives of tagged mode that the queue of completions has room for.
 const LODGINGS: usize = 1024;
-/// The same where a provider puts one frame behind the other ([`crate::ofi::multi`]): fewer and larger ones, 2 MiB in all.
+/// Buffers where a provider puts one frame behind the other ([`crate::ofi::multi`]): fewer and larger ones, 2 MiB in all.
 const MULTI_RECEIVES: usize = 4;
 /// Longest frames that such a buffer has room for.
 const MULTI_FRAMES: usize = 2;

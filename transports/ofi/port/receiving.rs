@@ -19,9 +19,12 @@ fn nobody(_: &Header, _: Span, _: Row) -> bool {
 }
 
 impl Port {
-    /// Reads completions once; returns how many there were. Those of frames are left to [`Port::deliver`] or [`Port::drain`].
+    /// Reads completions, as [`Port::poll`]; few of them, and of nothing but frames, are left to [`Port::deliver`] or
+    /// [`Port::drain`].
     pub(in crate::ofi) fn look(&mut self, most: usize) -> usize {
-        if self.matching.is_some() || self.is_moving() || self.broken.is_some() || !self.unread.is_empty() {
+        // Whoever waits for a place to send from needs it now.
+        let sends = self.free.len() < self.links.len();
+        if sends || self.matching.is_some() || self.is_moving() || self.broken.is_some() || !self.unread.is_empty() {
             return self.poll(most);
         }
         self.begin_look();
@@ -32,7 +35,8 @@ impl Port {
             }
             Ok(count) => {
                 self.unread = 0..count;
-                count
+                // There may be more.
+                if count == self.completions.len() { self.poll(most) } else { count }
             }
             Err(error) => self.unreadable(error),
         }
@@ -104,9 +108,9 @@ impl Port {
         }
     }
 
-    /// Goes through the completions that a look has left.
+    /// Goes through the completions that a look has left: what has come is counted then.
     #[inline]
-    fn go_through(&mut self) {
+    pub(in crate::ofi) fn go_through(&mut self) {
         while let Some(completion) = self.next_unread() {
             self.completed(&completion, sys::FI_ADDR_NOTAVAIL, &mut nobody);
         }
@@ -328,8 +332,11 @@ impl Port {
     }
 
     /// Whether all buffers are in use, so that nothing can come.
-    pub(in crate::ofi) fn is_starved(&self) -> bool {
-        self.buffers.iter().all(|buffer| buffer.held > 0)
+    ///
+    /// Of frames that wait for an earlier one, the link that misses that is to blame.
+    pub(in crate::ofi) fn is_starved(&self, link: u32) -> bool {
+        let blamed = self.frames.is_empty() && self.has_gap(link);
+        !blamed && self.buffers.iter().all(|buffer| buffer.held > 0)
     }
 
     /// As [`Port::post`], where many are due: else that waits for a look that finds nothing, and not an answer for it.
@@ -438,7 +445,7 @@ impl Port {
         self.post_when_few();
     }
 
-    /// Drops what has come: its link is being closed.
+    /// Drops what has come: all links are being closed.
     pub(in crate::ofi) fn forget_frames(&mut self) {
         self.release();
         self.go_through();
