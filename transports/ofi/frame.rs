@@ -107,21 +107,14 @@ pub(super) fn write_alone<P: Pieces + ?Sized>(into: Span, preface: Preface, head
     if !is_short(header) {
         return write(into, preface, header, pieces);
     }
-    debug_assert!(into.len() >= length(header) && (preface.link as usize) < LINKS_MAX);
+    debug_assert!((preface.link as usize) < LINKS_MAX);
     let number = u64::from(preface.number & SHORT_NUMBER) << SHORT_NUMBER_AT;
     let words = [
         u64::from(preface.link) | number | SHORT | u64::from(header.context()) << 32,
         preface.token,
         u64::from(header.source()) | u64::from(header.tag()) << 32,
     ];
-    // SAFETY: an own place of at least so many bytes.
-    #[expect(unsafe_code, reason = "memory that a provider is given")]
-    unsafe {
-        into.start().cast::<[u64; 3]>().write_unaligned(words);
-    }
-    let payload = header.payload() as usize;
-    gather(into.part(SHORT_LEAD_BYTES, payload), pieces);
-    into.part(0, SHORT_LEAD_BYTES + payload)
+    put(into, words, header, pieces)
 }
 
 /// Writes a frame to the start of a place that has room for it; returns its bytes.
@@ -135,28 +128,26 @@ pub(super) fn write<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &H
         header.name,
         header.length,
     ];
-    debug_assert!(into.len() >= LEAD_BYTES + header.payload() as usize);
-    // SAFETY: an own place of at least so many bytes.
-    #[expect(unsafe_code, reason = "memory that a provider is given")]
-    unsafe {
-        into.start().cast::<[u64; 6]>().write_unaligned(words);
-    }
-    let payload = header.payload() as usize;
-    gather(into.part(LEAD_BYTES, payload), pieces);
-    into.part(0, LEAD_BYTES + payload)
+    put(into, words, header, pieces)
 }
 
 /// Writes a message that a provider matches, behind its header where it has one.
 pub(super) fn write_matched<P: Pieces + ?Sized>(into: Span, header: &Header, with_header: bool, pieces: &P) -> Span {
-    let (lead, payload) = (if with_header { HEADER_BYTES } else { 0 }, header.payload() as usize);
+    match with_header {
+        true => put(into, [header.lead, header.origin, header.name, header.length], header, pieces),
+        false => put(into, [], header, pieces),
+    }
+}
+
+/// Writes what is before a payload, and the payload, to the start of a place that has room for both; returns its bytes.
+#[inline(always)]
+fn put<const N: usize, P: Pieces + ?Sized>(into: Span, words: [u64; N], header: &Header, pieces: &P) -> Span {
+    let (lead, payload) = (size_of::<[u64; N]>(), header.payload() as usize);
     debug_assert!(into.len() >= lead + payload);
-    if with_header {
-        let words = [header.lead, header.origin, header.name, header.length];
-        // SAFETY: an own place of at least so many bytes.
-        #[expect(unsafe_code, reason = "memory that a provider is given")]
-        unsafe {
-            into.start().cast::<[u64; 4]>().write_unaligned(words);
-        }
+    // SAFETY: an own place of at least so many bytes.
+    #[expect(unsafe_code, reason = "memory that a provider is given")]
+    unsafe {
+        into.start().cast::<[u64; N]>().write_unaligned(words);
     }
     gather(into.part(lead, payload), pieces);
     into.part(0, lead + payload)
