@@ -35,6 +35,7 @@ pub mod submission;
 mod supply;
 mod unexpected;
 pub mod wire;
+mod work;
 
 pub use arrival::{Arrival, ArrivalState};
 pub use buffer::Buffer;
@@ -49,7 +50,7 @@ pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
 pub use lodging::{HeldMessage, Lodgings};
 pub use notice::{Notice, Notices, Outcome};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
-pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, Work, posting};
+pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, posting};
 pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
@@ -61,3 +62,4 @@ pub use supply::{
     Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,
 };
 pub use unexpected::{Unexpected, UnexpectedQueue};
+pub use work::{Count, Tally, Work};

@@ -3,7 +3,9 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
-use crate::{Buffer, Lodgings, NIL, Receipts, Registrations, Row, Splice, Stamp, Stamps, Stream, UnexpectedQueue};
+use crate::{
+    Buffer, Lodgings, NIL, Receipts, Registrations, Row, Splice, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
+};
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
@@ -150,8 +152,9 @@ pub mod posting {
 }
 
 /// Which systems have something to do.
+// One byte: bits are set in and cleared from single bytes, and what reads more than was just written waits for the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Pending(pub u32);
+pub struct Pending(pub u8);
 
 impl Pending {
     /// Nothing.
@@ -196,28 +199,6 @@ impl BitOrAssign for Pending {
     #[inline]
     fn bitor_assign(&mut self, other: Pending) {
         self.0 |= other.0;
-    }
-}
-
-/// What a tick did, in rows; calls made since the tick before it included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Work {
-    /// Operations that were posted.
-    pub posted: u32,
-    /// Receives that were paired with a message.
-    pub matched: u32,
-    /// Frames that were given to a transport.
-    pub sent: u32,
-    /// Frames that were read from a transport.
-    pub received: u32,
-    /// Requests that were completed.
-    pub completed: u32,
-}
-
-impl Work {
-    /// Whether nothing was done.
-    pub fn is_idle(&self) -> bool {
-        *self == Work::default()
     }
 }
 
@@ -303,7 +284,7 @@ pub struct Progress {
     /// Priorities above 0 of offers in the unexpected queue, by (VC, message id).
     pub offered: HashMap<(Row, Row), u8, ahash::RandomState>,
     /// Since the tick before: see [`Work`].
-    pub work: Work,
+    pub work: Tally,
     /// The clock as the caller gave it, ns since the engine was built.
     pub now_ns: u64,
     /// Operations with memory that is registered for them.
@@ -389,7 +370,7 @@ impl Default for Progress {
             urgent: false,
             turns: 0,
             offered: HashMap::with_hasher(ahash::RandomState::with_seed(0)),
-            work: Work::default(),
+            work: Tally::default(),
             now_ns: 0,
             registered: 0,
             registrations: Box::new(Registrations::new(&Limits::default())),

@@ -169,12 +169,7 @@ impl Engine {
             self.run();
         }
         self.let_go();
-        let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
-        // Otherwise nothing was done, but what calls have done before.
-        if busy || work.posted != 0 {
-            self.observer.add(work);
-        }
-        work
+        self.take_work()
     }
 
     #[cold]
@@ -263,8 +258,10 @@ impl Engine {
     /// What was done since the last tick.
     #[inline(always)]
     pub(crate) fn take_work(&mut self) -> Work {
-        let work = std::mem::take(&mut self.tables.progress(&mut self.world).work);
-        self.observer.add(work);
+        let work = self.tables.progress(&mut self.world).work.take();
+        if !work.is_idle() {
+            self.observer.add(work);
+        }
         work
     }
 

@@ -59,7 +59,9 @@ pub struct Request<B> {
     /// Of the row; of an operation that was complete when it was posted, its tag.
     generation: u32,
     /// Destination of an operation that was complete when it was posted.
-    peer: u32,
+    // A whole word: with padding behind it, it is copied as one just after it was written as half of one, and that waits until
+    // it has left the store buffer.
+    peer: u64,
     ready: Option<B>,
     marker: PhantomData<B>,
 }
@@ -67,12 +69,12 @@ pub struct Request<B> {
 impl<B> Request<B> {
     #[inline]
     pub(crate) fn new(home: &'static Home, row: Row, generation: u32) -> Self {
-        Request { home, row, generation, peer: NIL, ready: None, marker: PhantomData }
+        Request { home, row, generation, peer: NIL.into(), ready: None, marker: PhantomData }
     }
 
     #[inline]
     pub(crate) fn ready(home: &'static Home, buffer: B, peer: u32, tag: u32) -> Self {
-        Request { home, row: NIL, generation: tag, peer, ready: Some(buffer), marker: PhantomData }
+        Request { home, row: NIL, generation: tag, peer: peer.into(), ready: Some(buffer), marker: PhantomData }
     }
 
     /// The buffer and status of an operation that was complete when it was posted.
@@ -91,7 +93,7 @@ impl<B> Request<B> {
 
     #[inline]
     fn ready_status_of(&self, buffer: &B, length: impl FnOnce(&B) -> usize) -> Status {
-        match Rank(self.peer) {
+        match Rank(self.peer as u32) {
             Rank::NULL => Status::NULL,
             source => Status { source, tag: Tag(self.generation), length: length(buffer) },
         }

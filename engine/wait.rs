@@ -265,16 +265,16 @@ impl Engine {
         mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
     ) -> Result<(), RequestError> {
         let mut idle = 0u32;
+        // What the last look of a wait has done is counted by what comes next.
+        self.take_work();
         loop {
             if self.look() {
                 self.run();
-                let ended = done(self);
-                let work = self.take_work();
-                match ended {
+                match done(self) {
                     Ok(false) => {}
                     ended => return ended.map(drop),
                 }
-                match work.is_idle() {
+                match self.take_work().is_idle() {
                     false => idle = 0,
                     // A send that is still blocked: a look in vain that has cost a tick.
                     true => idle = idle.saturating_add(LOOKS_A_TICK),

@@ -152,7 +152,7 @@ impl Watch for Watcher {
             return;
         }
         let progress = tables.progress(world);
-        self.before = progress.work;
+        self.before = progress.work.get();
         if progress.vc_changes != self.vc_changes {
             self.look_at_vcs(tables, world);
         }
@@ -163,11 +163,11 @@ impl Watch for Watcher {
         if !self.watches() {
             return run(world);
         }
-        let before = (rows_due(system, tables, world), tables.progress(world).work);
+        let before = (rows_due(system, tables, world), tables.progress(world).work.get());
         let begin_ns = if self.trace.is_some() { now_ns() } else { 0 };
         let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
         run(world);
-        let rows = before.0 + rows_done(system, before.1, tables.progress(world).work);
+        let rows = before.0 + rows_done(system, before.1, tables.progress(world).work.get());
         if let Some(zone) = zone {
             zone.end(rows);
         }
@@ -185,7 +185,7 @@ impl Watch for Watcher {
         }
         let at_ns = now_ns();
         self.look_at_endpoints(tables, world, at_ns);
-        let (work, depths) = (less(tables.progress(world).work, self.before), depths(tables, world));
+        let (work, depths) = (less(tables.progress(world).work.get(), self.before), depths(tables, world));
         if self.profiled {
             self.profile.end_tick(&work, passes, &depths);
         }

@@ -201,7 +201,10 @@ mod tests {
         assert_eq!((request.state, request.counter), (RequestState::Done, 0));
         assert_eq!((car.state, car.flags, car.source, car.tag, car.done), (CarState::Done, 0, 1, 7, 9));
         let all = world.all();
-        assert_eq!((all.progress.free_cars.count, all.progress.active, all.progress.work.completed), (free, 0, 1));
+        assert_eq!(
+            (all.progress.free_cars.count, all.progress.active, all.progress.work.completed.get()),
+            (free, 0, 1)
+        );
         free_request(all.progress, all.cars, all.requests, posted.car);
         assert_eq!((world.car(posted).state, world.car(posted).kind), (CarState::Free, CarKind::None));
         assert_eq!(world.all().progress.free_cars.count, free + 1);

@@ -74,7 +74,7 @@ mod tests {
         let tags: Vec<u32> = all.arrivals[..4].iter().map(|arrival| arrival.header.tag()).collect();
         assert_eq!((tags, all.progress.arrivals), (vec![99, 0, 1, 2], 4));
         assert!(all.arrivals[..4].iter().all(|arrival| arrival.state == ArrivalState::New && arrival.vc == 0));
-        assert_eq!((all.progress.pending, all.progress.work.received), (Pending::MATCH, 3));
+        assert_eq!((all.progress.pending, all.progress.work.received.get()), (Pending::MATCH, 3));
     }
 
     #[test]

@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(world.cars_in(queue), [other.car]);
         let progress = world.all().progress;
         assert!(progress.pending.has(Pending::TRANSFER));
-        assert_eq!(progress.work.matched, 1);
+        assert_eq!(progress.work.matched.get(), 1);
     }
 
     #[test]

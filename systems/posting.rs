@@ -15,14 +15,17 @@ use tickwire_components::{
 use tickwire_transports::Sent;
 
 /// The checked envelope of an operation.
+// In this order: context and source, which make one word of a header, would as neighbours be read as one just after they
+// were written as two, and that waits until both have left the store buffer.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Envelope {
     /// Context word.
     pub context: u32,
-    /// Send: own rank. Receive: rank of the source or [`ANY`].
-    pub source: u32,
     /// Tag or [`ANY`].
     pub tag: u32,
+    /// Send: own rank. Receive: rank of the source or [`ANY`].
+    pub source: u32,
     /// Proc of the peer; [`NIL`] for a receive from any source.
     pub proc: u32,
     /// Send: bytes of the message.

@@ -607,7 +607,7 @@ mod tests {
         struct Seen(Vec<(u32, &'static str)>);
         fn note(name: &'static str) -> impl FnMut(Query<&tickwire_components::Progress>, ResMut<Seen>) {
             move |progress, mut seen| {
-                let matched = progress.iter().map(|progress| progress.work.matched).sum();
+                let matched = progress.iter().map(|progress| progress.work.matched.get()).sum();
                 seen.0.push((matched, name));
             }
         }

@@ -30,7 +30,7 @@ pub(crate) struct Observer {
     /// When the page was written last, ns of the engine's clock.
     written_ns: u64,
     /// `work` when the page was written last, and the sums without the wrapping.
-    last: Work,
+    last: [u32; 5],
     sums: [u64; 5],
     /// The sweep over the rows: where it is, and what it has counted.
     row: usize,
@@ -101,7 +101,7 @@ impl Observer {
             passes: 0,
             slept_ns: 0,
             written_ns: 0,
-            last: Work::default(),
+            last: [0; 5],
             sums: [0; 5],
             row: 0,
             counted: Counts::default(),
@@ -161,13 +161,16 @@ impl Observer {
         }
     }
 
-    /// What was done so far, in the order of [`Work`]'s fields.
-    fn sum(&mut self) -> [u64; 5] {
-        let words = |work: Work| [work.posted, work.matched, work.sent, work.received, work.completed];
-        for (sum, (now, last)) in self.sums.iter_mut().zip(words(self.work).into_iter().zip(words(self.last))) {
+    /// What was done so far, in the order of [`Work`]'s fields; `open` is what has not been added yet.
+    fn sum(&mut self, open: Work) -> [u64; 5] {
+        let mut now = words(self.work);
+        for (sum, open) in now.iter_mut().zip(words(open)) {
+            *sum = sum.wrapping_add(open);
+        }
+        for (sum, (now, last)) in self.sums.iter_mut().zip(now.into_iter().zip(self.last)) {
             *sum += u64::from(now.wrapping_sub(last));
         }
-        self.last = self.work;
+        self.last = now;
         self.sums
     }
 
@@ -213,7 +216,7 @@ impl Engine {
         // Rarer looks count more rows, so that a sweep takes a bounded time.
         let rows = (passed_ns / OBSERVE_NS) as usize * ROWS_A_LOOK;
         observer.sweep(all.cars, all.vcs.len(), rows.clamp(ROWS_A_LOOK, ROWS_A_LOOK_MAX));
-        let [posted, matched, sent, received, completed] = observer.sum();
+        let [posted, matched, sent, received, completed] = observer.sum(all.progress.work.get());
         let progress = &all.progress;
         observer.page.ticked(progress.ticks);
         let figures = Figures {
@@ -249,6 +252,10 @@ impl Engine {
             (first..last).map(|row| figures_of(&vcs[row], endpoints, counts.get(row).copied().unwrap_or_default()));
         observer.page.publish(figures, first, peers);
     }
+}
+
+fn words(work: Work) -> [u32; 5] {
+    [work.posted, work.matched, work.sent, work.received, work.completed]
 }
 
 /// The figures of a peer; of its operations: receives posted, and sends that wait or move.

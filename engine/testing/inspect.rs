@@ -28,7 +28,7 @@ pub fn dump(engine: &mut Engine) -> String {
         progress.scoped,
         progress.unexpected.count,
         progress.arrivals,
-        progress.work
+        progress.work.get()
     );
     for (row, vc) in all.vcs.iter().enumerate() {
         let reason = all.procs.reason(row as Row);

@@ -167,9 +167,9 @@ fn gather<P: Pieces + ?Sized>(mut rest: Span, pieces: &P) {
     }
 }
 
-/// Reads what is before the payload of the frame at the start of bytes that have come; `None` if they are too few.
+/// Reads what is before the payload of a short frame, which is all bytes that have come; `None` if they are no such frame.
 #[inline(always)]
-pub(super) fn lead(bytes: Span) -> Option<Lead> {
+pub(super) fn short_lead(bytes: Span) -> Option<Lead> {
     if bytes.len() < SHORT_LEAD_BYTES {
         return None;
     }
@@ -177,7 +177,7 @@ pub(super) fn lead(bytes: Span) -> Option<Lead> {
     #[expect(unsafe_code, reason = "memory that a provider is given")]
     let [place, token, name] = unsafe { bytes.start().cast::<[u64; 3]>().read_unaligned() };
     if place & SHORT == 0 {
-        return long_lead(bytes);
+        return None;
     }
     let preface = Preface {
         link: (place as usize % LINKS_MAX) as u32,
@@ -190,14 +190,19 @@ pub(super) fn lead(bytes: Span) -> Option<Lead> {
     Some(Lead { preface, known: SHORT_NUMBER, header, bytes: SHORT_LEAD_BYTES })
 }
 
-#[inline(never)]
-fn long_lead(bytes: Span) -> Option<Lead> {
+/// Reads what is before the payload of another frame at the start of bytes that have come; `None` if they are too few, or are
+/// a short one.
+#[inline]
+pub(super) fn long_lead(bytes: Span) -> Option<Lead> {
     if bytes.len() < LEAD_BYTES {
         return None;
     }
     // SAFETY: so many bytes of an own buffer, which the provider has finished writing.
     #[expect(unsafe_code, reason = "memory that a provider is given")]
     let [place, token, lead, origin, name, length] = unsafe { bytes.start().cast::<[u64; 6]>().read_unaligned() };
+    if place & SHORT != 0 {
+        return None;
+    }
     let preface = Preface { link: place as u32, number: (place >> 32) as u32, token };
     Some(Lead { preface, known: u32::MAX, header: Header { lead, origin, name, length }, bytes: LEAD_BYTES })
 }
@@ -241,6 +246,10 @@ mod tests {
     fn span(bytes: &mut [u8]) -> Span {
         // SAFETY: used while the bytes are there.
         unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    fn lead(bytes: Span) -> Option<Lead> {
+        short_lead(bytes).or_else(|| long_lead(bytes))
     }
 
     #[test]

@@ -21,6 +21,7 @@ fn nobody(_: &Header, _: Span, _: Row) -> bool {
 impl Port {
     /// Reads completions, as [`Port::poll`]; few of them, and of nothing but frames, are left to [`Port::deliver`] or
     /// [`Port::drain`].
+    #[inline(always)]
     pub(in crate::ofi) fn look(&mut self, most: usize) -> usize {
         // Whoever waits for a place to send from needs it now.
         let sends = self.free.len() < self.links.len();
@@ -57,8 +58,7 @@ impl Port {
                 Ok(count) => {
                     found += count;
                     for index in 0..count {
-                        let completion = self.completions[index];
-                        self.completed(&completion, sources[index], &mut nobody);
+                        self.completed(index, sources[index], &mut nobody);
                     }
                     if count < self.completions.len() {
                         break;
@@ -111,15 +111,9 @@ impl Port {
     /// Goes through the completions that a look has left: what has come is counted then.
     #[inline]
     pub(in crate::ofi) fn go_through(&mut self) {
-        while let Some(completion) = self.next_unread() {
-            self.completed(&completion, sys::FI_ADDR_NOTAVAIL, &mut nobody);
+        while let Some(index) = self.unread.next() {
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut nobody);
         }
-    }
-
-    #[inline(always)]
-    fn next_unread(&mut self) -> Option<Completion> {
-        let index = self.unread.next()?;
-        self.completions.get(index).copied()
     }
 
     /// Makes the queue's descriptor silent that rings although there is nothing; `false` if it does not become so, or if there
@@ -147,15 +141,13 @@ impl Port {
     }
 
     /// A completion goes to what it is of, by its context; a frame whose turn it is to `take`, unless others wait.
+    // Word by word: a copy of all in wider words than the provider has just written them in waits until those have left the
+    // store buffer, behind what it has written to the peer.
     #[inline(always)]
-    fn completed(
-        &mut self,
-        completion: &Completion,
-        source: sys::fi_addr_t,
-        take: &mut impl FnMut(&Header, Span, Row) -> bool,
-    ) {
-        let Some(index) = self.contexts.index(completion.op_context) else {
-            return self.matched(completion, source);
+    fn completed(&mut self, index: usize, source: sys::fi_addr_t, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
+        let Some(&Completion { op_context, flags, len, buf, .. }) = self.completions.get(index) else { return };
+        let Some(index) = self.contexts.index(op_context) else {
+            return self.matched(index, source);
         };
         let slots = self.links.len();
         if index < slots {
@@ -171,12 +163,12 @@ impl Port {
             // A frame in a buffer for many, or the word that the buffer is full, or both.
             let state = &mut self.buffers[buffer];
             state.held += 1;
-            state.done |= completion.flags & sys::FI_MULTI_RECV != 0;
-            let bytes = self.receiving.part(buffer, completion.buf, completion.len);
+            state.done |= flags & sys::FI_MULTI_RECV != 0;
+            let bytes = self.receiving.part(buffer, buf, len);
             bytes.filter(|bytes| !bytes.is_empty())
         } else {
             self.buffers[buffer] = Buffer { held: 1, done: true };
-            Some(self.receiving.place(buffer).part(0, completion.len))
+            Some(self.receiving.place(buffer).part(0, len))
         };
         if let Some(bytes) = bytes {
             self.arrived(buffer as u32, bytes, take);
@@ -186,22 +178,30 @@ impl Port {
 
     /// A completion of an operation that the provider matches.
     #[inline]
-    fn matched(&mut self, completion: &Completion, source: sys::fi_addr_t) {
+    fn matched(&mut self, index: usize, source: sys::fi_addr_t) {
         if let Some(matching) = &mut self.matching {
-            matching.completed(&self.endpoint, completion, source);
+            matching.completed(&self.endpoint, &self.completions[index], source);
         }
     }
 
-    /// Bytes have come: a frame, or several.
+    /// Bytes have come: a short frame, or another one, or several of those.
     #[inline(always)]
-    fn arrived(&mut self, buffer: u32, mut bytes: Span, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
+    fn arrived(&mut self, buffer: u32, bytes: Span, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
+        match frame::short_lead(bytes) {
+            Some(lead) => self.arrived_one(lead, frame::payload(bytes, &lead).0, buffer, take),
+            None => self.arrived_long(buffer, bytes, take),
+        }
+    }
+
+    #[inline(never)]
+    fn arrived_long(&mut self, buffer: u32, mut bytes: Span, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
         loop {
-            let Some(lead) = frame::lead(bytes) else {
+            let Some(lead) = frame::long_lead(bytes) else {
                 self.strays += 1;
                 return;
             };
             let (payload, rest) = frame::payload(bytes, &lead);
-            self.arrived_one(&lead, payload, buffer, take);
+            self.arrived_one(lead, payload, buffer, take);
             if rest.is_empty() {
                 return;
             }
@@ -213,7 +213,7 @@ impl Port {
     #[inline(always)]
     fn arrived_one(
         &mut self,
-        lead: &Lead,
+        lead: Lead,
         payload: Span,
         buffer: u32,
         take: &mut impl FnMut(&Header, Span, Row) -> bool,
@@ -241,7 +241,7 @@ impl Port {
 
     /// A frame that an earlier one is missing before, or that has no business here.
     #[cold]
-    fn out_of_turn(&mut self, lead: &Lead, payload: Span, buffer: u32) {
+    fn out_of_turn(&mut self, lead: Lead, payload: Span, buffer: u32) {
         let link = lead.preface.link;
         let due = self.lanes[link as usize].received;
         let number = lead.number(due);
@@ -417,9 +417,9 @@ impl Port {
             taken
         };
         while self.frames.is_empty()
-            && let Some(completion) = self.next_unread()
+            && let Some(index) = self.unread.next()
         {
-            self.completed(&completion, sys::FI_ADDR_NOTAVAIL, &mut take_next);
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut take_next);
         }
         if let Some(matching) = &mut self.matching {
             let vcs = &self.vcs;
