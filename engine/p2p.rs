@@ -633,6 +633,13 @@ impl Engine {
         }
     }
 
+    /// The status of a request that is done, if it has ended well.
+    #[inline(always)]
+    pub(crate) fn ended_well(&mut self, id: RequestId) -> Option<Status> {
+        let car = self.tables.request(&mut self.world).cars.get(id.row as usize)?;
+        (car.flags & car_flags::ERRORS == 0).then(|| status(car))
+    }
+
     /// How a request that is done has ended.
     pub(crate) fn ended(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.tables.all(&mut self.world);

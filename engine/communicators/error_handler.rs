@@ -15,6 +15,15 @@ impl Engine {
     /// How a request that is done has ended, after its communicator's handler if not well.
     #[inline]
     pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
+        match self.ended_well(id) {
+            Some(status) => Ok(status),
+            None => self.outcome_of_any(id),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn outcome_of_any(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let ended = self.ended(id);
         if let Err(error) = &ended {
             self.raise_request(id, error);
