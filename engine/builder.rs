@@ -240,6 +240,7 @@ impl Builder {
         let holds_back = |endpoint: &mut Endpoint| endpoint.transport.get().capabilities().holds_back;
         let holders =
             (0..).zip(&mut endpoints).filter_map(|(row, endpoint)| holds_back(endpoint).then_some(row)).collect();
+        let prompt = (0..).zip(&endpoints).filter_map(|(row, endpoint)| endpoint.prompt.then_some(row)).collect();
         world.spawn_batch(endpoints).for_each(drop);
         let me = spawn_proc(&mut world, plan.me, 0);
         let tables = Tables::find(&mut world);
@@ -264,11 +265,13 @@ impl Builder {
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,
             virtual_time: false,
+            budget: self.limits.tick_budget as u32,
             limits: self.limits,
             home,
             epoch: generation,
             closed: Closed::No,
             holders,
+            prompt,
             polls: 0,
             started: Instant::now(),
             events: Vec::with_capacity(16),

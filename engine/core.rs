@@ -12,7 +12,7 @@ use std::time::Instant;
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK, Limits};
 use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, Row, VcState, Work, posting};
 use tickwire_systems::connections::{contact, control, wants_control};
-use tickwire_systems::deliver::deliver;
+use tickwire_systems::deliver::{deliver, look_and_deliver};
 use tickwire_systems::tables::{LookTables, Tables};
 use tickwire_traces::{Counters, DELIVER, Trace, tracy};
 use tickwire_transports::{LinkEvent, TagLimits};
@@ -39,6 +39,10 @@ pub struct Engine {
     pub(crate) closed: Closed,
     /// Endpoints that may hold frames back for others to go with.
     pub(crate) holders: Box<[usize]>,
+    /// Endpoints whose messages are delivered by the look that finds them.
+    pub(crate) prompt: Box<[usize]>,
+    /// Frames that the tick may still read.
+    pub(crate) budget: u32,
     /// Looks since the clock was sampled.
     pub(crate) polls: u32,
     pub(crate) control_ns: u64,
@@ -164,10 +168,7 @@ impl Engine {
 
     #[inline]
     fn tick_now(&mut self) -> Work {
-        let busy = self.look();
-        if busy {
-            self.run();
-        }
+        self.advance();
         self.let_go();
         self.take_work()
     }
@@ -192,9 +193,10 @@ impl Engine {
         self.tables.progress(&mut self.world).now_ns = now_ns;
     }
 
-    /// Whether a tick would find something to do. No system call, except once every `control_us`.
+    /// Looks whether there is something to do, and does a tick's part of it; whether there was. No system call, except once
+    /// every `control_us`.
     #[inline]
-    pub(crate) fn look(&mut self) -> bool {
+    pub(crate) fn advance(&mut self) -> bool {
         self.polls += 1;
         if self.polls >= CLOCK_LOOKS {
             self.look_at_clock();
@@ -207,6 +209,9 @@ impl Engine {
         }
         for endpoint in endpoints {
             if !endpoint.cheap_poll {
+                if endpoint.prompt {
+                    continue;
+                }
                 endpoint.outstanding = progress.active;
                 if endpoint.matches && !progress.lodgings.queue.is_empty() {
                     progress.pending |= Pending::POST;
@@ -217,7 +222,61 @@ impl Engine {
                 progress.pending |= Pending::DRAIN;
             }
         }
-        progress.pending != Pending::NONE || !progress.senders.is_empty()
+        let mut delivered = false;
+        let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
+        if !self.prompt.is_empty() {
+            (delivered, pending) = self.look_promptly();
+        }
+        if pending {
+            self.run();
+        }
+        delivered | pending
+    }
+
+    /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.
+    #[inline(always)]
+    fn look_promptly(&mut self) -> (bool, bool) {
+        let delivered = match *self.prompt {
+            [row] => self.look_promptly_at(row),
+            _ => self.look_promptly_at_all(),
+        };
+        let progress = self.tables.progress(&mut self.world);
+        (delivered, progress.pending != Pending::NONE || !progress.senders.is_empty())
+    }
+
+    /// Looks at an endpoint and delivers what has come; whether there was something. Where that is not the next thing to do, it
+    /// is left to the tick.
+    #[inline(always)]
+    fn look_promptly_at(&mut self, row: usize) -> bool {
+        let (endpoints, mut deliveries) = self.tables.deliveries(&mut self.world);
+        let (endpoint, progress) = (&mut endpoints[row], deliveries.tables().progress);
+        let next = progress.pending == Pending::NONE && progress.senders.is_empty() && self.frequent_passes != 0;
+        if !next || progress.closed() || tracy::connected() {
+            if endpoint.ready() {
+                endpoint.found = true;
+                progress.pending |= Pending::DRAIN;
+            }
+            return false;
+        }
+        let most = self.limits.tick_budget as u32;
+        let (count, rest) = look_and_deliver(endpoint, deliveries, most);
+        if rest {
+            self.budget = most - count;
+        }
+        if count != 0 {
+            self.observer.found();
+            self.counters.ran(DELIVER);
+        }
+        count != 0
+    }
+
+    #[inline(never)]
+    fn look_promptly_at_all(&mut self) -> bool {
+        let mut delivered = false;
+        for index in 0..self.prompt.len() {
+            delivered |= self.look_promptly_at(self.prompt[index]);
+        }
+        delivered
     }
 
     /// The rare part of a look: sockets, the launcher, dropped tokens.
@@ -273,7 +332,7 @@ impl Engine {
             return;
         }
         self.observer.found();
-        progress.budget = self.limits.tick_budget as u32;
+        progress.budget = std::mem::replace(&mut self.budget, self.limits.tick_budget as u32);
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
         if progress.pending == Pending::DRAIN
             && self.frequent_passes != 0

@@ -90,8 +90,7 @@ impl Engine {
                 if sent != Sent::Blocked || !whole || Instant::now() >= end {
                     break;
                 }
-                self.look();
-                self.run();
+                self.advance();
                 rustix::thread::sched_yield();
             }
         }

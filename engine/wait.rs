@@ -268,8 +268,7 @@ impl Engine {
         // What the last look of a wait has done is counted by what comes next.
         self.take_work();
         loop {
-            if self.look() {
-                self.run();
+            if self.advance() {
                 match done(self) {
                     Ok(false) => {}
                     ended => return ended.map(drop),

@@ -52,6 +52,20 @@ pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
     }
 }
 
+/// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages, and whether there is more,
+/// which is pending then.
+#[inline(always)]
+pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>, most: u32) -> (u32, bool) {
+    let (count, rest) = endpoint.transport.get().look_and_deliver(most, &mut Taken(&mut deliveries));
+    let progress = deliveries.tables().progress;
+    progress.work.received += count;
+    if rest {
+        endpoint.found = true;
+        progress.pending |= Pending::DRAIN;
+    }
+    (count, rest)
+}
+
 /// The tables that frames are taken into.
 struct Taken<'a, 'b>(&'a mut Deliveries<'b>);
 

@@ -38,6 +38,8 @@ pub struct Endpoint {
     pub matches: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
+    /// Looking at it costs so much that what has come is delivered by the look. Then `cheap_poll` is not set.
+    pub prompt: bool,
     /// Operations that wait for something from it; while there are some, it is looked at in every tick.
     pub outstanding: u32,
     /// Ticks between two looks at an expensive one with nothing outstanding: doubled at each look in vain.
@@ -101,6 +103,7 @@ impl Endpoint {
         let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
         let reads = capabilities.remote_read && (!registers || copies >= ADDRESS_BYTES);
+        let prompt = transport.is_prompt() && !matches;
         Endpoint {
             eager_max,
             part_bytes,
@@ -112,7 +115,8 @@ impl Endpoint {
             // A message that is matched has no header to bring it.
             piggybacks: capabilities.whole_frames && !capabilities.windows && !matches,
             matches,
-            cheap_poll: capabilities.cheap_poll && !matches,
+            cheap_poll: capabilities.cheap_poll && !matches && !prompt,
+            prompt,
             outstanding: 0,
             interval: 1,
             countdown: 0,
@@ -173,7 +177,7 @@ impl Endpoint {
     /// The poll policy for transports that are expensive to look at.
     #[cold]
     fn due(&mut self) -> bool {
-        if self.outstanding > 0 {
+        if self.prompt || self.outstanding > 0 {
             return true;
         }
         if self.countdown > 0 {

@@ -546,6 +546,21 @@ impl AnyTransport {
         }
     }
 
+    /// Whether there is more to [`AnyTransport::look_and_deliver`] than [`AnyTransport::ready`].
+    pub fn is_prompt(&self) -> bool {
+        matches!(self, AnyTransport::Ofi(_))
+    }
+
+    /// [`AnyTransport::ready`], and if it is, [`AnyTransport::deliver`] in one.
+    #[inline(never)]
+    pub fn look_and_deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let found = match self {
+            AnyTransport::Ofi(t) => t.find(),
+            _ => self.ready(),
+        };
+        if found { self.deliver_otherwise(most, take) } else { (0, false) }
+    }
+
     /// See [`Transport::drain`].
     #[inline]
     pub fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {

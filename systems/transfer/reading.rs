@@ -32,7 +32,9 @@ pub(crate) fn read_messages(
         if left == 0 {
             turns -= 1;
             // What has arrived meanwhile may be more urgent.
-            if turns == 0 || endpoints.iter_mut().any(|endpoint| endpoint.cheap_poll && endpoint.ready()) {
+            if turns == 0
+                || endpoints.iter_mut().any(|endpoint| (endpoint.cheap_poll || endpoint.prompt) && endpoint.ready())
+            {
                 break;
             }
             left = READ_BYTES_A_TURN as u64;

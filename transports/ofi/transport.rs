@@ -199,14 +199,25 @@ impl Ofi {
     /// Asks the fabric.
     #[inline(never)]
     fn ask(&self) -> bool {
-        let mut port = self.port.borrow_mut();
-        if port.look(LOOK_MAX) > 0 {
-            self.pace.hurry();
-        } else {
-            self.pace.asked_in_vain(|| port.is_sending() || port.is_moving());
-        }
-        port.has_frames() || port.has_fault() || port.has_news()
+        ask(&self.pace, &mut self.port.borrow_mut())
     }
+
+    /// As [`Transport::ready`], where nobody shares it.
+    #[inline(always)]
+    pub(crate) fn find(&mut self) -> bool {
+        self.pace.is_due() && ask(&self.pace, self.port.get_mut())
+    }
+}
+
+/// Looks for what has come; whether there is something.
+#[inline(always)]
+fn ask(pace: &Pace, port: &mut Port) -> bool {
+    if port.look(LOOK_MAX) > 0 {
+        pace.hurry();
+    } else {
+        pace.asked_in_vain(|| port.is_sending() || port.is_moving());
+    }
+    port.has_frames() || port.has_fault() || port.has_news()
 }
 
 impl Transport for Ofi {
