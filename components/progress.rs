@@ -283,7 +283,7 @@ pub struct Progress {
     pub turns: u32,
     /// Priorities above 0 of offers in the unexpected queue, by (VC, message id).
     pub offered: HashMap<(Row, Row), u8, ahash::RandomState>,
-    /// Since the tick before: see [`Work`].
+    /// Since the tick before: see [`crate::Work`].
     pub work: Tally,
     /// The clock as the caller gave it, ns since the engine was built.
     pub now_ns: u64,
