@@ -236,6 +236,7 @@ impl Engine {
     /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.
     #[inline(always)]
     fn look_promptly(&mut self) -> (bool, bool) {
+        self.budget = self.limits.tick_budget as u32;
         let delivered = match *self.prompt {
             [row] => self.look_promptly_at(row),
             _ => self.look_promptly_at_all(),
@@ -258,11 +259,8 @@ impl Engine {
             }
             return false;
         }
-        let most = self.limits.tick_budget as u32;
-        let (count, rest) = look_and_deliver(endpoint, deliveries, most);
-        if rest {
-            self.budget = most - count;
-        }
+        let count = look_and_deliver(endpoint, deliveries, self.budget);
+        self.budget -= count;
         if count != 0 {
             self.observer.found();
             self.counters.ran(DELIVER);

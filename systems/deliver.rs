@@ -52,10 +52,10 @@ pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
     }
 }
 
-/// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages, and whether there is more,
-/// which is pending then.
+/// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages. If there is more, it is
+/// pending then.
 #[inline(always)]
-pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>, most: u32) -> (u32, bool) {
+pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>, most: u32) -> u32 {
     let (count, rest) = endpoint.transport.get().look_and_deliver(most, &mut Taken(&mut deliveries));
     let progress = deliveries.tables().progress;
     progress.work.received += count;
@@ -63,7 +63,7 @@ pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>,
         endpoint.found = true;
         progress.pending |= Pending::DRAIN;
     }
-    (count, rest)
+    count
 }
 
 /// The tables that frames are taken into.

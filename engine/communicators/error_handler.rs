@@ -17,13 +17,13 @@ impl Engine {
     pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
         match self.ended_well(id) {
             Some(status) => Ok(status),
-            None => self.outcome_of_any(id),
+            None => self.outcome_slowly(id),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn outcome_of_any(&mut self, id: RequestId) -> Result<Status, RequestError> {
+    fn outcome_slowly(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let ended = self.ended(id);
         if let Err(error) = &ended {
             self.raise_request(id, error);

@@ -57,10 +57,14 @@ fn main() {
 
 /// Builds the program.
 fn build(root: &Path) -> PathBuf {
-    let built =
-        Command::new(env!("CARGO")).args(["build", "--release", "--bin", "tickwire"]).current_dir(root).status();
+    let target = root.join("target");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--bin", "tickwire"])
+        .current_dir(root)
+        .env("CARGO_TARGET_DIR", &target)
+        .status();
     assert!(built.is_ok_and(|s| s.success()), "the program does not build");
-    root.join("target/release/tickwire")
+    target.join("release/tickwire")
 }
 
 /// How often each load waits for which store, over a run with `messages` messages.
