@@ -168,7 +168,7 @@ impl Engine {
 
     #[inline]
     fn tick_now(&mut self) -> Work {
-        self.advance();
+        self.advance(false);
         self.let_go();
         self.take_work()
     }
@@ -194,9 +194,9 @@ impl Engine {
     }
 
     /// Looks whether there is something to do, and does a tick's part of it; whether there was. No system call, except once
-    /// every `control_us`.
+    /// every `control_us`. `patient` is who has nothing else to do.
     #[inline]
-    pub(crate) fn advance(&mut self) -> bool {
+    pub(crate) fn advance(&mut self, patient: bool) -> bool {
         self.polls += 1;
         if self.polls >= CLOCK_LOOKS {
             self.look_at_clock();
@@ -225,7 +225,7 @@ impl Engine {
         let mut delivered = false;
         let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
         if !self.prompt.is_empty() {
-            (delivered, pending) = self.look_promptly();
+            (delivered, pending) = self.look_promptly(patient);
         }
         if pending {
             self.run();
@@ -235,10 +235,10 @@ impl Engine {
 
     /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.
     #[inline(always)]
-    fn look_promptly(&mut self) -> (bool, bool) {
+    fn look_promptly(&mut self, patient: bool) -> (bool, bool) {
         self.budget = self.limits.tick_budget as u32;
         let delivered = match *self.prompt {
-            [row] => self.look_promptly_at(row),
+            [row] => self.look_promptly_at(row, patient),
             _ => self.look_promptly_at_all(),
         };
         let progress = self.tables.progress(&mut self.world);
@@ -248,7 +248,7 @@ impl Engine {
     /// Looks at an endpoint and delivers what has come; whether there was something. Where that is not the next thing to do, it
     /// is left to the tick.
     #[inline(always)]
-    fn look_promptly_at(&mut self, row: usize) -> bool {
+    fn look_promptly_at(&mut self, row: usize, patient: bool) -> bool {
         let (endpoints, mut deliveries) = self.tables.deliveries(&mut self.world);
         let (endpoint, progress) = (&mut endpoints[row], deliveries.tables().progress);
         let next = progress.pending == Pending::NONE && progress.senders.is_empty() && self.frequent_passes != 0;
@@ -259,7 +259,7 @@ impl Engine {
             }
             return false;
         }
-        let count = look_and_deliver(endpoint, deliveries, self.budget);
+        let count = look_and_deliver(endpoint, deliveries, self.budget, patient);
         self.budget -= count;
         if count != 0 {
             self.observer.found();
@@ -272,7 +272,7 @@ impl Engine {
     fn look_promptly_at_all(&mut self) -> bool {
         let mut delivered = false;
         for index in 0..self.prompt.len() {
-            delivered |= self.look_promptly_at(self.prompt[index]);
+            delivered |= self.look_promptly_at(self.prompt[index], false);
         }
         delivered
     }

@@ -90,7 +90,7 @@ impl Engine {
                 if sent != Sent::Blocked || !whole || Instant::now() >= end {
                     break;
                 }
-                self.advance();
+                self.advance(false);
                 rustix::thread::sched_yield();
             }
         }

@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn let_one_go(&mut self, row: usize) {
         self.tables.endpoints(&mut self.world)[row].transport.get().flush();
     }
@@ -268,7 +268,7 @@ impl Engine {
         // What the last look of a wait has done is counted by what comes next.
         self.take_work();
         loop {
-            if self.advance() {
+            if self.advance(true) {
                 match done(self) {
                     Ok(false) => {}
                     ended => return ended.map(drop),

@@ -55,8 +55,8 @@ pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
 /// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages. If there is more, it is
 /// pending then.
 #[inline(always)]
-pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>, most: u32) -> u32 {
-    let (count, rest) = endpoint.transport.get().look_and_deliver(most, &mut Taken(&mut deliveries));
+pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>, most: u32, patient: bool) -> u32 {
+    let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, &mut Taken(&mut deliveries));
     let progress = deliveries.tables().progress;
     progress.work.received += count;
     if rest {

@@ -109,22 +109,48 @@ pub fn send_inline<P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
+    let Some((cost, header)) = inline_frame(vc, endpoint, envelope) else { return false };
+    let sent = endpoint.transport.get().send_inline(vc.link, header, pieces) == Sent::Done;
+    if sent {
+        count_inline(progress, vc, cost, envelope.length);
+    }
+    sent
+}
+
+/// As [`send_inline`], over an endpoint that is prompt.
+#[inline(never)]
+pub fn send_inline_promptly<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    envelope: &Envelope,
+    pieces: &P,
+) -> bool {
+    let Some((cost, header)) = inline_frame(vc, endpoint, envelope) else { return false };
+    let sent = endpoint.transport.get().send_promptly(vc.link, header, pieces) == Sent::Done;
+    if sent {
+        count_inline(progress, vc, cost, envelope.length);
+    }
+    sent
+}
+
+/// The frame of an eager message that may go at once, and what it costs.
+#[inline(always)]
+fn inline_frame(vc: &Vc, endpoint: &Endpoint, envelope: &Envelope) -> Option<(u32, Header)> {
     if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length >= endpoint.inline_end {
-        return false;
+        return None;
     }
     let cost = cost(envelope.length);
-    if vc.lines < cost {
-        return false;
-    }
     let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
-    if endpoint.transport.get().send_inline(vc.link, header, pieces) != Sent::Done {
-        return false;
-    }
+    (vc.lines >= cost).then_some((cost, header))
+}
+
+#[inline(always)]
+fn count_inline(progress: &mut Progress, vc: &mut Vc, cost: u32, length: u64) {
     vc.lines -= cost;
-    progress.moved.post += envelope.length;
+    progress.moved.post += length;
     progress.work.posted += 1;
     progress.work.sent += 1;
-    true
 }
 
 /// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if

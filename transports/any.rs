@@ -449,6 +449,15 @@ impl AnyTransport {
         }
     }
 
+    /// As [`AnyTransport::send_inline`], of a transport that is prompt.
+    #[inline(always)]
+    pub fn send_promptly<P: Pieces + ?Sized>(&mut self, link: u32, header: Header, pieces: &P) -> Sent {
+        match self {
+            AnyTransport::Ofi(t) => t.send(link, &header, pieces, &mut ()),
+            _ => self.send_inline(link, header, pieces),
+        }
+    }
+
     /// Whether all that was sent over a connection of the proc to itself has been read. `false` of transports that do not know.
     #[inline(always)]
     pub fn is_drained(&mut self, link: u32) -> bool {
@@ -507,8 +516,16 @@ impl AnyTransport {
     }
 
     /// See [`Transport::flush`].
-    #[inline]
+    #[inline(always)]
     pub fn flush(&mut self) {
+        match self {
+            AnyTransport::Ofi(t) => t.flush(),
+            _ => self.flush_otherwise(),
+        }
+    }
+
+    #[inline(never)]
+    fn flush_otherwise(&mut self) {
         each!(self, t => t.flush());
     }
 
@@ -551,14 +568,15 @@ impl AnyTransport {
         matches!(self, AnyTransport::Ofi(_))
     }
 
-    /// [`AnyTransport::ready`], and if it is, [`AnyTransport::deliver`] in one.
+    /// [`AnyTransport::ready`], and if it is, [`AnyTransport::deliver`] in one. A `patient` look is of somebody who has
+    /// nothing else to do.
     #[inline(never)]
-    pub fn look_and_deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
-        let found = match self {
-            AnyTransport::Ofi(t) => t.find(),
-            _ => self.ready(),
-        };
-        if found { self.deliver_otherwise(most, take) } else { (0, false) }
+    pub fn look_and_deliver(&mut self, most: u32, patient: bool, take: &mut impl Take) -> (u32, bool) {
+        match self {
+            AnyTransport::Ofi(t) => t.look_and_deliver(most, patient, take),
+            _ if self.ready() => self.deliver(most, take),
+            _ => (0, false),
+        }
     }
 
     /// See [`Transport::drain`].

@@ -41,6 +41,12 @@ impl Pace {
         self.hurry();
     }
 
+    /// Whether it is asked at every look.
+    #[inline]
+    pub(super) fn is_eager(&self) -> bool {
+        self.interval.get() <= 1
+    }
+
     /// Asks at every look again.
     #[inline]
     pub(super) fn hurry(&self) {

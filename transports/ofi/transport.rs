@@ -54,6 +54,8 @@ pub struct Ofi {
     /// Closed before the sockets are: what it still sends belongs to open connections.
     pub(super) port: RefCell<Port>,
     pub(super) pace: Pace,
+    /// How often a patient look asks at most.
+    looks: u32,
     pub(super) own: Own,
     pub(super) listener: Option<OwnedFd>,
     /// By link number.
@@ -202,10 +204,35 @@ impl Ofi {
         ask(&self.pace, &mut self.port.borrow_mut())
     }
 
-    /// As [`Transport::ready`], where nobody shares it.
+    /// [`Transport::ready`] and [`Transport::deliver`] in one, where nobody shares it. A `patient` look may ask several times.
     #[inline(always)]
-    pub(crate) fn find(&mut self) -> bool {
-        self.pace.is_due() && ask(&self.pace, self.port.get_mut())
+    pub(crate) fn look_and_deliver(&mut self, most: u32, patient: bool, take: &mut impl Take) -> (u32, bool) {
+        if !self.pace.is_due() {
+            return (0, false);
+        }
+        let port = self.port.get_mut();
+        let looks = if patient && self.pace.is_eager() { self.looks } else { 1 };
+        match port.look_plainly(looks) {
+            None => self.look_and_deliver_otherwise(most, take),
+            Some(0) => {
+                self.pace.asked_in_vain(|| port.is_sending());
+                (0, false)
+            }
+            Some(found) => {
+                self.pace.hurry();
+                let (count, more) = port.take_read(found, most, take);
+                if !more {
+                    return (count, port.has_frames() || port.has_fault());
+                }
+                let (others, rest) = self.look_and_deliver_otherwise(most - count, take);
+                (count + others, rest)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn look_and_deliver_otherwise(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        if ask(&self.pace, self.port.get_mut()) { self.deliver(most, take) } else { (0, false) }
     }
 }
 

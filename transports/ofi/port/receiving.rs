@@ -13,9 +13,44 @@ use tickwire_components::{Arrival, ArrivalState, NIL, Row, Span};
 const HUSH_MS: i32 = 1;
 
 /// What takes no frame: all that come wait for a drain.
-#[inline(always)]
-fn nobody(_: &Header, _: Span, _: Row) -> bool {
-    false
+struct Nobody;
+
+impl Take for Nobody {
+    #[inline(always)]
+    fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+
+    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+
+    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}
+
+/// What takes so many messages more.
+struct Bounded<'a, T> {
+    take: &'a mut T,
+    left: u32,
+}
+
+impl<T: Take> Take for Bounded<'_, T> {
+    #[inline(always)]
+    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        let taken = self.left > 0 && self.take.message(header, payload, vc);
+        self.left -= u32::from(taken);
+        taken
+    }
+
+    fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        self.take.other(header, payload, vc)
+    }
+
+    fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        self.take.matched(header, payload, vc, receive)
+    }
 }
 
 impl Port {
@@ -23,24 +58,51 @@ impl Port {
     /// [`Port::drain`].
     #[inline(always)]
     pub(in crate::ofi) fn look(&mut self, most: usize) -> usize {
-        // Whoever waits for a place to send from needs it now.
-        let sends = self.free.len() < self.links.len();
-        if sends || self.matching.is_some() || self.is_moving() || self.broken.is_some() || !self.unread.is_empty() {
-            return self.poll(most);
-        }
-        self.begin_look();
-        match self.queue.read(&mut self.completions) {
-            Ok(0) => {
-                self.post();
-                0
-            }
-            Ok(count) => {
+        match self.look_plainly(1) {
+            None => self.poll(most),
+            Some(0) => 0,
+            Some(count) => {
                 self.unread = 0..count;
                 // There may be more.
                 if count == self.completions.len() { self.poll(most) } else { count }
             }
-            Err(error) => self.unreadable(error),
         }
+    }
+
+    /// Reads completions once, and so many times at most while there is none, where nothing is under way but receives;
+    /// `None` where something is.
+    #[inline(always)]
+    pub(in crate::ofi) fn look_plainly(&mut self, looks: u32) -> Option<usize> {
+        // Whoever waits for a place to send from needs it now.
+        let sends = self.free.len() < self.links.len();
+        if sends || self.matching.is_some() || self.is_moving() || self.broken.is_some() || self.has_frames() {
+            return None;
+        }
+        self.begin_look();
+        for _ in 0..looks {
+            match self.queue.read(&mut self.completions) {
+                Ok(0) => self.post(),
+                Ok(count) => return Some(count),
+                Err(error) => {
+                    self.unreadable(error);
+                    return None;
+                }
+            }
+        }
+        Some(0)
+    }
+
+    /// Goes through what [`Port::look_plainly`] has read, and delivers messages; how many, and whether all completions there
+    /// was room for have been read.
+    #[inline(always)]
+    pub(in crate::ofi) fn take_read(&mut self, count: usize, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let mut take = Bounded { take, left: most };
+        for index in 0..count {
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut take);
+        }
+        let left = take.left;
+        self.post_when_few();
+        (most - left, count == self.completions.len())
     }
 
     /// Reads completions until there is none or `most` have been read, and goes through them; returns how many there were.
@@ -58,7 +120,7 @@ impl Port {
                 Ok(count) => {
                     found += count;
                     for index in 0..count {
-                        self.completed(index, sources[index], &mut nobody);
+                        self.completed(index, sources[index], &mut Nobody);
                     }
                     if count < self.completions.len() {
                         break;
@@ -112,7 +174,7 @@ impl Port {
     #[inline]
     pub(in crate::ofi) fn go_through(&mut self) {
         while let Some(index) = self.unread.next() {
-            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut nobody);
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut Nobody);
         }
     }
 
@@ -144,7 +206,7 @@ impl Port {
     // Word by word: a copy of all in wider words than the provider has just written them in waits until those have left the
     // store buffer, behind what it has written to the peer.
     #[inline(always)]
-    fn completed(&mut self, index: usize, source: sys::fi_addr_t, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
+    fn completed(&mut self, index: usize, source: sys::fi_addr_t, take: &mut impl Take) {
         let Some(&Completion { op_context, flags, len, buf, .. }) = self.completions.get(index) else { return };
         let Some(index) = self.contexts.index(op_context) else {
             return self.matched(index, source);
@@ -186,7 +248,7 @@ impl Port {
 
     /// Bytes have come: a short frame, or another one, or several of those.
     #[inline(always)]
-    fn arrived(&mut self, buffer: u32, bytes: Span, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
+    fn arrived(&mut self, buffer: u32, bytes: Span, take: &mut impl Take) {
         match frame::short_lead(bytes) {
             Some(lead) => self.arrived_one(lead, frame::payload(bytes, &lead).0, buffer, take),
             None => self.arrived_long(buffer, bytes, take),
@@ -194,7 +256,7 @@ impl Port {
     }
 
     #[inline(never)]
-    fn arrived_long(&mut self, buffer: u32, mut bytes: Span, take: &mut impl FnMut(&Header, Span, Row) -> bool) {
+    fn arrived_long(&mut self, buffer: u32, mut bytes: Span, take: &mut impl Take) {
         loop {
             let Some(lead) = frame::long_lead(bytes) else {
                 self.strays += 1;
@@ -211,13 +273,7 @@ impl Port {
 
     /// A frame has come.
     #[inline(always)]
-    fn arrived_one(
-        &mut self,
-        lead: Lead,
-        payload: Span,
-        buffer: u32,
-        take: &mut impl FnMut(&Header, Span, Row) -> bool,
-    ) {
+    fn arrived_one(&mut self, lead: Lead, payload: Span, buffer: u32, take: &mut impl Take) {
         let Preface { link, token, .. } = lead.preface;
         let Some(lane) = self.lanes.get_mut(link as usize).filter(|lane| lane.mine == token && token != 0) else {
             self.strays += 1;
@@ -231,7 +287,7 @@ impl Port {
         self.moved.1 += bytes;
         // Only what is plain, and that nothing waits before.
         let plain = lead.header.lead == Kind::Eager as u64 && lead.header.length == payload.len() as u64;
-        if !(plain && self.frames.is_empty() && take(&lead.header, payload, lane.vc)) {
+        if !(plain && self.frames.is_empty() && take.message(&lead.header, payload, lane.vc)) {
             self.keep(Ready { header: lead.header, payload, link, buffer, bytes });
         }
         if !self.early.is_empty() {
@@ -411,16 +467,13 @@ impl Port {
             self.give_back(buffer);
             count += 1;
         }
-        let mut take_next = |header: &Header, payload, vc| {
-            let taken = count < most && take.message(header, payload, vc);
-            count += u32::from(taken);
-            taken
-        };
+        let mut next = Bounded { take: &mut *take, left: most - count };
         while self.frames.is_empty()
             && let Some(index) = self.unread.next()
         {
-            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut take_next);
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut next);
         }
+        count = most - next.left;
         if let Some(matching) = &mut self.matching {
             let vcs = &self.vcs;
             count += matching.deliver(most - count, take, |from| vcs.get(from as usize).copied().unwrap_or(NIL));

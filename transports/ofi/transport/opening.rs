@@ -25,6 +25,9 @@ const BACKLOG: i32 = 4096;
 /// See [`lengths`].
 const RXM_PART_BYTES: usize = 15 << 10;
 const NEAR_PART_BYTES: usize = 4096 - LEAD_BYTES;
+/// How often a patient look asks a provider that looks into memory: that takes no longer than to go around all that a tick
+/// looks at.
+const NEAR_LOOKS: u32 = 4;
 
 impl Ofi {
     /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order: names are `ofi:` and the
@@ -109,6 +112,7 @@ impl Ofi {
             capabilities,
             port: RefCell::new(port),
             pace: Pace::default(),
+            looks: if near { NEAR_LOOKS } else { 1 },
             own,
             listener: Some(listener),
             table: Vec::new(),
