@@ -43,6 +43,7 @@ mod own;
 mod pace;
 mod port;
 mod region;
+mod segments;
 mod slab;
 pub mod tags;
 #[cfg(all(test, not(miri)))]

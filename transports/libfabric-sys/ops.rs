@@ -265,6 +265,16 @@ pub unsafe fn fi_getname(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize) ->
     unsafe { (*(*ep).cm).getname.map_or(c_int::ABSENT, |getname| getname(&raw mut (*ep).fid, addr, len)) }
 }
 
+/// See fi_cm(3).
+///
+/// # Safety
+/// An open endpoint that is not enabled; `len` bytes can be read at `addr`, and are an address of its provider.
+#[inline(always)]
+pub unsafe fn fi_setname(ep: *mut fid_ep, addr: *mut c_void, len: usize) -> c_int {
+    // SAFETY: by this function's contract.
+    unsafe { (*(*ep).cm).setname.map_or(c_int::ABSENT, |setname| setname(&raw mut (*ep).fid, addr, len)) }
+}
+
 /// See fi_cancel in fi_endpoint(3).
 ///
 /// # Safety

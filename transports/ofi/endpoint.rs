@@ -1,8 +1,9 @@
 //! Endpoints: where operations are posted.
 
-use super::{AddressVector, CompletionQueue, Domain, Info, OfiError};
+use super::choice::is_named;
+use super::{AddressVector, CompletionQueue, Domain, Info, OfiError, segments};
 use libfabric_sys as sys;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use tickwire_components::Span;
@@ -57,6 +58,9 @@ impl Endpoint {
         let raw = domain.opened("fi_endpoint", code, raw)?;
         let bound = (addresses.clone(), sent.clone(), received.clone());
         let endpoint = Endpoint(Arc::new(Handle { raw, domain: domain.clone(), _bound: bound }));
+        if is_named(info.provider(), "shm") {
+            endpoint.name_segment()?;
+        }
         // SAFETY: open objects of one domain.
         #[expect(unsafe_code, reason = "FFI")]
         unsafe {
@@ -84,6 +88,17 @@ impl Endpoint {
         // SAFETY: by this function's contract.
         let code = unsafe { sys::ops::fi_ep_bind(self.as_ptr(), other, flags) };
         if code < 0 { Err(self.0.domain.error("fi_ep_bind", code.into())) } else { Ok(()) }
+    }
+
+    /// Gives it a name that no other process has. See [`segments`].
+    fn name_segment(&self) -> Result<(), OfiError> {
+        segments::sweep();
+        let Some(address) = segments::address().and_then(|address| CString::new(address).ok()) else { return Ok(()) };
+        let bytes = address.as_bytes_with_nul();
+        // SAFETY: an endpoint that is not enabled, and an address as the provider writes it, which it copies.
+        #[expect(unsafe_code, reason = "FFI")]
+        let code = unsafe { sys::ops::fi_setname(self.as_ptr(), bytes.as_ptr().cast_mut().cast(), bytes.len()) };
+        if code < 0 { Err(self.0.domain.error("fi_setname", code.into())) } else { Ok(()) }
     }
 
     /// Its address, for peers' address vectors.

@@ -104,6 +104,7 @@ fn advice(call: &str, code: i32) -> &'static str {
         sys::FI_ENOMEM => ": free memory, and raise the limit of locked memory (ulimit -l unlimited)",
         sys::FI_EMFILE => ": raise the limit of open files (ulimit -n)",
         sys::FI_EACCES | sys::FI_EPERM => ": give this user access to the device, or exclude the provider",
+        sys::FI_EBUSY => ": try again, or exclude the provider",
         sys::FI_ENOSPC => ": make room in /dev/shm",
         sys::FI_EADDRNOTAVAIL | sys::FI_EADDRINUSE => ": choose another interface (TICKWIRE_OFI_INTERFACE)",
         sys::FI_ENODEV | sys::FI_ENETDOWN | sys::FI_ENETUNREACH => ": bring its network interface up, or exclude it",

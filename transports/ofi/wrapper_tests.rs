@@ -25,7 +25,7 @@ pub(super) struct Open {
     pub(super) endpoint: Endpoint,
     pub(super) queue: CompletionQueue,
     pub(super) addresses: AddressVector,
-    name: Vec<u8>,
+    pub(super) name: Vec<u8>,
 }
 
 /// Opens all that an endpoint needs; `None` where the provider is missing.
