@@ -16,7 +16,7 @@ use tickwire_systems::deliver::deliver_own;
 use tickwire_systems::post::send_now;
 use tickwire_systems::posting::{
     Envelope, check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline,
-    send_car, send_envelope, send_inline, send_inline_promptly, take_rows,
+    send_car, send_envelope, send_inline, take_rows,
 };
 use tickwire_traces::tracy;
 
@@ -280,9 +280,9 @@ impl Engine {
         let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
         let endpoint = &mut tables.endpoints[vc.endpoint as usize];
         if endpoint.prompt {
-            return send_inline_promptly(tables.progress, vc, endpoint, envelope, buffer);
+            return send_inline::<true, B>(tables.progress, vc, endpoint, envelope, buffer);
         }
-        send_inline(tables.progress, vc, endpoint, envelope, buffer)
+        send_inline::<false, B>(tables.progress, vc, endpoint, envelope, buffer)
     }
 
     /// A message to oneself, past the transport if its receive is posted.

@@ -99,58 +99,39 @@ pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) 
     (tag <= communicator.tag_max || (tag == ANY && !communicator.no_wildcard)).then_some(envelope)
 }
 
-/// Sends an eager message at once if nothing is before it: no CAR, no request. `true` if it has gone.
-// Not inlined: its callers decide with less in their hands, and those that go elsewhere save nothing on a stack.
+/// Sends an eager message at once if nothing is before it: no CAR, no request; `PROMPT` as the endpoint is. `true` if it has
+/// gone.
+// Not inlined, and one for each kind of endpoint: its callers decide with less in their hands, and those that go elsewhere save
+// nothing on a stack.
 #[inline(never)]
-pub fn send_inline<P: Pieces + ?Sized>(
+pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
     endpoint: &mut Endpoint,
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    let Some((cost, header)) = inline_frame(vc, endpoint, envelope) else { return false };
-    let sent = endpoint.transport.get().send_inline(vc.link, header, pieces) == Sent::Done;
-    if sent {
-        count_inline(progress, vc, cost, envelope.length);
-    }
-    sent
-}
-
-/// As [`send_inline`], over an endpoint that is prompt.
-#[inline(never)]
-pub fn send_inline_promptly<P: Pieces + ?Sized>(
-    progress: &mut Progress,
-    vc: &mut Vc,
-    endpoint: &mut Endpoint,
-    envelope: &Envelope,
-    pieces: &P,
-) -> bool {
-    let Some((cost, header)) = inline_frame(vc, endpoint, envelope) else { return false };
-    let sent = endpoint.transport.get().send_promptly(vc.link, header, pieces) == Sent::Done;
-    if sent {
-        count_inline(progress, vc, cost, envelope.length);
-    }
-    sent
-}
-
-/// The frame of an eager message that may go at once, and what it costs.
-#[inline(always)]
-fn inline_frame(vc: &Vc, endpoint: &Endpoint, envelope: &Envelope) -> Option<(u32, Header)> {
     if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length >= endpoint.inline_end {
-        return None;
+        return false;
     }
     let cost = cost(envelope.length);
+    if vc.lines < cost {
+        return false;
+    }
     let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
-    (vc.lines >= cost).then_some((cost, header))
-}
-
-#[inline(always)]
-fn count_inline(progress: &mut Progress, vc: &mut Vc, cost: u32, length: u64) {
+    let transport = endpoint.transport.get();
+    let sent = match PROMPT {
+        true => transport.send_promptly(vc.link, header, pieces),
+        false => transport.send_inline(vc.link, header, pieces),
+    };
+    if sent != Sent::Done {
+        return false;
+    }
     vc.lines -= cost;
-    progress.moved.post += length;
+    progress.moved.post += envelope.length;
     progress.work.posted += 1;
     progress.work.sent += 1;
+    true
 }
 
 /// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if

@@ -92,8 +92,8 @@ impl Port {
         Some(0)
     }
 
-    /// Goes through what [`Port::look_plainly`] has read, and delivers messages; how many, and whether all completions there
-    /// was room for have been read.
+    /// Goes through what [`Port::look_plainly`] has read, and delivers messages; how many, and whether there may be more
+    /// completions: the read had no room for others.
     #[inline(always)]
     pub(in crate::ofi) fn take_read(&mut self, count: usize, most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut take = Bounded { take, left: most };
