@@ -51,8 +51,12 @@ fn owner(name: &str, host: u64) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
+/// Whether a process is known to have ended: one that cannot be looked at, for want of descriptors for example, may live.
 fn is_gone((pid, start_time): (u32, u64)) -> bool {
-    identity::start_time(pid) != Some(start_time)
+    match identity::start_time(pid) {
+        Some(found) => found != start_time,
+        None => Path::new("/proc").join(pid.to_string()).try_exists().is_ok_and(|exists| !exists),
+    }
 }
 
 #[cfg(all(test, not(miri)))]
