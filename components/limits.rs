@@ -44,8 +44,10 @@ pub const READ_TURNS_A_PASS: usize = 2;
 pub const READS_A_CALL: usize = 8;
 /// Default of [`Limits::direct_min`]: below, the port's own places cost less than a question to one more queue.
 pub const DIRECT_MIN: usize = 256 << 10;
+/// Bytes of a page as most systems have them, and none has fewer.
+pub const PAGE_BYTES: usize = 4096;
 /// Bytes of a piece of a message that is spliced: with the pages that its ends share, as many as a pipe of [`PIPE_BYTES`] takes.
-pub const SPLICE_BYTES: usize = PIPE_BYTES - 4096;
+pub const SPLICE_BYTES: usize = PIPE_BYTES - PAGE_BYTES;
 /// Bytes of a pipe, in pages of 4 KiB: twice as many as a pipe has unless asked to. Pieces of 32 KiB cost a fifth of the
 /// bandwidth, of 252 KiB a quarter of that with pages of zeros.
 pub const PIPE_BYTES: usize = 128 << 10;

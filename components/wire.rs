@@ -6,7 +6,7 @@
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
 //! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`]) |
 //! | 2 | priority, of a [`Kind::Rts`] |
-//! | 3 | reserved, 0 |
+//! | 3 | of an [`Kind::Rts`] with [`READABLE`]: bytes of the message's end that follow its address, at most [`TAIL_MAX`]; else 0 |
 //! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
@@ -25,7 +25,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -37,8 +37,12 @@ pub const READABLE: u8 = 2;
 /// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move by itself. Flag of the [`Kind::Cts`] that answers
 /// it: the receiver's transport takes it so, and no piece follows.
 pub const DIRECT: u8 = 4;
-/// Bytes of payload of an [`Kind::Rts`] with [`READABLE`].
+/// Bytes of the address in an [`Kind::Rts`] with [`READABLE`].
 pub const ADDRESS_BYTES: u64 = 8;
+/// Bytes of a message's end that may follow its address: as many as its line has room for.
+pub const TAIL_MAX: u8 = 64 - HEADER_BYTES as u8 - ADDRESS_BYTES as u8;
+/// Bytes of payload of an [`Kind::Rts`] with [`READABLE`] at most.
+pub const OFFER_BYTES: u64 = ADDRESS_BYTES + TAIL_MAX as u64;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +103,7 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(8))]
 pub struct Header {
-    /// Kind, flags, priority, reserved, credits.
+    /// Kind, flags, priority, tail, credits.
     pub lead: u64,
     /// Context id (low half) and source (high half).
     pub origin: u64,
@@ -145,6 +149,18 @@ impl Header {
     #[inline]
     pub const fn priority(&self) -> u8 {
         (self.lead >> 16) as u8
+    }
+
+    /// The same header with so many bytes of the message's end behind its address.
+    #[inline]
+    pub const fn with_tail(self, bytes: u8) -> Self {
+        Header { lead: self.lead | (bytes as u64) << 24, ..self }
+    }
+
+    /// How many bytes of the message's end follow its address.
+    #[inline]
+    pub const fn tail(&self) -> u8 {
+        (self.lead >> 24) as u8
     }
 
     /// The same header with credit, as much as its fields take; and how much that is.
@@ -208,7 +224,7 @@ impl Header {
         match self.kind() {
             Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part) => self.length,
             Some(Kind::Head) => self.message().into(),
-            Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
+            Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES + u64::from(self.tail()),
             _ => 0,
         }
     }
@@ -248,6 +264,19 @@ mod tests {
         assert_eq!(with.lead.to_le_bytes(), [3, 0xA8, 0, 0, 0x34, 0x12, 0xFF, 0xFF]);
         assert_eq!((with.kind(), with.flags(), with.payload()), (header.kind(), header.flags(), header.payload()));
         assert_eq!(header.with_credit(Credit::NONE).0, header);
+    }
+
+    #[test]
+    fn an_offer_to_read_has_an_address_and_what_it_brings_of_the_end() {
+        let offer = Header::new(Kind::Rts, 2, 3, 4, 5, 9000).with_flags(READABLE).with_tail(24);
+        assert_eq!((offer.tail(), offer.payload(), offer.flags(), offer.priority()), (24, 32, READABLE, 0));
+        assert_eq!(offer.lead.to_le_bytes(), [2, READABLE, 0, 24, 0, 0, 0, 0]);
+        assert_eq!(
+            Header { lead: offer.lead ^ u64::from(READABLE) << 8, ..offer }.payload(),
+            0,
+            "else there is neither"
+        );
+        assert_eq!(frame_bytes(OFFER_BYTES), 64);
     }
 
     #[test]

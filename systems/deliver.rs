@@ -23,8 +23,8 @@ use crate::transfer::{ask_splice, fill, read_messages, splice_messages};
 use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
-use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Car, CarState, NIL, Pending, Progress, Request, Row, Span, car_flags};
+use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
+use tickwire_components::{Car, CarState, Large, NIL, Pending, Progress, Request, Row, Span, car_flags};
 use tickwire_transports::{Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
@@ -287,25 +287,61 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
     car.vc = vc_row;
     car.priority = header.priority();
     offer(progress, cars, large, row, header.message(), header.length, address_in(header, payload));
+    if header.tail() != 0 {
+        progress.moved.deliver += take_tail(&cars[row as usize], &mut large[row as usize], header.tail(), payload);
+    }
     true
+}
+
+/// Takes the end of a message that has come with its address, so that less of it is to be read; how many bytes.
+fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
+    let bytes = u64::from(tail);
+    if car.chain != NIL || large.length > car.span.len() as u64 || bytes >= large.length {
+        return 0;
+    }
+    let rest = large.length - bytes;
+    let end = payload.part(ADDRESS_BYTES as usize, tail.into());
+    if end.len() != usize::from(tail) {
+        return 0;
+    }
+    copy::copy(car.span.part(rest as usize, tail.into()), end);
+    large.wanted = rest;
+    bytes
 }
 
 /// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do.
 #[inline(never)]
 fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
-    let DeliverTables { progress, cars, large, vcs, .. } = tables;
+    let DeliverTables { progress, cars, large, requests, vcs, .. } = tables;
     while let Some(row) = progress.offers.pop(cars) {
         reply(progress, cars, large, vcs, endpoints, row);
     }
     progress.pending.clear(Pending::SUPPLY | Pending::TRANSFER);
     if !progress.reads.is_empty() {
         read_messages(progress, cars, large, vcs, endpoints);
+        end_awaited(progress, cars, requests);
     }
     if !progress.splices.is_empty() {
         splice_messages(progress, cars, vcs, endpoints);
     }
     if !progress.senders.is_empty() {
         progress.pending |= Pending::TRANSFER;
+    }
+}
+
+/// Ends the first of what has finished, in its order, as far as Complete need not look at it.
+fn end_awaited(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request]) {
+    loop {
+        let row = progress.finished.head;
+        let Some(car) = cars.get_mut(row as usize) else { break };
+        let plain = car.flags & car_flags::ERRORS == 0 && progress.registered == 0 && is_one_run(car, row);
+        if !plain || !end(progress, car, requests, row) {
+            return;
+        }
+        progress.finished.pop(cars);
+    }
+    if !progress.late {
+        progress.pending.clear(Pending::COMPLETE);
     }
 }
 
@@ -450,6 +486,44 @@ mod tests {
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(answers, [(Some(Kind::Done), 33)]);
         assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 100));
+    }
+
+    #[test]
+    fn the_end_that_an_offer_brings_is_not_read_and_lost_by_nobody() {
+        let (mut world, vc) = world();
+        world.wire().memory.push((4096, (0..100).collect()));
+        // One that takes it, one that is too short for all, one in two runs, and one that is longer.
+        let posted = [&[100][..], &[90], &[60, 40], &[120]].map(|lengths| world.receive(Some(1), Some(5), lengths));
+        let mut payload: Vec<u8> = 4096u64.to_ne_bytes().into_iter().chain(84..100).collect();
+        for message in 33..37 {
+            assert!(offer(&mut world, vc, offered(100, message).with_tail(16), &mut payload));
+        }
+        assert_eq!(posted.map(|p| world.all().large[p.car as usize].wanted), [84, 100, 100, 84]);
+        let tables = world.tables.clone();
+        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+        move_large(deliveries.tables(), endpoints);
+        for (posted, length) in posted.into_iter().zip([100, 90, 100, 100]) {
+            assert_eq!(world.bytes(posted)[..length], (0..length as u8).collect::<Vec<u8>>());
+        }
+        assert_eq!(world.all().progress.moved.transfer, 84 + 90 + 100 + 84);
+        world.run(crate::post::post);
+        assert_eq!(posted.map(|p| world.car(p).done), [100; 4]);
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_is_read_with_the_rest() {
+        let (mut world, vc) = world();
+        world.wire().memory.push((4096, (0..100).collect()));
+        let posted = [(); 2].map(|()| world.receive(Some(1), Some(5), &[100]));
+        // As long as the message, and longer than its frame.
+        let mut payload = [&4096u64.to_ne_bytes()[..], &[9; 100]].concat();
+        assert!(offer(&mut world, vc, offered(100, 33).with_tail(100), &mut payload));
+        assert!(offer(&mut world, vc, offered(100, 34).with_tail(16), &mut payload[..20]));
+        assert_eq!(posted.map(|p| world.all().large[p.car as usize].wanted), [100; 2]);
+        let tables = world.tables.clone();
+        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+        move_large(deliveries.tables(), endpoints);
+        assert!(posted.iter().all(|&p| world.bytes(p) == (0..100).collect::<Vec<u8>>()));
     }
 
     #[test]

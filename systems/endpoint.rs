@@ -5,7 +5,7 @@ use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
 use tickwire_components::limits::Limits;
-use tickwire_components::wire::ADDRESS_BYTES;
+use tickwire_components::wire::OFFER_BYTES;
 use tickwire_components::{Abilities, Exclusive, Protocol};
 use tickwire_transports::{AnyTransport, Transport};
 
@@ -102,7 +102,7 @@ impl Endpoint {
         // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an address.
         let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
-        let reads = capabilities.remote_read && (!registers || copies >= ADDRESS_BYTES);
+        let reads = capabilities.remote_read && (!registers || copies >= OFFER_BYTES);
         let prompt = transport.is_prompt() && !matches;
         Endpoint {
             eager_max,

@@ -6,7 +6,7 @@ use crate::post::send_now;
 use crate::priorities::{insert, is_fair_turn, settle_head, turn};
 use crate::supply_buffers::answer;
 use smallvec::SmallVec;
-use tickwire_components::limits::{READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
+use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
 use tickwire_components::wire::Header;
 use tickwire_components::{Car, Large, NIL, Pending, Progress, Row, Span, Vc};
 use tickwire_transports::{AnyTransport, MemoryRead, Sent};
@@ -47,7 +47,7 @@ pub(crate) fn read_messages(
             _ => 0,
         };
         if batch.bytes > 0 && transport.read(link, &batch.reads, asked).is_ok() {
-            left -= batch.bytes;
+            left = left.saturating_sub(in_pages(batch.bytes));
             progress.moved.transfer += batch.bytes;
             progress.work.received += batch.begun;
             if batch.open != NIL && left == 0 {
@@ -110,7 +110,7 @@ fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: 
     let (reads, places, whole) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
     let vc = cars[progress.reads.head as usize].vc;
     let mut batch = Batch { vc, reads, places, whole, open: NIL, bytes: 0, begun: 0 };
-    while batch.reads.len() < READS_A_CALL && batch.bytes < most {
+    while batch.reads.len() < READS_A_CALL && in_pages(batch.bytes) < most {
         let row = progress.reads.head;
         let Some(&Car { done, .. }) = cars.get(row as usize).filter(|car| car.vc == vc) else { break };
         let Large { wanted, address, .. } = large[row as usize];
@@ -137,6 +137,11 @@ fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: 
         }
     }
     batch
+}
+
+/// Bytes in whole pages: where a message ends just before its turn does, the next one does not begin with what little is left.
+fn in_pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES as u64)
 }
 
 /// Where the next bytes of a message go, at most so many, and the CAR whose place that is.
@@ -287,6 +292,22 @@ mod tests {
         assert!(world.all().progress.pending.has(Pending::TRANSFER));
         world.run(transfer);
         assert_eq!((world.bytes(posted), world.car(posted).state), (vec![7; length], CarState::Queued));
+    }
+
+    #[test]
+    fn a_turn_ends_with_a_message_whose_end_has_come_before() {
+        let (mut world, vc) = world();
+        let length = READ_BYTES_A_TURN;
+        world.wire().memory.push((4096, vec![7; length]));
+        let posted = [(); 3].map(|()| reading(&mut world, vc, &[length]));
+        for Posted { car, .. } in posted {
+            let (length, wanted) = (length as u64, length as u64 - 16);
+            world.all().large[car as usize] = Large { length, wanted, address: 4096 };
+        }
+        world.run(transfer);
+        world.run(transfer);
+        assert_eq!(world.wire().reads, [1, 1, 1], "none begins with the bytes that another one leaves of its turn");
+        assert!(world.all().progress.reads.is_empty());
     }
 
     #[test]

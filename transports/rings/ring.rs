@@ -10,7 +10,7 @@
 //! that loom can drive them.
 
 use super::atomics::{Ordering, fence};
-use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES, READABLE, TAIL_MAX, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
 /// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
@@ -263,9 +263,15 @@ fn fill_runs<M: RingMemory, P: Pieces + ?Sized>(memory: &M, mut at: u64, payload
     }
 }
 
-/// The first word of an offer to read a message, without any other flag.
+/// The first word of an offer to read a message, without any other flag, priority or credit, but for how much of its end it has.
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
-const _: () = assert!(frame_bytes(ADDRESS_BYTES) == 64);
+const _: () = assert!(frame_bytes(OFFER_BYTES) == 64);
+
+#[inline]
+fn is_offer(lead: u64) -> bool {
+    let tail = Header { lead, ..Header::default() }.tail();
+    tail <= TAIL_MAX && lead ^ u64::from(tail) << 24 == READABLE_RTS
+}
 
 /// The reading end.
 #[derive(Debug)]
@@ -376,7 +382,7 @@ impl<M: RingMemory> Reader<M> {
         let memory = &self.memory;
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
-        if lead != READABLE_RTS && lead != Kind::Done as u64 && lead != Kind::Splice as u64 {
+        if !is_offer(lead) && lead != Kind::Done as u64 && lead != Kind::Splice as u64 {
             return None;
         }
         let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));

@@ -5,8 +5,7 @@ use super::ring::{Corrupt, Reader, RingMemory, Writer};
 use crate::copy::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tickwire_components::wire::ADDRESS_BYTES;
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
+use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, TAIL_MAX, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
 const CAPACITY: usize = 1024;
@@ -123,6 +122,21 @@ fn a_full_ring_takes_nothing_until_enough_is_released() {
     }
     let _ = reader.release();
     assert_eq!(writer.push(&eager(99, 0), &[Span::EMPTY][..]), Ok(true));
+}
+
+#[test]
+fn an_offer_with_an_end_as_long_as_its_line_is_shown_and_a_longer_one_left_to_read() {
+    for tail in 0..=255u8 {
+        let Both { writer, mut reader, memory: _memory } = both();
+        let header = Header::new(Kind::Rts, 0, 1, 5, 33, 9000).with_flags(READABLE).with_tail(tail);
+        writer.memory().store(0, header.lead, Ordering::Release);
+        let length = ADDRESS_BYTES as usize + usize::from(tail);
+        let shown = reader.peek_read().map(|(header, span)| (header.lead, span.len()));
+        assert_eq!(shown, (tail <= TAIL_MAX).then_some((header.lead, length)));
+        let read = reader.read().map(|found| found.map(|(_, span)| span.len()));
+        let fits = length <= MOST;
+        assert_eq!(read.ok(), fits.then_some(Some(length)), "no payload beyond a quarter of the ring");
+    }
 }
 
 #[test]
