@@ -511,6 +511,25 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_of_a_message_whose_end_is_there_comes_in_pieces() {
+        let (mut world, vc) = world();
+        let posted = world.receive(Some(1), Some(5), &[100]);
+        let mut payload: Vec<u8> = 4096u64.to_ne_bytes().into_iter().chain(84..100).collect();
+        assert!(offer(&mut world, vc, offered(100, 33).with_tail(16), &mut payload));
+        world.wire().memory.push((4000, vec![9; 120]));
+        let tables = world.tables.clone();
+        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+        move_large(deliveries.tables(), endpoints);
+        world.run(crate::post::post);
+        let answer = world.wire().sent[0].header;
+        assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 84));
+        world.arrive(vc, Header::new(Kind::Piece, 0, 0, 0, posted.car, 84), &(0..84).collect::<Vec<u8>>());
+        world.run(crate::match_cars::match_cars);
+        world.run(crate::transfer::transfer);
+        assert_eq!((world.bytes(posted), world.car(posted).done), ((0..100).collect(), 100));
+    }
+
+    #[test]
     fn an_end_that_cannot_be_is_read_with_the_rest() {
         let (mut world, vc) = world();
         world.wire().memory.push((4096, (0..100).collect()));
