@@ -36,7 +36,7 @@ pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 3
 const FABRIC_FRAME_MAX: usize = 16 << 20;
 /// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
 pub const READ_MIN: usize = EAGER_MAX + 1;
-/// Bytes that are read out of the memory of senders before others have their turn: 200 µs at 10 GB/s.
+/// Bytes, in whole pages, that are read out of the memory of senders before others have their turn: 200 µs at 10 GB/s.
 pub const READ_BYTES_A_TURN: usize = 2 << 20;
 /// Turns of one pass at most; all are one message's if it is the only one. There is but one if frames have arrived meanwhile.
 pub const READ_TURNS_A_PASS: usize = 2;

@@ -30,7 +30,7 @@ impl RequestState {
 
 /// What a request waits for, on the row of its envelope CAR, which holds its status once it is done. 16 B.
 ///
-/// Written by posting, by Complete (`counter`, `state`) and by taking.
+/// Written by posting, by Complete and Deliver (`counter`, `state`) and by taking.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(on_remove = crate::car::refuse_removal)]
 pub struct Request {

@@ -32,7 +32,8 @@ pub const BYTE_ORDER: u32 = 0x0102_0304;
 /// Flag of an [`Kind::Rts`]: its sender says that the receive is posted (`MPI_Rsend`).
 pub const READY: u8 = 1;
 
-/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself.
+/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself, and as much of
+/// its end as [`Header::tail`] says.
 pub const READABLE: u8 = 2;
 /// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move by itself. Flag of the [`Kind::Cts`] that answers
 /// it: the receiver's transport takes it so, and no piece follows.

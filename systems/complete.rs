@@ -3,7 +3,7 @@
 //! *Reads* the finished list, and for callbacks what an error tells. *Writes* requests (counter, state), CAR rows (done, or freed), held buffers of detached
 //! requests (dropped), the list of answers for other threads; runs callbacks.
 //! *Bound* the finished list, which the other systems' bounds limit.
-//! *Why* an application never sees a request half done: its counter reaches 0 here and nowhere else.
+//! *Why* an application never sees a request half done: its counter reaches 0 here, or in Deliver if it has but one part.
 
 use crate::registering;
 use crate::supply_buffers::capacity;

@@ -309,7 +309,7 @@ fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
     bytes
 }
 
-/// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do.
+/// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do, and ends what has been read.
 #[inline(never)]
 fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     let DeliverTables { progress, cars, large, requests, vcs, .. } = tables;

@@ -99,7 +99,7 @@ impl Endpoint {
         let eager_max = lengths.eager_max.min(if matches { capabilities.matched_max } else { usize::MAX }) as u64;
         // What is matched is whole.
         let part_bytes = if matches { eager_max } else { lengths.part_bytes.min(frame_max) as u64 };
-        // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an address.
+        // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an offer.
         let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
         let reads = capabilities.remote_read && (!registers || copies >= OFFER_BYTES);

@@ -431,6 +431,7 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
 fn payload_of(header: &Header) -> u64 {
     match header.kind() {
         Some(Kind::Eager | Kind::Head | Kind::Part) => header.payload(),
+        Some(Kind::Rts) => header.tail().into(),
         _ => 0,
     }
 }

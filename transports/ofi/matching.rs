@@ -15,7 +15,7 @@ use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE};
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES};
 use tickwire_components::{Arrival, ArrivalState, NIL, Row, Span};
 
 /// Failed receives after which the provider is given up.
@@ -100,7 +100,7 @@ impl Matching {
         Matching {
             format,
             directed,
-            bytes: (HEADER_BYTES + matched_max.max(ADDRESS_BYTES as usize)).next_multiple_of(64),
+            bytes: (HEADER_BYTES + matched_max.max(OFFER_BYTES as usize)).next_multiple_of(64),
             chunks: Vec::new(),
             places: Vec::new(),
             free: Vec::new(),
@@ -449,6 +449,29 @@ fn read_header(bytes: Span, payload: Span) -> Option<Header> {
         Some(Kind::Rts) => header.payload() == payload.len() as u64,
         _ => false,
     };
-    debug_assert!(header.flags() & READABLE == 0 || header.payload() == ADDRESS_BYTES);
     fits.then_some(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tickwire_components::wire::READABLE;
+
+    #[test]
+    fn only_an_envelope_as_long_as_it_says_has_a_header() {
+        let offer = Header::new(Kind::Rts, 0, 1, 5, 33, 9000);
+        let readable = offer.with_flags(READABLE);
+        let found = |header: Header, payload: usize| {
+            let mut words = [header.lead, header.origin, header.name, header.length, 0, 0, 0, 0];
+            // SAFETY: local words, read in this function only.
+            #[expect(unsafe_code, reason = "a span over a test's words")]
+            let bytes = unsafe { Span::new(words.as_mut_ptr().cast(), HEADER_BYTES + payload) };
+            read_header(bytes, bytes.part(HEADER_BYTES, payload)) == Some(header)
+        };
+        assert!(found(offer, 0) && found(readable, 8) && found(readable.with_tail(24), 32));
+        assert!(!found(offer, 8) && !found(readable, 0) && !found(readable.with_tail(24), 8));
+        assert!(!found(readable.with_tail(255), 32), "less than it says");
+        assert!(found(Header::new(Kind::Sync, 0, 1, 5, 33, 8).with_flags(READABLE), 8));
+        assert!(!found(Header::new(Kind::Eager, 0, 1, 5, 33, 8), 8), "that goes without a header");
+    }
 }
