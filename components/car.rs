@@ -175,8 +175,8 @@ impl Car {
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of it that the receiver takes, but for an end that has come with the offer. Written when the RTS is matched, and at the sender when the CTS arrives; of a
-    /// truncated receive that is done, what it could take.
+    /// Bytes of it that the receiver takes, but for an end that has come with the offer. Written when the RTS is matched, and
+    /// at the sender when the CTS arrives; of a truncated receive that is done, what it could take.
     pub wanted: u64,
     /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read, or
     /// [`Large::DIRECT`]. Of a send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`],

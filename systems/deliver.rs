@@ -296,14 +296,12 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
 /// Takes the end of a message that has come with its address, so that less of it is to be read; how many bytes.
 fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
     let bytes = u64::from(tail);
-    if car.chain != NIL || large.length > car.span.len() as u64 || bytes >= large.length {
+    let end = payload.part(ADDRESS_BYTES as usize, tail.into());
+    let is_whole = end.len() == usize::from(tail) && bytes < large.length;
+    if !is_whole || car.chain != NIL || large.length > car.span.len() as u64 {
         return 0;
     }
     let rest = large.length - bytes;
-    let end = payload.part(ADDRESS_BYTES as usize, tail.into());
-    if end.len() != usize::from(tail) {
-        return 0;
-    }
     copy::copy(car.span.part(rest as usize, tail.into()), end);
     large.wanted = rest;
     bytes
@@ -486,6 +484,36 @@ mod tests {
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(answers, [(Some(Kind::Done), 33)]);
         assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 100));
+    }
+
+    #[test]
+    fn what_was_read_ends_at_once_and_in_order_as_far_as_complete_need_not_look() {
+        let (mut world, vc) = world();
+        // As over shared memory: frames leave when they are made.
+        world.all().endpoints[0].rows = None;
+        world.wire().memory.push((4096, (0..100).collect()));
+        let posted = [100, 100, 90, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
+        let mut address = 4096u64.to_ne_bytes();
+        let mut take = |world: &mut TestWorld, messages: std::ops::Range<u32>| {
+            for message in messages {
+                assert!(offer(world, vc, offered(100, message), &mut address));
+            }
+            let tables = world.tables.clone();
+            let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+            move_large(deliveries.tables(), endpoints);
+            world.all().progress.pending.has(Pending::COMPLETE)
+        };
+        assert!(!take(&mut world, 33..35), "nothing is left to look at");
+        let states = |world: &mut TestWorld| posted.map(|posted| world.request(posted).state);
+        let (done, active) = (RequestState::Done, RequestState::Active);
+        assert_eq!(states(&mut world), [done, done, active, active]);
+        assert!(take(&mut world, 35..37), "one was cut off");
+        assert_eq!(states(&mut world), [done, done, active, active], "nor does the one behind it end before it");
+        assert_eq!(world.finished(), [posted[2].car, posted[3].car]);
+        world.run(complete);
+        assert_eq!(states(&mut world), [done; 4]);
+        let progress = world.all().progress;
+        assert_eq!((progress.active, progress.work.completed.get()), (0, 4));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{DumpableBehavior, dumpable_behavior};
 use std::time::{Duration, Instant};
 use tickwire_components::Span;
-use tickwire_components::limits::{PIPE_BYTES, SPLICE_BYTES};
+use tickwire_components::limits::{PAGE_BYTES, PIPE_BYTES, SPLICE_BYTES};
 
 /// How long the reader waits for a piece: for a sender that polls to find the question, and twice as long as a piece takes it.
 const PATIENCE: Duration = Duration::from_micros(8);
@@ -339,7 +339,7 @@ fn pipes() -> Result<[Pipe; PIPES], Errno> {
 fn pipe() -> Result<Pipe, Errno> {
     let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     // The kernel counts pages, whatever their size.
-    fcntl_setpipe_size(&into, PIPE_BYTES / 4096 * rustix::param::page_size())?;
+    fcntl_setpipe_size(&into, PIPE_BYTES / PAGE_BYTES * rustix::param::page_size())?;
     Ok((out, into))
 }
 
