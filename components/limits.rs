@@ -36,6 +36,8 @@ pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 3
 const FABRIC_FRAME_MAX: usize = 16 << 20;
 /// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
 pub const READ_MIN: usize = EAGER_MAX + 1;
+/// The same for what the receiver has mapped: reading it takes a line more, for its end, and saves both a copy of sixteen.
+pub const MAPPED_MIN: usize = 1 << 10;
 /// Bytes, in whole pages, that are read out of the memory of senders before others have their turn: 200 µs at 10 GB/s.
 pub const READ_BYTES_A_TURN: usize = 2 << 20;
 /// Turns of one pass at most; all are one message's if it is the only one. There is but one if frames have arrived meanwhile.
@@ -218,6 +220,8 @@ pub struct Limits {
     pub fabric_lengths: Lengths,
     /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
     pub read_min: usize,
+    /// The same for messages out of the shared heap, which need no system call; [`usize::MAX`] for as all others.
+    pub mapped_min: usize,
     /// Messages from this length on go straight from the sender's memory into the receiver's over fabrics that allow it;
     /// [`usize::MAX`] for never. The receiver's limit counts; below 64 KiB none does.
     pub direct_min: usize,
@@ -289,6 +293,7 @@ impl Default for Limits {
             piece_bytes: PIECE_BYTES,
             fabric_lengths: FABRIC_LENGTHS,
             read_min: READ_MIN,
+            mapped_min: MAPPED_MIN,
             direct_min: DIRECT_MIN,
             ring_bytes: RING_BYTES,
             matching: Matching::Auto,
@@ -373,7 +378,8 @@ const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_pow
 const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
 const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
 const _: () = assert!(CREDIT_INITIAL.envelopes >= 4 && 2 * CREDIT_ENVELOPES_MAX <= u16::MAX as u32);
-const _: () = assert!(HEAP_BLOCK_MIN < READ_MIN && HEAP_BLOCK_MIN < HEAP_LARGE_MIN && HEAP_LARGE_MIN < HEAP_KEPT_BYTES);
+const _: () = assert!(HEAP_BLOCK_MIN <= MAPPED_MIN && MAPPED_MIN < READ_MIN);
+const _: () = assert!(HEAP_BLOCK_MIN < HEAP_LARGE_MIN && HEAP_LARGE_MIN < HEAP_KEPT_BYTES);
 const _: () = assert!(HEAP_BYTES_MIN <= HEAP_BYTES && HEAP_BYTES <= HEAP_BYTES_MAX);
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);

@@ -13,7 +13,7 @@ use tickwire_systems::communicators::live;
 use tickwire_systems::complete::{free_request, outcome, status};
 use tickwire_systems::connections::contact;
 use tickwire_systems::deliver::deliver_own;
-use tickwire_systems::post::send_now;
+use tickwire_systems::post::{offer_now, send_now};
 use tickwire_systems::posting::{
     Envelope, check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline,
     send_car, send_envelope, send_inline, take_rows,
@@ -140,11 +140,16 @@ impl Engine {
     /// A wrong argument, or how the operation ended.
     #[inline]
     pub fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        if let Some(run) = only_run(&bytes)
-            && self.send_run(run, to, tag, comm)
-        {
-            self.let_go();
-            return Ok(());
+        if let Some(run) = only_run(&bytes) {
+            if self.send_run(run, to, tag, comm) {
+                self.let_go();
+                return Ok(());
+            }
+            let row = self.offer_run(run, to, tag, comm);
+            if row != NIL {
+                let request = self.hold(row, bytes, true);
+                return self.settle(request).map(drop);
+            }
         }
         self.send_rows(bytes, to, tag, comm)
     }
@@ -230,12 +235,19 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        let sent = match only_run(&buffer) {
+        let run = only_run(&buffer);
+        let sent = match run {
             Some(run) => self.send_run(run, to, tag, comm),
             None => self.send_at_once(&buffer, to, tag, comm),
         };
         if sent {
             return Ok(Request::ready(self.home, buffer, to.0, tag.0));
+        }
+        if let Some(run) = run {
+            let row = self.offer_run(run, to, tag, comm);
+            if row != NIL {
+                return Ok(self.hold(row, buffer, scoped));
+            }
         }
         let length = buffer.total();
         self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::new())
@@ -253,6 +265,15 @@ impl Engine {
         }
     }
 
+    /// What is read out of one run of bytes is offered at once; the row of its request, or [`NIL`] if it is not so.
+    #[inline(never)]
+    fn offer_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> Row {
+        match self.envelope(run.len(), to, tag, comm) {
+            Some(envelope) => offer_now(self.tables.offering(&mut self.world), &envelope, comm.0, run),
+            None => NIL,
+        }
+    }
+
     /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
     #[inline(always)]
     pub(crate) fn send_at_once<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
@@ -264,7 +285,7 @@ impl Engine {
 
     /// The envelope of a send, if all is well with it.
     #[inline(always)]
-    fn envelope(&mut self, length: usize, to: Rank, tag: Tag, comm: Comm) -> Option<Envelope> {
+    pub(crate) fn envelope(&mut self, length: usize, to: Rank, tag: Tag, comm: Comm) -> Option<Envelope> {
         let tables = self.tables.send(&mut self.world);
         if tables.progress.closed() {
             return None;

@@ -10,6 +10,8 @@ use tickwire_components::{
     Comm, Pieces, PostError, Rank, RequestError, Source, Span, Status, Tag, TagFilter, car_flags,
 };
 use tickwire_systems::communicators::alive;
+use tickwire_systems::posting::send_copied;
+use tickwire_systems::tables::SendTables;
 use tickwire_transports::copy;
 
 /// What was attached for sends in buffered mode.
@@ -148,7 +150,7 @@ impl Engine {
         tag: Tag,
         comm: Comm,
     ) -> Result<(), PostError> {
-        if self.send_at_once(buffer, to, tag, comm) {
+        if self.send_copy(buffer, to, tag, comm) {
             return Ok(());
         }
         if self.closed != Closed::No {
@@ -168,6 +170,15 @@ impl Engine {
             .map_err(|rejected| rejected.error)?;
         self.free_dropped();
         Ok(())
+    }
+
+    /// What is copied into a frame at once needs no room.
+    fn send_copy<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
+        let Some(envelope) = self.envelope(buffer.total(), to, tag, comm) else { return false };
+        let SendTables { progress, procs, vcs, endpoints, .. } = self.tables.send(&mut self.world);
+        let Some(vc) = vcs.get_mut(procs.known[envelope.proc as usize].row as usize) else { return false };
+        let endpoint = &mut endpoints[vc.endpoint as usize];
+        send_copied(progress, vc, endpoint, &envelope, buffer)
     }
 
     /// Attaches room for sends in buffered mode, in addition to what there is (`MPI_Buffer_attach`). A message takes its

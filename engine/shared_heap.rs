@@ -25,8 +25,9 @@ pub(crate) fn decide(asked: Option<bool>) -> Result<bool, BuildError> {
 }
 
 impl Engine {
-    /// A buffer of `length` zeros in the [shared heap](tickwire_transports::heap): a long message that is sent from it to a
-    /// proc of this host is copied by the receiver straight out of it, without a system call, after which it may be used
+    /// A buffer of `length` zeros in the [shared heap](tickwire_transports::heap): a message of
+    /// [`Limits::mapped_min`](crate::Limits::mapped_min) bytes or more that is sent from it to a proc of this host is copied by
+    /// the receiver straight out of it, without a system call. Its send is done after that, and the buffer may then be used
     /// again as any other buffer whose send is done. All peers of this host can read it at any time.
     ///
     /// The engine must have been [built](crate::Builder::shared_heap) with the shared heap.

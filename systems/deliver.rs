@@ -17,15 +17,15 @@ use crate::endpoint::Endpoint;
 use crate::lodging::{self, is_lodged};
 use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::{find_posted, key};
-use crate::supply_buffers::reply;
+use crate::supply_buffers::{answer, reply};
 use crate::tables::{DeliverTables, Deliveries, OwnTables, Tables};
 use crate::transfer::{ask_splice, fill, read_messages, splice_messages};
 use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::limits::ANY;
+use tickwire_components::limits::{ANY, READ_BYTES_A_TURN};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
-use tickwire_components::{Car, CarState, Large, NIL, Pending, Progress, Request, Row, Span, car_flags};
-use tickwire_transports::{Take, copy};
+use tickwire_components::{Car, CarState, Large, NIL, Pending, Progress, Request, Row, Span, Vc, VcState, car_flags};
+use tickwire_transports::{Sent, Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
@@ -311,8 +311,11 @@ fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
 #[inline(never)]
 fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     let DeliverTables { progress, cars, large, requests, vcs, .. } = tables;
+    let mut left = READ_BYTES_A_TURN as u64;
     while let Some(row) = progress.offers.pop(cars) {
-        reply(progress, cars, large, vcs, endpoints, row);
+        if !take_mapped(progress, cars, large, requests, vcs, endpoints, &mut left, row) {
+            reply(progress, cars, large, vcs, endpoints, row);
+        }
     }
     progress.pending.clear(Pending::SUPPLY | Pending::TRANSFER);
     if !progress.reads.is_empty() {
@@ -325,6 +328,50 @@ fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     if !progress.senders.is_empty() {
         progress.pending |= Pending::TRANSFER;
     }
+}
+
+/// Copies a message that its sender has where this process has mapped it, and tells it so; `false` if it goes as others do:
+/// to more than one run, or to less than all of it, out of turn, or as one of the `left` bytes of those that are taken so.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the tables of a message")]
+fn take_mapped(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &[Large],
+    requests: &mut [Request],
+    vcs: &mut [Vc],
+    endpoints: &mut [Endpoint],
+    left: &mut u64,
+    row: Row,
+) -> bool {
+    let car = &mut cars[row as usize];
+    let message = large[row as usize];
+    let vc = &mut vcs[car.vc as usize];
+    let endpoint = &mut endpoints[vc.endpoint as usize];
+    let is_plain = is_one_run(car, row) && car.priority == 0 && message.length <= car.span.len() as u64;
+    let is_here = message.address != 0 && !message.is_direct() && vc.state == VcState::Connected && endpoint.plain;
+    if !is_plain || !is_here || message.wanted > *left {
+        return false;
+    }
+    let transport = endpoint.transport.get();
+    if !transport.read_mapped(vc.link, message.address, car.span.part(0, message.wanted as usize)) {
+        return false;
+    }
+    *left -= message.wanted;
+    progress.moved.transfer += message.wanted;
+    progress.work.received += 1;
+    car.done = message.length;
+    let done = Header::new(Kind::Done, car.context, 0, row, car.peer, 0);
+    if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &[Span::EMPTY][..]) != Sent::Done {
+        answer(progress, cars, vcs, row);
+        return true;
+    }
+    progress.work.sent += 1;
+    let is_first = progress.finished.is_empty() && progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
+    if !is_first || !end(progress, car, requests, row) {
+        leave(progress, cars, row);
+    }
+    true
 }
 
 /// Ends the first of what has finished, in its order, as far as Complete need not look at it.
@@ -514,6 +561,91 @@ mod tests {
         assert_eq!(states(&mut world), [done; 4]);
         let progress = world.all().progress;
         assert_eq!((progress.active, progress.work.completed.get()), (0, 4));
+    }
+
+    /// A world whose wire sends at once, and has mapped 100 bytes of its peer's memory at address 4096, and a vc.
+    fn mapped() -> (TestWorld, Row) {
+        let (mut world, vc) = world();
+        let endpoint = &mut world.all().endpoints[0];
+        (endpoint.rows, endpoint.plain) = (None, true);
+        let mut wire = world.wire();
+        wire.memory.push((4096, (0..100).collect()));
+        wire.is_mapped = true;
+        drop(wire);
+        (world, vc)
+    }
+
+    fn look(world: &mut TestWorld) {
+        let tables = world.tables.clone();
+        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
+        move_large(deliveries.tables(), endpoints);
+    }
+
+    #[test]
+    fn what_is_mapped_is_copied_answered_and_ended_by_the_look_that_finds_its_offer() {
+        let (mut world, vc) = mapped();
+        let plain = [100, 120].map(|length| world.receive(Some(1), Some(5), &[length]));
+        // Cut off, in two runs, and one that is more urgent.
+        let others = [&[90][..], &[60, 40], &[100]].map(|lengths| world.receive(Some(1), Some(5), lengths));
+        let mut address = 4096u64.to_ne_bytes();
+        for (message, priority) in [(33, 0), (34, 0), (35, 0), (36, 0), (37, 3)] {
+            assert!(offer(&mut world, vc, offered(100, message).with_priority(priority), &mut address));
+        }
+        look(&mut world);
+        let states = plain.map(|posted| world.request(posted).state);
+        assert_eq!((states, world.wire().reads.clone()), ([RequestState::Done; 2], vec![4]), "the others by one call");
+        assert!(plain.into_iter().chain(others).all(|p| world.bytes(p)[..90] == (0..90).collect::<Vec<u8>>()));
+        let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!(answers, [33, 34, 37, 35, 36].map(|message| (Some(Kind::Done), message)));
+        world.run(complete);
+        assert_eq!(others.map(|posted| world.car(posted).flags), [car_flags::TRUNCATED, 0, 0]);
+        let moved = world.all().progress.moved.transfer;
+        assert_eq!((world.all().progress.active, moved), (0, 2 * 100 + 90 + 2 * 100));
+    }
+
+    #[test]
+    fn what_is_mapped_is_no_more_than_a_turn_and_then_waits_for_its_own() {
+        let (mut world, vc) = mapped();
+        let length = READ_BYTES_A_TURN / 2;
+        world.wire().memory.push((1 << 20, vec![7; length]));
+        let posted = [(); 3].map(|()| world.receive(Some(1), Some(5), &[length]));
+        for message in 33..36 {
+            assert!(offer(&mut world, vc, offered(length as u64, message), &mut (1u64 << 20).to_ne_bytes()));
+        }
+        look(&mut world);
+        assert_eq!(world.wire().reads, [1], "the third by itself");
+        assert!(posted.iter().all(|&posted| world.bytes(posted) == vec![7; length]));
+    }
+
+    #[test]
+    fn what_is_mapped_is_told_when_there_is_room() {
+        let (mut world, vc) = mapped();
+        let posted = [100, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
+        let mut address = 4096u64.to_ne_bytes();
+        assert!(offer(&mut world, vc, offered(100, 33), &mut address));
+        world.wire().room = Some(0);
+        look(&mut world);
+        assert!(offer(&mut world, vc, offered(100, 34), &mut address));
+        world.wire().room = None;
+        look(&mut world);
+        assert_eq!(posted.map(|posted| world.bytes(posted)), [(); 2].map(|()| (0..100).collect::<Vec<u8>>()));
+        assert!(world.wire().sent.is_empty() && posted.iter().all(|&p| world.request(p).state == RequestState::Active));
+        world.run(crate::post::post);
+        let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!(answers, [33, 34].map(|message| (Some(Kind::Done), message)), "in order");
+        world.run(complete);
+        assert!(posted.iter().all(|&posted| world.request(posted).state == RequestState::Done));
+    }
+
+    #[test]
+    fn what_is_said_to_be_mapped_and_is_not_comes_in_pieces() {
+        let (mut world, vc) = mapped();
+        let posted = world.receive(Some(1), Some(5), &[100]);
+        assert!(offer(&mut world, vc, offered(100, 33), &mut 4097u64.to_ne_bytes()));
+        look(&mut world);
+        let answer = world.wire().sent[0].header;
+        assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 100));
+        assert_eq!((world.request(posted).state, world.car(posted).done), (RequestState::Active, 0));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use bevy_ecs::world::World;
 use std::any::Any;
 use tickwire_components::limits::Limits;
 use tickwire_components::wire::OFFER_BYTES;
-use tickwire_components::{Abilities, Exclusive, Protocol};
-use tickwire_transports::{AnyTransport, Transport};
+use tickwire_components::{Abilities, Exclusive, Protocol, Span};
+use tickwire_transports::{AnyTransport, Mapped, Transport};
 
 /// Looks without a find after which an expensive poll is made rarer again, at most.
 pub const POLL_INTERVAL_MAX: u32 = 64;
@@ -24,16 +24,25 @@ pub struct Endpoint {
     /// Payloads below this length are sent at once, without a CAR: none where a frame may be taken in part, since the
     /// rest needs a row. Fixed when it is opened.
     pub inline_end: u64,
+    /// The same wherever they are: longer ones are not if they are mapped. Fixed when it is opened.
+    pub short_end: u64,
     /// Payload of a piece, bytes. Fixed when it is opened.
     pub piece_bytes: u64,
     /// Messages from this length on are offered to be read. Fixed when it is opened.
     pub read_min: u64,
+    /// What is sent from here is offered to be read from [`Endpoint::mapped_min`] on. Fixed when it is opened.
+    pub mapped: Mapped,
+    /// See [`Endpoint::mapped`]; more than any message where nothing is mapped. Fixed when it is opened.
+    pub mapped_min: u64,
     /// What it can do with memory. Fixed when it is opened.
     pub abilities: Abilities,
     /// Credit is granted by writing it into the peer's memory. Fixed when it is opened.
     pub windows: bool,
     /// Credit goes with other frames where there are some. Fixed when it is opened.
     pub piggybacks: bool,
+    /// A frame that is said to it needs nothing else: no row's state, no registration, no credit with it, and what it matches
+    /// it is not told. Fixed when it is opened.
+    pub plain: bool,
     /// It matches receives with messages by itself. Fixed when it is opened.
     pub matches: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
@@ -104,16 +113,24 @@ impl Endpoint {
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
         let reads = capabilities.remote_read && (!registers || copies >= OFFER_BYTES);
         let prompt = transport.is_prompt() && !matches;
+        let mapped = capabilities.mapped;
+        let mapped_min = if reads && mapped.bytes > 0 { limits.mapped_min as u64 } else { u64::MAX };
+        let inline_end = if capabilities.whole_frames { inline_max + 1 } else { 0 };
+        let piggybacks = capabilities.whole_frames && !capabilities.windows && !matches;
         Endpoint {
             eager_max,
             part_bytes,
-            inline_end: if capabilities.whole_frames { inline_max + 1 } else { 0 },
+            short_end: inline_end.min(mapped_min),
+            inline_end,
             piece_bytes: lengths.piece_bytes.min(frame_max) as u64,
             read_min: if reads { limits.read_min as u64 } else { u64::MAX },
+            mapped,
+            mapped_min,
             abilities: capabilities.abilities(),
             windows: capabilities.windows,
             // A message that is matched has no header to bring it.
-            piggybacks: capabilities.whole_frames && !capabilities.windows && !matches,
+            piggybacks,
+            plain: rows.is_none() && !registers && !piggybacks && !matches,
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
             prompt,
@@ -145,10 +162,18 @@ impl Endpoint {
         length >= self.read_min
     }
 
-    /// How the bytes of a message in one run move; `offered` if it must be, for want of credit or since its sender asks
-    /// to know of its receive. Over a connection that turns out not to be readable, in pieces.
-    pub const fn protocol(&self, length: u64, offered: bool) -> Protocol {
-        match (!offered && self.is_eager(length, true), self.is_whole(length), self.is_read(length)) {
+    /// Whether a message of so many bytes that is in one run is offered to be read since its receiver has mapped it.
+    #[inline(always)]
+    pub fn is_mapped(&self, length: u64, run: Span) -> bool {
+        length >= self.mapped_min && self.mapped.holds(run)
+    }
+
+    /// How the bytes of a message in one run move, `mapped` or not; `offered` if it must be, for want of credit or since its
+    /// sender asks to know of its receive. Over a connection that turns out not to be readable, in pieces.
+    pub const fn protocol(&self, length: u64, offered: bool, mapped: bool) -> Protocol {
+        let mapped = mapped && length >= self.mapped_min;
+        let eager = !offered && !mapped && self.is_eager(length, true);
+        match (eager, self.is_whole(length), mapped || self.is_read(length)) {
             (true, true, _) => Protocol::Eager,
             (true, false, _) => Protocol::Parts,
             (false, _, true) => Protocol::Read,

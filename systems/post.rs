@@ -9,11 +9,13 @@ use crate::complete::free_car;
 use crate::credits::{collect, due, grant, granted};
 use crate::endpoint::Endpoint;
 use crate::lodging;
-use crate::posting::{check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
+use crate::posting::{
+    Envelope, check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows,
+};
 use crate::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::registering::serve;
 use crate::supply_buffers::capacity;
-use crate::tables::{PostTables, RowStateColumns};
+use crate::tables::{OfferTables, PostTables, RowStateColumns};
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::limits::{PAGE_BYTES, SUBMISSIONS_A_PASS};
@@ -291,6 +293,45 @@ pub fn send_now(
     true
 }
 
+/// Offers a message that is in one run and is to be read, at once if nothing is before it: the row of its request. [`NIL`]
+/// leaves everything to the queues.
+#[inline(always)]
+pub fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32, run: Span) -> Row {
+    let OfferTables { progress, procs, cars, large, requests, communicators, endpoints, vcs } = tables;
+    let vc_row = procs.known[envelope.proc as usize].row;
+    let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
+    let endpoint = &mut endpoints[vc.endpoint as usize];
+    let length = envelope.length;
+    let mapped = endpoint.is_mapped(length, run);
+    let is_read = mapped || endpoint.is_read(length) && !endpoint.is_eager(length, true);
+    let is_next = vc.state == VcState::Connected && vc.sends.is_empty();
+    if !is_read || !is_next || !endpoint.plain || communicators[Communicator::row(comm)].priority != 0 {
+        return NIL;
+    }
+    if vc.envelopes == 0 {
+        collect(vc, endpoint);
+        if vc.envelopes == 0 {
+            return NIL;
+        }
+    }
+    let car = Car { state: CarState::Offered, ..send_car(envelope, vc_row, 0) };
+    let Some(row) = take_rows(progress, cars, requests, &[run][..], car) else { return NIL };
+    large[row as usize] = Large { address: Large::OFFERED, ..Large::of(length) };
+    let tail = if mapped { 0 } else { tail_of(run) };
+    let header = Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length)
+        .with_flags(wire::READABLE)
+        .with_tail(tail);
+    if endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run, tail)) == Sent::Done {
+        vc.envelopes -= 1;
+        progress.work.sent += 1;
+        progress.moved.post += u64::from(tail);
+    } else {
+        cars[row as usize].state = CarState::Queued;
+        queue_send(progress, cars, large, vcs, row, length);
+    }
+    row
+}
+
 /// How an envelope leaves; `None` if there is no credit for it.
 fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
@@ -300,6 +341,9 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
     let asks = flags & car_flags::ASKING & if endpoint.matches { !car_flags::SYNCHRONOUS } else { !0 };
     // There, its header is in front of it.
     let header = if endpoint.matches && flags & car_flags::SYNCHRONOUS != 0 { wire::HEADER_BYTES as u64 } else { 0 };
+    if is_mapped(&cars[row as usize], endpoint, length) && vc.envelopes > 0 {
+        return Some(Large::OFFERED);
+    }
     if endpoint.is_eager(length + header, one_run) && asks == 0 && length == capacity(cars, row) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
@@ -316,6 +360,12 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
         collect(vc, endpoint);
     }
     (vc.envelopes > 0).then_some(Large::OFFERED)
+}
+
+/// Whether a message is where its receiver has mapped it.
+#[inline(always)]
+fn is_mapped(car: &Car, endpoint: &Endpoint, length: u64) -> bool {
+    car.chain == NIL && length == car.span.len() as u64 && endpoint.is_mapped(length, car.span)
 }
 
 /// Pays for an envelope.
@@ -365,7 +415,9 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
     let mut tail = 0;
     if car.chain == NIL && length == car.span.len() as u64 {
-        if endpoint.is_read(length) {
+        if is_mapped(car, endpoint, length) {
+            flags |= wire::READABLE;
+        } else if endpoint.is_read(length) {
             flags |= wire::READABLE;
             tail = tail_of(car.span);
         } else {
@@ -513,9 +565,13 @@ unsafe impl Pieces for Chain<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::posting::{send_copied, send_inline};
+    use crate::tables::SendTables;
     use crate::testing::TestWorld;
-    use tickwire_components::limits::{ANY, Limits};
+    use std::ops::Range;
+    use tickwire_components::limits::{ANY, CREDIT_INITIAL, Limits};
     use tickwire_components::{Queue, RequestState};
+    use tickwire_transports::Mapped;
 
     fn world() -> (TestWorld, Row) {
         let mut world = TestWorld::new(3);
@@ -701,6 +757,121 @@ mod tests {
             assert_eq!(address, (bytes[page + first..].as_ptr() as u64).to_ne_bytes());
             assert_eq!(brought, &bytes[page + end - usize::from(tail)..page + end]);
         }
+    }
+
+    /// A world that knows that peers have mapped 9000 bytes, but for the first 1000 and the last 100 of them.
+    fn mapped(bytes: &[u8; 9000]) -> TestWorld {
+        let (mut world, _) = world();
+        let endpoint = &mut world.all().endpoints[0];
+        endpoint.mapped = Mapped { start: bytes.as_ptr().addr() + 1000, bytes: 7900 };
+        (endpoint.mapped_min, endpoint.short_end) = (500, 500);
+        (endpoint.rows, endpoint.plain) = (None, true);
+        world
+    }
+
+    #[expect(unsafe_code, reason = "a span over a test's bytes")]
+    fn run(bytes: &[u8]) -> Span {
+        // SAFETY: the bytes outlive the world, and are only read.
+        unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
+    }
+
+    const SHORT: Range<usize> = 1000..1499;
+    const INSIDE: Range<usize> = 1000..1500;
+    const BEFORE: Range<usize> = 999..1999;
+
+    #[test]
+    fn what_is_mapped_is_offered_to_be_read_however_short() {
+        let bytes = [3; 9000];
+        let mut world = mapped(&bytes);
+        let eager = (Some(Kind::Eager), 0);
+        let read = (Some(Kind::Rts), wire::READABLE);
+        for place in [SHORT, INSIDE, BEFORE, 8400..8900, 8401..8901] {
+            let posted = world.send(1, 5, &[&bytes[place.clone()]]);
+            world.all().cars[posted.car as usize].span = run(&bytes[place]);
+        }
+        world.send(1, 5, &[&bytes[..500], &bytes[..500]]);
+        world.run(post);
+        let kinds = |world: &TestWorld| -> Vec<_> {
+            world.wire().sent.iter().map(|frame| (frame.header.kind(), frame.header.flags())).collect()
+        };
+        assert_eq!(kinds(&world), [eager, read, eager, read, eager, eager]);
+        let addresses = [INSIDE.start, 8400].map(|start| (bytes.as_ptr() as u64 + start as u64).to_ne_bytes());
+        assert_eq!([1, 3].map(|frame: usize| world.wire().sent[frame].payload.clone()), addresses.map(Vec::from));
+        // Without a credit for the question, it goes as any other of its length.
+        let vc = world.all().vcs.iter().position(|vc| vc.proc == 1).unwrap();
+        world.all().vcs[vc].envelopes = 0;
+        let posted = world.send(1, 5, &[&bytes[INSIDE]]);
+        world.all().cars[posted.car as usize].span = run(&bytes[INSIDE]);
+        world.run(post);
+        assert_eq!(kinds(&world)[6..], [eager]);
+    }
+
+    /// Offers at once; the row.
+    fn offer_at_once(world: &mut TestWorld, place: &[u8]) -> Row {
+        let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
+        let tables = world.tables.clone();
+        offer_now(tables.offering(&mut world.world), &envelope, 0, run(place))
+    }
+
+    #[test]
+    fn what_is_read_is_offered_at_once_where_nothing_is_before_it() {
+        let bytes = [3; 9000];
+        let mut world = mapped(&bytes);
+        assert_eq!([SHORT, BEFORE].map(|place| offer_at_once(&mut world, &bytes[place])), [NIL; 2]);
+        let row = offer_at_once(&mut world, &bytes[INSIDE]);
+        let sent = world.wire().sent[0].clone();
+        let header = Header::new(Kind::Rts, 0, 0, 5, row, 500).with_flags(wire::READABLE);
+        assert_eq!((sent.header, &sent.payload[..]), (header, &(bytes.as_ptr() as u64 + 1000).to_ne_bytes()[..]));
+        let (car, large) = (world.all().cars[row as usize], world.all().large[row as usize]);
+        assert_eq!(
+            (car.state, car.request, large.length, large.address),
+            (CarState::Offered, row, 500, Large::OFFERED)
+        );
+        assert_eq!(world.all().progress.active, 1);
+        // Longer than an eager message, and so read wherever it is.
+        (world.all().endpoints[0].read_min, world.all().endpoints[0].eager_max) = (900, 900);
+        let row = offer_at_once(&mut world, &bytes[BEFORE]);
+        assert_eq!(world.wire().sent[1].header.message(), row);
+        let vc = world.all().vcs.iter().position(|vc| vc.proc == 1).unwrap();
+        assert_eq!(world.all().vcs[vc].envelopes, CREDIT_INITIAL.envelopes as u16 - 2);
+        // Blocked, it is the first of the queue, behind which nothing goes at once.
+        world.wire().room = Some(0);
+        let waiting = offer_at_once(&mut world, &bytes[INSIDE]);
+        assert_eq!(world.all().vcs[vc].sends.head, waiting);
+        assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+        world.wire().room = None;
+        world.run(post);
+        assert_eq!(world.wire().sent[2].header.message(), waiting);
+        assert_eq!(world.all().cars[waiting as usize].state, CarState::Offered);
+        // What needs more than its frame is not for here.
+        world.all().endpoints[0].plain = false;
+        assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+        world.all().endpoints[0].plain = true;
+        world.all().communicators[0].priority = 1;
+        assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+        world.all().communicators[0].priority = 0;
+        world.all().vcs[vc].envelopes = 0;
+        assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+    }
+
+    #[test]
+    fn what_is_mapped_is_copied_only_where_it_must_be() {
+        let bytes = [3; 9000];
+        let mut world = mapped(&bytes);
+        let tables = world.tables.clone();
+        let mut send = |place: &[u8], copied: bool| {
+            let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
+            let SendTables { progress, procs, vcs, endpoints, .. } = tables.send(&mut world.world);
+            let vc = &mut vcs[procs.known[1].row as usize];
+            match copied {
+                true => send_copied(progress, vc, &mut endpoints[0], &envelope, &[run(place)][..]),
+                false => send_inline::<false, _>(progress, vc, &mut endpoints[0], &envelope, &[run(place)][..]),
+            }
+        };
+        assert_eq!([SHORT, INSIDE, BEFORE].map(|place| send(&bytes[place], false)), [true, false, true]);
+        assert_eq!([SHORT, INSIDE, BEFORE].map(|place| send(&bytes[place], true)), [true; 3]);
+        assert!(!send(&bytes, true), "longer than an eager message");
+        assert_eq!(kinds(&world), [Some(Kind::Eager); 5]);
     }
 
     #[test]

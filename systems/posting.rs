@@ -111,11 +111,38 @@ pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    if vc.state != VcState::Connected || !vc.sends.is_empty() || envelope.length >= endpoint.inline_end {
+    if envelope.length >= endpoint.short_end && !is_inline(endpoint, envelope.length, pieces) {
         return false;
     }
+    send_eager::<PROMPT, P>(progress, vc, endpoint, envelope, pieces)
+}
+
+/// As [`send_inline`], also of what its receiver has mapped: the bytes are the application's when this returns.
+pub fn send_copied<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    envelope: &Envelope,
+    pieces: &P,
+) -> bool {
+    match endpoint.prompt {
+        _ if envelope.length >= endpoint.inline_end => false,
+        true => send_eager::<true, P>(progress, vc, endpoint, envelope, pieces),
+        false => send_eager::<false, P>(progress, vc, endpoint, envelope, pieces),
+    }
+}
+
+/// A message that is short enough goes at once if nothing is before it and there is credit for it.
+#[inline(always)]
+fn send_eager<const PROMPT: bool, P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    envelope: &Envelope,
+    pieces: &P,
+) -> bool {
     let cost = cost(envelope.length);
-    if vc.lines < cost {
+    if vc.state != VcState::Connected || !vc.sends.is_empty() || vc.lines < cost {
         return false;
     }
     let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
@@ -132,6 +159,13 @@ pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     progress.work.posted += 1;
     progress.work.sent += 1;
     true
+}
+
+/// Whether what is longer than the shortest mapped message goes without a CAR all the same.
+#[cold]
+fn is_inline<P: Pieces + ?Sized>(endpoint: &Endpoint, length: u64, pieces: &P) -> bool {
+    let is_run = pieces.pieces() == 1 && pieces.layout().is_none();
+    length < endpoint.inline_end && !(is_run && endpoint.is_mapped(length, pieces.piece(0)))
 }
 
 /// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if

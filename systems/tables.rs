@@ -260,6 +260,20 @@ view! {
 }
 
 view! {
+    /// What an offer touches that is made at once.
+    OfferTables, offering {
+        progress: Progress, one;
+        procs: ProcTable, one_read;
+        cars: Car, rows;
+        large: Large, with_cars;
+        requests: Request, with_cars;
+        communicators: Communicator, rows_read;
+        endpoints: Endpoint, rows;
+        vcs: Vc, rows;
+    }
+}
+
+view! {
     /// What posting a receive touches.
     ReceiveTables, receive {
         progress: Progress, one;

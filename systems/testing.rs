@@ -82,6 +82,8 @@ pub struct WireState {
     pub expected: Vec<(u32, Row, usize)>,
     /// Messages that it was given to move: link, row, turn, bytes.
     pub moved: Vec<(u32, Row, u32, Vec<u8>)>,
+    /// The engine's process has mapped that memory.
+    pub is_mapped: bool,
     /// Which VC each link was attached to.
     pub attached: Vec<(u32, Row)>,
     /// Buffers that it can lend.
@@ -195,13 +197,19 @@ impl Transport for FakeWire {
         state.reads.push(reads.len());
         state.asked.push(asked);
         for MemoryRead { address, into } in reads {
-            let found = state.memory.iter().find_map(|(start, bytes)| {
-                bytes.get(address.checked_sub(*start)? as usize..)?.get(..into.len()).map(<[u8]>::to_vec)
-            });
-            let mut bytes = found.ok_or("no such memory")?;
+            let mut bytes = find(&state.memory, *address, into.len()).ok_or("no such memory")?;
             copy::copy(*into, span(&mut bytes));
         }
         Ok(())
+    }
+
+    fn read_mapped(&mut self, _: u32, address: u64, into: Span) -> bool {
+        let state = lock(&self.state);
+        let Some(mut bytes) = find(&state.memory, address, into.len()).filter(|_| state.is_mapped) else {
+            return false;
+        };
+        copy::copy(into, span(&mut bytes));
+        true
     }
 
     fn lend(&mut self, _: u32, least: u64, most: u64, into: &mut tickwire_components::Spans) -> u64 {
@@ -291,6 +299,13 @@ impl Transport for FakeWire {
     }
 
     fn close(&mut self) {}
+}
+
+/// Bytes of a peer's memory, runs and their addresses.
+fn find(memory: &[(u64, Vec<u8>)], address: u64, length: usize) -> Option<Vec<u8>> {
+    memory.iter().find_map(|(start, bytes)| {
+        bytes.get(address.checked_sub(*start)? as usize..)?.get(..length).map(<[u8]>::to_vec)
+    })
 }
 
 #[expect(unsafe_code, reason = "the bytes of a frame that is being sent")]

@@ -267,15 +267,40 @@ fn messages_go_as_their_endpoint_says() {
     for (transport, mut cluster) in cases {
         let endpoint = Endpoint::new(transport, &limits, None);
         for bytes in [1, 1000, 1001, 5000, 5001, 8999, 9000, 9001, 100_000] {
-            let expected = endpoint.protocol(bytes as u64, false);
+            let expected = endpoint.protocol(bytes as u64, false, false);
             let (sent, received) = exchange(&mut cluster, bytes, bytes, false);
             assert_eq!((sent.protocol, received.protocol), (Some(expected), Some(expected)), "{bytes} B");
             let world = cluster.engines[0].comm_world();
             let incoming = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(6), world).unwrap();
             let asked = cluster.engines[0].receipted().issend(vec![7; bytes], Rank(1), Tag(6), world).unwrap();
             let asked = of_request(&mut cluster, 0, &asked);
-            assert_eq!(asked.protocol, Some(endpoint.protocol(bytes as u64, true)), "{bytes} B, synchronous");
+            assert_eq!(asked.protocol, Some(endpoint.protocol(bytes as u64, true, false)), "{bytes} B, synchronous");
             cluster.finish(BOUND, 1, incoming).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_in_the_shared_heap_is_read_however_it_is_sent() {
+    let mut cluster = Cluster::shm_with(2, |builder| builder.shared_heap(true));
+    let world = cluster.engines[0].comm_world();
+    let mapped_min = cluster.engines[0].limits().mapped_min;
+    for (bytes, expected) in
+        [(mapped_min - 1, Protocol::Eager), (mapped_min, Protocol::Read), (1 << 20, Protocol::Read)]
+    {
+        for synchronous in [false, true] {
+            let incoming = cluster.engines[1].receipted().irecv(vec![0; bytes], Rank(0), Tag(5), world).unwrap();
+            let buffer = cluster.engines[0].alloc(bytes).unwrap();
+            let sender = cluster.engines[0].receipted();
+            let outgoing = match synchronous {
+                false => sender.isend(buffer, Rank(1), Tag(5), world).unwrap(),
+                true => sender.issend(buffer, Rank(1), Tag(5), world).unwrap(),
+            };
+            let receipts = [of_request(&mut cluster, 0, &outgoing), of_request(&mut cluster, 1, &incoming)];
+            if !synchronous || expected == Protocol::Read {
+                assert_eq!(receipts.map(|receipt| receipt.protocol), [Some(expected); 2], "{bytes} B");
+            }
+            let _ = (cluster.engines[0].take(outgoing), cluster.engines[1].take(incoming));
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use tickwire::components::Pieces;
+use tickwire::components::limits::MAPPED_MIN;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
@@ -162,7 +163,7 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
     let mut cluster = heaps(&[0, 1]);
     let world = cluster.engines[0].comm_world();
     let mut read = 0;
-    for (name, length) in [(1, 8193), (2, 100_000), (3, 3_000_000)] {
+    for (name, length) in [(7, MAPPED_MIN), (8, 5000), (1, 8193), (2, 100_000), (3, 3_000_000)] {
         let buffer = filled(&cluster.engines[0], name, length);
         let (mut buffer, received) = pass(&mut cluster, buffer, length);
         assert!(received == content(name, length));
@@ -195,6 +196,14 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
     let scattered = Typed::new(filled(&cluster.engines[0], 5, 40_000), &second, 1).unwrap();
     let expected: Vec<u8> = content(5, 40_000).into_iter().step_by(2).collect();
     assert!(pass(&mut cluster, scattered, 20_000).1 == expected);
+    // In buffered mode the sender's memory is its own again at once, and what is too short is copied.
+    let short = filled(&cluster.engines[0], 9, MAPPED_MIN - 1);
+    assert!(pass(&mut cluster, short, MAPPED_MIN - 1).1 == content(9, MAPPED_MIN - 1));
+    let mut buffer = filled(&cluster.engines[0], 10, 4096);
+    cluster.engines[0].bsend(&buffer, Rank(1), Tag(3), world).unwrap();
+    buffer.fill(0);
+    let incoming = cluster.engines[1].irecv(vec![0; 4096], Rank(0), Tag(3), world).unwrap();
+    assert!(cluster.finish(BOUND, 1, incoming).unwrap().0 == content(10, 4096));
     // So are those of no heap.
     assert!(pass(&mut cluster, content(6, 300_000), 300_000).1 == content(6, 300_000));
     assert_eq!(cluster.engines[1].bytes_read().heap, before + 40_000);

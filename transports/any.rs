@@ -58,6 +58,8 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String>;
+    /// See [`Transport::read_mapped`].
+    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool;
     /// See [`Transport::wants_splice`].
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32>;
     /// See [`Transport::splice`].
@@ -155,6 +157,10 @@ impl<T: Transport> Outside for Boxed<T> {
     }
     fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         self.0.read(link, reads, asked)
+    }
+
+    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
+        self.0.read_mapped(link, address, into)
     }
 
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
@@ -323,6 +329,12 @@ impl AnyTransport {
     /// Why not, in words.
     pub fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         each!(self, t => t.read(link, reads, asked))
+    }
+
+    /// See [`Transport::read_mapped`].
+    #[inline]
+    pub fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
+        each!(self, t => t.read_mapped(link, address, into))
     }
 
     /// See [`Transport::wants_splice`].

@@ -1,5 +1,5 @@
-//! The shared heap: memory of this process that its peers on the host map and read, so that a large message is received by
-//! one copy out of the sender's buffer, without a system call.
+//! The shared heap: memory of this process that its peers on the host map and read, so that a message of 1 KiB or more is
+//! received by one copy out of the sender's buffer, without a system call.
 //!
 //! # Using it
 //!

@@ -56,6 +56,8 @@ pub struct Capabilities {
     pub matched_max: usize,
     /// It can read a peer's memory.
     pub remote_read: bool,
+    /// Memory of this process that peers have mapped, from which they read without a system call.
+    pub mapped: Mapped,
     /// It can write a peer's memory.
     pub remote_write: bool,
     /// It has atomic operations on a peer's memory.
@@ -101,6 +103,7 @@ impl Capabilities {
             tags: TagLimits::NONE,
             matched_max: 0,
             remote_read: false,
+            mapped: Mapped::NONE,
             remote_write: false,
             atomics: false,
             directed_receive: false,
@@ -129,6 +132,27 @@ impl Capabilities {
             copies: self.inject_max as u64,
             minimum: self.progress_min as u64,
         }
+    }
+}
+
+/// A range of this process's memory that peers have mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// Its first address.
+    pub start: usize,
+    /// How long it is, bytes.
+    pub bytes: usize,
+}
+
+impl Mapped {
+    /// There is none.
+    pub const NONE: Mapped = Mapped { start: 0, bytes: 0 };
+
+    /// Whether a run of bytes is in it, all of them.
+    #[inline]
+    pub fn holds(&self, run: Span) -> bool {
+        let before = run.start().addr().wrapping_sub(self.start);
+        before < self.bytes && run.len() <= self.bytes - before
     }
 }
 
@@ -322,6 +346,13 @@ pub trait Transport: Send {
     fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let _ = (link, reads, asked);
         Err("this transport reads no memory".into())
+    }
+
+    /// Copies bytes that the peer has at `address`, by its own word, out of memory of the peer that this process has mapped.
+    /// `false` if they are not all there, or the peer has given the message up: then any of `into` may have been written.
+    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
+        let _ = (link, address, into);
+        false
     }
 
     /// Whether the peer should splice some reads, rather than that they are read out of its memory: as pieces of

@@ -38,7 +38,7 @@ use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
 use crate::watching::{Token, Watched};
-use crate::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
 use answering::Visitor;
 use calling::Call;
 pub use config::{ShmConfig, ShmError, Splicing};
@@ -127,6 +127,7 @@ impl Shm {
         let pid = std::process::id();
         let frame_max = config.ring_bytes / 4 - HEADER_BYTES;
         let heap = heap::offer().filter(|_| config.shared_heap);
+        let mapped = heap.map_or(Mapped::NONE, |heap| Mapped { start: heap.base as usize, bytes: heap.bytes as usize });
         let greeting = Greeting {
             capabilities: if fences::one_sided() { ONE_SIDED } else { 0 },
             slot: 0,
@@ -166,7 +167,7 @@ impl Shm {
         own.watched.add(&listener, Token::Listener).map_err(descriptors)?;
         Ok(Shm {
             own,
-            capabilities: capabilities(frame_max, remote_read),
+            capabilities: Capabilities { mapped, ..capabilities(frame_max, remote_read) },
             listener: Some(listener),
             links: Links::new(view),
             table: Vec::new(),
@@ -354,6 +355,10 @@ impl Transport for Shm {
         let bytes = self.read_memory(link, reads, asked)?;
         self.links.read_directly(link, bytes);
         Ok(())
+    }
+
+    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
+        self.copy_out(link, address, into)
     }
 
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tickwire::components::limits::MAPPED_MIN;
 use tickwire::{Bootstrap, Engine, Rank, RequestError, SharedHeap, Tag};
 use tickwire_tests::cases::content;
 
@@ -48,7 +49,22 @@ fn maps(readable_only: bool) -> usize {
 /// Messages out of the heap there and back, then others, with a child in between.
 fn heap(engine: &mut Engine) {
     let (world, me, peer) = (engine.comm_world(), engine.rank(), Rank(1 - engine.rank().0));
-    let lengths = [8193, 8200, 16 << 10, 65_537, 100_000, 1 << 20, (1 << 20) + 1, 5_000_001, 16 << 20];
+    let lengths = [
+        1023,
+        1024,
+        2047,
+        2048,
+        4096,
+        8193,
+        8200,
+        16 << 10,
+        65_537,
+        100_000,
+        1 << 20,
+        (1 << 20) + 1,
+        5_000_001,
+        16 << 20,
+    ];
     let mut due = 0;
     for round in 0..2u64 {
         for (number, length) in lengths.into_iter().enumerate() {
@@ -70,7 +86,7 @@ fn heap(engine: &mut Engine) {
                 let half = length - length / 2;
                 engine.recv(&mut buffer, peer, Tag(2), world).unwrap();
                 assert!(buffer[..half] == content(name + 50, half), "{half} bytes are intact");
-                due += [length, half].iter().filter(|&&length| length > 8192).sum::<usize>() as u64;
+                due += [length, half].iter().filter(|&&length| length >= MAPPED_MIN).sum::<usize>() as u64;
             }
             let read = engine.bytes_read();
             assert_eq!((read.heap, read.attach), (due, 0), "read, neither in pieces nor by the kernel");

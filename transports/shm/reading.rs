@@ -126,6 +126,16 @@ impl Shm {
         }
     }
 
+    /// See [`crate::Transport::read_mapped`].
+    pub(super) fn copy_out(&mut self, link: u32, address: u64, into: Span) -> bool {
+        let bytes = into.len() as u64;
+        let Some(from) = self.line(link).and_then(|line| line.heap()?.find(address, bytes)) else { return false };
+        copy::copy_long(into, from);
+        self.read.heap += bytes;
+        self.links.read_directly(link, bytes);
+        self.links.stands(link)
+    }
+
     fn read_rest(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
             return Err("the connection is not open".into());

@@ -860,6 +860,11 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     assert!(!net.shm(0).reads(a, 0, 1));
 }
 
+/// Copies bytes out of the heap of proc 0's peer.
+fn copy_out(net: &mut Net, link: u32, address: u64, into: &mut [u8]) -> bool {
+    net.shm(0).read_mapped(link, address, span(into))
+}
+
 #[test]
 fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
     crate::heap::open().expect("a heap");
@@ -876,6 +881,10 @@ fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
     assert!(read(&mut net, 0, a, buffer.as_ptr(), 100_000).as_deref() == Ok(&buffer[..]));
     assert!(read(&mut net, 1, b, buffer[500..].as_ptr(), 1000).as_deref() == Ok(&buffer[500..1500]));
     assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 100_000, ..BytesRead::default() });
+    let mut into = vec![0; 1000];
+    assert!(copy_out(&mut net, a, at(&buffer[500..]), &mut into) && into == buffer[500..1500]);
+    assert_eq!(net.shm(0).bytes_read().heap, 101_000);
+    assert_eq!(net.shm(0).traffic(a).map(|traffic| traffic.read), Some(101_000));
     // Neither what is elsewhere, nor what is partly elsewhere.
     let offer = crate::heap::offer().expect("on");
     let end = offer.base + offer.bytes;
@@ -884,6 +893,7 @@ fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
         assert!(!net.shm(0).reads(a, address, length), "{address:#x}");
         let address = std::ptr::with_exposed_provenance(address as usize);
         assert!(read(&mut net, 0, a, address, length as usize).unwrap_err().contains("may not be read"));
+        assert!(!copy_out(&mut net, a, address.expose_provenance() as u64, &mut vec![0; length as usize]));
     }
     // A peer that offers no heap reads from one that does, and has nothing read.
     let (c, d) = net.connect(2, 1);
@@ -897,7 +907,9 @@ fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
     net.shm(1).close_link(b);
     let wrong = read(&mut net, 0, a, buffer.as_ptr(), 8).unwrap_err();
     assert!(wrong.contains("given the message up"), "{wrong}");
+    assert!(!copy_out(&mut net, a, at(&buffer), &mut into), "given up");
     net.fails_with(0, "has closed the connection");
+    assert!(!copy_out(&mut net, a, at(&buffer), &mut into), "closed");
     assert!(!net.shm(0).reads(a, at(&buffer), 8) && first.upgrade().is_some());
     net.shm(0).close_link(e);
     assert!(first.upgrade().is_none());

@@ -203,6 +203,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("fabric_lengths.part_bytes", fabric.part_bytes as u64, "B of a part of such a message"),
         limit("fabric_lengths.piece_bytes", fabric.piece_bytes as u64, "B of a piece of a larger message"),
         limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),
+        limit("mapped_min", limits.mapped_min as u64, "the same for messages out of the shared heap"),
         limit(
             "direct_min",
             limits.direct_min as u64,

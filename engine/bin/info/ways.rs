@@ -46,13 +46,15 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
 
 /// The ways of an endpoint: it is asked at every length at which its answer can change.
 fn of(transport: &'static str, endpoint: &Endpoint, memory: &str) -> Vec<Way> {
-    let mut lengths = vec![0, endpoint.part_bytes.saturating_add(1), endpoint.eager_max + 1, endpoint.read_min];
+    let mapped = endpoint.mapped.bytes > 0;
+    let Endpoint { part_bytes, eager_max, read_min, mapped_min, .. } = *endpoint;
+    let mut lengths = vec![0, part_bytes.saturating_add(1), eager_max + 1, read_min, mapped_min];
     lengths.retain(|length| *length < u64::MAX);
     lengths.sort_unstable();
     lengths.dedup();
     let mut ways: Vec<Way> = Vec::new();
     for from in lengths {
-        let words = |offered| words(endpoint, endpoint.protocol(from, offered), memory);
+        let words = |offered| words(endpoint, endpoint.protocol(from, offered, mapped), memory);
         let way = Way { transport, from, to: None, protocol: words(false), offered: words(true) };
         match ways.last_mut() {
             Some(last) if (&last.protocol, &last.offered) == (&way.protocol, &way.offered) => {}
@@ -96,7 +98,7 @@ mod tests {
         let endpoint = Endpoint::new(AnyTransport::Loopback(loopback), limits, None);
         let ways = of("loopback", &endpoint, "");
         // Between two rows nothing changes, and at each row something does.
-        let words = |length, offered| words(&endpoint, endpoint.protocol(length, offered), "");
+        let words = |length, offered| words(&endpoint, endpoint.protocol(length, offered, false), "");
         for way in &ways {
             for length in [way.from, way.to.unwrap_or(1 << 40)] {
                 assert_eq!((words(length, false), words(length, true)), (way.protocol.clone(), way.offered.clone()));
@@ -126,6 +128,9 @@ mod tests {
         assert!(longest("loopback").is_some_and(|words| words.starts_with("pieces")), "{ways:?}");
         if heap::possible().is_ok() && longest("shm").is_some() {
             assert_eq!(longest("shm, out of the shared heap"), Some("read by its receiver, without a system call"));
+            let from =
+                ways.iter().filter(|way| way.transport.ends_with("heap")).map(|way| way.from).collect::<Vec<_>>();
+            assert_eq!(from, [0, Limits::default().mapped_min as u64]);
         }
     }
 }
