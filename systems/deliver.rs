@@ -313,7 +313,7 @@ fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     let DeliverTables { progress, cars, large, requests, vcs, .. } = tables;
     let mut left = READ_BYTES_A_TURN as u64;
     while let Some(row) = progress.offers.pop(cars) {
-        if !take_mapped(progress, cars, large, requests, vcs, endpoints, &mut left, row) {
+        if !read_at_once(progress, cars, large, requests, vcs, endpoints, &mut left, row) {
             reply(progress, cars, large, vcs, endpoints, row);
         }
     }
@@ -330,11 +330,11 @@ fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
     }
 }
 
-/// Copies a message that its sender has where this process has mapped it, and tells it so; `false` if it goes as others do:
-/// to more than one run, or to less than all of it, out of turn, or as one of the `left` bytes of those that are taken so.
+/// Reads a message that can be had at once, and tells its sender so; `false` if it goes as others do: in more than one run,
+/// cut off, out of turn, or since it is longer than the `left` bytes of what is read so.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the tables of a message")]
-fn take_mapped(
+fn read_at_once(
     progress: &mut Progress,
     cars: &mut [Car],
     large: &[Large],
@@ -354,7 +354,8 @@ fn take_mapped(
         return false;
     }
     let transport = endpoint.transport.get();
-    if !transport.read_mapped(vc.link, message.address, car.span.part(0, message.wanted as usize)) {
+    let alone = progress.offers.is_empty() && progress.reads.is_empty();
+    if !transport.read_at_once(vc.link, message.address, car.span.part(0, message.wanted as usize), alone) {
         return false;
     }
     *left -= message.wanted;
@@ -615,6 +616,29 @@ mod tests {
         look(&mut world);
         assert_eq!(world.wire().reads, [1], "the third by itself");
         assert!(posted.iter().all(|&posted| world.bytes(posted) == vec![7; length]));
+    }
+
+    #[test]
+    fn what_is_alone_is_read_by_the_look_that_finds_its_offer_and_several_are_by_one_call() {
+        let (mut world, vc) = mapped();
+        world.wire().is_mapped = false;
+        world.wire().reads_alone = true;
+        let posted = [100, 100, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
+        let mut address = 4096u64.to_ne_bytes();
+        assert!(offer(&mut world, vc, offered(100, 33), &mut address));
+        look(&mut world);
+        let counted = |world: &TestWorld| {
+            let wire = world.wire();
+            (wire.read_at_once, wire.reads.clone())
+        };
+        assert_eq!(counted(&world), (100, vec![]));
+        for message in 34..36 {
+            assert!(offer(&mut world, vc, offered(100, message), &mut address));
+        }
+        look(&mut world);
+        assert_eq!(counted(&world), (100, vec![2]));
+        assert_eq!(posted.map(|posted| world.request(posted).state), [RequestState::Done; 3]);
+        assert!(posted.iter().all(|&posted| world.bytes(posted) == (0..100).collect::<Vec<u8>>()));
     }
 
     #[test]

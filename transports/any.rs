@@ -58,8 +58,8 @@ pub trait Outside: Send {
     /// # Errors
     /// Why not, in words.
     fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String>;
-    /// See [`Transport::read_mapped`].
-    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool;
+    /// See [`Transport::read_at_once`].
+    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool;
     /// See [`Transport::wants_splice`].
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32>;
     /// See [`Transport::splice`].
@@ -159,8 +159,8 @@ impl<T: Transport> Outside for Boxed<T> {
         self.0.read(link, reads, asked)
     }
 
-    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
-        self.0.read_mapped(link, address, into)
+    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        self.0.read_at_once(link, address, into, alone)
     }
 
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
@@ -331,10 +331,10 @@ impl AnyTransport {
         each!(self, t => t.read(link, reads, asked))
     }
 
-    /// See [`Transport::read_mapped`].
+    /// See [`Transport::read_at_once`].
     #[inline]
-    pub fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
-        each!(self, t => t.read_mapped(link, address, into))
+    pub fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        each!(self, t => t.read_at_once(link, address, into, alone))
     }
 
     /// See [`Transport::wants_splice`].

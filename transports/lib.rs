@@ -348,10 +348,10 @@ pub trait Transport: Send {
         Err("this transport reads no memory".into())
     }
 
-    /// Copies bytes that the peer has at `address`, by its own word, out of memory of the peer that this process has mapped.
-    /// `false` if they are not all there, or the peer has given the message up: then any of `into` may have been written.
-    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
-        let _ = (link, address, into);
+    /// As [`Transport::read`] of one run, if that takes no system call, or if it is `alone`: if nothing else is to be read, and
+    /// nobody to be asked to splice it. `false` if it is not so or cannot be; any of `into` may have been written then.
+    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        let _ = (link, address, into, alone);
         false
     }
 

@@ -357,8 +357,8 @@ impl Transport for Shm {
         Ok(())
     }
 
-    fn read_mapped(&mut self, link: u32, address: u64, into: Span) -> bool {
-        self.copy_out(link, address, into)
+    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        self.read_one_now(link, address, into, alone)
     }
 
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {

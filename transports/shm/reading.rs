@@ -126,12 +126,23 @@ impl Shm {
         }
     }
 
-    /// See [`crate::Transport::read_mapped`].
-    pub(super) fn copy_out(&mut self, link: u32, address: u64, into: Span) -> bool {
+    /// See [`crate::Transport::read_at_once`].
+    pub(super) fn read_one_now(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
         let bytes = into.len() as u64;
-        let Some(from) = self.line(link).and_then(|line| line.heap()?.find(address, bytes)) else { return false };
-        copy::copy_long(into, from);
-        self.read.heap += bytes;
+        let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
+            return false;
+        };
+        if let Some(from) = line.heap().and_then(|heap| heap.find(address, bytes)) {
+            copy::copy_long(into, from);
+            self.read.heap += bytes;
+        } else if alone && line.pipes.is_quiet(into.len(), self.own.config.splicing) {
+            if attach(&mut self.deaths, line, &[MemoryRead { address, into }]).is_err() {
+                return false;
+            }
+            self.read.attach += bytes;
+        } else {
+            return false;
+        }
         self.links.read_directly(link, bytes);
         self.links.stands(link)
     }

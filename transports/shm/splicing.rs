@@ -140,12 +140,12 @@ impl Shm {
         let splicing = self.own.config.splicing;
         let peer = self.table.get_mut(link as usize)?;
         let Stage::Open(line) = &mut peer.stage else { return None };
-        let size = size_of_read(length(reads));
+        let bytes = length(reads);
         self.timing = false;
-        if splicing == Splicing::Never || line.pipes.quiet[size] > 0 {
-            line.pipes.quiet[size] = line.pipes.quiet[size].saturating_sub(1);
+        if line.pipes.is_quiet(bytes, splicing) {
             return None;
         }
+        let size = size_of_read(bytes);
         let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
         if reads.iter().any(|read| in_heap(read).is_some()) {
             // So are the next ones, most likely.
@@ -256,6 +256,14 @@ impl Shm {
 }
 
 impl Pipes {
+    /// Whether a read of so many bytes is just that, without a question; it counts as one then.
+    pub(super) fn is_quiet(&mut self, bytes: usize, splicing: Splicing) -> bool {
+        let quiet = &mut self.quiet[size_of_read(bytes)];
+        let is = splicing == Splicing::Never || *quiet > 0;
+        *quiet = quiet.saturating_sub(1);
+        is
+    }
+
     /// Puts a piece into its pipe; `false` if it has not gone in as a whole. None without pipes.
     pub(super) fn fill(&self, number: u32, piece: Span) -> Option<bool> {
         let (_, into) = &self.outgoing.as_ref()?[pieces::pipe_of(number)];

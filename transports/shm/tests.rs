@@ -862,7 +862,7 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
 
 /// Copies bytes out of the heap of proc 0's peer.
 fn copy_out(net: &mut Net, link: u32, address: u64, into: &mut [u8]) -> bool {
-    net.shm(0).read_mapped(link, address, span(into))
+    net.shm(0).read_at_once(link, address, span(into), false)
 }
 
 #[test]
