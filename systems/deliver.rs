@@ -642,6 +642,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_mapped_does_not_end_before_what_has_finished_before() {
+        let (mut world, vc) = mapped();
+        let posted = [4, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
+        assert!(offer(&mut world, vc, eager(5, 8), &mut [1; 8]));
+        assert!(offer(&mut world, vc, offered(100, 33), &mut 4096u64.to_ne_bytes()));
+        look(&mut world);
+        assert_eq!(world.finished(), posted.map(|posted| posted.car), "one was cut off, and Complete tells of both");
+        assert_eq!((world.bytes(posted[1]), world.wire().sent.len()), ((0..100).collect(), 1));
+        world.run(complete);
+        assert_eq!(posted.map(|posted| world.request(posted).state), [RequestState::Done; 2]);
+    }
+
+    #[test]
     fn what_is_mapped_is_told_when_there_is_room() {
         let (mut world, vc) = mapped();
         let posted = [100, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
