@@ -353,6 +353,7 @@ impl Builder {
         if self.wants("shm") && procs > 1 && !clustered {
             let mut config = ShmConfig::new(exchange.job(), me, procs);
             config.ring_bytes = self.limits.ring_bytes;
+            config.past_min = self.limits.past_min;
             config.connect_ms_max = self.limits.connect_ms_max;
             config.shared_heap = self.shared_heap == Some(true);
             config.cross_memory_attach = self.cross_memory_attach;

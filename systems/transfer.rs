@@ -25,6 +25,7 @@ pub(crate) use reading::read_messages;
 use smallvec::SmallVec;
 pub(crate) use splicing::{ask_splice, splice_messages};
 use std::any::Any;
+use tickwire_components::limits::{PACKED_PAST_MIN, PAGE_BYTES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
@@ -179,7 +180,7 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
         let (done, rest) = (car.done as usize, payload.part(moved, usize::MAX));
         let part = match car.stretch() {
             None => copy::copy_long(car.span.part(done, usize::MAX), rest),
-            Some(stretch) => stretch.part(done, usize::MAX).unpack(rest),
+            Some(stretch) => unpack(stretch.part(done, usize::MAX), rest),
         };
         car.done += part as u64;
         moved += part;
@@ -188,6 +189,32 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
         }
     }
     moved as u64
+}
+
+/// Bytes of a long piece that are unpacked at a time.
+const UNPACKED_BYTES: usize = 4096;
+/// Shortest piece that is: shorter ones are in a cache, if in another processor's.
+const UNPACKED_MIN: usize = PACKED_PAST_MIN;
+
+/// Fills as much of a layout as there is. A long piece is in memory, of which a processor reads ahead what it reads in order:
+/// it is taken from there part by part.
+fn unpack(into: Stretch, from: Span) -> usize {
+    if from.len() < UNPACKED_MIN {
+        return into.unpack(from);
+    }
+    let mut near = [0u8; UNPACKED_BYTES];
+    let mut moved = 0;
+    loop {
+        // SAFETY: local bytes, used in this loop only.
+        #[expect(unsafe_code, reason = "lends local bytes")]
+        let place = unsafe { Span::new(near.as_mut_ptr(), UNPACKED_BYTES.min(from.len() - moved)) };
+        let there = copy::copy_long(place, from.part(moved, UNPACKED_BYTES));
+        let taken = into.part(moved, usize::MAX).unpack(place);
+        moved += taken;
+        if taken < UNPACKED_BYTES || there < UNPACKED_BYTES {
+            return moved;
+        }
+    }
 }
 
 /// The bytes of a temporary.
@@ -386,7 +413,10 @@ fn send_stretch(
     endpoint: &mut Endpoint,
     state: Option<&mut dyn Any>,
 ) -> (usize, u64, Sent) {
-    let piece = stretch.part(envelope.done as usize, endpoint.piece_bytes.min(wanted - envelope.done) as usize);
+    // Few pieces are shorter, so that the receiver begins sooner.
+    let few = wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
+    let most = if few { endpoint.piece_bytes / 2 } else { endpoint.piece_bytes };
+    let piece = stretch.part(envelope.done as usize, most.min(wanted - envelope.done) as usize);
     let length = piece.len() as u64;
     let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, length);
     match endpoint.transport.get().send(link, &header, &Scattered(piece), state) {
@@ -503,7 +533,8 @@ mod tests {
         let typed = every_second(&mut world, outgoing, all);
         world.run(transfer);
         let sent = world.wire().sent.clone();
-        assert_eq!(sent.iter().map(|frame| frame.payload.len()).collect::<Vec<_>>(), [32 << 10, 39_999 - (32 << 10)]);
+        let lengths: Vec<_> = sent.iter().map(|frame| frame.payload.len()).collect();
+        assert_eq!(lengths, [16 << 10, 16 << 10, 39_999 - (32 << 10)], "few are short");
         assert!(sent.iter().flat_map(|frame| &frame.payload).eq(&packed[..39_999]));
         assert_eq!(world.finished(), [outgoing.car]);
         drop(typed);
@@ -517,6 +548,34 @@ mod tests {
         assert_eq!(world.finished(), [outgoing.car, incoming.car]);
         let bytes = typed.into_buffer();
         assert!(bytes.iter().step_by(2).eq(&packed) && bytes.iter().skip(1).step_by(2).all(|&byte| byte == 0xEE));
+    }
+
+    #[test]
+    fn long_layouts_go_in_long_pieces_and_these_are_unpacked_part_by_part() {
+        let (mut world, vc) = world();
+        let all = numbers(600_000);
+        let packed: Vec<u8> = all.iter().copied().step_by(2).collect();
+        let outgoing = sending(&mut world, vc, &[&[0; 300_000]], 300_000);
+        let typed = every_second(&mut world, outgoing, all);
+        while world.finished().is_empty() {
+            world.run(transfer);
+        }
+        let sent = world.wire().sent.clone();
+        assert!(sent[..9].iter().all(|frame| frame.payload.len() == 32 << 10) && sent.len() == 10);
+        assert!(sent.iter().flat_map(|frame| &frame.payload).eq(&packed));
+        drop(typed);
+        for (place, pieces) in [(300_000, 32 << 10), (40_000, 40_000), (36_865, 36_864), (36_863, 36_863)] {
+            let incoming = receiving(&mut world, vc, &[place], place as u64);
+            let typed = every_second(&mut world, incoming, vec![0xEE; 2 * place]);
+            for part in packed[..place].chunks(pieces) {
+                piece(&mut world, vc, incoming, part);
+                world.run(transfer);
+            }
+            assert_eq!(world.finished().last(), Some(&incoming.car));
+            let bytes = typed.into_buffer();
+            assert!(bytes.iter().step_by(2).eq(&packed[..place]), "{place} bytes in pieces of {pieces}");
+            assert!(bytes.iter().skip(1).step_by(2).all(|&byte| byte == 0xEE));
+        }
     }
 
     #[test]

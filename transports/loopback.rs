@@ -229,7 +229,16 @@ impl Transport for Loopback {
             me.next_link += 1;
             let (inbox, doorbell) = (me.inbox.clone(), me.doorbell.clone());
             drop(shared);
-            let ends = Ends { outgoing: out, incoming: out, inbox, slot: link, doorbell, one_sided, keep: out_memory };
+            let ends = Ends {
+                outgoing: out,
+                incoming: out,
+                inbox,
+                slot: link,
+                doorbell,
+                one_sided,
+                past_min: u64::MAX,
+                keep: out_memory,
+            };
             self.note(link, proc);
             self.links.open(link, NIL, ends);
             self.connected.push(link);
@@ -255,6 +264,7 @@ impl Transport for Loopback {
             slot: mine,
             doorbell: my_doorbell,
             one_sided,
+            past_min: u64::MAX,
             keep: keep.clone(),
         };
         peer.news.push(News::Opened { link: theirs, proc: self.me, ends: Box::new(ends) });
@@ -263,7 +273,8 @@ impl Transport for Loopback {
         }
         drop(shared);
         self.note(mine, proc);
-        let ends = Ends { outgoing: out, incoming: back, inbox, slot: theirs, doorbell, one_sided, keep };
+        let ends =
+            Ends { outgoing: out, incoming: back, inbox, slot: theirs, doorbell, one_sided, past_min: u64::MAX, keep };
         self.links.open(mine, NIL, ends);
         self.connected.push(mine);
         Ok(mine)

@@ -64,6 +64,8 @@ pub struct Ends {
     pub doorbell: Arc<OwnedFd>,
     /// Whether the peer and this process have one-sided fences.
     pub one_sided: bool,
+    /// Payloads from this length on are written past the caches, bytes: for a peer on another processor.
+    pub past_min: u64,
     /// Keeps the rings' memory alive.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
@@ -183,7 +185,7 @@ impl Links {
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
         let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
         self.rows[link as usize] = Some(Box::new(LinkRow {
-            writer: Writer::new(ends.outgoing),
+            writer: Writer::new(ends.outgoing).past_caches_from(ends.past_min),
             reader: Reader::new(ends.incoming),
             granter: Granter::default(),
             spender: Spender::default(),

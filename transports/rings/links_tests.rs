@@ -78,6 +78,7 @@ fn connect(a: &mut Side, b: &mut Side) -> (u32, u32) {
         slot,
         doorbell: peer.doorbell.clone(),
         one_sided: super::fences::one_sided(),
+        past_min: 100,
         keep: keep.clone(),
     };
     let (of_a, of_b) = (ends(there, back, b, at_b), ends(back, there, a, at_a));

@@ -3,7 +3,7 @@
 use super::pieces::PieceMemory;
 use super::ring::RingMemory;
 use super::window;
-use crate::copy::copy_bytes;
+use crate::copy::{copy_bytes, copy_past, settle};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tickwire_components::Span;
@@ -145,6 +145,19 @@ impl RingMemory for RawRing {
         // SAFETY: within the data as just checked; the reader does not look at it before the frame's first word is
         // stored, and the application's buffer is no part of a ring.
         unsafe { copy_bytes(self.data.as_ptr().add(offset as usize), from.start(), from.len()) }
+    }
+
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline]
+    fn fill_past(&self, offset: u64, from: Span) {
+        assert!(offset + from.len() as u64 <= self.capacity);
+        // SAFETY: as in `fill`.
+        unsafe { copy_past(self.data.as_ptr().add(offset as usize), from.start(), from.len()) }
+    }
+
+    #[inline]
+    fn settle(&self) {
+        settle();
     }
 
     #[expect(unsafe_code, reason = "a view of shared memory")]

@@ -10,6 +10,7 @@
 //! that loom can drive them.
 
 use super::atomics::{Ordering, fence};
+use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES, READABLE, TAIL_MAX, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
@@ -49,6 +50,14 @@ pub trait RingMemory {
     fn load_window(&self, word: usize, order: Ordering) -> u32;
     /// Writes a word of the window value.
     fn store_window(&self, word: usize, value: u32, order: Ordering);
+    /// Writes bytes past the caches of this processor, and so without taking their lines from the reader's; they fit. They are
+    /// there after [`RingMemory::settle`].
+    #[inline]
+    fn fill_past(&self, offset: u64, from: Span) {
+        self.fill(offset, from);
+    }
+    /// Has what was written by [`RingMemory::fill_past`] come before all that is written later.
+    fn settle(&self) {}
     /// Tells the cache that these bytes will be written soon.
     fn expect_write(&self, _offset: u64, _bytes: u64) {}
     /// Tells the cache that these bytes will be read by another processor next.
@@ -100,12 +109,22 @@ pub struct Writer<M> {
     released: u64,
     /// Room that the frame which was refused last needs, bytes; 0 if it has been found.
     wanted: u64,
+    /// Payloads from this length on are written past the caches, bytes.
+    past_min: u64,
 }
 
 impl<M: RingMemory> Writer<M> {
     /// The writing end of an empty ring.
     pub fn new(memory: M) -> Self {
-        Writer { memory, position: 0, released: 0, wanted: 0 }
+        Writer { memory, position: 0, released: 0, wanted: 0, past_min: u64::MAX }
+    }
+
+    /// The same that writes payloads from a length on past the caches: for a reader on another processor.
+    ///
+    /// A processor reads from another one's cache line by line, each in the time of a message; memory it reads ahead. And
+    /// nobody need take a line from the reader before it is written.
+    pub fn past_caches_from(self, bytes: u64) -> Self {
+        Writer { past_min: bytes, ..self }
     }
 
     /// The memory.
@@ -171,7 +190,10 @@ impl<M: RingMemory> Writer<M> {
         memory.store(behind, 0, Ordering::Relaxed);
         let at = offset + HEADER_BYTES as u64;
         // The reader polls the first line, and takes it away whenever it does: it is written last, and all at once.
-        if pieces.pieces() == 1 && pieces.layout().is_none() {
+        let past = self.is_past(payload, pieces.layout().is_some());
+        if past {
+            fill_past(memory, at, payload, pieces);
+        } else if pieces.pieces() == 1 && pieces.layout().is_none() {
             let run = pieces.piece(0);
             if payload > BESIDE_HEADER {
                 memory.fill(at + BESIDE_HEADER, run.part(BESIDE_HEADER as usize, usize::MAX));
@@ -187,9 +209,16 @@ impl<M: RingMemory> Writer<M> {
         // then. The first one is owned already. Short frames are written in less time than a line takes to come.
         match need {
             64 => memory.expect_write((behind + WRITE_AHEAD) & (memory.capacity() - 1), 64),
+            _ if past => {}
             _ => memory.expect_write(behind + 64, need),
         }
         self.position += need;
+    }
+
+    /// Whether a payload is written past the caches.
+    #[inline(always)]
+    fn is_past(&self, payload: u64, packed: bool) -> bool {
+        payload >= self.past_min && (!packed || payload >= PACKED_PAST_MIN as u64)
     }
 
     /// The next frame is likely to have so much payload, and to be written soon: asks for all its lines and the one behind it.
@@ -199,7 +228,9 @@ impl<M: RingMemory> Writer<M> {
     #[inline(always)]
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
-        self.memory.expect_write(first + 64, frame_bytes(payload));
+        if payload < self.past_min {
+            self.memory.expect_write(first + 64, frame_bytes(payload));
+        }
         self.memory.expect_write(first, 64);
     }
 
@@ -208,7 +239,7 @@ impl<M: RingMemory> Writer<M> {
     #[inline(always)]
     pub fn hand_over(&self, payload: u64) {
         let bytes = frame_bytes(payload);
-        if bytes <= HANDED_OVER_MAX {
+        if bytes <= HANDED_OVER_MAX && payload < self.past_min {
             let mask = self.memory.capacity() - 1;
             self.memory.hand_over(self.position.wrapping_sub(bytes) & mask, bytes);
         }
@@ -249,6 +280,35 @@ impl<M: RingMemory> Writer<M> {
         still
     }
 }
+
+/// Writes a long payload past the caches, but for what is in the line of its header.
+#[inline(never)]
+fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u64, pieces: &P) {
+    let beside = BESIDE_HEADER as usize;
+    if let Some(layout) = pieces.layout() {
+        let mut packed = [0; PACKED_BYTES];
+        let mut done = beside;
+        while done < payload as usize {
+            // SAFETY: local bytes, used in this block only.
+            #[expect(unsafe_code, reason = "lends local bytes")]
+            let place = unsafe { Span::new(packed.as_mut_ptr(), PACKED_BYTES.min(payload as usize - done)) };
+            layout.part(done, place.len()).pack(place);
+            memory.fill_past(at + done as u64, place);
+            done += place.len();
+        }
+        layout.part(0, beside).pack(memory.bytes(at, beside));
+    } else if pieces.pieces() == 1 {
+        let run = pieces.piece(0);
+        memory.fill_past(at + BESIDE_HEADER, run.part(beside, usize::MAX));
+        memory.fill(at, run.part(0, beside));
+    } else {
+        fill_runs(memory, at, payload, pieces);
+    }
+    memory.settle();
+}
+
+/// Bytes that are packed at a time: they stay in the nearest cache.
+const PACKED_BYTES: usize = 4096;
 
 /// Writes a payload that is not one run.
 #[inline(never)]

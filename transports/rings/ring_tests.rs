@@ -5,8 +5,9 @@ use super::ring::{Corrupt, Reader, RingMemory, Writer};
 use crate::copy::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, TAIL_MAX, frame_bytes};
-use tickwire_components::{Pieces, Span};
+use tickwire_components::{Datatype, Pieces, Span, Typed};
 
 const CAPACITY: usize = 1024;
 /// Bytes that a frame without payload takes.
@@ -61,14 +62,25 @@ fn bytes(span: Span) -> Vec<u8> {
 
 #[test]
 fn frames_of_every_length_come_around_the_ring() {
-    let Both { mut writer, mut reader, memory: _memory } = both();
+    [u64::MAX, 100, 0].into_iter().for_each(frames_come_around_the_ring);
+}
+
+/// Those with so much payload and more past the caches.
+fn frames_come_around_the_ring(past_min: u64) {
+    let Both { writer, mut reader, memory: _memory } = both();
+    let mut writer = writer.past_caches_from(past_min);
     let (mut sent, mut read) = (0, 0);
     let total = if cfg!(miri) { 60 } else { 1000 };
     while read < total {
         while sent < total {
             let payload = payload(sent);
-            let pieces = Parts(&payload, payload.len() / 3);
-            if !writer.push(&eager(sent, payload.len()), &pieces).expect("honest") {
+            let (header, pieces) = (eager(sent, payload.len()), Parts(&payload, payload.len() / 3));
+            let one_run = [Parts(&payload, 0).piece(1)];
+            let pushed = match sent % 2 {
+                0 => writer.push(&header, &pieces),
+                _ => writer.push(&header, &one_run[..]),
+            };
+            if !pushed.expect("honest") {
                 break;
             }
             sent += 1;
@@ -236,4 +248,24 @@ fn a_forged_release_is_refused() {
     reader.memory().release(8);
     let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &[Span::EMPTY][..]).err());
     assert_eq!(refused, Some(Corrupt::Released(8)));
+}
+
+#[test]
+#[expect(unsafe_code, reason = "a view of the heap")]
+fn what_is_packed_goes_past_the_caches_whole() {
+    const BYTES: usize = if cfg!(miri) { PACKED_PAST_MIN } else { PACKED_PAST_MIN + 999 };
+    let memory = HeapMemory::new(RawRing::bytes(256 << 10));
+    // SAFETY: zeroed memory of the ring's size, which outlives both ends.
+    let ring = unsafe { RawRing::new(memory.base(), 256 << 10) };
+    let (mut writer, mut reader) = (Writer::new(ring).past_caches_from(64), Reader::new(ring));
+    let all: Vec<u8> = (0..2 * BYTES).map(|n| (n * 31 % 251) as u8).collect();
+    let packed: Vec<u8> = all.iter().copied().step_by(2).collect();
+    let every_second = Datatype::vector(BYTES, 1, 2, &Datatype::of::<u8>()).expect("a plain vector");
+    let typed = Typed::new(all, &every_second, 1).expect("as long");
+    for n in 0..3 {
+        assert_eq!(writer.push(&eager(n, BYTES), &typed), Ok(true));
+        let (header, span) = reader.read().expect("honest").expect("a frame");
+        assert!(header == eager(n, BYTES) && bytes(span) == packed);
+        let _ = reader.release();
+    }
 }

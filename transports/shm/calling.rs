@@ -194,7 +194,9 @@ pub(super) fn ends(
     };
     let (outgoing, incoming) = if outgoing_first { (first, second) } else { (second, first) };
     let one_sided = theirs.capabilities & own.greeting.capabilities & ONE_SIDED != 0;
-    Ok(Ends { outgoing, incoming, inbox, slot: theirs.slot, doorbell: Arc::new(doorbell), one_sided, keep: pair })
+    let past_min = own.config.past_min as u64;
+    let doorbell = Arc::new(doorbell);
+    Ok(Ends { outgoing, incoming, inbox, slot: theirs.slot, doorbell, one_sided, past_min, keep: pair })
 }
 
 impl Shm {

@@ -18,6 +18,8 @@ pub struct ShmConfig {
     pub procs: u32,
     /// Bytes of a ring, one direction of a pair; a power of two, the same for all procs.
     pub ring_bytes: usize,
+    /// Payloads of frames from this length on are written past the caches of the own processor, bytes.
+    pub past_min: usize,
     /// How long a connection may take, ms.
     pub connect_ms_max: u32,
     /// Where the segments are made; a tmpfs.
@@ -65,6 +67,7 @@ impl ShmConfig {
             me,
             procs,
             ring_bytes: RING_BYTES,
+            past_min: Limits::default().past_min,
             connect_ms_max: Limits::default().connect_ms_max,
             directory: "/dev/shm".into(),
             shared_heap: false,
