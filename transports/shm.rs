@@ -12,6 +12,8 @@
 //!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
 //! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
 //!   the socket). What the peer wrote before is read first; then the end is reported, once.
+//! - **Writing.** Long frames are written past the caches: the reader, on another processor, reads them ahead out of memory,
+//!   where it would take them line by line out of the writer's cache.
 //! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap),
 //!   which the connection's handshake passes, else by the kernel, where it allows it. See `reading`. A sender that has
 //!   nothing else to do helps with that, where it is asked to. See `splicing`.
