@@ -15,7 +15,7 @@ pub const BUFFERED_OVERHEAD: usize = 128;
 pub const LOCAL_RANKS_MAX: usize = 4096;
 
 /// Context ids, and so communicators of one proc: 13 bits of a context word, less the highest number, which would read
-/// as none. A row costs about 110 B with what bevy keeps of it; a bitmap of all ids is 1 KiB, an eager message.
+/// as none. A row costs about 110 B with what bevy keeps of it; a bitmap of all ids is 1 KiB, a short message.
 pub const CONTEXTS_MAX: usize = (1 << 13) - 1;
 
 /// Bytes of one direction of a pair's ring over shared memory: eight pieces, and half of a common 512 KiB L2 slice.
@@ -232,8 +232,8 @@ pub struct Limits {
     pub direct_min: usize,
     /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
     pub ring_bytes: usize,
-    /// Payloads of frames over shared memory from this length on are written past the caches, by streaming stores, bytes;
-    /// [`usize::MAX`] for never.
+    /// Payloads in one run of frames over shared memory from this length on are written past the caches, by streaming stores,
+    /// bytes, and packed ones if they are of [`PACKED_PAST_MIN`] too; [`usize::MAX`] for never.
     pub past_min: usize,
     /// How posted receives and unexpected messages are found.
     pub matching: Matching,

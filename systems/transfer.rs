@@ -413,8 +413,8 @@ fn send_stretch(
     endpoint: &mut Endpoint,
     state: Option<&mut dyn Any>,
 ) -> (usize, u64, Sent) {
-    // Few pieces are shorter, so that the receiver begins sooner.
-    let few = wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
+    // Of few pieces through a ring each is shorter, so that the receiver begins sooner.
+    let few = endpoint.cheap_poll && wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
     let most = if few { endpoint.piece_bytes / 2 } else { endpoint.piece_bytes };
     let piece = stretch.part(envelope.done as usize, most.min(wanted - envelope.done) as usize);
     let length = piece.len() as u64;

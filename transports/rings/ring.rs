@@ -218,7 +218,8 @@ impl<M: RingMemory> Writer<M> {
     /// Whether a payload is written past the caches.
     #[inline(always)]
     fn is_past(&self, payload: u64, packed: bool) -> bool {
-        payload >= self.past_min && (!packed || payload >= PACKED_PAST_MIN as u64)
+        // A frame without payload may be told of more bytes than it takes.
+        payload > 0 && payload >= self.past_min && (!packed || payload >= PACKED_PAST_MIN as u64)
     }
 
     /// The next frame is likely to have so much payload, and to be written soon: asks for all its lines and the one behind it.

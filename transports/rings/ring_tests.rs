@@ -69,6 +69,11 @@ fn frames_of_every_length_come_around_the_ring() {
 fn frames_come_around_the_ring(past_min: u64) {
     let Both { writer, mut reader, memory: _memory } = both();
     let mut writer = writer.past_caches_from(past_min);
+    // Control frames are told of their messages' buffers, and take nothing of them.
+    assert_eq!(writer.push(&Header::new(Kind::Cts, 0, 0, 0, 0, 700), &[Parts(&[9; 700], 0).piece(1)][..]), Ok(true));
+    assert_eq!(writer.position(), FRAME as u64);
+    assert!(matches!(reader.read(), Ok(Some((header, span))) if header.length == 700 && span.is_empty()));
+    assert!(!reader.ready(), "the word behind it is clear");
     let (mut sent, mut read) = (0, 0);
     let total = if cfg!(miri) { 60 } else { 1000 };
     while read < total {

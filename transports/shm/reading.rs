@@ -143,8 +143,11 @@ impl Shm {
         } else {
             return false;
         }
-        self.links.read_directly(link, bytes);
-        self.links.stands(link)
+        let stands = self.links.stands(link);
+        if stands {
+            self.links.read_directly(link, bytes);
+        }
+        stands
     }
 
     fn read_rest(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
