@@ -40,8 +40,8 @@ pub struct Endpoint {
     pub windows: bool,
     /// Credit goes with other frames where there are some. Fixed when it is opened.
     pub piggybacks: bool,
-    /// A frame that is said to it needs nothing else: no row's state, no registration, no credit with it, and what it matches
-    /// it is not told. Fixed when it is opened.
+    /// Frames need nothing beside themselves: no state in a row, no registered memory, no credit that goes with them, and the
+    /// engine matches. Fixed when it is opened.
     pub plain: bool,
     /// It matches receives with messages by itself. Fixed when it is opened.
     pub matches: bool,
