@@ -15,7 +15,7 @@ use tickwire::components::wire::{HEADER_BYTES, Header, Kind};
 use tickwire::components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::transports::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Transport};
-use tickwire::{Bootstrap, Engine, Rank, Tag};
+use tickwire::{Bootstrap, Builder, Engine, Rank, Tag};
 use tickwire_tests::cases::{self, BOUND, content};
 
 /// Largest payload of a frame.
@@ -261,11 +261,15 @@ fn cluster(procs: u32) -> Cluster {
 }
 
 fn cluster_of(streams: Vec<Streams>) -> Cluster {
+    cluster_with(streams, |builder| builder)
+}
+
+fn cluster_with(streams: Vec<Streams>, change: impl Fn(Builder) -> Builder + Sync) -> Cluster {
     let procs = streams.len() as u32;
     let streams = std::sync::Mutex::new(streams.into_iter().map(Some).collect::<Vec<_>>());
     Cluster::build(procs, |rank| {
         let transport = streams.lock().unwrap()[rank as usize].take().unwrap();
-        Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(transport)
+        change(Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(transport))
     })
 }
 
@@ -320,9 +324,10 @@ fn frames_that_cannot_be_end_the_vc_they_came_on() {
     let world = cluster.engines[0].comm_world();
     let receive = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
     let own = cluster.engines[0].irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
-    let header = Header::new(Kind::Piece, 0, 1, 1, 3, 0);
+    let header = Header::new(Kind::Piece, 0, 1, 1, 3, 1);
     let mut frame = Vec::new();
     frame.extend([header.lead, header.origin, header.name, header.length].iter().flat_map(|w| w.to_ne_bytes()));
+    frame.push(9);
     assert_eq!(rustix::io::write(&hostile, &frame), Ok(frame.len()));
     let failed = cluster.finish(BOUND, 0, receive).unwrap_err();
     assert!(failed.to_string().contains("protocol violation: a piece for a receive that expects none"), "{failed}");

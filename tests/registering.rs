@@ -1,13 +1,14 @@
 //! A transport that takes payload and fills memory only where it was told of it.
 
-use super::{Streams, cases, cluster_of, content, streams};
+use super::{Streams, cases, cluster_with, content, streams};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tickwire::components::wire::Header;
 use tickwire::components::{Access, Pieces, Registration, Span};
 use tickwire::testing::Cluster;
+use tickwire::traces::Ring;
 use tickwire::transports::Capabilities;
-use tickwire::{Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
+use tickwire::{Builder, Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
 
 /// Bytes that it copies out at once, whatever memory they are in.
 const COPIED: usize = 64;
@@ -106,10 +107,20 @@ impl Streams {
 
 /// A cluster whose procs know memory apart from each other or, to read it, in common; room for so many ranges each.
 fn knowing(procs: u32, reads: bool, room: usize) -> (Cluster, Vec<Known>) {
+    knowing_with(procs, reads, room, |builder| builder)
+}
+
+/// The same, with builders that a test has changed.
+fn knowing_with(
+    procs: u32,
+    reads: bool,
+    room: usize,
+    change: impl Fn(Builder) -> Builder + Sync,
+) -> (Cluster, Vec<Known>) {
     let common = Known::new(if reads { room * procs as usize } else { room });
     let known: Vec<Known> = (0..procs).map(|_| if reads { common.clone() } else { Known::new(room) }).collect();
     let all = streams(procs).into_iter().zip(&known).map(|(s, known)| s.knowing(known.clone(), reads)).collect();
-    (cluster_of(all), known)
+    (cluster_with(all, change), known)
 }
 
 fn send_and_receive<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B, number: u64) -> B {
@@ -123,13 +134,15 @@ fn send_and_receive<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B
 
 #[test]
 fn all_cases_with_memory_that_must_be_known() {
-    for reads in [false, true] {
-        let (mut cluster, known) = knowing(2, reads, 1000);
+    // Who listens to a transport hands on what it must know.
+    for (reads, traced) in [(false, false), (true, false), (false, true), (true, true)] {
+        let trace = |builder: Builder| if traced { builder.trace(Ring::new(16)) } else { builder };
+        let (mut cluster, known) = knowing_with(2, reads, 1000, trace);
         cases::all(&mut cluster);
         cluster.tick_times(3);
         for (engine, known) in cluster.engines.iter_mut().zip(&known) {
             let (there, made) = known.counts();
-            assert!(there == 0 && made > 0, "{there} of {made} are left, reads {reads}");
+            assert!(there == 0 && made > 0, "{there} of {made} are left, reads {reads}, traced {traced}");
             let counts = engine.registrations();
             assert_eq!((counts.entries, counts.bytes), (0, 0));
         }

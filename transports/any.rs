@@ -97,6 +97,8 @@ pub trait Outside: Send {
     fn granted(&mut self, link: u32) -> Credit;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
+    /// See [`Transport::send_batch`]; `state` as for [`Outside::send`].
+    fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent);
     /// See [`Transport::flush`].
     fn flush(&mut self);
     /// See [`Transport::ready`].
@@ -220,6 +222,12 @@ impl<T: Transport> Outside for Boxed<T> {
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
             Some(state) => self.0.send(link, header, pieces, state),
             None => self.0.send(link, header, pieces, &mut T::RowState::default()),
+        }
+    }
+    fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
+        match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
+            Some(state) => self.0.send_batch(link, frames, state),
+            None => self.0.send_batch(link, frames, &mut T::RowState::default()),
         }
     }
     fn flush(&mut self) {
@@ -505,20 +513,12 @@ impl AnyTransport {
 
     /// See [`Transport::send_batch`].
     #[inline]
-    pub fn send_batch(&mut self, link: u32, frames: &[Frame], mut state: Option<&mut dyn Any>) -> (usize, Sent) {
+    pub fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
         match self {
             AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
             AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
             AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
-            AnyTransport::Outside(t) => {
-                for (index, frame) in frames.iter().enumerate() {
-                    let sent = t.send(link, &frame.header, &[frame.payload], state.as_deref_mut());
-                    if sent != Sent::Done {
-                        return (index, sent);
-                    }
-                }
-                (frames.len(), Sent::Done)
-            }
+            AnyTransport::Outside(t) => t.send_batch(link, frames, state),
         }
     }
 

@@ -16,6 +16,8 @@ pub mod shm;
 pub mod sim;
 mod tapped;
 mod watching;
+#[cfg(all(test, not(miri)))]
+mod wrapper_tests;
 
 pub use any::{AnyTransport, Outside};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};

@@ -14,7 +14,7 @@ pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
 pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
-use crate::{Capabilities, LinkEvent, Sent, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Mapped, Sent, TagLimits, Traffic, Transport};
 use lane::{Lane, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -72,11 +72,22 @@ pub struct Sim<T> {
 
 impl<T: Transport> Sim<T> {
     /// Puts a transport of proc `me` under simulation.
-    pub fn new(inner: T, me: u32, net: &SimNet) -> Self {
-        // What is not a frame cannot be delayed, so credit goes in frames.
+    pub fn new(mut inner: T, me: u32, net: &SimNet) -> Self {
         let whole_frames = inner.capabilities().whole_frames && net.config().partial_of_256 == 0;
-        let capabilities =
-            Capabilities { windows: false, whole_frames, matches_tags: false, ..inner.capabilities().clone() };
+        // What is not a frame cannot be delayed: credit goes in frames, and nobody reads or matches past them.
+        inner.leave_matching();
+        let capabilities = Capabilities {
+            windows: false,
+            whole_frames,
+            matches_tags: false,
+            tags: TagLimits::NONE,
+            matched_max: 0,
+            directed_receive: false,
+            remote_read: false,
+            mapped: Mapped::NONE,
+            can_sleep: false,
+            ..inner.capabilities().clone()
+        };
         Sim {
             inner,
             capabilities,

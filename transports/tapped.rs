@@ -4,11 +4,11 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{Capabilities, LinkEvent, MemoryRead, Peeked, Sent, Spliced, Traffic, Transport, Wanted};
+use crate::{Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Sent, Spliced, Take, Traffic, Transport, Wanted};
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
+use tickwire_components::{Access, Arrival, NIL, Pieces, Registration, Row, Span, Spans};
 use tickwire_traces::{Event, Message, Trace, now_ns};
 
 /// A transport that somebody listens to.
@@ -51,12 +51,58 @@ impl<T: Transport> Tapped<T> {
     }
 
     fn tell_received(&mut self, arrivals: &[Arrival], begin_ns: u64) {
-        for Arrival { header, vc, .. } in arrivals.iter().filter(|arrival| is_envelope(&arrival.header)) {
-            let Some(peer) = peer(&mut self.peers, &self.vcs, *vc) else { continue };
-            let message = message(peer.proc, header, peer.received, begin_ns);
-            peer.received += 1;
-            self.trace.record(&Event::Received(message));
+        let Tapped { trace, peers, vcs, .. } = self;
+        let mut heard = Heard { trace, peers, vcs, begin_ns };
+        arrivals.iter().for_each(|arrival| heard.tell(&arrival.header, arrival.vc));
+    }
+}
+
+/// What is told of frames that have come.
+struct Heard<'a> {
+    trace: &'a Trace,
+    peers: &'a mut [Peer],
+    vcs: &'a [u32],
+    begin_ns: u64,
+}
+
+impl Heard<'_> {
+    fn tell(&mut self, header: &Header, vc: Row) {
+        let Some(peer) = peer(self.peers, self.vcs, vc).filter(|_| is_envelope(header)) else { return };
+        let message = message(peer.proc, header, peer.received, self.begin_ns);
+        peer.received += 1;
+        self.trace.record(&Event::Received(message));
+    }
+}
+
+/// Takes what another one takes, and tells of it.
+struct Telling<'a, T> {
+    take: &'a mut T,
+    heard: Heard<'a>,
+}
+
+impl<T: Take> Telling<'_, T> {
+    fn told(&mut self, taken: bool, header: &Header, vc: Row) -> bool {
+        if taken {
+            self.heard.tell(header, vc);
         }
+        taken
+    }
+}
+
+impl<T: Take> Take for Telling<'_, T> {
+    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        let taken = self.take.message(header, payload, vc);
+        self.told(taken, header, vc)
+    }
+
+    fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        let taken = self.take.other(header, payload, vc);
+        self.told(taken, header, vc)
+    }
+
+    fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        let taken = self.take.matched(header, payload, vc, receive);
+        self.told(taken, header, vc)
     }
 }
 
@@ -144,6 +190,10 @@ impl<T: Transport> Transport for Tapped<T> {
         self.inner.read(link, reads, asked)
     }
 
+    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        self.inner.read_at_once(link, address, into, alone)
+    }
+
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
         self.inner.wants_splice(link, reads)
     }
@@ -162,6 +212,22 @@ impl<T: Transport> Transport for Tapped<T> {
 
     fn end_direct(&mut self) {
         self.inner.end_direct();
+    }
+
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
+        self.inner.lend(link, least, most, into)
+    }
+
+    fn take_back(&mut self, run: Span) {
+        self.inner.take_back(run);
+    }
+
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        self.inner.register(span, access)
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.inner.deregister(registration);
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
@@ -186,6 +252,13 @@ impl<T: Transport> Transport for Tapped<T> {
         sent
     }
 
+    fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut T::RowState) -> (usize, Sent) {
+        let begin_ns = now_ns();
+        let (sent, outcome) = self.inner.send_batch(link, frames, state);
+        frames[..sent].iter().for_each(|frame| self.tell_sent(link, &frame.header, begin_ns));
+        (sent, outcome)
+    }
+
     fn flush(&mut self) {
         self.inner.flush();
     }
@@ -199,6 +272,12 @@ impl<T: Transport> Transport for Tapped<T> {
         let count = self.inner.drain(now_ns, arrivals);
         self.tell_received(&arrivals[..count], begin_ns);
         count
+    }
+
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let begin_ns = now_ns();
+        let Tapped { inner, trace, peers, vcs, .. } = self;
+        inner.deliver(most, &mut Telling { take, heard: Heard { trace, peers, vcs, begin_ns } })
     }
 
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {

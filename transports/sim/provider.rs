@@ -8,11 +8,11 @@
 use super::random::SplitMix;
 use super::{bytes, span};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
-use crate::{Capabilities, LinkEvent, Peeked, Sent, Traffic, Transport, Wanted};
+use crate::{Capabilities, Frame, LinkEvent, Mapped, Peeked, Sent, Traffic, Transport, Wanted};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span, context};
+use tickwire_components::{Access, Arrival, ArrivalState, NIL, Pieces, Registration, Row, Span, Spans, context};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -137,6 +137,9 @@ impl<T: Transport> Provider<T> {
             completion_data: config.tags.data_bytes,
             priority: config.priority,
             windows: false,
+            remote_read: false,
+            mapped: Mapped::NONE,
+            can_sleep: false,
             cheap_poll: false,
             ..inner.capabilities().clone()
         };
@@ -337,6 +340,26 @@ impl<T: Transport> Transport for Provider<T> {
             "what has no header on its way cannot bring credit"
         );
         self.inner.send(link, header, pieces, state)
+    }
+
+    fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
+        self.inner.send_batch(link, frames, state)
+    }
+
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
+        self.inner.lend(link, least, most, into)
+    }
+
+    fn take_back(&mut self, run: Span) {
+        self.inner.take_back(run);
+    }
+
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+        self.inner.register(span, access)
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.inner.deregister(registration);
     }
 
     fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {

@@ -1,0 +1,363 @@
+//! Wrappers of transports hand on every call that is not their own business: all methods of the trait, by its source, are
+//! called through each of them.
+
+use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
+use crate::{
+    AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Reach, Sent, Spliced, Take, Tapped, Traffic,
+    Transport, Wanted,
+};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use tickwire_components::credit::Credit;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Spans};
+use tickwire_traces::{Ring, Trace};
+
+/// Names of methods that were called.
+type Called = Arc<Mutex<BTreeSet<&'static str>>>;
+
+/// A transport that notes its calls, and whose answers are no default.
+struct Recorder {
+    called: Called,
+    capabilities: Capabilities,
+    descriptor: OwnedFd,
+}
+
+impl Recorder {
+    fn new() -> (Self, Called) {
+        let called = Called::default();
+        let capabilities = Capabilities { whole_frames: true, ..Capabilities::least(Reach::Process, 77, 100) };
+        let (descriptor, _) = rustix::pipe::pipe().expect("a descriptor");
+        (Recorder { called: called.clone(), capabilities, descriptor }, called)
+    }
+
+    fn note(&self, name: &'static str) {
+        self.called.lock().expect("not poisoned").insert(name);
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Transport for Recorder {
+    type RowState = u32;
+
+    fn name(&self) -> &str {
+        self.note("name");
+        "recorder"
+    }
+    fn capabilities(&self) -> &Capabilities {
+        self.note("capabilities");
+        &self.capabilities
+    }
+    fn card(&self) -> Vec<u8> {
+        self.note("card");
+        vec![1, 2]
+    }
+    fn reaches(&self, _: u32, _: &[u8]) -> Result<(), String> {
+        self.note("reaches");
+        Err("reaches".into())
+    }
+    fn moved(&self) -> (u64, u64) {
+        self.note("moved");
+        (3, 4)
+    }
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
+        self.note("reads");
+        true
+    }
+    fn traffic(&self, _: u32) -> Option<Traffic> {
+        self.note("traffic");
+        Some(Traffic { sent: 5, ..Traffic::default() })
+    }
+    fn read(&mut self, _: u32, _: &[MemoryRead], _: usize) -> Result<(), String> {
+        self.note("read");
+        Ok(())
+    }
+    fn read_at_once(&mut self, _: u32, _: u64, _: Span, _: bool) -> bool {
+        self.note("read_at_once");
+        true
+    }
+    fn wants_splice(&mut self, _: u32, _: &[MemoryRead]) -> Option<u32> {
+        self.note("wants_splice");
+        Some(6)
+    }
+    fn splice(&mut self, _: u32, _: u32, _: Span) -> Spliced {
+        self.note("splice");
+        Spliced::Full
+    }
+    fn expect(&mut self, _: u32, _: Row, _: Span) -> Option<u32> {
+        self.note("expect");
+        Some(7)
+    }
+    fn send_direct(&mut self, _: u32, _: Row, _: u32, _: Span) -> bool {
+        self.note("send_direct");
+        true
+    }
+    fn end_direct(&mut self) {
+        self.note("end_direct");
+    }
+    fn lend(&mut self, _: u32, _: u64, _: u64, _: &mut Spans) -> u64 {
+        self.note("lend");
+        8
+    }
+    fn take_back(&mut self, _: Span) {
+        self.note("take_back");
+    }
+    fn register(&mut self, _: Span, _: Access) -> Result<Registration, String> {
+        self.note("register");
+        Ok(Registration(9))
+    }
+    fn deregister(&mut self, _: Registration) {
+        self.note("deregister");
+    }
+    fn grant(&mut self, _: u32, _: Credit) {
+        self.note("grant");
+    }
+    fn granted(&mut self, _: u32) -> Credit {
+        self.note("granted");
+        Credit { lines: 10, envelopes: 11 }
+    }
+    fn lodge(&mut self, _: Row, _: &Wanted) -> Sent {
+        self.note("lodge");
+        Sent::Blocked
+    }
+    fn recall(&mut self, _: Row) {
+        self.note("recall");
+    }
+    fn peek(&mut self, _: &Wanted, _: bool) -> Sent {
+        self.note("peek");
+        Sent::Blocked
+    }
+    fn peeked(&mut self) -> Peeked {
+        self.note("peeked");
+        Peeked::Nothing
+    }
+    fn leave_matching(&mut self) {
+        self.note("leave_matching");
+    }
+    fn connect(&mut self, _: u32, _: &[u8], _: u64) -> Result<u32, String> {
+        self.note("connect");
+        Ok(0)
+    }
+    fn attach(&mut self, _: u32, _: Row) {
+        self.note("attach");
+    }
+    fn send<P: Pieces + ?Sized>(&mut self, _: u32, _: &Header, _: &P, _: &mut u32) -> Sent {
+        self.note("send");
+        Sent::Blocked
+    }
+    fn send_batch(&mut self, _: u32, _: &[Frame], _: &mut u32) -> (usize, Sent) {
+        self.note("send_batch");
+        (0, Sent::Failed)
+    }
+    fn flush(&mut self) {
+        self.note("flush");
+    }
+    fn ready(&self) -> bool {
+        self.note("ready");
+        // Until its payloads have been used: it may sleep then.
+        !self.called.lock().expect("not poisoned").contains("release")
+    }
+    fn drain(&mut self, _: u64, _: &mut [Arrival]) -> usize {
+        self.note("drain");
+        1
+    }
+    fn deliver(&mut self, _: u32, _: &mut impl Take) -> (u32, bool) {
+        self.note("deliver");
+        (12, false)
+    }
+    fn drain_link(&mut self, _: u32, _: u64, _: &mut [Arrival]) -> usize {
+        self.note("drain_link");
+        2
+    }
+    fn release(&mut self) {
+        self.note("release");
+    }
+    fn wants_control(&self) -> bool {
+        self.note("wants_control");
+        true
+    }
+    fn control(&mut self, _: u64, events: &mut Vec<LinkEvent>) {
+        self.note("control");
+        events.push(LinkEvent::Connected { link: 0 });
+    }
+    fn close_link(&mut self, _: u32) {
+        self.note("close_link");
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.note("wait_fd");
+        Some(self.descriptor.as_fd())
+    }
+    fn arm(&mut self) -> bool {
+        self.note("arm");
+        true
+    }
+    fn must_poll(&self) -> bool {
+        self.note("must_poll");
+        true
+    }
+    fn disarm(&mut self) {
+        self.note("disarm");
+    }
+    fn close(&mut self) {
+        self.note("close");
+    }
+}
+
+/// Takes nothing.
+struct Nobody;
+
+impl Take for Nobody {
+    fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}
+
+/// The methods of the trait, by its source.
+fn methods() -> BTreeSet<&'static str> {
+    let source = include_str!("lib.rs");
+    let (_, from) = source.split_once("pub trait Transport: Send {").expect("the trait is there");
+    let (body, _) = from.split_once("\n}\n").expect("it ends");
+    let name = |line: &'static str| line.strip_prefix("    fn ")?.split(['(', '<']).next();
+    body.lines().filter_map(name).collect()
+}
+
+/// Calls all methods: what each has answered. One by one, since a boxed transport has no common trait with others.
+macro_rules! call_all {
+    ($t:expr, $state:expr) => {{
+        let t = &mut $t;
+        let (header, wanted) =
+            (Header::new(Kind::Eager, 0, 1, 2, 0, 0), Wanted { link: 0, context: 0, source: 1, tag: 2 });
+        let (frame, credit) = (Frame { header, payload: Span::EMPTY }, Credit { lines: 1, envelopes: 1 });
+        let (mut arrivals, mut events, mut spans) = ([Arrival::default(); 4], Vec::new(), Spans::new());
+        let mut answers: BTreeMap<&'static str, String> = BTreeMap::new();
+        let mut heard = |name, answer: &dyn std::fmt::Debug| drop(answers.insert(name, format!("{answer:?}")));
+        heard("name", &t.name());
+        heard("capabilities", &t.capabilities().priority);
+        heard("leave_matching", &t.leave_matching());
+        heard("card", &t.card());
+        heard("reaches", &t.reaches(1, &[]));
+        heard("connect", &t.connect(1, &[], 0));
+        heard("attach", &t.attach(0, 1));
+        heard("moved", &t.moved());
+        heard("reads", &t.reads(0, 1, 2));
+        heard("traffic", &t.traffic(0));
+        heard("read", &t.read(0, &[], 0));
+        heard("read_at_once", &t.read_at_once(0, 1, Span::EMPTY, true));
+        heard("wants_splice", &t.wants_splice(0, &[]));
+        heard("splice", &t.splice(0, 1, Span::EMPTY));
+        heard("expect", &t.expect(0, 1, Span::EMPTY));
+        heard("send_direct", &t.send_direct(0, 1, 2, Span::EMPTY));
+        heard("end_direct", &t.end_direct());
+        heard("lend", &t.lend(0, 1, 2, &mut spans));
+        heard("take_back", &t.take_back(Span::EMPTY));
+        heard("register", &t.register(Span::EMPTY, Access::SEND));
+        heard("deregister", &t.deregister(Registration(9)));
+        heard("grant", &t.grant(0, credit));
+        heard("granted", &t.granted(0));
+        heard("lodge", &t.lodge(0, &wanted));
+        heard("recall", &t.recall(0));
+        heard("peek", &t.peek(&wanted, false));
+        heard("peeked", &t.peeked());
+        heard("send", &t.send(0, &header, &[Span::EMPTY][..], $state));
+        heard("send_batch", &t.send_batch(0, &[frame], $state));
+        heard("flush", &t.flush());
+        heard("ready", &t.ready());
+        heard("drain", &t.drain(0, &mut arrivals));
+        heard("deliver", &t.deliver(4, &mut Nobody));
+        heard("drain_link", &t.drain_link(0, 0, &mut arrivals));
+        heard("release", &t.release());
+        heard("wants_control", &t.wants_control());
+        heard("control", &t.control(0, &mut events));
+        heard("wait_fd", &t.wait_fd().is_some());
+        heard("arm", &t.arm());
+        heard("must_poll", &t.must_poll());
+        heard("disarm", &t.disarm());
+        heard("close_link", &t.close_link(0));
+        heard("close", &t.close());
+        answers.insert("events", format!("{events:?}"));
+        answers
+    }};
+}
+
+/// Which methods a wrapper does not hand on.
+fn kept(called: &Called) -> BTreeSet<&'static str> {
+    methods().difference(&called.lock().expect("not poisoned")).copied().collect()
+}
+
+#[test]
+fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
+    let (mut bare, called) = Recorder::new();
+    let expected = call_all!(bare, &mut 0);
+    assert_eq!(*called.lock().expect("not poisoned"), methods(), "this test calls all methods there are");
+    let (inner, called) = Recorder::new();
+    let mut tapped = Tapped::new(inner, Trace::new(Ring::new(8)));
+    assert_eq!(call_all!(tapped, &mut 0), expected);
+    assert_eq!(kept(&called), [].into());
+    let (inner, called) = Recorder::new();
+    let mut boxed = AnyTransport::outside(inner);
+    let mut answers = call_all!(boxed, None);
+    // It delivers nothing: what it has is drained.
+    assert_eq!(answers.insert("deliver", expected["deliver"].clone()), Some("(0, true)".into()));
+    assert_eq!(answers, expected);
+    assert_eq!(kept(&called), ["deliver"].into());
+}
+
+/// What neither a simulated network nor a provider that matches has: reading past its frames, and a descriptor that tells
+/// of what is late. Their capabilities say so.
+const UNSIMULATED: [&str; 17] = [
+    "name",
+    "capabilities",
+    "reads",
+    "read",
+    "read_at_once",
+    "wants_splice",
+    "splice",
+    "expect",
+    "send_direct",
+    "end_direct",
+    "grant",
+    "granted",
+    "deliver",
+    "drain_link",
+    "wait_fd",
+    "must_poll",
+    "leave_matching",
+];
+
+/// What a wrapper answers by itself.
+fn own<const N: usize>(more: [&'static str; N]) -> BTreeSet<&'static str> {
+    UNSIMULATED.into_iter().chain(more).collect()
+}
+
+#[test]
+fn a_simulated_network_hands_on_what_it_does_not_simulate() {
+    let net = SimNet::new(2, SimConfig::calm(1));
+    let (inner, called) = Recorder::new();
+    let mut sim = Sim::new(inner, 0, &net);
+    assert!(called.lock().expect("not poisoned").contains("leave_matching"), "nothing matches below it");
+    called.lock().expect("not poisoned").clear();
+    call_all!(sim, &mut Default::default());
+    // Frames are delayed one by one, and nobody matches.
+    assert_eq!(kept(&called), own(["send_batch", "lodge", "recall", "peek", "peeked"]));
+    let has = sim.capabilities();
+    assert!(!(has.remote_read || has.windows || has.matches_tags || has.can_sleep));
+}
+
+#[test]
+fn a_simulated_provider_hands_on_what_it_does_not_do_itself() {
+    let (inner, called) = Recorder::new();
+    let mut provider = Provider::new(inner, 0, ProviderConfig::calm(1)).expect("a mode that can be");
+    called.lock().expect("not poisoned").clear();
+    call_all!(provider, &mut 0);
+    // It matches.
+    assert_eq!(kept(&called), own(["lodge", "recall", "peek", "peeked"]));
+    let has = provider.capabilities();
+    assert!(!(has.remote_read || has.windows || has.can_sleep));
+}
