@@ -34,7 +34,7 @@ pub enum ArrivalState {
 #[component(on_remove = crate::car::refuse_removal)]
 #[repr(C, align(64))]
 pub struct Arrival {
-    /// The frame's header, copied once and validated.
+    /// The frame's header, copied once; Match checks it ([`Header::check`]) before anything is done with it.
     pub header: Header,
     /// Its payload, where the transport has it until it is told to release.
     pub payload: Span,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
 //! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`]) |
-//! | 2 | priority, of a [`Kind::Rts`] |
+//! | 2 | priority, of a [`Kind::Rts`] or a [`Kind::Sync`]; else 0 |
 //! | 3 | of an [`Kind::Rts`] with [`READABLE`]: bytes of the message's end that follow its address, at most [`TAIL_MAX`]; else 0 |
 //! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
@@ -13,6 +13,19 @@
 //! | 16–19 | tag |
 //! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`], [`Kind::Done`] and [`Kind::Splice`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`], of the part that a [`Kind::Splice`] asks for |
+//!
+//! What each kind may have is in one table; [`Header::check`] refuses all else.
+//!
+//! | kind | flags | priority | length, bytes | payload, bytes |
+//! |---|---|---|---|---|
+//! | [`Kind::Eager`] | none | 0 | any | its length |
+//! | [`Kind::Sync`] | none | any | any | its length |
+//! | [`Kind::Rts`] | [`READY`], and at most one of [`READABLE`] and [`DIRECT`] | any | any | with [`READABLE`] [`ADDRESS_BYTES`] and byte 3, which is less than the length; else 0 |
+//! | [`Kind::Cts`] | [`DIRECT`] | 0 | any | 0 |
+//! | [`Kind::Head`] | none | 0 | more than its payload | bytes 20–23, at least 1 |
+//! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | at least 1 | its length |
+//! | [`Kind::Splice`] | none | 0 | at least 1 | 0 |
+//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`] | none | 0 | 0 | 0 |
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
 //! starts, and in its tag field the number of its first piece.
@@ -97,6 +110,41 @@ impl Kind {
             13 => Kind::Wrap,
             _ => return None,
         })
+    }
+}
+
+/// What a kind of frame may have: a row of the module's table.
+struct Rule {
+    flags: u8,
+    priority: bool,
+    length: Length,
+}
+
+/// What the length in a header may be.
+enum Length {
+    Any,
+    /// At least 1.
+    Some,
+    /// 0.
+    None,
+    /// More than the payload, which is at least 1.
+    BeyondPayload,
+}
+
+impl Kind {
+    /// What it may have; nothing of a ring's own mark is ever handed on.
+    fn rule(self) -> Option<Rule> {
+        let bare = |length| Some(Rule { flags: 0, priority: false, length });
+        match self {
+            Kind::Eager => bare(Length::Any),
+            Kind::Sync => Some(Rule { flags: 0, priority: true, length: Length::Any }),
+            Kind::Rts => Some(Rule { flags: READY | READABLE | DIRECT, priority: true, length: Length::Any }),
+            Kind::Cts => Some(Rule { flags: DIRECT, priority: false, length: Length::Any }),
+            Kind::Head => bare(Length::BeyondPayload),
+            Kind::Piece | Kind::Part | Kind::Splice => bare(Length::Some),
+            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit => bare(Length::None),
+            Kind::Wrap => None,
+        }
     }
 }
 
@@ -231,6 +279,51 @@ impl Header {
     }
 }
 
+impl Header {
+    /// Whether kind, flags, priority and lengths can be together, as the module's table says, where `payload` bytes have come
+    /// behind the header. All that a transport hands on is checked by this, once, before anything is done with it.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    #[inline(always)]
+    pub fn check(&self, payload: usize) -> Result<(), &'static str> {
+        // A whole message, whatever credit it brings, is the frequent case.
+        if self.lead as u32 == Kind::Eager as u32 && self.length == payload as u64 {
+            return Ok(());
+        }
+        self.check_other(payload as u64)
+    }
+
+    #[inline(never)]
+    fn check_other(&self, payload: u64) -> Result<(), &'static str> {
+        let Some(Rule { flags, priority, length }) = self.kind().and_then(Kind::rule) else {
+            return Err("a frame of unknown kind");
+        };
+        let both = READABLE | DIRECT;
+        if self.flags() & !flags != 0 || self.flags() & both == both {
+            return Err("a frame with flags that its kind cannot have");
+        }
+        if self.priority() != 0 && !priority {
+            return Err("a frame with a priority, which its kind cannot have");
+        }
+        let tail_max =
+            if self.flags() & READABLE != 0 { self.length.saturating_sub(1).min(TAIL_MAX.into()) } else { 0 };
+        if u64::from(self.tail()) > tail_max {
+            return Err("a frame with more of its message's end than it can have");
+        }
+        let fits = match length {
+            Length::Any => true,
+            Length::Some => self.length > 0,
+            Length::None => self.length == 0,
+            Length::BeyondPayload => self.payload() > 0 && self.payload() < self.length,
+        };
+        if !fits {
+            return Err("a frame of a length that its kind cannot have");
+        }
+        if self.payload() != payload { Err("a frame with another payload than it says") } else { Ok(()) }
+    }
+}
+
 /// Bytes a frame takes in a ring: header and payload, in whole cache lines, so that a short message is one line.
 #[inline]
 pub const fn frame_bytes(payload: u64) -> u64 {
@@ -287,6 +380,63 @@ mod tests {
                 Some(kind) => assert_eq!(kind as u8, byte),
                 None => assert!(byte == 0 || byte > 13),
             }
+        }
+    }
+
+    /// A frame of a kind as its sender makes it.
+    fn plain(kind: Kind) -> Header {
+        let (message, length) = match kind {
+            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit => (5, 0),
+            Kind::Head => (64, 100),
+            _ => (5, 100),
+        };
+        Header::new(kind, 0, 1, 4, message, length)
+    }
+
+    fn check(header: Header) -> Result<(), &'static str> {
+        header.check(header.payload() as usize)
+    }
+
+    #[test]
+    fn each_kind_has_what_its_table_says_and_nothing_else() {
+        for kind in (1..=12).filter_map(Kind::from_byte) {
+            assert_eq!(check(plain(kind)), Ok(()), "{kind:?}");
+            for flags in 0..=255u8 {
+                let may = match kind {
+                    Kind::Rts => matches!(flags, 0..=5),
+                    Kind::Cts => matches!(flags, 0 | DIRECT),
+                    _ => flags == 0,
+                };
+                let words = "flags that its kind cannot have";
+                let found = check(plain(kind).with_flags(flags));
+                assert_eq!(found.is_ok(), may, "{kind:?} with flags {flags:#x}");
+                assert!(may || found.is_err_and(|wrong| wrong.contains(words)), "{kind:?} with flags {flags:#x}");
+            }
+            let (urgent, offers) = (matches!(kind, Kind::Rts | Kind::Sync), kind == Kind::Rts);
+            assert_eq!(check(plain(kind).with_priority(1)).is_ok(), urgent, "{kind:?}");
+            assert!(check(plain(kind).with_tail(1)).is_err(), "{kind:?} says nothing of an address");
+            let readable = plain(kind).with_flags(READABLE);
+            assert_eq!(check(readable.with_tail(TAIL_MAX)).is_ok(), offers, "{kind:?}");
+            assert!(check(readable.with_tail(TAIL_MAX + 1)).is_err(), "{kind:?}");
+            let credit = Credit { lines: 7, envelopes: 8 };
+            assert_eq!(check(plain(kind).with_credit(credit).0), Ok(()), "{kind:?} may bring credit");
+            let [payload, length] = [plain(kind).payload() as usize, plain(kind).length as usize];
+            assert!(plain(kind).check(payload + 1).is_err(), "{kind:?}");
+            assert!(payload == 0 || plain(kind).check(payload - 1).is_err(), "{kind:?}");
+            let [none, other] = [0, if length == 0 { 1 } else { 64 }].map(|length| Header { length, ..plain(kind) });
+            let [empty, some] = match kind {
+                Kind::Eager | Kind::Sync | Kind::Rts | Kind::Cts => [true, true],
+                Kind::Piece | Kind::Part | Kind::Splice => [false, true],
+                Kind::Head => [false, false],
+                _ => [true, false],
+            };
+            assert_eq!([check(none).is_ok(), check(other).is_ok()], [empty, some], "{kind:?}");
+        }
+        assert!(check(Header::new(Kind::Head, 0, 1, 4, 0, 100)).is_err(), "a head without a part");
+        let short = Header::new(Kind::Rts, 0, 1, 4, 5, 8).with_flags(READABLE);
+        assert!(check(short.with_tail(7)).is_ok() && check(short.with_tail(8)).is_err(), "no more than all but a byte");
+        for lead in [0, Kind::Wrap as u64, 14, 255] {
+            assert_eq!(check(Header { lead, ..Header::default() }), Err("a frame of unknown kind"));
         }
     }
 

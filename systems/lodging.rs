@@ -263,8 +263,11 @@ fn take_matched(
     let asked = key(&cars[row as usize]);
     leave(progress, cars, row);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    let fits = if asked.takes(&message) { Ok(()) } else { Err("a message that its receive does not take") };
-    if let Err(wrong) = fits.and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators)) {
+    let takes = || if asked.takes(&message) { Ok(()) } else { Err("a message that its receive does not take") };
+    if let Err(wrong) = check_paired(arrival)
+        .and_then(|()| takes())
+        .and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators))
+    {
         refuse(progress, arrival, wrong);
         crate::matching::enqueue(progress, cars, vcs, row);
         return;
@@ -287,6 +290,14 @@ fn take_matched(
     receipt(progress, arrival);
     owe_lines(progress, vcs, arrival.vc, header.length);
     arrival.state = ArrivalState::Placed;
+}
+
+/// Whether a transport can have paired or claimed it: a message or an offer that can be.
+fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
+    match arrival.header.kind() {
+        Some(Kind::Eager | Kind::Sync | Kind::Rts) => arrival.header.check(arrival.payload.len()),
+        _ => Err("a message of a kind that no transport pairs"),
+    }
 }
 
 /// Notes whom to tell that a synchronous message has met its receive; from here on it is any message.
@@ -350,7 +361,8 @@ fn take_claimed(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc], 
         let proc = known(communicators, header.context()).and_then(|comm| comm.proc(header.source()));
         arrival.vc = proc.and_then(|proc| vcs.iter().position(|vc| vc.proc == proc)).map_or(NIL, |row| row as Row);
     }
-    if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
+    let checked = check_paired(arrival);
+    if let Err(wrong) = checked.and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators)) {
         return refuse(progress, arrival, wrong);
     }
     receipt(progress, arrival);
@@ -374,7 +386,7 @@ mod tests {
     use crate::testing::{Posted, TestWorld, WireState};
     use crate::transfer::transfer;
     use std::sync::{Arc, Mutex};
-    use tickwire_components::{Ended, RequestState};
+    use tickwire_components::{Ended, RequestState, wire};
 
     type Wire = Arc<Mutex<WireState>>;
 
@@ -528,7 +540,10 @@ mod tests {
         let (mut world, wire, far, _) = world();
         let posted = world.receive(None, Some(5), &[8]);
         world.run(post);
-        for wrong in [eager(2, 5, b""), eager(1, 6, b"")] {
+        let frames = [Header::new(Kind::Piece, 0, 1, 5, 0, 0), Header { lead: Kind::Wrap as u64, ..eager(1, 5, b"") }];
+        let flagged = [eager(1, 5, b"").with_flags(wire::READABLE), eager(1, 5, b"x"), eager(1, 5, b"").with_tail(1)];
+        let envelopes = [eager(2, 5, b""), eager(1, 6, b"")];
+        for wrong in envelopes.into_iter().chain(frames).chain(flagged) {
             tell(&mut world, ArrivalState::Matched, posted, far, wrong, b"");
             world.run(match_cars);
             world.all().progress.arrivals = 0;
@@ -536,7 +551,20 @@ mod tests {
             world.run(post);
             assert!(is_lodged(&world.car(posted)) && world.request(posted).state == RequestState::Active);
         }
-        assert_eq!(lodged(&wire), [posted.car; 3]);
+        assert_eq!(lodged(&wire), [posted.car; 8]);
+    }
+
+    #[test]
+    fn a_message_that_was_claimed_and_cannot_be_ends_its_vc() {
+        for wrong in [Header { lead: Kind::Wrap as u64, ..eager(1, 5, b"") }, eager(1, 5, b"").with_flags(wire::READY)]
+        {
+            let (mut world, _, far, _) = world();
+            let row = world.arrive(far, wrong, &[]);
+            world.all().arrivals[row as usize].state = ArrivalState::Claimed;
+            world.run(match_cars);
+            assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == far));
+            assert_eq!(world.all().progress.unexpected.count, 0);
+        }
     }
 
     #[test]

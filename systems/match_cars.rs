@@ -156,6 +156,9 @@ fn match_arrival(
     communicators: &[Communicator],
 ) {
     let header = arrival.header;
+    if let Err(wrong) = header.check(arrival.payload.len()) {
+        return refuse(progress, arrival, wrong);
+    }
     if header.lead >> 32 != 0
         && let Some(vc) = vcs.get_mut(arrival.vc as usize)
     {
@@ -219,9 +222,7 @@ fn match_arrival(
     match header.kind() {
         Some(Kind::Piece) => match cars.get(header.message() as usize) {
             Some(car) if car.state == CarState::Receiving && car.vc == arrival.vc => {
-                if header.length == 0
-                    || header.length > large[header.message() as usize].wanted.saturating_sub(car.done)
-                {
+                if header.length > large[header.message() as usize].wanted.saturating_sub(car.done) {
                     return refuse(progress, arrival, "a piece longer than what is missing");
                 }
                 arrival.car = header.message();
@@ -265,7 +266,7 @@ fn match_arrival(
             progress.ended.push((arrival.vc, Ended::Finalized));
             progress.pending |= Pending::WORLD;
         }
-        _ => refuse(progress, arrival, "a frame of unknown kind"),
+        _ => refuse(progress, arrival, "a message past the matching of its transport"),
     }
 }
 
@@ -360,7 +361,11 @@ pub(crate) fn find_place(
         length: header.length,
         buffer: NIL,
         message: if rts { header.message() } else { NIL },
-        address: if head { ARRIVING } else { address_in(header, arrival.payload) },
+        address: match (head, rts) {
+            (true, _) => ARRIVING,
+            (_, true) => address_in(header, arrival.payload),
+            _ => 0,
+        },
         next: NIL,
         previous: NIL,
     });
@@ -380,12 +385,10 @@ pub(crate) fn find_place(
     Some(entry)
 }
 
-/// Whether the head of a message may be one: it is longer than its first part, none is arriving, and it fits the window.
+/// Whether the head of a message may be one: none is arriving, and it fits the window.
 fn may_begin(progress: &Progress, arrival: &Arrival) -> bool {
     let length = arrival.header.length;
-    !arrival.payload.is_empty()
-        && (arrival.payload.len() as u64) < length
-        && length <= u64::from(progress.window.lines) * LINE_BYTES as u64
+    length <= u64::from(progress.window.lines) * LINE_BYTES as u64
         && progress.streams.iter().all(|stream| stream.vc != arrival.vc)
 }
 
@@ -406,7 +409,7 @@ fn place_part(progress: &mut Progress, arrival: &mut Arrival) -> bool {
     let Some(at) = progress.streams.iter().position(|stream| stream.vc == arrival.vc) else { return false };
     let stream = &mut progress.streams[at];
     let part = arrival.header.length;
-    if part == 0 || part > stream.length - stream.seen {
+    if part > stream.length - stream.seen {
         return false;
     }
     (arrival.header.origin, arrival.header.name) = (stream.seen, stream.length);
@@ -678,10 +681,11 @@ mod tests {
 
     #[test]
     fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
-        use Kind::{Cts, Eager, Piece, Rts, Wrap};
+        use Kind::{Cts, Done, Eager, Piece, Rts, Sync, Wrap};
         let (one, two) = (1, 2);
         let (send, receive) = (0, 1);
-        let hostile: [(&str, Row, Header); 25] = [
+        let flagged = |kind, flags| Header::new(kind, 0, 1, 5, 3, 0).with_flags(flags);
+        let hostile: [(&str, Row, Header); 33] = [
             ("unknown context", one, Header::new(Eager, 2, 1, 5, 0, 0)),
             ("unknown context", one, Header::new(Rts, u32::MAX, 1, 5, 3, 0)),
             ("source is not", one, Header::new(Eager, 0, 2, 5, 0, 0)),
@@ -696,17 +700,25 @@ mod tests {
             ("expects none", one, Header::new(Piece, 0, 0, 0, send, 1)),
             ("expects none", two, Header::new(Piece, 0, 0, 0, receive, 1)),
             ("longer than what is missing", one, Header::new(Piece, 0, 0, 0, receive, 61)),
-            ("longer than what is missing", one, Header::new(Piece, 0, 0, 0, receive, 0)),
+            ("length that its kind cannot have", one, Header::new(Piece, 0, 0, 0, receive, 0)),
             ("was not offered", one, Header::new(Cts, 0, 0, 9, NIL, 1)),
             ("was not offered", two, Header::new(Cts, 0, 0, 9, send, 1)),
             ("for more than was offered", one, Header::new(Cts, 0, 0, 9, send, 101)),
             ("a part of a message that was not", one, Header::splice(NIL, 0, 0, 1)),
             ("a part of a message that was not", two, Header::splice(send, 0, 0, 1)),
             ("a part of a message that was not", one, Header::splice(receive, 0, 0, 1)),
-            ("a part of a message that was not", one, Header::splice(send, 0, 0, 0)),
+            ("length that its kind cannot have", one, Header::splice(send, 0, 0, 0)),
             ("a part of a message that was not", one, Header::splice(send, 0, 40, 61)),
             ("a part of a message that was not", one, Header::splice(send, 0, u64::MAX, 2)),
             ("unknown kind", one, Header::new(Wrap, 0, 1, 5, 0, 0)),
+            ("flags that its kind cannot have", one, flagged(Eager, wire::READABLE)),
+            ("flags that its kind cannot have", one, flagged(Eager, wire::READY)),
+            ("flags that its kind cannot have", one, flagged(Rts, wire::READABLE | wire::DIRECT)),
+            ("flags that its kind cannot have", one, flagged(Cts, wire::READABLE)),
+            ("a priority, which its kind cannot have", one, flagged(Eager, 0).with_priority(1)),
+            ("more of its message's end than it can have", one, flagged(Rts, 0).with_tail(1)),
+            ("length that its kind cannot have", one, Header::new(Done, 0, 0, 0, send, 1)),
+            ("past the matching of its transport", one, Header::new(Sync, 0, 1, 5, 3, 0)),
         ];
         let unknown = Header { lead: 0xFF, ..Header::default() };
         for (words, vc, header) in hostile.into_iter().chain([("unknown kind", one, unknown)]) {
@@ -715,7 +727,7 @@ mod tests {
             assert_eq!((rows.0.car, rows.1.car), (send, receive), "the rows that the headers name");
             world.receive(None, None, &[8]);
             let before = world.all().cars.to_vec();
-            let row = world.arrive(vc, header, &[]);
+            let row = world.arrive(vc, header, &vec![0; header.payload() as usize]);
             world.run(match_cars);
             let ended = world.take_ended();
             assert!(
@@ -726,6 +738,18 @@ mod tests {
             assert!(world.all().progress.pending.has(Pending::WORLD), "{words}");
             assert_eq!(format!("{:?}", world.all().cars), format!("{before:?}"), "{words}: no CAR has changed");
             assert_eq!(world.all().progress.unexpected.count, 0, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_payload_of_another_length_than_it_says_ends_the_vc() {
+        for (length, payload) in [(3, 2), (3, 4), (0, 1)] {
+            let (mut world, one, _) = world();
+            let posted = world.receive(Some(1), Some(5), &[8]);
+            world.arrive(one, eager(5, 1, length), &vec![7; payload]);
+            world.run(match_cars);
+            assert!(matches!(&world.take_ended()[..], [(row, Ended::Corrupt(_))] if *row == one), "{length} {payload}");
+            assert_eq!(world.car(posted).state, CarState::Posted);
         }
     }
 

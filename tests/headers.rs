@@ -28,6 +28,8 @@ pub struct Reached {
     pub failed: usize,
     /// Messages that waited for a receive, at most.
     pub unexpected: u32,
+    /// By kind: flags of frames that were sent, as bits, and bit 7 for frames without any.
+    pub sent: [u8; 14],
 }
 
 impl Reached {
@@ -127,7 +129,8 @@ impl<'a> Run<'a> {
     fn command(&mut self) {
         match self.input.byte() % 16 {
             0 => self.frame_of_words(),
-            1..=4 => self.frame(),
+            1..=3 => self.frame(),
+            4 => self.any_frame(),
             5 | 6 => self.answer(),
             7 | 8 => self.receive(),
             9 => self.send(),
@@ -177,6 +180,23 @@ impl<'a> Run<'a> {
         self.put(Header::new(kind, context, source, tag, message, length).with_flags(flags));
     }
 
+    /// A header of any kind, flags, priority and tail, whose other fields might be true.
+    fn any_frame(&mut self) {
+        let kind = Kind::from_byte(1 + self.input.byte() % 12).unwrap_or(Kind::Eager);
+        let (flags, priority, tail) = (self.input.byte(), self.input.byte(), self.input.byte());
+        let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
+        let message = match self.input.byte() {
+            255 => u32::MAX,
+            row => row.into(),
+        };
+        let length = match self.input.byte() {
+            255 => self.input.word(),
+            byte => [0, 1, 8, 100, 4000, 20_000][usize::from(byte) % 6],
+        };
+        let header = Header::new(kind, 0, source, tag, message, length);
+        self.put(header.with_flags(flags).with_priority(priority).with_tail(tail));
+    }
+
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
     fn put(&mut self, mut header: Header) {
         if header.lead as u8 == 0 || header.lead as u8 == Kind::Wrap as u8 {
@@ -188,6 +208,9 @@ impl<'a> Run<'a> {
             header.name = u64::from(header.tag()) | part << 32;
         } else if header.payload() > 0 {
             header.length %= PAYLOAD_MAX as u64 + 1;
+        }
+        if let Some(sent) = self.reached.sent.get_mut(usize::from(header.lead as u8)) {
+            *sent |= if header.flags() == 0 { 128 } else { header.flags() & 127 };
         }
         let count = self.peers.len();
         let peer = &mut self.peers[usize::from(self.input.byte()) % count];

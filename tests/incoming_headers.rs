@@ -5,8 +5,12 @@
 
 use std::path::Path;
 use tickwire::components::CarState;
-use tickwire::components::limits::WALK_MAX;
-use tickwire::testing::SplitMix;
+use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, WALK_MAX};
+use tickwire::components::wire::{DIRECT, Header, Kind, READABLE, READY, TAIL_MAX};
+use tickwire::components::{Arrival, VcState};
+use tickwire::testing::{Board, STEP_NS, SplitMix, rows};
+use tickwire::transports::{Hub, Loopback, Sent, Transport};
+use tickwire::{Engine, Rank, Request, RequestError, Source, Tag};
 use tickwire_tests::headers::{Reached, headers};
 
 /// Inputs of each kind.
@@ -48,6 +52,11 @@ fn the_corpus_leads_to_every_state() {
         all.states |= reached.states;
         all.failed = all.failed.max(reached.failed);
         all.unexpected = all.unexpected.max(reached.unexpected);
+        all.sent.iter_mut().zip(reached.sent).for_each(|(all, sent)| *all |= sent);
+    }
+    for kind in (1..=12).filter_map(Kind::from_byte) {
+        let flags = all.sent[kind as usize];
+        assert_eq!(flags & 0x87, 0x87, "{kind:?} was sent without flags, and with each of the three: {flags:#b}");
     }
     use CarState::{Done, Offered, Posted, Queued, Receiving, Sending};
     for state in [Posted, Queued, Offered, Sending, Receiving, Done] {
@@ -86,5 +95,169 @@ fn random_inputs() {
         let most = [16, 64, 256][random.below(3) as usize];
         let input: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
         run(&format!("input {number} of TICKWIRE_TEST_SEED={seed}"), &input);
+    }
+}
+
+/// An engine, and two peers without one: what the first sends may be anything, the second one behaves.
+struct Stage {
+    engine: Engine,
+    peers: [(Loopback, u32); 2],
+    now_ns: u64,
+    /// Of the message that is offered to the first peer.
+    offered: u32,
+    offer: Request<Vec<u8>>,
+}
+
+impl Stage {
+    /// Both peers are watched, so that Deliver looks at their frames; with systems of an application there is no Deliver.
+    fn new(systems: bool) -> Self {
+        let (hub, board) = (Hub::new(3, LOOPBACK_RING_BYTES), Board::new(3));
+        let peers = [1, 2].map(|rank| Loopback::join(&hub, rank).unwrap());
+        let limits = Limits { cars_max: 64, buffers_max: 64, ..Limits::default() };
+        let builder = Engine::builder().include(["loopback"]).hub(hub).initial_rows(16).limits(limits);
+        let builder = if systems { builder.systems(|schedule| _ = schedule.add_systems(|| ())) } else { builder };
+        let mut engine = builder.build(board.bootstrap(0)).unwrap();
+        let peers = peers.map(|mut transport| {
+            let link = transport.connect(0, &[], 0).unwrap();
+            transport.attach(link, 0);
+            (transport, link)
+        });
+        let world = engine.comm_world();
+        let greetings = [1, 2].map(|rank| engine.irecv(Vec::<u8>::new(), Rank(rank), Tag(0), world).unwrap());
+        let offer = engine.isend(vec![1; 20_000], Rank(1), Tag(0), world).unwrap();
+        let mut stage = Stage { engine, peers, now_ns: 0, offered: 0, offer };
+        for peer in 0..2 {
+            stage.put(peer, Header::new(Kind::Eager, 0, peer as u32 + 1, 0, 0, 0));
+        }
+        stage.tick(20);
+        for greeting in greetings {
+            stage.engine.take(greeting).unwrap();
+        }
+        let mut arrivals = [Arrival::default(); 8];
+        let (transport, _) = &mut stage.peers[0];
+        let count = transport.drain(stage.now_ns, &mut arrivals);
+        transport.release();
+        let is_offer = |arrival: &&Arrival| arrival.header.kind() == Some(Kind::Rts);
+        stage.offered = arrivals[..count].iter().find(is_offer).unwrap().header.message();
+        stage
+    }
+
+    fn put(&mut self, peer: usize, header: Header) {
+        let (transport, link) = &mut self.peers[peer];
+        let payload: Vec<u8> = (0..header.payload()).map(|n| 0xA0 | n as u8).collect();
+        assert_eq!(transport.send(*link, &header, &payload, &mut ()), Sent::Done);
+    }
+
+    fn tick(&mut self, times: u32) {
+        for _ in 0..times {
+            self.now_ns += STEP_NS;
+            self.engine.tick_at(self.now_ns);
+        }
+    }
+
+    /// A frame of a kind with all that it must have, as the first peer may send it here.
+    fn plain(&self, kind: Kind) -> Header {
+        let (message, length) = match kind {
+            Kind::Eager => (0, 100),
+            Kind::Head => (60, 100),
+            Kind::Rts | Kind::Sync => (3, 100),
+            Kind::Cts | Kind::Splice => (self.offered, 100),
+            Kind::Done | Kind::Nack => (self.offered, 0),
+            Kind::Bye | Kind::Credit => (0, 0),
+            Kind::Piece | Kind::Part | Kind::Wrap => (0, 100),
+        };
+        match kind {
+            Kind::Splice => Header::splice(message, 0, 0, length),
+            _ => Header::new(kind, 0, 1, 5, message, length),
+        }
+    }
+
+    /// Why the connection to the first peer has ended, if it has.
+    fn reason(&mut self) -> Option<String> {
+        let all = rows(&mut self.engine);
+        let row = all.vcs.iter().position(|vc| vc.proc == 1).unwrap();
+        (all.vcs[row].state == VcState::Failed).then(|| all.procs.reason(row as u32).to_owned())
+    }
+}
+
+/// What a hostile peer sends, and whether there can be such a frame: receives are posted for it, or not.
+fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possible: bool) {
+    let mut stage = Stage::new(systems);
+    let world = stage.engine.comm_world();
+    let header = frame(&stage);
+    let what = format!("{:?} with {header:?}, systems {systems}, awaited {awaited}", header.kind());
+    let mut receive = |source: Source, tag| stage.engine.irecv(vec![0u8; 100], source, Tag(tag), world).unwrap();
+    let hostile = awaited.then(|| receive(Source::Rank(1), 5));
+    let (any, own) = (receive(Source::Any, 6), receive(Source::Rank(2), 5));
+    stage.put(0, header);
+    stage.tick(4);
+    let reason = stage.reason();
+    let words = reason.as_deref().unwrap_or_default();
+    let refused = words.contains("its kind cannot have") || words.contains("than it can have");
+    assert!(!refused || words.starts_with("protocol violation: a frame "), "{what}: {words}");
+    assert_eq!(refused, !possible, "{what}: {reason:?}");
+    if !possible {
+        if let Some(request) = hostile {
+            let failed = stage.engine.take(request).unwrap_err();
+            assert!(matches!(failed.error, RequestError::PeerFailed { .. }), "{what}: {}", failed.error);
+            assert_eq!(failed.buffer, Some(vec![0; 100]), "{what}: nothing of it was received");
+        }
+        assert_eq!(rows(&mut stage.engine).progress.unexpected.count, 0, "{what}: nothing of it was kept");
+        assert!(!matches!(stage.engine.test(&stage.offer), Ok(tickwire::Test::Pending)), "{what}: its peer has failed");
+    }
+    stage.engine.acknowledge_failures();
+    // The other peer's messages come as ever, also to a receive that the hostile one might have matched.
+    for tag in [5, 6] {
+        stage.put(1, Header::new(Kind::Eager, 0, 2, tag, 0, 100));
+    }
+    stage.tick(4);
+    for request in [own, any] {
+        let (bytes, status) = stage.engine.take(request).unwrap_or_else(|failed| panic!("{what}: {}", failed.error));
+        assert_eq!((bytes[0], status.source, status.length), (0xA0, Rank(2), 100), "{what}");
+    }
+}
+
+/// All kinds that a peer can name: the last is a ring's own mark.
+fn kinds() -> impl Iterator<Item = Kind> {
+    (1..=12).filter_map(Kind::from_byte)
+}
+
+fn ways() -> impl Iterator<Item = (bool, bool)> {
+    [(false, false), (false, true), (true, false), (true, true)].into_iter()
+}
+
+#[test]
+fn a_kind_has_the_flags_that_are_its_own_or_ends_its_connection() {
+    let others = [8, 16, 32, 64, 128, READABLE | 8, 255];
+    for (kind, (systems, awaited)) in kinds().flat_map(|kind| ways().map(move |way| (kind, way))) {
+        for flags in (0..8).chain(others) {
+            let possible = match kind {
+                Kind::Rts => flags < 8 && flags & (READABLE | DIRECT) != READABLE | DIRECT,
+                Kind::Cts => flags == 0 || flags == DIRECT,
+                _ => flags == 0,
+            };
+            meets(systems, awaited, |stage| stage.plain(kind).with_flags(flags), possible);
+        }
+    }
+}
+
+#[test]
+fn a_kind_has_the_priority_and_the_lengths_that_are_its_own_or_ends_its_connection() {
+    for (kind, (systems, awaited)) in kinds().flat_map(|kind| ways().map(move |way| (kind, way))) {
+        let urgent = matches!(kind, Kind::Rts | Kind::Sync);
+        meets(systems, awaited, |stage| stage.plain(kind).with_priority(7), urgent);
+        meets(systems, awaited, |stage| stage.plain(kind).with_tail(1), false);
+        for (tail, length) in [(TAIL_MAX, 100), (TAIL_MAX + 1, 100), (255, 1000), (8, 8), (7, 8)] {
+            let possible = kind == Kind::Rts && tail <= TAIL_MAX && u64::from(tail) < length;
+            for flags in [READABLE, READABLE | READY] {
+                let offer = |stage: &Stage| Header { length, ..stage.plain(kind) }.with_flags(flags).with_tail(tail);
+                meets(systems, awaited, offer, possible);
+            }
+        }
+        let with_length = |length| move |stage: &Stage| Header { length, ..stage.plain(kind) };
+        let empty = matches!(kind, Kind::Piece | Kind::Part | Kind::Splice | Kind::Head);
+        meets(systems, awaited, with_length(0), !empty);
+        let long = matches!(kind, Kind::Done | Kind::Nack | Kind::Bye | Kind::Credit | Kind::Head);
+        meets(systems, awaited, with_length(60), !long);
     }
 }

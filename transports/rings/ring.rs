@@ -329,9 +329,9 @@ const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
 const _: () = assert!(frame_bytes(OFFER_BYTES) == 64);
 
 #[inline]
-fn is_offer(lead: u64) -> bool {
+fn is_offer(lead: u64, length: u64) -> bool {
     let tail = Header { lead, ..Header::default() }.tail();
-    tail <= TAIL_MAX && lead ^ u64::from(tail) << 24 == READABLE_RTS
+    tail <= TAIL_MAX && lead ^ u64::from(tail) << 24 == READABLE_RTS && (tail == 0 || u64::from(tail) < length)
 }
 
 /// The reading end.
@@ -443,10 +443,16 @@ impl<M: RingMemory> Reader<M> {
         let memory = &self.memory;
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
-        if !is_offer(lead) && lead != Kind::Done as u64 && lead != Kind::Splice as u64 {
+        let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
+        let is_read = match lead {
+            // As `Header::check` wants them.
+            lead if lead == Kind::Done as u64 => length == 0,
+            lead if lead == Kind::Splice as u64 => length != 0,
+            lead => is_offer(lead, length),
+        };
+        if !is_read {
             return None;
         }
-        let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
         let header = Header { lead, origin, name, length };
         // All are one line, and frames start at lines.
         Some((header, memory.bytes(offset + HEADER_BYTES as u64, header.payload() as usize)))

@@ -146,13 +146,31 @@ fn an_offer_with_an_end_as_long_as_its_line_is_shown_and_a_longer_one_left_to_re
     for tail in 0..=255u8 {
         let Both { writer, mut reader, memory: _memory } = both();
         let header = Header::new(Kind::Rts, 0, 1, 5, 33, 9000).with_flags(READABLE).with_tail(tail);
-        writer.memory().store(0, header.lead, Ordering::Release);
+        writer.memory().store_header(0, &header);
         let length = ADDRESS_BYTES as usize + usize::from(tail);
         let shown = reader.peek_read().map(|(header, span)| (header.lead, span.len()));
         assert_eq!(shown, (tail <= TAIL_MAX).then_some((header.lead, length)));
         let read = reader.read().map(|found| found.map(|(_, span)| span.len()));
         let fits = length <= MOST;
         assert_eq!(read.ok(), fits.then_some(Some(length)), "no payload beyond a quarter of the ring");
+    }
+}
+
+#[test]
+fn what_is_shown_can_be_and_all_else_is_left_to_read() {
+    let read = |kind, length| Header::new(kind, 0, 1, 5, 33, length);
+    let offer = |tail, length| read(Kind::Rts, length).with_flags(READABLE).with_tail(tail);
+    let shown = [offer(0, 0), offer(1, 2), offer(24, 25), read(Kind::Done, 0), read(Kind::Splice, 1)];
+    let left =
+        [offer(1, 1), offer(24, 24), offer(24, 0), read(Kind::Done, 1), read(Kind::Splice, 0), read(Kind::Cts, 1)];
+    let flagged = [read(Kind::Done, 0).with_flags(1), read(Kind::Splice, 1).with_tail(1), offer(0, 9).with_priority(1)];
+    for (headers, is_shown) in [(&shown[..], true), (&left, false), (&flagged, false)] {
+        for header in headers {
+            let Both { writer, reader, memory: _memory } = both();
+            writer.memory().store_header(0, header);
+            assert_eq!(reader.peek_read().map(|(found, _)| found), is_shown.then_some(*header));
+            assert!(!is_shown || header.check(header.payload() as usize).is_ok());
+        }
     }
 }
 
