@@ -89,6 +89,9 @@ pub const DATATYPE_RUNS_SORTED: usize = 1 << 20;
 pub const ARRIVALS: usize = 128;
 /// Frames and completions that one tick reads at most, whatever the number of passes.
 pub const TICK_BUDGET: usize = 256;
+/// Of how many frames of a tick's budget one is left to DrainCq by Deliver, so that what only DrainCq reads is read however
+/// much there is to deliver. With the usual budget 32 frames, of at least two rings.
+pub const DRAINED_PART: usize = 8;
 /// Passes over the systems in one tick. An eager message needs one, a rendezvous step two.
 pub const PASSES_MAX: u32 = 8;
 /// Submissions of other threads that one pass takes.
@@ -162,6 +165,8 @@ pub const PEERS_A_LOOK: usize = 32;
 pub const SPINS_SHARED: u32 = 200;
 /// Rings that the owner polls directly; all others announce themselves by a bit.
 pub const WATCHED: usize = 4;
+/// Frames that a ring which is not watched hands over before the next one has its turn: eight rings have one in each pass.
+pub const TURN_FRAMES: usize = ARRIVALS / 8;
 
 /// Bytes that a proc keeps of messages before their receives, from all peers together: half of what would still be called
 /// small beside an application, and 30,000 messages of 1 KiB.
@@ -245,7 +250,7 @@ pub struct Limits {
     /// all others do, and as they do in any case where the application has systems, a trace is written, a profiler is
     /// connected or a receipt is open.
     pub own_at_once: bool,
-    /// Frames that a tick reads at most.
+    /// Frames that a tick reads at most; at least 2.
     pub tick_budget: usize,
     /// Passes of a tick at most.
     pub passes_max: u32,
@@ -371,8 +376,8 @@ impl Limits {
         if self.dead_link_ms_max < 1000 {
             return Err(format!("dead_link_ms_max is {}: give at least 1000", self.dead_link_ms_max));
         }
-        if self.tick_budget == 0 || self.passes_max == 0 || self.sleep_ms_max == 0 {
-            return Err("tick_budget, passes_max and sleep_ms_max must be at least 1".into());
+        if self.tick_budget < 2 || self.passes_max == 0 || self.sleep_ms_max == 0 {
+            return Err("tick_budget must be at least 2, passes_max and sleep_ms_max at least 1".into());
         }
         let rows = [self.cars_max, self.buffers_max];
         if rows.iter().any(|&n| n == 0 || n > 1 << 30) {
@@ -392,6 +397,7 @@ const _: () = assert!(HEAP_BLOCK_MIN < HEAP_LARGE_MIN && HEAP_LARGE_MIN < HEAP_K
 const _: () = assert!(HEAP_BYTES_MIN <= HEAP_BYTES && HEAP_BYTES <= HEAP_BYTES_MAX);
 const _: () = assert!(CLOCK_LOOKS.is_power_of_two());
 const _: () = assert!(ARRIVALS <= TICK_BUDGET);
+const _: () = assert!(TICK_BUDGET / DRAINED_PART >= 2 * TURN_FRAMES);
 const _: () = assert!(GRANT_BYTES <= FORWARD_WINDOW && FORWARD_WINDOW <= FORWARD_BYTES);
 
 #[cfg(test)]

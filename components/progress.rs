@@ -332,6 +332,10 @@ pub struct Progress {
     pub rows_exhausted: bool,
     /// Frames that this tick may still read.
     pub budget: u32,
+    /// Frames of each tick that Deliver leaves to DrainCq. Fixed when the engine is built.
+    pub drained_min: u32,
+    /// The endpoint that DrainCq reads first: the one behind that which has had the last of a pass's room.
+    pub drained_first: u32,
     /// Poll only this endpoint and link; [`NIL`] for all.
     pub only: (u32, u32),
     /// Ticks so far, the looks of a wait included.
@@ -394,6 +398,8 @@ impl Default for Progress {
             vc_changes: 0,
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,
+            drained_min: 0,
+            drained_first: 0,
             only: (NIL, NIL),
             ticks: 0,
             stamps: Stamps::default(),

@@ -251,6 +251,9 @@ impl Builder {
             all.progress.posting |= posting::LODGING;
             all.communicators.iter_mut().for_each(|communicator| communicator.tag_max = tags.tag_max);
         }
+        let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;
+        let delivered_max = self.limits.tick_budget as u32 - drained_min;
+        all.progress.drained_min = drained_min;
         let counters = Arc::new(Counters::default());
         let is_watched = !self.systems.is_empty() || self.trace.is_some();
         let schedule = self.schedule(&mut world, &tables, counters.clone(), plan.me)?;
@@ -265,7 +268,8 @@ impl Builder {
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,
             virtual_time: false,
-            budget: self.limits.tick_budget as u32,
+            budget: delivered_max,
+            delivered_max,
             limits: self.limits,
             home,
             epoch: generation,

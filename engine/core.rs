@@ -41,8 +41,10 @@ pub struct Engine {
     pub(crate) holders: Box<[usize]>,
     /// Endpoints whose messages are delivered by the look that finds them.
     pub(crate) prompt: Box<[usize]>,
-    /// Frames that the tick may still read.
+    /// Frames that the tick may still deliver.
     pub(crate) budget: u32,
+    /// Frames that a tick delivers at most; those that DrainCq reads come on top.
+    pub(crate) delivered_max: u32,
     /// Looks since the clock was sampled.
     pub(crate) polls: u32,
     pub(crate) control_ns: u64,
@@ -236,7 +238,7 @@ impl Engine {
     /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.
     #[inline(always)]
     fn look_promptly(&mut self, patient: bool) -> (bool, bool) {
-        self.budget = self.limits.tick_budget as u32;
+        self.budget = self.delivered_max;
         let delivered = match *self.prompt {
             [row] => self.look_promptly_at(row, patient),
             _ => self.look_promptly_at_all(),
@@ -330,7 +332,7 @@ impl Engine {
             return;
         }
         self.observer.found();
-        progress.budget = std::mem::replace(&mut self.budget, self.limits.tick_budget as u32);
+        progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
         if progress.pending == Pending::DRAIN
             && self.frequent_passes != 0
@@ -355,6 +357,7 @@ impl Engine {
             control(&mut self.world, &self.tables, &mut self.events);
         }
         let progress = self.tables.progress(&mut self.world);
+        progress.budget += progress.drained_min;
         if !progress.senders.is_empty() {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }

@@ -207,8 +207,11 @@ impl<W: Watch> TickExecutor<W> {
         if watch.profiles() && delivers(tables, world) {
             counters.ran(DELIVER);
             watch.run(DELIVER, tables, world, |world| {
+                let left = tables.progress(world).drained_min;
+                tables.progress(world).budget -= left;
                 let (endpoints, deliveries) = tables.deliveries(world);
                 deliver(endpoints, deliveries);
+                tables.progress(world).budget += left;
             });
             if tables.progress(world).pending == Pending::NONE {
                 return 1;

@@ -1,6 +1,7 @@
 //! DrainCq: reads what the transports have into arrival rows.
 //!
-//! *Reads* endpoints. *Writes* arrival rows from `Progress::arrivals` on (header, payload, vc, state), pending.
+//! *Reads* endpoints, one after another; where there is not room for all, the next pass begins with the endpoint that comes
+//! next. *Writes* arrival rows from `Progress::arrivals` on (header, payload, vc, state), pending.
 //! *Bound* the free arrival rows, the free buffer rows that are for the unexpected (so that whatever is has a place), and the
 //! tick's budget.
 //! *Why* one place copies a header, once; nothing after it looks at memory that a peer may still write.
@@ -20,16 +21,21 @@ pub fn drain_cq(tables: DrainTables) {
     let buffers = buffers.saturating_sub(progress.held_buffers[0] as usize);
     let limit = arrivals.len().min(first + buffers).min(first + progress.budget as usize);
     let mut count = first;
-    for (index, endpoint) in endpoints.iter_mut().enumerate() {
-        let (only, link) = progress.only;
-        if only != NIL && only != index as u32 {
+    let (only, link) = progress.only;
+    let mut index = progress.drained_first as usize;
+    for _ in 0..endpoints.len() {
+        let here = index;
+        index = if here + 1 < endpoints.len() { here + 1 } else { 0 };
+        if only != NIL && only != here as u32 {
             continue;
         }
         let free = &mut arrivals[count..limit];
         if free.is_empty() {
             break;
         }
-        let transport = endpoint.transport.get();
+        // Behind the last one that has read something begins the next pass.
+        progress.drained_first = index as u32;
+        let transport = endpoints[here].transport.get();
         count += match link {
             NIL => transport.drain(progress.now_ns, free),
             link => transport.drain_link(link, progress.now_ns, free),
@@ -51,7 +57,8 @@ pub fn drain_cq(tables: DrainTables) {
 mod tests {
     use super::*;
     use crate::supply_buffers::take_buffer;
-    use crate::testing::TestWorld;
+    use crate::testing::{TestWorld, WireState};
+    use std::sync::{Arc, Mutex};
     use tickwire_components::ArrivalState;
     use tickwire_components::limits::ARRIVALS;
     use tickwire_components::wire::{Header, Kind};
@@ -134,5 +141,25 @@ mod tests {
         world.all().progress.only = (0, 0);
         world.run(drain_cq);
         assert_eq!(world.all().progress.arrivals, 3);
+    }
+
+    #[test]
+    fn an_endpoint_that_always_has_more_does_not_keep_the_others_from_being_read() {
+        let mut world = world(0);
+        let other = Arc::new(Mutex::new(WireState::default()));
+        world.add_matching_wire(other.clone());
+        let frame = |tag| (0, Header::new(Kind::Eager, 0, 0, tag, 0, 1), vec![tag as u8]);
+        other.lock().unwrap().incoming.extend((100..105).map(frame));
+        let mut found = Vec::new();
+        for _ in 0..4 {
+            world.wire().incoming.extend((0..8).map(frame));
+            let progress = world.all().progress;
+            (progress.arrivals, progress.budget) = (0, 4);
+            world.run(drain_cq);
+            let all = world.all();
+            found.extend(all.arrivals[..all.progress.arrivals as usize].iter().map(|arrival| arrival.header.tag()));
+        }
+        assert_eq!(found.len(), 16, "all of the budget each time");
+        assert!(found.into_iter().filter(|&tag| tag >= 100).eq(100..105), "all that it had, in order");
     }
 }

@@ -399,6 +399,10 @@ impl Transport for Shm {
         self.links.deliver(most, take)
     }
 
+    fn drain_link(&mut self, link: u32, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.links.drain_link(link, arrivals)
+    }
+
     #[inline]
     fn release(&mut self) {
         self.links.release();

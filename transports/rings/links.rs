@@ -10,11 +10,12 @@ use crate::{Sent, Take, Traffic};
 use rustix::fd::OwnedFd;
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tickwire_components::credit::Credit;
-use tickwire_components::limits::WATCHED;
+use tickwire_components::limits::{TURN_FRAMES, WATCHED};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row};
 
@@ -110,8 +111,10 @@ pub struct Links {
     watched_count: usize,
     /// Links read since the last release.
     touched: Vec<u32>,
-    /// Links with frames that did not fit the last drain.
-    backlog: Vec<u32>,
+    /// Links that are not watched and may have frames, in the order of their turns.
+    backlog: VecDeque<u32>,
+    /// Who has the odd frame of a drain's room: 0 the watched rings, 1 the others.
+    odd: usize,
     /// Links whose rings turned out corrupt and that nobody was told about yet.
     faults: Vec<(u32, Corrupt)>,
     /// Closed links with payloads that nobody has released yet: kept for their memory.
@@ -160,7 +163,8 @@ impl Links {
             idle: [0; WATCHED],
             watched_count: 0,
             touched: Vec::with_capacity(64),
-            backlog: Vec::with_capacity(64),
+            backlog: VecDeque::with_capacity(64),
+            odd: 0,
             faults: Vec::new(),
             closed: Vec::new(),
             closed_bytes: (0, 0),
@@ -207,7 +211,7 @@ impl Links {
         self.touched.reserve(self.rows.len());
         self.backlog.reserve(self.rows.len());
         // What the peer has sent before this point was announced; look once, whatever the inbox says.
-        self.backlog.push(link);
+        self.backlog.push_back(link);
     }
 
     /// Says which VC a connection's frames belong to.
@@ -243,7 +247,7 @@ impl Links {
     /// Looks at a connection with the next drain, whether or not its peer announces itself.
     pub fn look(&mut self, link: u32) {
         if self.is_open(link) && !self.backlog.contains(&link) {
-            self.backlog.push(link);
+            self.backlog.push_back(link);
         }
     }
 
@@ -378,17 +382,22 @@ impl Links {
         // for it before the frame is handled. After a frame that was there at once, more are likely.
         let alone = self.quiet.replace(false);
         let others = !self.backlog.is_empty() || self.inbox.ready();
-        // Rings that are always full leave some room to the others.
-        let share = if others { out.len().div_ceil(2 * WATCHED) } else { out.len() };
+        // Rings that are always full leave half of the room to the others, and room for one frame every other time.
+        self.odd ^= usize::from(others);
+        let most = if others { (out.len() + self.odd) / 2 } else { out.len() };
+        let share = if others { most.div_ceil(WATCHED) } else { most };
         for place in 0..self.watched_count {
             if !self.words[place].ready() {
                 self.idle[place] = self.idle[place].saturating_add(1);
                 continue;
             }
-            let end = out.len().min(count + share);
+            let end = most.min(count + share);
             count += self.read(self.watched[place], &mut out[count..end], alone);
             self.words[place] = self.word_of(self.watched[place]);
             self.idle[place] = 0;
+        }
+        if count == most {
+            self.pass_turn(1);
         }
         if others {
             count += self.drain_announced(&mut out[count..]);
@@ -397,9 +406,11 @@ impl Links {
     }
 
     /// Hands the whole messages of the watched rings, and what belongs to those that are read, to `take` one by one, each with
-    /// its VC, and gives their space back, until there is another kind of frame, one is not taken, or there have been `most`. Nothing that [`Links::drain`] has read may be unreleased.
+    /// its VC, and gives their space back, until there is another kind of frame, one is not taken, or there have been `most`:
+    /// the next call begins with the ring behind the one that had the last of them. Nothing that [`Links::drain`] has read may
+    /// be unreleased.
     ///
-    /// Returns how many were taken, and whether there is something that only a drain reads.
+    /// Returns how many were taken, and whether there is something that only a drain reads, or for which `most` was 0.
     #[inline(always)]
     pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let alone = self.quiet.get();
@@ -416,7 +427,10 @@ impl Links {
                 give_a_moment();
             }
             let first = count;
-            while count < most {
+            loop {
+                if count >= most {
+                    return self.is_spent(place, first, count, refused);
+                }
                 if let Some((header, payload)) = row.reader.peek_whole() {
                     if !take.message(&header, payload, row.vc) {
                         refused = true;
@@ -459,6 +473,35 @@ impl Links {
         (count, refused | self.inbox.ready() | !self.backlog.is_empty())
     }
 
+    /// A delivery has had all that it may while it was at a watched ring, of which it has had those after `first`.
+    #[cold]
+    #[inline(never)]
+    fn is_spent(&mut self, place: usize, first: u32, count: u32, refused: bool) -> (u32, bool) {
+        let link = self.watched[place];
+        if count > first
+            && let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut)
+        {
+            self.idle[place] = 0;
+            self.words[place] = Word(row.reader.memory().address(row.reader.position()));
+            row.lag.has_read(row.reader.position());
+            if row.reader.release() {
+                row.announce();
+            }
+        }
+        self.pass_turn(place + usize::from(count > first));
+        self.quiet.set(self.quiet.get() & (count == 0));
+        (count, refused | (count == 0) | self.inbox.ready() | !self.backlog.is_empty())
+    }
+
+    /// The first of the watched rings, so many, go behind the others.
+    fn pass_turn(&mut self, served: usize) {
+        let count = self.watched_count;
+        let served = served.min(count);
+        self.watched[..count].rotate_left(served);
+        self.words[..count].rotate_left(served);
+        self.idle[..count].rotate_left(served);
+    }
+
     /// As [`Links::drain`], from one connection only.
     pub fn drain_link(&mut self, link: u32, out: &mut [Arrival]) -> usize {
         let read = self.read(link, out, false);
@@ -476,25 +519,23 @@ impl Links {
                 let link = first + bit;
                 // A peer can set bits that are not its own; only open connections are looked at.
                 if bits & (1 << bit) != 0 && self.is_open(link) && !self.backlog.contains(&link) {
-                    self.backlog.push(link);
+                    self.backlog.push_back(link);
                 }
             }
         }
         let mut count = 0;
-        let mut at = 0;
-        while at < self.backlog.len() {
-            let link = self.backlog[at];
+        while count < out.len()
+            && let Some(link) = self.backlog.pop_front()
+        {
             let room = out.len() - count;
-            let read = self.read(link, &mut out[count..], false);
+            let most = if self.backlog.is_empty() { room } else { room.min(TURN_FRAMES) };
+            let read = self.read(link, &mut out[count..count + most], false);
             self.rewatch(link);
             count += read;
-            if read == room {
-                // No room to find out whether there is more: stays for the next drain.
-                at += 1;
-                continue;
-            }
-            self.backlog.swap_remove(at);
-            if read > 0 {
+            if read == most {
+                // There may be more: its next turn comes after those of the others.
+                self.backlog.push_back(link);
+            } else if self.row(link).is_some_and(|row| row.touched) {
                 self.start_watching(link);
             }
         }
@@ -618,7 +659,7 @@ impl Links {
         self.unlist(place);
         fences::heavy();
         // Whoever has not seen the flag before the fence has written before it: look once more.
-        self.backlog.push(link);
+        self.backlog.push_back(link);
     }
 
     /// Prepares to sleep: from now on every frame announces itself and rings the bell. `false` if something is there.
@@ -636,7 +677,7 @@ impl Links {
                 let link = self.watched[self.watched_count - 1];
                 self.unlist(self.watched_count - 1);
                 if self.row(link).is_some_and(|row| row.reader.ready()) {
-                    self.backlog.push(link);
+                    self.backlog.push_back(link);
                 }
             }
         }

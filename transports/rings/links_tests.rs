@@ -3,13 +3,13 @@
 use super::inbox::Inbox;
 use super::links::{Ends, InboxView, Links};
 use super::memory::{HeapMemory, RawRing};
-use crate::Sent;
 use crate::copy::copy;
+use crate::{Sent, Take};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use tickwire_components::wire::{Header, Kind, frame_bytes};
-use tickwire_components::{Arrival, NIL, Span};
+use tickwire_components::{Arrival, NIL, Row, Span};
 
 const CAPACITY: usize = 1024;
 
@@ -239,4 +239,97 @@ fn a_fault_of_a_closed_link_is_forgotten() {
     b.links.close(at);
     assert_eq!(b.links.take_fault(), None);
     assert_eq!(b.links.heard(NIL), (0, false));
+}
+
+/// Fills the rings of writers that have more than there is ever room for.
+fn flood(writers: &mut [Side], links: &[(u32, u32)]) {
+    for (writer, &(link, _)) in writers.iter_mut().zip(links) {
+        while eager(writer, link, 0) == Sent::Done {}
+    }
+}
+
+fn eager(side: &mut Side, link: u32, tag: u32) -> Sent {
+    side.links.send(link, &Header::new(Kind::Eager, 0, 0, tag, 0, 0), &[Span::EMPTY][..])
+}
+
+#[test]
+fn rings_that_are_always_full_have_their_turn_and_no_more() {
+    for (busy, most) in [(1, 1), (1, 8), (1, 32), (4, 1), (4, 3), (7, 1), (7, 8), (7, 32)] {
+        let mut reader = Side::new();
+        let mut writers: Vec<Side> = (0..=busy).map(|_| Side::new()).collect();
+        let links: Vec<_> = writers.iter_mut().map(|writer| connect(writer, &mut reader)).collect();
+        // Those who write are found before who has little to say.
+        assert!(reader.all().is_empty());
+        flood(&mut writers[..busy], &links);
+        reader.drain(most);
+        let (link, at) = links[busy];
+        for tag in 1..=10 {
+            assert_eq!(eager(&mut writers[busy], link, tag), Sent::Done);
+        }
+        let (mut heard, mut counts) = (Vec::new(), vec![0; busy + 1]);
+        for round in 0..if cfg!(miri) { 100 } else { 1000 } {
+            flood(&mut writers[..busy], &links);
+            for (vc, tag) in reader.drain(most) {
+                counts[vc as usize] += 1;
+                heard.extend(Some(tag).filter(|_| vc == at));
+            }
+            assert!(heard.len() == 10 || round < 50 * busy, "{busy} busy, {most} at a time: {heard:?} {counts:?}");
+        }
+        assert!(heard.into_iter().eq(1..=10), "{busy} busy, {most} at a time");
+        let (least, greatest) = (counts[..busy].iter().min(), counts[..busy].iter().max());
+        assert!(greatest <= least.map(|n| n * 10).as_ref(), "{busy} busy, {most} at a time: {counts:?}");
+    }
+}
+
+/// Takes all that it is given.
+#[derive(Default)]
+struct Taken(Vec<(Row, u32)>);
+
+impl Take for Taken {
+    fn message(&mut self, header: &Header, _: Span, vc: Row) -> bool {
+        self.0.push((vc, header.tag()));
+        true
+    }
+    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_is_delivered_is_of_all_watched_rings_in_turn_and_what_is_not_watched_is_told() {
+    let mut reader = Side::new();
+    let mut writers: Vec<Side> = (0..4).map(|_| Side::new()).collect();
+    let links: Vec<_> = writers.iter_mut().map(|writer| connect(writer, &mut reader)).collect();
+    assert!(reader.all().is_empty());
+    // Each is watched once it has been heard.
+    for (writer, &(link, _)) in writers.iter_mut().zip(&links) {
+        assert_eq!(eager(writer, link, 0), Sent::Done);
+        assert_eq!(reader.all().len(), 1);
+    }
+    for most in [1, 5, 40] {
+        let mut taken = Taken::default();
+        for call in 0..8 {
+            flood(&mut writers, &links);
+            let before = taken.0.len();
+            let (count, rest) = reader.links.deliver(most, &mut taken);
+            assert_eq!((count as usize, rest), (taken.0.len() - before, false), "call {call}");
+            assert!(count > 0 && count <= most);
+        }
+        let of = |at: u32| taken.0.iter().filter(|&&(vc, _)| vc == at).count();
+        assert!(
+            links.iter().all(|&(_, at)| of(at) > 0),
+            "{most}: {:?}",
+            links.iter().map(|l| of(l.1)).collect::<Vec<_>>()
+        );
+    }
+    assert!(reader.links.deliver(0, &mut Taken::default()).1, "there was something, and nothing could be taken");
+    // Announced by its bit, and not looked at by a delivery.
+    let mut fifth = Side::new();
+    let (link, _) = connect(&mut fifth, &mut reader);
+    assert_eq!(eager(&mut fifth, link, 0), Sent::Done);
+    flood(&mut writers, &links);
+    assert!(reader.links.deliver(5, &mut Taken::default()).1);
 }

@@ -399,6 +399,47 @@ fn what_a_peer_sent_before_its_end_is_read_first() {
 }
 
 #[test]
+fn what_a_peer_sent_before_its_end_is_read_however_busy_another_one_is() {
+    let mut net = Net::new("busy", 3);
+    let (busy, _) = net.connect(1, 0);
+    let (quiet, at) = net.connect(2, 0);
+    while send(net.shm(1), busy, 0, &[]) == Sent::Done {}
+    for n in 0..30 {
+        assert_eq!(send(net.shm(2), quiet, n, &payload(n, 64)), Sent::Done);
+    }
+    net.shm(2).close_link(quiet);
+    net.until("the end is told", |net| {
+        while send(net.shm(1), busy, 0, &[]) == Sent::Done {}
+        net.now_ns += TICK_NS;
+        net.control(0);
+        let now_ns = net.now_ns;
+        let mut frames = drain(net.shm(0), now_ns, 16);
+        net.frames[0].append(&mut frames);
+        !net.failures(0).is_empty()
+    });
+    let heard: Vec<u32> = net.frames[0].iter().filter(|(vc, ..)| *vc == at).map(|(_, tag, _)| *tag).collect();
+    assert!(heard.iter().copied().eq(0..30), "{heard:?}");
+}
+
+#[test]
+fn one_link_alone_can_be_drained() {
+    let mut net = Net::new("alone", 3);
+    let (first, at_first) = net.connect(1, 0);
+    let (second, at_second) = net.connect(2, 0);
+    for n in 0..3 {
+        assert_eq!(send(net.shm(1), first, n, &[]), Sent::Done);
+        assert_eq!(send(net.shm(2), second, n, &[]), Sent::Done);
+    }
+    let mut arrivals = [Arrival::default(); 8];
+    for link in [at_second, at_first] {
+        let count = net.shm(0).drain_link(link, 0, &mut arrivals);
+        net.shm(0).release();
+        assert_eq!(count, 3);
+        assert!(arrivals[..count].iter().all(|arrival| arrival.vc == link));
+    }
+}
+
+#[test]
 fn an_end_is_reported_though_nobody_reads() {
     let mut net = Net::new("unread", 2);
     let (link, _) = net.connect(1, 0);
