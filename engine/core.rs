@@ -286,6 +286,8 @@ impl Engine {
         if self.closed != Closed::No {
             return;
         }
+        // Somebody ticks again who has slept.
+        self.end_wait();
         self.controlled_ns = self.tables.progress(&mut self.world).now_ns;
         control(&mut self.world, &self.tables, &mut self.events);
         while let Some(event) = self.exchange.poll_event() {

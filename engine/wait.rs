@@ -1,23 +1,23 @@
 //! Waiting: look, tick, spin, yield, and at last sleep on file descriptors, over all transports at once.
 
+mod descriptor;
+
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use rustix::event::epoll;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
-use tickwire_components::{NIL, Pending, ProcId, RequestError, RequestId, RequestState, Status};
-use tickwire_systems::tables::LookTables;
+use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
 
 /// The descriptors that an engine sleeps on.
 pub(crate) struct Waiter {
     epoll: OwnedFd,
     /// Some transport has no descriptor, so that a sleep must be short.
     polls: bool,
+    /// A sleep is prepared that nobody has ended: whoever has something for the engine rings a bell.
+    armed: bool,
 }
 
-/// Longest sleep when something must be polled for: a transport without a descriptor, or room in one that may not tell, ms.
-const POLL_MS: u32 = 1;
 /// Looks that a tick costs.
 const LOOKS_A_TICK: u32 = 30;
 /// Empty looks before the processor is told that this is a spin.
@@ -44,15 +44,7 @@ impl Waiter {
                 None => polls = true,
             }
         }
-        Ok(Waiter { epoll, polls })
-    }
-}
-
-impl AsFd for Engine {
-    /// A descriptor for an application's own poll set or runtime. Before sleeping on it, call [`Engine::prepare_wait`]; when
-    /// it is readable, tick.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiter.epoll.as_fd()
+        Ok(Waiter { epoll, polls, armed: false })
     }
 }
 
@@ -311,52 +303,6 @@ impl Engine {
         self.sleep(left.unwrap_or(Duration::MAX)).map_err(|e| RequestError::System(e.to_string()))
     }
 
-    /// Prepares to sleep on the engine's descriptor: `true` if it may, `false` if there is something to tick for.
-    ///
-    /// Whoever slept ticks afterwards. See [`Engine::wait_timeout`] for how long a sleep may be.
-    pub fn prepare_wait(&mut self) -> bool {
-        self.sample_clock();
-        self.look_around();
-        let inbound = self.tables.inbound(&mut self.world);
-        inbound.shared.armed.store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let LookTables { progress, inbound, .. } = self.tables.look(&mut self.world);
-        let mut quiet = progress.pending == Pending::NONE && !inbound.ready();
-        for endpoint in self.tables.endpoints(&mut self.world) {
-            quiet &= endpoint.transport.get().arm();
-        }
-        if !quiet {
-            self.woke();
-        }
-        quiet
-    }
-
-    /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for.
-    pub fn wait_timeout(&mut self) -> Duration {
-        let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
-        let endpoints = self.tables.endpoints(&mut self.world);
-        let unknown = endpoints.iter().any(|e| e.rows.is_some());
-        let polls = self.waiter.polls || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
-        let ms = if (blocked && unknown) || polls { POLL_MS } else { self.limits.sleep_ms_max };
-        Duration::from_millis(ms.into())
-    }
-
-    /// Whether `wait` must poll because a transport has nothing to sleep on.
-    pub fn must_poll(&self) -> bool {
-        self.waiter.polls
-    }
-
-    /// After a sleep: peers need not ring any more.
-    pub(crate) fn woke(&mut self) {
-        let inbound = self.tables.inbound(&mut self.world);
-        inbound.shared.armed.store(0, Ordering::Relaxed);
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&inbound.shared.doorbell, &mut count);
-        for endpoint in self.tables.endpoints(&mut self.world) {
-            endpoint.transport.get().disarm();
-        }
-    }
-
     fn sleep(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
         self.observer.waiting = true;
         let slept = self.doze(most);
@@ -376,7 +322,7 @@ impl Engine {
         self.observer.page.asleep(false);
         self.sample_clock();
         self.observer.slept_ns += self.tables.progress(&mut self.world).now_ns - before;
-        self.woke();
+        self.end_wait();
         self.look_around();
         slept
     }

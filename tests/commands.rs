@@ -143,12 +143,38 @@ fn idle_ticks_are_measured_with_peers_inside_and_outside_the_process() {
     assert_eq!(idle(&["--peers", "3", "--in-process", "--transport", "loopback"]), of("idle", &[3], "ns"));
 }
 
+/// `perf block` over these transports: the rank that blocks takes little of a processor, sleeps between any two messages, and
+/// each ends its sleep, which else would last a tenth of a second.
+fn blocks(transports: &[&str]) {
+    const BLOCKED_MS: f64 = 600.0;
+    const WAKEUPS: f64 = 5.0;
+    let args = ["perf", "block", "--plain", "--block-ms", "600", "--wakeups", "5", "--sleep-ms", "250"];
+    let output = tickwire(&[&args[..], transports].concat());
+    let names: Vec<String> = figures(&output).into_iter().map(|(metric, ..)| metric).collect();
+    assert_eq!(names, ["block_cpu", "wake_min", "wake_median", "wake_max", "wake_asleep"]);
+    let value = |line: &str| line.split(' ').nth(2).unwrap().parse().unwrap();
+    let values: Vec<f64> = text(&output.stdout).lines().map(value).collect();
+    let [cpu_ms, least_us, median_us, most_us, sleeps] = values[..] else { panic!("{values:?}") };
+    assert!(cpu_ms < BLOCKED_MS / 10.0, "{transports:?}: {cpu_ms} ms of processor time in {BLOCKED_MS} ms");
+    assert!(least_us <= median_us && median_us <= most_us, "{values:?}");
+    assert!(least_us < 20_000.0, "{transports:?}: woken after {least_us} us at best");
+    assert!(sleeps >= WAKEUPS, "{transports:?}: slept {sleeps} times, and {WAKEUPS} messages were waited for");
+}
+
 #[test]
 fn a_blocked_rank_sleeps_and_wakes() {
-    let args = ["perf", "block", "--plain", "--block-ms", "50", "--wakeups", "3", "--sleep-ms", "60"];
-    let found = figures(&tickwire(&args));
-    let names: Vec<&str> = found.iter().map(|(metric, ..)| &**metric).collect();
-    assert_eq!(names, ["block_cpu", "wake_min", "wake_median", "wake_max", "wake_asleep"]);
+    blocks(&[]);
+}
+
+#[test]
+fn a_rank_that_blocks_on_shared_memory_beside_a_fabric_sleeps_and_wakes() {
+    if let Err(error) = tickwire::transports::ofi::Library::get() {
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        return eprintln!("SKIPPED: {error}");
+    }
+    // Messages by shared memory with the fabric open, and by the fabric.
+    blocks(&["--transport", "shm,ofi:net"]);
+    blocks(&["--transport", "ofi:net"]);
 }
 
 #[test]

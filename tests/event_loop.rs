@@ -4,10 +4,12 @@
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::time::{ClockId, clock_gettime};
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 use tickwire::testing::Board;
-use tickwire::{Bootstrap, Engine, Rank, Request, Tag};
+use tickwire::transports::ofi::{Choice, Library};
+use tickwire::{Bootstrap, Builder, Engine, Limits, ProcId, Rank, Request, Source, Tag, TrafficClass};
 use tickwire_tests::cases::content;
 
 /// Above everything that a loaded machine may need.
@@ -18,13 +20,15 @@ struct Loop {
     epoll: OwnedFd,
     sleeps: u32,
     wakes: u32,
+    /// Whether it says that a sleep is over.
+    ends: bool,
 }
 
 impl Loop {
     fn new(engine: &Engine) -> Self {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         epoll::add(&epoll, engine.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
-        Loop { epoll, sleeps: 0, wakes: 0 }
+        Loop { epoll, sleeps: 0, wakes: 0, ends: true }
     }
 
     /// Ticks and sleeps until a condition holds.
@@ -44,6 +48,9 @@ impl Loop {
                 self.sleeps += 1;
                 let (found, _) = epoll::wait(&self.epoll, &mut events[..], Some(&time)).unwrap();
                 self.wakes += u32::from(!found.is_empty());
+                if self.ends {
+                    engine.end_wait();
+                }
             }
         }
     }
@@ -109,4 +116,154 @@ fn an_idle_engine_does_not_spin_its_loop() {
     let start = Instant::now();
     events.run(&mut engine, |_| start.elapsed() > Duration::from_millis(350));
     assert!(events.sleeps <= 8, "{} sleeps of 100 ms in 350 ms", events.sleeps);
+}
+
+/// Processor time of this thread so far.
+fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Traffic, and then none for so long: times that the descriptor has woken the loop, and processor time of the loop.
+fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, quiet: Duration) -> (u32, Duration) {
+    let board = Board::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo(build(board.bootstrap(1))));
+        let mut engine = build(board.bootstrap(0));
+        let world = engine.comm_world();
+        let mut events = Loop { ends, ..Loop::new(&engine) };
+        let talk = |engine: &mut Engine, events: &mut Loop, length: usize| {
+            let receive: Request<Vec<u8>> = engine.irecv(vec![0; length], Rank(1), Tag(2), world).unwrap();
+            let send = engine.isend(vec![1; length], Rank(1), Tag(1), world).unwrap();
+            events.run(engine, |engine| engine.test(&receive).unwrap().is_done());
+            events.run(engine, |engine| engine.test(&send).unwrap().is_done());
+        };
+        for number in 0..100 {
+            // Some while it sleeps, which the bell tells of, and some while it is awake.
+            talk(&mut engine, &mut events, 1 + number * 37);
+        }
+        let (wakes, before, start) = (events.wakes, cpu(), Instant::now());
+        events.run(&mut engine, |_| start.elapsed() >= quiet);
+        let found = (events.wakes - wakes, cpu() - before);
+        talk(&mut engine, &mut events, 0);
+        engine.finalize(PATIENCE).unwrap();
+        found
+    })
+}
+
+/// No more than a few wake-ups and 10 ms of processor time in 3 s, whether or not the loop says that its sleeps are over.
+fn assert_quiet(what: &str, build: impl Fn(Bootstrap) -> Engine + Sync) {
+    for ends in [true, false] {
+        let (wakes, spent) = quiet_after_traffic(&build, ends, Duration::from_secs(3));
+        assert!(wakes <= 5, "{what}, ends {ends}: {wakes} wake-ups in 3 s without traffic");
+        assert!(spent <= Duration::from_millis(10), "{what}, ends {ends}: {spent:?} of processor time");
+    }
+}
+
+#[test]
+fn the_loop_is_quiet_after_traffic_over_shared_memory() {
+    assert_quiet("shm", |bootstrap| Engine::builder().include(["loopback", "shm"]).build(bootstrap).unwrap());
+}
+
+/// An engine of a world in one process over a fabric; `None`, and a line that says so, without libfabric.
+fn over(provider: &str) -> Option<Builder> {
+    if let Err(error) = Library::get() {
+        assert!(std::env::var_os("CI").is_none(), "{error}");
+        eprintln!("SKIPPED: {error}");
+        return None;
+    }
+    Some(Engine::builder().ofi(Choice { include: vec![provider.into()], ..Choice::default() }))
+}
+
+#[test]
+fn the_loop_is_quiet_after_traffic_over_a_fabric() {
+    if over("net").is_some() {
+        assert_quiet("ofi:net", |bootstrap| over("net").unwrap().exclude(["shm"]).build(bootstrap).unwrap());
+    }
+}
+
+#[test]
+fn a_sleep_that_is_over_is_silent_until_the_next_one() {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let events = Loop::new(&engine);
+    let readable = || {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut found = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
+        !epoll::wait(&events.epoll, &mut found[..], Some(&now)).unwrap().0.is_empty()
+    };
+    // What was submitted is done in a few ticks.
+    let prepare = |engine: &mut Engine| {
+        (0..100).any(|_| {
+            engine.tick();
+            engine.prepare_wait()
+        })
+    };
+    let submit = || submitter.isend(vec![5; 8], Rank(0), Tag(1), world).map(drop).unwrap();
+    assert!(prepare(&mut engine) && !readable());
+    submit();
+    assert!(readable(), "it rings");
+    engine.end_wait();
+    assert!(!readable(), "and is silent, though the work is still to be done");
+    submit();
+    assert!(!readable(), "nobody rings for who is awake");
+    assert!(!engine.prepare_wait(), "there is something to tick for");
+    assert!(prepare(&mut engine) && !readable());
+    submit();
+    assert!(readable());
+    // Whoever has not said that the sleep is over.
+    assert!(prepare(&mut engine) && !readable());
+}
+
+/// A rank that sends to rank 0 when it is told to, over one transport.
+fn late(builder: Builder, bootstrap: Bootstrap, go: &std::sync::Barrier) {
+    let mut engine = builder.build(bootstrap).unwrap();
+    let world = engine.comm_world();
+    engine.send(&[0], Rank(0), Tag(1), world).unwrap();
+    go.wait();
+    // Rank 0 has fallen asleep by then.
+    std::thread::sleep(Duration::from_millis(200));
+    engine.send(&[1], Rank(0), Tag(2), world).unwrap();
+    engine.finalize(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
+    if over("net").is_none() {
+        return;
+    }
+    // Rank 1 is reached by shared memory alone, and rank 2 by the fabric alone.
+    let (board, go) = (Board::new(3), [(); 2].map(|()| std::sync::Barrier::new(2)));
+    std::thread::scope(|scope| {
+        let shm = Engine::builder().include(["loopback", "shm"]);
+        scope.spawn(|| late(shm, board.bootstrap(1), &go[0]));
+        scope.spawn(|| late(over("net").unwrap().exclude(["shm"]), board.bootstrap(2), &go[1]));
+        // Nothing but a bell ends a sleep in time.
+        let limits = Limits { sleep_ms_max: 20_000, ..Limits::default() };
+        let mut engine = over("net").unwrap().limits(limits).build(board.bootstrap(0)).unwrap();
+        let world = engine.comm_world();
+        for rank in [1, 2] {
+            engine.recv(&mut [0u8], Rank(rank), Tag(1), world).unwrap();
+        }
+        for (rank, name) in [(1, "shm"), (2, "ofi:net")] {
+            let routes = engine.routes(ProcId(rank), TrafficClass::PointToPoint);
+            assert!(routes.iter().any(|route| route.chosen && route.transport.starts_with(name)), "{routes:?}");
+        }
+        assert!(!engine.must_poll(), "both have descriptors");
+        for (rank, go) in (1..).zip(&go) {
+            let receive = engine.irecv(vec![0u8], Source::Any, Tag(2), world).unwrap();
+            let before = cpu();
+            let waited = engine.wait_for(&receive, Duration::from_secs(2));
+            assert!(matches!(waited, Err(tickwire::RequestError::Timeout)), "{waited:?}");
+            let spent = cpu() - before;
+            assert!(spent < Duration::from_millis(50), "{spent:?} of processor time in 2 s without a message");
+            go.wait();
+            let start = Instant::now();
+            assert_eq!(engine.wait(&receive).unwrap().source, Rank(rank));
+            assert!(start.elapsed() < Duration::from_secs(5), "woken by its bell after {:?}", start.elapsed());
+            engine.take(receive).unwrap();
+        }
+        engine.finalize(PATIENCE).unwrap();
+    });
 }
