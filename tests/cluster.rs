@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tickwire::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::components::slots::EndpointSlot;
 use tickwire::components::wire::{Header, Kind};
 use tickwire::components::{TagFilter, VcState};
@@ -34,6 +35,39 @@ fn all_cases_over_loopback() {
     for engines in [2, 3, 5] {
         cases::all(&mut Cluster::loopback(engines));
     }
+}
+
+#[test]
+fn what_is_sent_to_an_engine_that_is_yet_to_be_built_waits_for_it() {
+    let (hub, board) = (Hub::new(3, LOOPBACK_RING_BYTES), Board::new(3));
+    let build = |rank| Engine::builder().hub(hub.clone()).initial_rows(32).build(board.bootstrap(rank)).unwrap();
+    let mut engines = vec![build(0)];
+    let world = engines[0].comm_world();
+    let sent = engines[0].isend(content(1, 20_000), Rank(1), Tag(1), world).unwrap();
+    let due = engines[0].irecv(vec![0; 8], Rank(2), Tag(2), world).unwrap();
+    for _ in 0..100 {
+        engines[0].tick();
+    }
+    assert_eq!(engines[0].test(&sent), Ok(Test::Pending));
+    engines.extend([build(1), build(2)]);
+    // One speaks to the engine that waits for it, the other listens.
+    engines[2].isend(content(2, 8), Rank(0), Tag(2), world).map(drop).unwrap();
+    let received = engines[1].irecv(vec![0; 20_000], Rank(0), Tag(1), world).unwrap();
+    let is_done = |engines: &mut Vec<Engine>| {
+        let first = engines[0].test(&sent).unwrap().is_done() && engines[0].test(&due).unwrap().is_done();
+        first && engines[1].test(&received).unwrap().is_done()
+    };
+    for round in 0.. {
+        assert!(round < BOUND, "it has joined");
+        if is_done(&mut engines) {
+            break;
+        }
+        for engine in &mut engines {
+            engine.tick();
+        }
+    }
+    assert!(engines[1].take(received).unwrap().0 == content(1, 20_000));
+    assert!(engines[0].take(due).unwrap().0 == content(2, 8));
 }
 
 #[test]

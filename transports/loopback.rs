@@ -33,6 +33,8 @@ struct Member {
     news: Vec<News>,
     /// Link number for each peer, reserved by whoever connects first.
     next_link: u32,
+    /// Whether it waits for a peer to join.
+    awaits: bool,
 }
 
 impl Member {
@@ -88,6 +90,8 @@ pub struct Loopback {
     doorbell: Arc<OwnedFd>,
     capabilities: Capabilities,
     connected: Vec<u32>,
+    /// Links to peers that have yet to join.
+    awaited: Vec<u32>,
     /// Links whose peers have left, and whose last frames are still to be read.
     endings: Vec<u32>,
     closed: bool,
@@ -115,11 +119,16 @@ impl Loopback {
         let mut shared = hub.lock();
         match shared.members.get_mut(hub.place(me)) {
             Some(place @ None) => {
-                *place =
-                    Some(Member { inbox: inbox.clone(), doorbell: doorbell.clone(), news: Vec::new(), next_link: 0 });
+                let (inbox, doorbell) = (inbox.clone(), doorbell.clone());
+                *place = Some(Member { inbox, doorbell, news: Vec::new(), next_link: 0, awaits: false });
             }
             Some(_) => return Err(format!("proc {me} has joined this hub already")),
             None => return Err(format!("this hub has no place for proc {me}")),
+        }
+        for member in shared.members.iter_mut().flatten().filter(|member| member.awaits) {
+            if member.inbox.call() {
+                ring(&member.doorbell);
+            }
         }
         drop(shared);
         let capabilities = Capabilities {
@@ -131,8 +140,9 @@ impl Loopback {
             ..Capabilities::least(Reach::Process, 100, hub.ring_bytes / 4 - 32)
         };
         let links = Links::new(inbox);
-        let (hub, connected, endings) = (hub.clone(), Vec::new(), Vec::new());
-        Ok(Loopback { hub, me, links, procs: Vec::new(), doorbell, capabilities, connected, endings, closed: false })
+        let (hub, procs) = (hub.clone(), Vec::new());
+        let (connected, awaited, endings) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Loopback { hub, me, links, procs, doorbell, capabilities, connected, awaited, endings, closed: false })
     }
 
     fn note(&mut self, link: u32, proc: u32) {
@@ -152,9 +162,17 @@ impl Loopback {
         for item in news {
             match item {
                 News::Opened { link, proc, ends } => {
+                    let awaited = self.awaited.iter().position(|&link| self.procs[link as usize] == proc);
+                    let awaited = awaited.map(|at| self.awaited.swap_remove(at));
                     self.note(link, proc);
                     self.links.open(link, NIL, *ends);
-                    events.push(LinkEvent::Accepted { link, proc });
+                    events.push(match awaited {
+                        Some(awaited) => {
+                            self.procs[awaited as usize] = NIL;
+                            LinkEvent::Replaced { link: awaited, by: link }
+                        }
+                        None => LinkEvent::Accepted { link, proc },
+                    });
                 }
                 News::Left { proc } => {
                     for (link, _) in (0..).zip(&self.procs).filter(|&(_, &p)| p == proc) {
@@ -204,9 +222,10 @@ impl Transport for Loopback {
     }
 
     fn connect(&mut self, proc: u32, _card: &[u8], _now_ns: u64) -> Result<u32, String> {
-        if let Some(link) = self.procs.iter().position(|&p| p == proc) {
-            self.connected.push(link as u32);
-            return Ok(link as u32);
+        let known = self.procs.iter().position(|&p| p == proc).map(|link| link as u32);
+        if let Some(link) = known.filter(|link| !self.awaited.contains(link)) {
+            self.connected.push(link);
+            return Ok(link);
         }
         let hub = self.hub.clone();
         let mut shared = hub.lock();
@@ -214,7 +233,16 @@ impl Transport for Loopback {
             return Err(format!("proc {proc} has left"));
         }
         if shared.members[hub.place(proc)].is_none() {
-            return Err(format!("proc {proc} has not joined yet"));
+            // It tells who waits when it does.
+            let me = shared.members[hub.place(self.me)].as_mut().ok_or("closed")?;
+            me.awaits = true;
+            let link = known.unwrap_or(me.next_link);
+            me.next_link = me.next_link.max(link + 1);
+            drop(shared);
+            self.note(link, proc);
+            self.awaited.retain(|&awaited| awaited != link);
+            self.awaited.push(link);
+            return Ok(link);
         }
         if let Some(link) = shared.members[hub.place(self.me)].as_ref().and_then(|me| me.opened_by(proc)) {
             // The peer was first: its link is told of with the next look at the news. Frames on a second one might
@@ -246,9 +274,9 @@ impl Transport for Loopback {
         }
         let (back, back_memory) = heap_ring(hub.ring_bytes);
         let keep: Arc<(Arc<HeapMemory>, Arc<HeapMemory>)> = Arc::new((out_memory, back_memory));
-        let (mut theirs, mut mine) = (NIL, NIL);
+        let (mut theirs, mut mine) = (NIL, known.unwrap_or(NIL));
         for (place, link) in [(proc, &mut theirs), (self.me, &mut mine)] {
-            if let Some(member) = shared.members[hub.place(place)].as_mut() {
+            if let Some(member) = shared.members[hub.place(place)].as_mut().filter(|_| *link == NIL) {
                 *link = member.next_link;
                 member.next_link += 1;
             }
@@ -272,6 +300,7 @@ impl Transport for Loopback {
             ring(&peer.doorbell);
         }
         drop(shared);
+        self.awaited.retain(|&awaited| awaited != mine);
         self.note(mine, proc);
         let ends =
             Ends { outgoing: out, incoming: back, inbox, slot: theirs, doorbell, one_sided, past_min: u64::MAX, keep };
@@ -339,6 +368,11 @@ impl Transport for Loopback {
         }
         if self.links.inbox().called() {
             self.look_at_news(events);
+            for link in self.awaited.clone() {
+                if let Err(reason) = self.connect(self.procs[link as usize], &[], 0) {
+                    events.push(LinkEvent::Failed { link, reason });
+                }
+            }
         }
         // A peer that has left writes nothing any more; what it has written is read before its end is told.
         let links = &self.links;
@@ -352,6 +386,7 @@ impl Transport for Loopback {
     }
 
     fn close_link(&mut self, link: u32) {
+        self.awaited.retain(|&awaited| awaited != link);
         self.links.close(link);
         if let Some(proc) = self.procs.get_mut(link as usize) {
             *proc = NIL;

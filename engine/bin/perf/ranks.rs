@@ -24,7 +24,7 @@ pub(super) fn start(args: &PerfArgs) -> Result<ExitCode, Fault> {
 pub(super) fn threads(args: &PerfArgs) -> Result<(), Fault> {
     let ranks = args.suite.ranks();
     let hub = Hub::new(ranks, LOOPBACK_RING_BYTES);
-    // All are there before one of them speaks: nobody connects to an engine that has not joined.
+    // All are there before one of them speaks.
     let build = |rank: u32| {
         let bootstrap = Bootstrap::custom(OneHost::new("perf", rank, ranks));
         args.builder().hub(hub.clone()).build(bootstrap).map_err(|error| Fault::from(error).at(&format!("rank {rank}")))
