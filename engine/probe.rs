@@ -99,7 +99,8 @@ impl Engine {
     /// Looks for a message that a receive with these arguments would take, after a tick (`MPI_Iprobe`). It stays where it is.
     ///
     /// # Errors
-    /// A wrong argument.
+    /// A wrong argument; or, where there is no such message, that its source has failed, which for any source is a member of the
+    /// communicator whose failure was not [acknowledged](Engine::acknowledge_failures).
     pub fn iprobe(
         &mut self,
         source: impl Into<Source>,
@@ -111,7 +112,10 @@ impl Engine {
         if let Some(row) = self.look_for(&wanted) {
             return Ok(Some(self.status_of(row)));
         }
-        Ok(self.ask_transport(&wanted, false).map(|header| status_of(&header)))
+        match self.ask_transport(&wanted, false) {
+            Some(header) => Ok(Some(status_of(&header))),
+            None => self.check_living(source, comm).map(|()| None),
+        }
     }
 
     /// Waits for a message that a receive with these arguments would take (`MPI_Probe`). It stays where it is.
@@ -149,7 +153,10 @@ impl Engine {
         if let Some(row) = self.look_for(&wanted) {
             return Ok(Some(self.claim(row, comm)));
         }
-        Ok(self.claim_there(&wanted).map(|row| self.message(row, comm)))
+        match self.claim_there(&wanted) {
+            Some(row) => Ok(Some(self.message(row, comm))),
+            None => self.check_living(source, comm).map(|()| None),
+        }
     }
 
     /// As [`Engine::probe`], and takes the message out of the reach of other receives (`MPI_Mprobe`).
@@ -397,6 +404,16 @@ impl Engine {
     }
 
     /// Whether those whom a probe waits for are alive.
+    /// That a message of a source may still come; else whoever looks for one again and again would do so for ever.
+    fn check_living(&mut self, source: u32, comm: Comm) -> Result<(), PostError> {
+        match self.check_sources(source, comm) {
+            Err(RequestError::PeerFailed { proc, reason } | RequestError::PeerFailedPending { proc, reason }) => {
+                Err(self.raise_post(comm, "probe", PostError::PeerFailed { proc, reason }))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_sources(&mut self, source: u32, comm: Comm) -> Result<(), RequestError> {
         if self.closed != Closed::No {
             return Err(self.closed.request_error());

@@ -231,15 +231,21 @@ impl Engine {
         RequestError::PeerFailedPending { proc, reason }
     }
 
-    /// Acknowledges all failures of procs so far: receives from any source go on without them.
-    pub fn acknowledge_failures(&mut self) {
+    /// Acknowledges all failures of procs so far: receives from any source go on without them. Returns those that had not been
+    /// acknowledged before, with what is known of each.
+    pub fn acknowledge_failures(&mut self) -> Vec<(ProcId, String)> {
         let all = self.tables.all(&mut self.world);
-        for vc in all.vcs.iter_mut() {
-            vc.acknowledged = vc.state == tickwire_components::VcState::Failed;
+        let mut acknowledged = Vec::new();
+        for (row, vc) in (0..).zip(all.vcs.iter_mut()) {
+            if vc.state == tickwire_components::VcState::Failed && !vc.acknowledged {
+                vc.acknowledged = true;
+                acknowledged.push((ProcId(vc.proc), all.procs.reason(row).to_owned()));
+            }
         }
         for request in all.requests.iter_mut() {
             request.disturbed = false;
         }
+        acknowledged
     }
 
     #[inline]

@@ -233,6 +233,44 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
 }
 
 #[test]
+fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledged_by_name() {
+    let net = SimNet::new(3, SimConfig::calm(0));
+    let mut cluster = Cluster::sim(3, &net);
+    let world = cluster.engines[0].comm_world();
+    for rank in [1, 2] {
+        let send = cluster.engines[rank].isend(vec![rank as u8], ME, Tag(1), world).unwrap();
+        cluster.finish(BOUND, rank, send).unwrap();
+    }
+    cluster.tick_until(BOUND, "both have come", |cluster| {
+        let mut found = |rank| cluster.engines[0].iprobe(Rank(rank), Tag(1), world).unwrap().is_some();
+        found(1) && found(2)
+    });
+    [1, 2].into_iter().for_each(|proc| net.kill(proc, Death::At(cluster.now_ns)));
+    cluster.tick_until(BOUND, "both have failed", |cluster| {
+        [1, 2].into_iter().all(|proc| cluster.vc_state(0, proc) == Some(VcState::Failed))
+    });
+    let engine = &mut cluster.engines[0];
+    for rank in [1, 2] {
+        // What has come before is still there.
+        let found = engine.improbe(Rank(rank), TagFilter::Any, world).unwrap().unwrap();
+        let mut byte = [0];
+        engine.mrecv(found, &mut byte).unwrap();
+        assert_eq!(u32::from(byte[0]), rank);
+        let of_it = |error| matches!(error, Some(PostError::PeerFailed { proc, .. }) if proc.0 == rank);
+        assert!(of_it(engine.iprobe(Rank(rank), TagFilter::Any, world).err()));
+        assert!(of_it(engine.improbe(Rank(rank), Tag(1), world).err()));
+    }
+    assert!(matches!(engine.iprobe(Source::Any, Tag(1), world), Err(PostError::PeerFailed { .. })));
+    let acknowledged = engine.acknowledge_failures();
+    assert_eq!(acknowledged.iter().map(|(proc, _)| proc.0).collect::<Vec<_>>(), [1, 2]);
+    assert!(acknowledged.iter().all(|(_, reason)| !reason.is_empty()));
+    assert_eq!(engine.acknowledge_failures(), [], "once");
+    // Others may still send.
+    assert_eq!(engine.iprobe(Source::Any, Tag(1), world).unwrap(), None);
+    assert!(engine.iprobe(Rank(1), Tag(1), world).is_err());
+}
+
+#[test]
 fn what_was_sent_before_a_peer_finalized_arrives() {
     for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
         let world = cluster.engines[0].comm_world();
