@@ -107,6 +107,12 @@ fn a_killed_rank_is_noticed_and_the_others_go_on() {
 }
 
 #[test]
+fn a_rank_that_may_open_no_more_files_says_so_to_whoever_calls_it() {
+    let outcome = run(2, "no-descriptors", &[]);
+    assert_eq!(outcome.code(), 0, "{outcome:?}");
+}
+
+#[test]
 fn a_programs_whole_heap_is_read_by_its_peer_without_the_kernel() {
     let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap", &[], None);
     assert_eq!(outcome.code(), 0, "{outcome:?}");

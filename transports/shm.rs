@@ -41,7 +41,7 @@ use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
 use crate::watching::{Token, Watched};
 use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
-use answering::Visitor;
+use answering::{Visitor, spare};
 use calling::Call;
 pub use config::{ShmConfig, ShmError, Splicing};
 use deaths::Deaths;
@@ -102,6 +102,8 @@ pub struct Shm {
     visitors: Vec<Option<Visitor>>,
     /// Whether the listener is left alone until a visitor has gone.
     crowded: bool,
+    /// Given up for a moment to send a peer away when this process may have no more descriptors.
+    spare: Option<OwnedFd>,
     queued: Vec<LinkEvent>,
     read: BytesRead,
     /// Whether the read that comes next is timed.
@@ -167,7 +169,9 @@ impl Shm {
         let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(pid);
         own.watched.add(&own.doorbell, Token::Messages).map_err(descriptors)?;
         own.watched.add(&listener, Token::Listener).map_err(descriptors)?;
+        let spare = Some(spare(&own.doorbell).ok_or(ShmError::Descriptors { source: Errno::MFILE })?);
         Ok(Shm {
+            spare,
             own,
             capabilities: Capabilities { mapped, ..capabilities(frame_max, remote_read) },
             listener: Some(listener),

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,6 +49,7 @@ fn main() {
         "death-of-a-receiver" => death_of_a_receiver(&mut engine, place),
         "stopped-sender" => stopped_sender(&mut engine),
         "hosts" => hosts(&mut engine, place),
+        "no-descriptors" => no_descriptors(&mut engine, place),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
     }
@@ -394,6 +395,37 @@ fn death_of_a_receiver(engine: &mut Engine, place: &Path) {
     let died_ms: u64 = std::fs::read_to_string(place.join("died")).unwrap().parse().unwrap();
     println!("{failed} failed, the last {} ms after the death, {} B copied", now_ms() - died_ms, copied(engine));
     assert!(failed > 0 && now_ms() - died_ms <= NOTICE_MS_MAX);
+}
+
+/// Rank 1 may open no more files: whoever calls it is told so in time, and is not left waiting.
+fn no_descriptors(engine: &mut Engine, place: &Path) {
+    let (full, over) = (place.join("full"), place.join("over"));
+    let start = Instant::now();
+    let in_time = || assert!(start.elapsed() < PATIENCE, "the other rank does not come");
+    if engine.rank() == Rank(1) {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        std::fs::write(full, []).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(open + 4), ..getrlimit(Resource::Nofile) }).unwrap();
+        let files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert!(!files.is_empty());
+        while !over.exists() {
+            engine.tick();
+            in_time();
+        }
+        return;
+    }
+    while !full.exists() {
+        std::thread::yield_now();
+        in_time();
+    }
+    let (world, since) = (engine.comm_world(), Instant::now());
+    let send = engine.isend(vec![1; 8], Rank(1), Tag(1), world).unwrap();
+    let error = engine.wait_for(&send, PATIENCE).unwrap_err();
+    let took = since.elapsed();
+    std::fs::write(over, []).unwrap();
+    let words = error.to_string();
+    assert!(words.contains("proc 1 may open no more files") && words.contains("ulimit -n"), "{words}");
+    assert!(took.as_millis() <= u128::from(NOTICE_MS_MAX), "told after {took:?}");
 }
 
 /// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is away for a moment and then for long, while

@@ -3,12 +3,13 @@
 use super::calling::{ends, hello, identify, pair_bytes, same_user};
 use super::ending::Line;
 use super::segment;
-use super::socket::{self, Read, Received};
+use super::socket::{self, NoRoom, Read, Received};
 use super::{LINKS_MAX, Own, Shm, Stage, Token};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Packet};
 use crate::rings::links::Ends;
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Peers that have connected and not said anything yet, at most; others wait in the listener's queue.
@@ -17,6 +18,11 @@ pub(super) const VISITORS_MAX: usize = 64;
 pub(super) const SILENCE_NS_MAX: u64 = 2_000_000_000;
 /// Connections that one look accepts at most.
 const ACCEPTS: usize = 32;
+
+/// A descriptor that is of no other use than to be given up.
+pub(super) fn spare(of: &OwnedFd) -> Option<OwnedFd> {
+    rustix::io::fcntl_dupfd_cloexec(of, 0).ok()
+}
 
 /// A peer that has not said who it is.
 pub(super) struct Visitor {
@@ -40,7 +46,11 @@ impl Shm {
                 return;
             }
             let Some(listener) = &self.listener else { return };
-            let Ok(socket) = socket::accept(listener) else { return };
+            let socket = match socket::accept(listener) {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE) if self.refuse_one() => continue,
+                Err(_) => return,
+            };
             if let Err(reason) = same_user(&socket, &self.own) {
                 let _ = socket::send(&socket, &Packet::Refused(reason), &[]);
                 continue;
@@ -60,6 +70,23 @@ impl Shm {
                 }
             }
         }
+    }
+
+    /// Sends a peer away that there is no descriptor for, which would wait for ever otherwise. Whether there was one.
+    fn refuse_one(&mut self) -> bool {
+        // Its number is what the peer gets.
+        if self.spare.take().is_none() {
+            return false;
+        }
+        let Some(listener) = &self.listener else { return false };
+        let refused = socket::accept(listener).is_ok_and(|socket| {
+            let reason = NoRoom.words(self.own.config.me);
+            let _ = socket::send(&socket, &Packet::Refused(reason), &[]);
+            socket::hang_up(&socket);
+            true
+        });
+        self.spare = spare(&self.own.doorbell);
+        refused
     }
 
     /// Stops or starts to listen.
@@ -113,7 +140,7 @@ impl Shm {
 
     /// Checks everything about a peer that asks for a connection.
     fn judge(&self, socket: OwnedFd, received: Received) -> Result<(Greeting, Line, Ends), Box<(OwnedFd, Packet)>> {
-        let (theirs, mut descriptors) = match hello(received) {
+        let (theirs, mut descriptors) = match hello(received, self.own.config.me) {
             Ok(greeting) => greeting,
             Err(reason) => return Err(Box::new((socket, Packet::Refused(reason)))),
         };

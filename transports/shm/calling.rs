@@ -268,7 +268,12 @@ impl Shm {
                 let Some(socket) = call.socket.take() else { return };
                 let pair = call.pair.take();
                 self.own.watched.forget(&socket);
-                match self.welcome(socket, &theirs, proc, pair, received.descriptors) {
+                let me = self.own.config.me;
+                let welcomed = match received.descriptors {
+                    Ok(descriptors) => self.welcome(socket, &theirs, proc, pair, descriptors),
+                    Err(no_room) => Err((socket, no_room.words(me))),
+                };
+                match welcomed {
                     Ok((line, ends)) => self.open_link(link, line, ends, LinkEvent::Connected { link }, events),
                     Err((socket, reason)) => {
                         let _ = socket::send(&socket, &Packet::Refused(reason.clone()), &[]);
@@ -342,9 +347,11 @@ pub(super) fn out_of_turn(proc: u32) -> String {
 }
 
 /// The packet and descriptors of a greeting, if it is one.
-pub(super) fn hello(received: Received) -> Result<(Greeting, Vec<OwnedFd>), String> {
+pub(super) fn hello(received: Received, me: u32) -> Result<(Greeting, Vec<OwnedFd>), String> {
     match received.packet {
-        Ok(Packet::Hello(theirs)) => Ok((theirs, received.descriptors)),
+        Ok(Packet::Hello(theirs)) => {
+            received.descriptors.map(|passed| (theirs, passed)).map_err(|no_room| no_room.words(me))
+        }
         Ok(_) => Err("the peer did not start with a greeting: use one build of tickwire for all procs".into()),
         Err(mismatch) => Err(mismatch.to_string()),
     }

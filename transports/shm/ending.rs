@@ -135,7 +135,10 @@ impl Shm {
                 Ok(Packet::Closed) => format!("proc {proc} (process {pid}) has closed the connection"),
                 Ok(Packet::Refused(reason)) => format!("proc {proc} gave the connection up: {reason}"),
                 Ok(Packet::Splice) => return self.pass_pipes(link),
-                Ok(Packet::Pipes) => return self.take_pipes(link, received.descriptors),
+                Ok(Packet::Pipes) => {
+                    // It does without what there is no room for.
+                    return self.take_pipes(link, received.descriptors.unwrap_or_default());
+                }
                 Ok(_) => out_of_turn(proc),
                 Err(mismatch) => mismatch.to_string(),
             },

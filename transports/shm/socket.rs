@@ -15,7 +15,19 @@ const DESCRIPTORS_MAX: usize = 4;
 /// A packet and the descriptors that came with it.
 pub(super) struct Received {
     pub(super) packet: Result<Packet, Mismatch>,
-    pub(super) descriptors: Vec<OwnedFd>,
+    /// Or the kernel could not give this process all of them.
+    pub(super) descriptors: Result<Vec<OwnedFd>, NoRoom>,
+}
+
+/// This process may not have as many descriptors as it was passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoRoom;
+
+impl NoRoom {
+    /// What its peer is told.
+    pub(super) fn words(self, me: u32) -> String {
+        format!("proc {me} may open no more files, and a connection needs three: raise its limit (ulimit -n)")
+    }
 }
 
 /// What reading a control socket gave.
@@ -100,9 +112,12 @@ pub(super) fn read(socket: &OwnedFd) -> Read {
     }
     // A packet that was too long has filled the buffer, which is one byte longer than any packet.
     let packet = Packet::decode(&bytes[..found.bytes.min(bytes.len())]);
-    if found.flags.contains(ReturnFlags::CTRUNC) {
-        descriptors.clear();
-    }
+    let descriptors = match (found.flags.contains(ReturnFlags::CTRUNC), descriptors.len()) {
+        (false, _) => Ok(descriptors),
+        // More than a packet of ours has.
+        (true, DESCRIPTORS_MAX..) => Ok(Vec::new()),
+        (true, _) => Err(NoRoom),
+    };
     Read::Packet(Received { packet, descriptors })
 }
 

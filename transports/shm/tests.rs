@@ -749,7 +749,7 @@ fn answered(name: &str, answer: impl Fn(&Own, &OwnedFd, Vec<OwnedFd>)) -> Vec<St
     let socket = socket::accept(&listener).expect("called");
     let Read::Packet(received) = socket::read(&socket) else { panic!("greeted") };
     assert!(matches!(received.packet, Ok(Packet::Hello(_))));
-    answer(&net.shm(0).own, &socket, received.descriptors);
+    answer(&net.shm(0).own, &socket, received.descriptors.expect("all of them"));
     drop((socket, listener));
     net.until("failed", |net| !net.failures(0).is_empty());
     net.failures(0)
