@@ -1,4 +1,5 @@
-//! Random programs under random faults, each from one seed: what CI runs some thousands of, and `tests/soak` any number.
+//! Random programs under random faults of a simulated network, each from one seed: what CI runs some thousands of, and
+//! `tests/soak`, as one of its cases, any number.
 //!
 //! A seed decides how many engines there are, their limits, what the network between them does ([`SimConfig`]) and what
 //! they do. Where nothing can be lost, they carry out a program whose answers the reference model of matching must explain
