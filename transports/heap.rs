@@ -232,6 +232,9 @@ impl Heap {
     /// Opens it, if nobody else does. Runs within the allocator: nothing here allocates.
     #[cold]
     fn try_open(&self) {
+        // Before anybody can see that it opens: a child that is made meanwhile has no thread that would end it. Threads that
+        // come here at a time ask more than once, which does no harm.
+        space::after_fork(in_child);
         let (untried, opening) = (State::Untried as u8, State::Opening as u8);
         if self.state.compare_exchange(untried, opening, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
@@ -242,7 +245,6 @@ impl Heap {
                 self.file.store(space.file, Ordering::Relaxed);
                 self.base.store(space.base, Ordering::Relaxed);
                 self.bytes.store(space.bytes, Ordering::Release);
-                space::after_fork(in_child);
                 State::On
             }
             Err(error) => {
@@ -355,15 +357,22 @@ impl Heap {
 
 /// What a child does first: its parent's memory is not its own.
 extern "C" fn in_child() {
-    if HEAP.state() == State::On {
-        HEAP.state.store(State::Forked as u8, Ordering::Release);
+    let state = HEAP.state();
+    if !matches!(state, State::Opening | State::On) {
+        return;
+    }
+    if state == State::On {
         let base = HEAP.base.load(Ordering::Relaxed);
         space::make_private(Space {
             base,
             bytes: HEAP.bytes.load(Ordering::Relaxed),
             file: HEAP.file.load(Ordering::Relaxed),
         });
+    } else {
+        // Nobody has a block of it yet, and the thread that opens it is not in the child.
+        HEAP.bytes.store(0, Ordering::Release);
     }
+    HEAP.state.store(State::Forked as u8, Ordering::Release);
 }
 
 #[cfg(all(test, not(miri)))]

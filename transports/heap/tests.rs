@@ -276,6 +276,59 @@ fn a_child_has_a_view_of_its_own_and_no_heap() {
     assert!(buffer.iter().all(|&byte| byte == 3), "the child wrote into its own view");
 }
 
+/// How a process ends in which the heap was open before the other thread had seen it open.
+const MISSED: i32 = 77;
+
+/// Forks while another thread opens the heap: for a process of its own, since a heap is opened once.
+#[test]
+#[ignore = "is run by another test, in a process of its own"]
+#[expect(unsafe_code, reason = "forks")]
+fn fork_while_it_opens() {
+    let opener = std::thread::spawn(open);
+    while HEAP.state() == State::Untried {
+        std::hint::spin_loop();
+    }
+    if HEAP.state() != State::Opening {
+        std::process::exit(MISSED);
+    }
+    // SAFETY: the child makes no call that a child of a process with threads may not, and ends by `_exit`.
+    let child = unsafe {
+        match libc::fork() {
+            0 => libc::_exit(i32::from(open() != Err(HeapError::Forked))),
+            child => child,
+        }
+    };
+    let (mut status, mut ended) = (-1, 0);
+    let bound = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while ended == 0 && std::time::Instant::now() < bound {
+        // SAFETY: asks after the own child, which nobody else waits for.
+        ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+        std::thread::yield_now();
+    }
+    if ended == 0 {
+        // SAFETY: the own child, which has not been waited for.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+        panic!("the child waits for a thread that it does not have");
+    }
+    assert_eq!((ended, status), (child, 0));
+    assert_eq!(opener.join().expect("it opens"), Ok(()));
+}
+
+#[test]
+fn a_child_that_is_made_while_the_heap_opens_does_not_wait_for_it() {
+    let program = std::env::current_exe().expect("the test itself");
+    let args = ["--exact", "heap::tests::fork_while_it_opens", "--ignored", "--test-threads=1"];
+    for _ in 0..200 {
+        let output = std::process::Command::new(&program).args(args).output().expect("it starts");
+        if output.status.code() != Some(MISSED) {
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+    }
+    panic!("no process of 200 was forked in time");
+}
+
 #[test]
 fn sizes_are_read_and_wrong_ones_are_not() {
     let ends = [HEAP_BYTES_MIN, 5_000_000_000, HEAP_BYTES_MAX];
