@@ -31,7 +31,7 @@ pub enum ArrivalState {
 ///
 /// Written by DrainCq (header, payload, vc), Match (car, state), SupplyBuffers (buffer, state), Transfer (state).
 #[derive(Component, Clone, Copy, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 #[repr(C, align(64))]
 pub struct Arrival {
     /// The frame's header, copied once; Match checks it ([`Header::check`]) before anything is done with it.

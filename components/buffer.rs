@@ -1,16 +1,19 @@
 //! Temporary buffers for payloads that arrive before their receive.
 
-use crate::{NIL, Row};
+use crate::{Exclusive, NIL, Row};
 use bevy_ecs::component::Component;
+use std::mem::ManuallyDrop;
 
-/// A row of the buffer pool. The bytes are on the heap, so they stay where they are when the table grows.
+/// A row of the buffer pool. The bytes are on the heap, so they stay where they are when the table grows. A row that is
+/// dropped leaves them to whoever has their address, as [`crate::Held`] does.
 ///
 /// Written by SupplyBuffers (taken, allocated where the pool has none of the size), Transfer (filled, emptied, given back).
-#[derive(Component, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[derive(Component)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Buffer {
-    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`], or above them.
-    pub bytes: Box<[u8]>,
+    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`], or above them. A transport
+    /// may be writing it, so that a shared row gives no bytes.
+    bytes: Exclusive<Box<[u8]>>,
     /// Next row of the free list it is in.
     pub next: Row,
     /// Bytes of payload in it.
@@ -19,11 +22,34 @@ pub struct Buffer {
 
 impl Default for Buffer {
     fn default() -> Self {
-        Buffer { bytes: Box::default(), next: NIL, length: 0 }
+        Buffer { bytes: Exclusive::default(), next: NIL, length: 0 }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let _ = ManuallyDrop::new(std::mem::take(self.bytes.get()));
     }
 }
 
 impl Buffer {
+    /// Gives it other storage.
+    pub fn store(&mut self, bytes: Box<[u8]>) {
+        *self.bytes.get() = bytes;
+    }
+
+    /// Bytes of storage.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.bytes.length()
+    }
+
+    /// The storage.
+    #[inline]
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.bytes.get()
+    }
+
     /// Sizes that are kept apart in the pool, bytes. The first means: no storage; the last, which is no buffer's, any size
     /// above the others.
     pub const CLASS_BYTES: [usize; 10] =
@@ -49,6 +75,6 @@ impl Buffer {
     /// The class this row belongs to.
     #[inline]
     pub fn class(&self) -> usize {
-        if self.bytes.is_empty() { 0 } else { Self::class_for(self.bytes.len()) }
+        if self.capacity() == 0 { 0 } else { Self::class_for(self.capacity()) }
     }
 }

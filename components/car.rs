@@ -98,7 +98,7 @@ pub mod car_flags {
 /// Written by posting (all fields), by Match (`source`, `tag`, `done`, `peer`, `state`), by Transfer (`done`,
 /// `state`) and by Complete (freed).
 #[derive(Component, Clone, Copy, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 #[repr(C, align(64))]
 pub struct Car {
     /// Context word of the communicator.
@@ -171,7 +171,7 @@ impl Car {
 
 /// The cold column of a CAR row: what only large messages and errors need.
 #[derive(Component, Clone, Copy, Debug, Default)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
@@ -216,10 +216,18 @@ impl Large {
     }
 }
 
-/// Rows are recycled, never removed: removing one would renumber another.
-pub(crate) fn refuse_removal(_: bevy_ecs::world::DeferredWorld<'_>, context: bevy_ecs::lifecycle::HookContext) {
+/// Rows are recycled, never removed: removing one would renumber another. And nobody but the engine writes them, since they
+/// have addresses of memory in use.
+///
+/// It runs before anything is done, also where a component is replaced or lent to be modified. Components of rows are
+/// immutable to bevy, so there is no other way to one for writing.
+///
+/// # Panics
+/// Always.
+pub fn refuse_removal(_: bevy_ecs::world::DeferredWorld<'_>, context: bevy_ecs::lifecycle::HookContext) {
     panic!(
-        "entity {:?} is a row of the engine's tables: rows are recycled, never despawned nor stripped of a component",
+        "entity {:?} is a row of the engine's tables: rows are recycled, never despawned nor stripped of a component, and \
+         written by the engine alone",
         context.entity
     );
 }

@@ -93,7 +93,7 @@ pub enum ErrorHandler {
 ///
 /// Written outside of systems only: when an id is reserved, a communicator made, changed or freed.
 #[derive(Component, Clone, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Communicator {
     /// The handle that is valid: row and life. [`NIL`] while there is none. Hot.
     pub handle: u32,

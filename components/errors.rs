@@ -185,6 +185,9 @@ pub enum BuildError {
         /// The system's answer.
         reason: String,
     },
+    /// The application's preparation of the world does not fit the engine's rows.
+    #[error("world: {0}")]
+    World(String),
     /// The systems cannot be ordered, or two access the same data without an order.
     #[error("schedule: {0}")]
     Schedule(String),

@@ -25,3 +25,11 @@ impl<T> Exclusive<T> {
         self.0
     }
 }
+
+impl Exclusive<Box<[u8]>> {
+    /// How many bytes there are: nothing of what they are.
+    #[inline]
+    pub(crate) fn length(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -83,7 +83,7 @@ pub struct RequestId {
     /// Its row, or [`NIL`] for an operation that was complete when it was started.
     pub row: Row,
     /// The row's generation while the request lives.
-    pub generation: u32,
+    pub generation: u64,
 }
 
 impl Status {

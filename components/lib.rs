@@ -4,7 +4,8 @@
 //! engine's own [`Progress`]) are spawned at set-up or at first contact. *Rows* ([`Car`], [`Request`], [`Arrival`],
 //! [`Buffer`]) are entities spawned in blocks ahead of use; their row number is their handle, they are recycled
 //! through free lists, and they are never despawned nor given or stripped of a component: state is a value in a
-//! column. A link between rows is a [`Row`] number, [`NIL`] where there is none.
+//! column. A link between rows is a [`Row`] number, [`NIL`] where there is none. Systems of an application read them, and
+//! only the engine writes them.
 
 mod arrival;
 mod buffer;
@@ -39,7 +40,7 @@ mod work;
 
 pub use arrival::{Arrival, ArrivalState};
 pub use buffer::Buffer;
-pub use car::{Car, CarKind, CarState, Large, car_flags};
+pub use car::{Car, CarKind, CarState, Large, car_flags, refuse_removal};
 pub use communicator::{CommState, Communicator, ErrorHandler, Members, context};
 pub use datatype::{Basic, Datatype, DatatypeError, Numbers, NumbersMut, Order, Runs, Segment, Stretch, Typed, Unfit};
 pub use errors::*;
@@ -48,7 +49,7 @@ pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
 pub use lodging::{HeldMessage, Lodgings};
-pub use notice::{Notice, Notices, Outcome};
+pub use notice::{Notice, Notices, Outcome, Panic};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, posting};
 pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};

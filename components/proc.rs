@@ -24,7 +24,7 @@ pub enum VcState {
 /// Written by posting and Post (queues, state, credit), Match and Deliver (posted, what is owed), DrainCq (state, link).
 /// See [`crate::credit`] for what its credit is.
 #[derive(Component, Clone, Copy, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Vc {
     /// Envelopes that wait for the connection, for credit or for room. CAR rows.
     pub sends: Queue,
@@ -93,7 +93,7 @@ pub struct KnownProc {
 
 /// All procs of the world, by proc number.
 #[derive(Component, Debug, Default)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct ProcTable {
     /// One entry a proc.
     pub known: Vec<KnownProc>,

@@ -231,7 +231,7 @@ impl Ended {
 
 /// The engine's one row. Every system reads and writes it.
 #[derive(Component, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Progress {
     /// Which systems have something to do. Read by the executor before each system.
     pub pending: Pending,

@@ -51,7 +51,7 @@ pub struct OpenReceipt {
     /// The row of the operation.
     pub row: Row,
     /// The life of the row.
-    pub generation: u32,
+    pub generation: u64,
     /// Whether the offer of a send has left.
     pub offered: bool,
     /// Of a receive: whether it looked at the unexpected messages when it was seen last.

@@ -17,15 +17,3 @@ pub trait EndpointSlot: Component<Mutability = Mutable> + Default {
 pub const fn assert_table<T: EndpointSlot>() {
     assert!(matches!(T::STORAGE_TYPE, StorageType::Table), "an endpoint slot is a table component");
 }
-
-/// A dynamic slot: registered at run time by name and layout, allocated for a proc on first use.
-#[cfg(feature = "dynamic-endpoints")]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DynamicSlot {
-    /// The component that bevy made for it.
-    pub component: bevy_ecs::component::ComponentId,
-    /// Bytes of a value.
-    pub bytes: usize,
-    /// Alignment of a value, bytes.
-    pub align: usize,
-}

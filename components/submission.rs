@@ -1,9 +1,10 @@
 //! What other threads hand to the engine, and the slots in which they await the answer.
 
-use crate::{Lease, Lent, NIL, PostError, RequestError, Status};
+use crate::{Lease, Lent, Panic, PostError, RequestError, Status};
 use bevy_ecs::component::Component;
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -93,42 +94,84 @@ impl Submissions {
         }
     }
 
-    /// Gives an operation's outcome to whoever awaits it.
-    pub fn answer(&self, slot: u32, answer: Answer, lease: Lease) {
-        let Some(cell) = self.slots.get(slot as usize) else { return };
+    /// Gives an operation's outcome to whoever awaits it. Returns what its waker, or the end of a buffer that nobody wants,
+    /// has panicked with: whoever answers several goes on with the others.
+    #[must_use = "others are to be told before a panic goes on"]
+    pub fn answer(&self, slot: u32, answer: Answer, lease: Lease) -> Option<Panic> {
+        let cell = self.slots.get(slot as usize)?;
         let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
         if state.abandoned {
-            *state = SlotState::default();
+            let left = std::mem::take(&mut *state);
             drop(state);
             let _ = self.free.push(slot);
-            return;
+            return catch_unwind(AssertUnwindSafe(|| drop((left, answer, lease)))).err();
         }
-        state.answer = Some((answer, lease));
+        let replaced = state.answer.replace((answer, lease));
         let waker = state.waker.take();
         drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
+        let wake = || {
+            drop(replaced);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        catch_unwind(AssertUnwindSafe(wake)).err()
+    }
+
+    /// Answers, once nothing is taken in any more, all whose operation was taken in and is not done. What wakers panic with is
+    /// dropped: the engine is at its end.
+    pub fn refuse_rest(&self, error: &RequestError) {
+        let mut free = vec![false; self.slots.len()];
+        // They stay out of the list: nothing is submitted any more.
+        while let Some(slot) = self.free.pop() {
+            free[slot as usize] = true;
+        }
+        for slot in (0..self.slots.len()).filter(|&slot| !free[slot]) {
+            let cell = &self.slots[slot];
+            let answered = cell.lock().unwrap_or_else(PoisonError::into_inner).answer.is_some();
+            if !answered {
+                // Its operation may still point into the buffer: the engine keeps that.
+                let _ = self.answer(slot as u32, Answer::Done(Err(error.clone())), Lease::default());
+            }
         }
     }
 }
 
 /// The engine's end of its submissions; on the engine's one row.
 #[derive(Component)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Inbound {
-    /// Shared with the submitting threads.
-    pub shared: Arc<Submissions>,
-    /// Taken from the queue but waiting for a row or a first contact, in order.
-    pub waiting: VecDeque<Submission>,
+    /// Shared with the submitting threads. A system of the application does not get at it: who answers chooses the buffer that
+    /// another thread takes for its own.
+    shared: Arc<Submissions>,
+    waiting: VecDeque<Submission>,
 }
 
 impl Inbound {
-    /// No slot.
-    pub const NO_SLOT: u32 = NIL;
+    /// Nothing has been taken in.
+    pub fn new(shared: Arc<Submissions>) -> Self {
+        Inbound { shared, waiting: VecDeque::new() }
+    }
+
+    /// What is shared with the submitting threads.
+    #[inline]
+    pub fn shared(&mut self) -> &Arc<Submissions> {
+        &self.shared
+    }
+
+    /// Taken from the queue but waiting for a row or a first contact, in order.
+    pub fn waiting(&mut self) -> &mut VecDeque<Submission> {
+        &mut self.waiting
+    }
 
     /// Whether there is something to take.
     #[inline]
     pub fn ready(&self) -> bool {
         !self.shared.queue.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Takes the next operation, first those that have waited.
+    pub fn pop(&mut self) -> Option<Submission> {
+        self.waiting.pop_front().or_else(|| self.shared.queue.pop())
     }
 }

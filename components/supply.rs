@@ -146,7 +146,7 @@ pub struct Outlet {
 /// Written by whoever starts the operation (all fields), by SupplyBuffers (`granted`, `group`, `state`), by Transfer through
 /// the calls that report progress (`filled`, `outlets`, `group`).
 #[derive(Component, Clone, Debug)]
-#[component(on_remove = crate::car::refuse_removal)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Supply {
     /// The receive CAR, which fills the memory.
     pub car: Row,

@@ -13,9 +13,11 @@ use crate::trace::{self, outside};
 use crate::wait::Waiter;
 use crate::watch::{Unwatched, Watcher};
 use bevy_ecs::change_detection::CheckChangeTicks;
+use bevy_ecs::component::RequiredComponentsError;
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings, ScheduleLabel};
 use rustix::fd::AsFd;
+use std::any::TypeId;
 use std::sync::Arc;
 use std::time::Instant;
 use tickwire_components::limits::{self, Limits};
@@ -23,7 +25,7 @@ use tickwire_components::slots::{EndpointSlot, assert_table};
 use tickwire_components::submission::Submissions;
 use tickwire_components::{BuildError, NIL, Vc, posting};
 use tickwire_systems::configure;
-use tickwire_systems::connections::{add_card, contact, spawn_proc};
+use tickwire_systems::connections::{add_card, contact};
 use tickwire_systems::endpoint::Endpoint;
 use tickwire_systems::tables::{Plan, Tables};
 use tickwire_traces::{Counters, Sink, Trace};
@@ -39,7 +41,7 @@ pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
 pub struct Tick;
 
 type Adder<T> = Box<dyn FnOnce(&mut T) + Send>;
-type Slot = (SlotInfo, fn(&mut World));
+type Slot = (TypeId, SlotInfo, fn(&mut World) -> Result<(), RequiredComponentsError>);
 type Opener = Box<dyn FnOnce(&mut World, &Limits, Option<&Trace>) -> Endpoint + Send>;
 
 /// How an engine is configured. See [`Engine::builder`].
@@ -93,21 +95,29 @@ impl Builder {
         self
     }
 
-    /// Registers a static endpoint slot: every contacted proc gets a `T`, by `Default`.
+    /// Registers a static endpoint slot: every contacted proc gets a `T`, by `Default`. Whoever registers it once more shares it.
     pub fn slot<T: EndpointSlot>(mut self) -> Self {
         const { assert_table::<T>() };
         let info = SlotInfo { name: T::NAME.to_owned(), bytes: size_of::<T>(), dynamic: false };
-        self.slots.push((info, |world| world.register_required_components::<Vc, T>()));
+        let id = TypeId::of::<T>();
+        if self.slots.iter().all(|(known, ..)| *known != id) {
+            self.slots.push((id, info, |world| world.try_register_required_components::<Vc, T>()));
+        }
         self
     }
 
     /// Adds systems of the application: order them by [`ProgressSystems`](crate::ProgressSystems), without run conditions.
+    ///
+    /// They read the engine's rows and write none. What they do with the world as a whole is looked at after each run: if rows
+    /// of the engine are not where they were, the engine is poisoned. That holds for hooks and observers as well, which run
+    /// when the engine spawns rows.
     pub fn systems(mut self, add: impl FnOnce(&mut Schedule) + Send + 'static) -> Self {
         self.systems.push(Box::new(add));
         self
     }
 
-    /// Prepares the world, before tables are spawned: resources and entities of the application.
+    /// Prepares the world, before tables are spawned: resources and entities of the application, and none with components of
+    /// the engine.
     pub fn world(mut self, prepare: impl FnOnce(&mut World) + Send + 'static) -> Self {
         self.worlds.push(Box::new(prepare));
         self
@@ -215,9 +225,12 @@ impl Builder {
             prepare(&mut world);
         }
         let mut slots = Vec::new();
-        for (info, register) in self.slots.drain(..) {
-            register(&mut world);
-            slots.push(info);
+        for (_, info, register) in self.slots.drain(..) {
+            match register(&mut world) {
+                // The application may have registered it with the world before.
+                Ok(()) | Err(RequiredComponentsError::DuplicateRegistration(..)) => slots.push(info),
+                Err(error) => return Err(BuildError::World(format!("endpoint slot {}: {error}", info.name))),
+            }
         }
         let mut endpoints = self.open(&mut world, &*exchange)?;
         let (matcher, tags) = choose_matcher(&mut endpoints, &self.limits, exchange.size())?;
@@ -236,16 +249,16 @@ impl Builder {
         };
         let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
         let waiter = watch(&mut endpoints, &submissions, &*exchange, &observer)?;
-        Tables::spawn(&mut world, &plan, submissions);
         let holds_back = |endpoint: &mut Endpoint| endpoint.transport.get().capabilities().holds_back;
         let holders =
             (0..).zip(&mut endpoints).filter_map(|(row, endpoint)| holds_back(endpoint).then_some(row)).collect();
         let prompt = (0..).zip(&endpoints).filter_map(|(row, endpoint)| endpoint.prompt.then_some(row)).collect();
-        world.spawn_batch(endpoints).for_each(drop);
-        let me = spawn_proc(&mut world, plan.me, 0);
-        let tables = Tables::find(&mut world);
+        let me = plan.me;
+        // SAFETY: both become the engine's, and nobody else gets at the tables.
+        #[expect(unsafe_code, reason = "the world and its tables stay together in the engine")]
+        let tables = unsafe { Tables::make(&mut world, plan, submissions.clone(), endpoints) };
+        let tables = tables.map_err(BuildError::World)?;
         let all = tables.all(&mut world);
-        all.procs.known[plan.me as usize].row = me;
         if let Some(endpoint) = matcher {
             all.progress.lodgings.endpoint = endpoint;
             all.progress.posting |= posting::LODGING;
@@ -256,14 +269,14 @@ impl Builder {
         all.progress.drained_min = drained_min;
         let counters = Arc::new(Counters::default());
         let is_watched = !self.systems.is_empty() || self.trace.is_some();
-        let schedule = self.schedule(&mut world, &tables, counters.clone(), plan.me)?;
+        let schedule = self.schedule(&mut world, &tables, counters.clone(), me)?;
         let mut engine = Engine {
             world,
             schedule,
             tables,
             frequent_passes: 0,
             own_at_once: NIL,
-            own_row: me,
+            own_row: 0,
             spins: spins(&self.limits, exchange.size()),
             control_ns: u64::from(self.limits.control_us) * 1000,
             controlled_ns: 0,
@@ -282,6 +295,7 @@ impl Builder {
             exchange,
             counters,
             trace: self.trace,
+            submissions,
             waiter,
             attached: Default::default(),
             slots,
@@ -297,7 +311,7 @@ impl Builder {
             engine.pass_frequently(engine.limits.passes_max.max(2));
         }
         // The own proc is connected from the start, if a transport reaches it.
-        let _ = contact(&mut engine.world, &engine.tables, plan.me);
+        let _ = contact(&mut engine.world, &engine.tables, me);
         engine.look_around();
         Ok(engine)
     }
@@ -351,7 +365,7 @@ impl Builder {
             let loopback = Loopback::join(&hub, me).map_err(|e| failed("loopback", e))?;
             endpoints.push(match &self.trace {
                 Some(trace) => outside(world, &self.limits, Tapped::new(loopback, trace.clone())),
-                None => Endpoint::new(AnyTransport::Loopback(loopback), &self.limits, None),
+                None => Endpoint::new(AnyTransport::from(loopback), &self.limits, None),
             });
         }
         if self.wants("shm") && procs > 1 && !clustered {
@@ -365,7 +379,7 @@ impl Builder {
             let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
             endpoints.push(match &self.trace {
                 Some(trace) => outside(world, &self.limits, Tapped::new(shm, trace.clone())),
-                None => Endpoint::new(AnyTransport::Shm(Box::new(shm)), &self.limits, None),
+                None => Endpoint::new(AnyTransport::from(shm), &self.limits, None),
             });
         }
         let choices = fabric::wanted(self.ofi.take(), self.include.as_deref(), exchange);
@@ -373,7 +387,7 @@ impl Builder {
         for ofi in opened.map_err(|error| failed(fabric::NAME, error.to_string()))? {
             endpoints.push(match &self.trace {
                 Some(trace) => outside(world, &self.limits, Tapped::new(ofi, trace.clone())),
-                None => Endpoint::new(AnyTransport::Ofi(Box::new(ofi)), &self.limits, None),
+                None => Endpoint::new(AnyTransport::from(ofi), &self.limits, None),
             });
         }
         for open in self.transports.drain(..).collect::<Vec<_>>() {
@@ -413,7 +427,7 @@ impl Builder {
             auto_insert_apply_deferred: false,
             ..Default::default()
         });
-        let own = configure(&mut schedule);
+        let own = configure(&mut schedule, tables);
         for add in self.systems.drain(..) {
             add(&mut schedule);
         }
@@ -428,7 +442,12 @@ impl Builder {
         schedule.initialize(world).map_err(|e| BuildError::Schedule(e.to_string(schedule.graph(), world)))?;
         // The world's periodic check of change ticks must reach the systems of this schedule too.
         world.init_resource::<TicksDue>();
-        world.add_observer(|check: On<CheckChangeTicks>, mut due: ResMut<TicksDue>| due.0 = Some(*check));
+        world.add_observer(|check: On<CheckChangeTicks>, due: Option<ResMut<TicksDue>>| {
+            // The application may have cleared the resources.
+            if let Some(mut due) = due {
+                due.0 = Some(*check);
+            }
+        });
         Ok(schedule)
     }
 }

@@ -10,10 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK, Limits};
+use tickwire_components::submission::Submissions;
 use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, Row, VcState, Work, posting};
 use tickwire_systems::connections::{contact, control, wants_control};
 use tickwire_systems::deliver::{deliver, look_and_deliver};
-use tickwire_systems::tables::{LookTables, Tables};
+use tickwire_systems::tables::{LookTables, Tables, words_of};
 use tickwire_traces::{Counters, DELIVER, Trace, tracy};
 use tickwire_transports::{LinkEvent, TagLimits};
 
@@ -35,7 +36,7 @@ pub struct Engine {
     pub(crate) limits: Limits,
     pub(crate) home: &'static Home,
     /// The first generation of its requests: no other engine with this home has it.
-    pub(crate) epoch: u32,
+    pub(crate) epoch: u64,
     pub(crate) closed: Closed,
     /// Endpoints that may hold frames back for others to go with.
     pub(crate) holders: Box<[usize]>,
@@ -66,6 +67,8 @@ pub struct Engine {
     pub(crate) counters: Arc<Counters>,
     /// Where events go, if anywhere.
     pub(crate) trace: Option<Trace>,
+    /// What other threads see of it.
+    pub(crate) submissions: Arc<Submissions>,
     pub(crate) waiter: crate::wait::Waiter,
     pub(crate) attached: crate::send_modes::Attached,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
@@ -76,7 +79,7 @@ pub struct Engine {
     pub(crate) comms: crate::communicators::Comms,
     pub(crate) observer: crate::observe::Observer,
     #[cfg(feature = "dynamic-endpoints")]
-    pub(crate) dynamic_slots: Vec<(String, tickwire_components::slots::DynamicSlot)>,
+    pub(crate) dynamic_slots: Vec<(String, crate::slots::DynamicSlot)>,
     pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
@@ -143,7 +146,8 @@ impl Engine {
         self.counters.clone()
     }
 
-    /// The world. Rows of the engine's tables must be neither spawned nor removed; queries are welcome.
+    /// The world. Rows of the engine's tables are its own: systems of the application read them, and may neither spawn nor
+    /// remove nor write any. Who gets at the world as a whole and moves, clears or replaces what is there poisons the engine.
     pub fn world(&self) -> &World {
         &self.world
     }
@@ -203,7 +207,7 @@ impl Engine {
         if self.polls >= CLOCK_LOOKS {
             self.look_at_clock();
         }
-        let LookTables { progress, inbound, endpoints } = self.tables.look(&mut self.world);
+        let LookTables { progress, inbound, endpoints, .. } = self.tables.look(&mut self.world);
         progress.ticks += 1;
         self.observer.ticked(progress.ticks);
         if inbound.ready() {
@@ -290,6 +294,9 @@ impl Engine {
         self.end_wait();
         self.controlled_ns = self.tables.progress(&mut self.world).now_ns;
         control(&mut self.world, &self.tables, &mut self.events);
+        if self.is_lost() {
+            return;
+        }
         while let Some(event) = self.exchange.poll_event() {
             if let BootstrapEvent::RankEnded { rank, reason } = event {
                 self.rank_ended(rank, reason);
@@ -297,8 +304,22 @@ impl Engine {
         }
         self.free_dropped();
         self.look_after_communicators();
-        if let Some(check) = self.world.resource_mut::<TicksDue>().0.take() {
-            self.schedule.check_change_ticks(check);
+        if self.is_lost() {
+            return;
+        }
+        match self.world.get_resource_mut::<TicksDue>() {
+            Some(mut due) => {
+                if let Some(check) = due.0.take() {
+                    self.schedule.check_change_ticks(check);
+                }
+            }
+            // The application has cleared the world's resources.
+            None => {
+                let _ = self.tables.change(&mut self.world, |world| world.init_resource::<TicksDue>());
+                if self.is_lost() {
+                    return;
+                }
+            }
         }
         self.observe();
     }
@@ -357,6 +378,9 @@ impl Engine {
         let LookTables { progress, endpoints, .. } = self.tables.look(&mut self.world);
         if progress.pending.has(Pending::DRAIN) && wants_control(endpoints) {
             control(&mut self.world, &self.tables, &mut self.events);
+            if self.is_lost() {
+                return;
+            }
         }
         let progress = self.tables.progress(&mut self.world);
         progress.budget += progress.drained_min;
@@ -376,8 +400,11 @@ impl Engine {
             self.poison(&*panic);
             return;
         }
-        if !self.tables.progress(&mut self.world).answers.is_empty() {
-            self.answer_submissions();
+        if !self.tables.progress(&mut self.world).answers.is_empty()
+            && let Some(panic) = self.answer_submissions()
+        {
+            self.poison(&*panic);
+            return;
         }
         if self.observer.passes != 0 {
             self.note_receipts();
@@ -386,21 +413,45 @@ impl Engine {
 
     #[cold]
     fn poison(&mut self, panic: &(dyn std::any::Any + Send)) {
-        let words = panic
-            .downcast_ref::<&str>()
-            .map(|s| (*s).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "a system panicked".into());
+        // Whoever panicked may have moved tables before: they are looked at before a row is.
+        let words = match self.tables.lost() {
+            Some(words) => words,
+            None => {
+                let _ = self.tables.verify(&mut self.world);
+                words_of(panic)
+            }
+        };
+        self.close_poisoned(words);
+    }
+
+    /// Whether the world is lost; the engine is poisoned then.
+    #[cold]
+    pub(crate) fn is_lost(&mut self) -> bool {
+        let Some(words) = self.tables.lost() else { return false };
+        if self.closed == Closed::No {
+            self.close_poisoned(words);
+        }
+        true
+    }
+
+    #[cold]
+    fn close_poisoned(&mut self, words: String) {
         self.tell_error(&format!("the engine is poisoned: {words}"));
-        self.closed = Closed::Poisoned(words);
-        // The system may have moved tables before it panicked.
-        self.tables.recover(&mut self.world);
-        // Buffers may have gone with their rows: no transport has any of them from here on.
+        if self.tables.lost().is_some() {
+            // These are rows of endpoints, of which there are none any more.
+            (self.holders, self.prompt) = (Box::default(), Box::default());
+            self.pass_frequently(0);
+        }
+        // What is done is done, whoever else has panicked.
+        let _ = self.answer_submissions();
+        self.closed = Closed::Poisoned(words.clone());
         for endpoint in self.tables.endpoints(&mut self.world) {
             endpoint.transport.get().end_direct();
         }
         self.tables.progress(&mut self.world).posting |= posting::CLOSED;
         self.refuse_submissions();
+        // The first panic is told; those of who hears of it change nothing.
+        self.tables.all(&mut self.world).notices.tell_all(&Err(RequestError::Poisoned(words)));
     }
 
     /// Says how many passes need no run of the schedule. Without any, messages to oneself go through a tick like all others.
@@ -421,9 +472,18 @@ impl Engine {
 
     #[cold]
     pub(crate) fn contact(&mut self, proc: u32) -> Result<u32, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
         self.sample_clock();
-        let row = contact(&mut self.world, &self.tables, proc)?;
-        self.look_around();
-        Ok(row)
+        let row = contact(&mut self.world, &self.tables, proc);
+        if !self.is_lost() {
+            self.look_around();
+        }
+        // A look around may lose the world as well.
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        row
     }
 }

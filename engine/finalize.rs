@@ -137,7 +137,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         let _ = self.finalize(DROP_TIME);
+        if self.tables.lost().is_some() {
+            // Nobody knows which generations were used: the home is not used again.
+            return;
+        }
         let generations = self.tables.all(&mut self.world).requests.iter().map(|r| r.generation).max();
         self.home.leave(generations.unwrap_or(0).wrapping_add(1));
+        self.tables.free_buffers(&mut self.world);
     }
 }

@@ -12,7 +12,9 @@
 //! requests: one unit of work each), *requests*, *arrivals* and *buffers* are rows: entities spawned in blocks ahead of
 //! use, recycled through free lists, never despawned and never given or stripped of a component. A row's number is its
 //! handle, so links between rows are numbers and systems work on whole columns as slices. On the message path nothing is
-//! allocated, spawned or moved.
+//! allocated, spawned or moved. Rows have addresses of memory in use, so the engine alone writes them: systems of an
+//! application read them ([`ReadColumn`](systems::views::ReadColumn), queries), and one that moves, clears or replaces them
+//! with the world as a whole poisons the engine.
 //!
 //! # The tick
 //!
@@ -130,6 +132,8 @@ pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitab
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::send_options::SendOptions;
 pub use crate::shared_heap::ENV_SHARED_HEAP;
+#[cfg(feature = "dynamic-endpoints")]
+pub use crate::slots::DynamicSlot;
 pub use crate::slots::SlotInfo;
 pub use crate::splicing::ENV_SPLICE;
 pub use crate::submit::{Submitted, Submitter};

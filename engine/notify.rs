@@ -3,6 +3,7 @@
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -54,7 +55,8 @@ impl Teller {
 
 impl Drop for Teller {
     fn drop(&mut self) {
-        self.tell(Err(RequestError::Finalized));
+        // The waker is another's: its panic must not end what drops this.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.tell(Err(RequestError::Finalized))));
     }
 }
 
@@ -62,7 +64,8 @@ impl Engine {
     /// Calls a function once when a request is done, with how it ended, also if its token is dropped before.
     ///
     /// It is called by a tick, from Complete; of a request that is done already, by the next one. Several callbacks of a
-    /// request are called in the order in which they were given. A panic in one poisons the engine.
+    /// request are called in the order in which they were given. A panic in one poisons the engine, once all others that were
+    /// due have been called; those that are left are then called with [`RequestError::Poisoned`].
     ///
     /// # Errors
     /// If the handle is stale, inactive, or the engine is closed.

@@ -550,7 +550,7 @@ impl Engine {
                 return Ok(());
             }
             if !self.tables.grow(&mut self.world) {
-                return Err(full(&self.limits));
+                return Err(if self.is_lost() { self.closed.post_error() } else { full(&self.limits) });
             }
         }
     }

@@ -28,7 +28,7 @@ pub struct Message {
     home: &'static Home,
     /// Its row among the unexpected entries; [`NIL`] if it is from no proc or was received.
     row: Row,
-    epoch: u32,
+    epoch: u64,
     comm: Comm,
     status: Status,
 }

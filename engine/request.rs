@@ -3,7 +3,7 @@
 use crossbeam_queue::SegQueue;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use tickwire_components::{NIL, Pieces, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
@@ -12,28 +12,28 @@ use tickwire_components::{NIL, Pieces, PostError, Rank, RequestError, RequestId,
 /// engines hand their home on to the next one.
 pub(crate) struct Home {
     /// Requests whose tokens were dropped: (row, generation).
-    pub(crate) dropped: SegQueue<(Row, u32)>,
+    pub(crate) dropped: SegQueue<(Row, u64)>,
     /// Probed messages whose tokens were dropped: (row of the entry, epoch of the engine).
-    pub(crate) messages: SegQueue<(Row, u32)>,
+    pub(crate) messages: SegQueue<(Row, u64)>,
     /// Generations below this have been used by earlier engines.
-    generation: AtomicU32,
+    generation: AtomicU64,
 }
 
 static FREE_HOMES: Mutex<Vec<&'static Home>> = Mutex::new(Vec::new());
 
 impl Home {
     /// A home that no other engine has now, and the first generation that its requests may have.
-    pub(crate) fn take() -> (&'static Home, u32) {
+    pub(crate) fn take() -> (&'static Home, u64) {
         let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let home = free.unwrap_or_else(|| {
-            let generation = AtomicU32::new(first_generation());
+            let generation = AtomicU64::new(first_generation());
             Box::leak(Box::new(Home { dropped: SegQueue::new(), messages: SegQueue::new(), generation }))
         });
         (home, home.generation.load(Ordering::Relaxed))
     }
 
     /// Leaves the home to the next engine, whose requests start at `generation`.
-    pub(crate) fn leave(&'static self, generation: u32) {
+    pub(crate) fn leave(&'static self, generation: u64) {
         while self.dropped.pop().is_some() {}
         while self.messages.pop().is_some() {}
         self.generation.store(generation, Ordering::Relaxed);
@@ -41,11 +41,12 @@ impl Home {
     }
 }
 
-/// Where a new home's generations start: far from those of all others (by the golden ratio, half the range left to
-/// count), so that a handle of one engine is stale in another.
-fn first_generation() -> u32 {
-    static HOMES: AtomicU32 = AtomicU32::new(0);
-    HOMES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9) >> 1
+/// Where a new home's generations start: far from those of all others, so that a handle of one engine is stale in another.
+/// Multiples of the golden ratio: of n homes no two are nearer than 2⁶⁴ / 2.7 n. There are as many as engines at a time; with
+/// a thousand of them a row would have to be used for two years, 10⁸ times a second, before it came to another's numbers.
+fn first_generation() -> u64 {
+    static HOMES: AtomicU64 = AtomicU64::new(0);
+    HOMES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// An operation on its way: the token of a request, typed by the buffer that the engine holds for it.
@@ -56,25 +57,25 @@ fn first_generation() -> u32 {
 pub struct Request<B> {
     home: &'static Home,
     row: Row,
-    /// Of the row; of an operation that was complete when it was posted, its tag.
-    generation: u32,
-    /// Destination of an operation that was complete when it was posted.
+    /// Of an operation that was complete when it was posted.
+    tag: u32,
+    /// The row's generation; of an operation that was complete when it was posted, its destination.
     // A whole word: with padding behind it, it is copied as one just after it was written as half of one, and that waits until
     // it has left the store buffer.
-    peer: u64,
+    number: u64,
     ready: Option<B>,
     marker: PhantomData<B>,
 }
 
 impl<B> Request<B> {
     #[inline]
-    pub(crate) fn new(home: &'static Home, row: Row, generation: u32) -> Self {
-        Request { home, row, generation, peer: NIL.into(), ready: None, marker: PhantomData }
+    pub(crate) fn new(home: &'static Home, row: Row, generation: u64) -> Self {
+        Request { home, row, tag: 0, number: generation, ready: None, marker: PhantomData }
     }
 
     #[inline]
     pub(crate) fn ready(home: &'static Home, buffer: B, peer: u32, tag: u32) -> Self {
-        Request { home, row: NIL, generation: tag, peer: peer.into(), ready: Some(buffer), marker: PhantomData }
+        Request { home, row: NIL, tag, number: peer.into(), ready: Some(buffer), marker: PhantomData }
     }
 
     /// The buffer and status of an operation that was complete when it was posted.
@@ -93,9 +94,9 @@ impl<B> Request<B> {
 
     #[inline]
     fn ready_status_of(&self, buffer: &B, length: impl FnOnce(&B) -> usize) -> Status {
-        match Rank(self.peer as u32) {
+        match Rank(self.number as u32) {
             Rank::NULL => Status::NULL,
-            source => Status { source, tag: Tag(self.generation), length: length(buffer) },
+            source => Status { source, tag: Tag(self.tag), length: length(buffer) },
         }
     }
 
@@ -114,7 +115,7 @@ impl<B> Request<B> {
     /// passes the token itself to one keeps it in memory, also where the call is not made.
     #[inline(always)]
     pub(crate) fn renew(mut self) -> Self {
-        let renewed = Request::new(self.home, self.row, self.generation);
+        let renewed = Request::new(self.home, self.row, self.number);
         self.disarm();
         renewed
     }
@@ -122,7 +123,7 @@ impl<B> Request<B> {
     /// The untyped name of the request.
     #[inline]
     pub fn id(&self) -> RequestId {
-        RequestId { row: self.row, generation: self.generation }
+        RequestId { row: self.row, generation: self.number }
     }
 }
 
@@ -130,14 +131,14 @@ impl<B> Drop for Request<B> {
     #[inline]
     fn drop(&mut self) {
         if self.row != NIL {
-            self.home.dropped.push((self.row, self.generation));
+            self.home.dropped.push((self.row, self.number));
         }
     }
 }
 
 impl<B> fmt::Debug for Request<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("row", &self.row).field("generation", &self.generation).finish()
+        f.debug_struct("Request").field("row", &self.row).field("generation", &self.number).finish()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Other threads: they submit operations through a lock-free queue and await them.
 
-use crate::core::{Closed, Engine};
+use crate::core::Engine;
 use crate::request::Failed;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use std::thread::Thread;
 use tickwire_components::limits::ANY;
 use tickwire_components::submission::{Answer, SlotState, Submission, Submissions};
 use tickwire_components::{
-    Comm, Lease, LeasedBytes, Lent, NIL, Pieces, PostError, Rank, RequestError, RequestId, Source, Status, Tag,
+    Comm, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Source, Status, Tag,
     TagFilter,
 };
 use tickwire_systems::complete::free_request;
@@ -41,46 +41,39 @@ pub struct Submitted<B> {
 impl Engine {
     /// A handle for other threads.
     pub fn submitter(&mut self) -> Submitter {
-        Submitter { shared: self.tables.inbound(&mut self.world).shared.clone() }
+        Submitter { shared: self.submissions.clone() }
     }
 
-    /// Tells other threads how their operations ended.
+    /// Tells other threads how their operations ended, all of them; what a waker has panicked with meanwhile.
     #[cold]
-    pub(crate) fn answer_submissions(&mut self) {
+    pub(crate) fn answer_submissions(&mut self) -> Option<Panic> {
+        let mut panicked = None;
         let answers = std::mem::take(&mut self.tables.progress(&mut self.world).answers);
         for row in answers {
-            let request = self.tables.request(&mut self.world).requests[row as usize];
-            let outcome = self.outcome(RequestId { row, generation: request.generation });
+            let all = self.tables.all(&mut self.world);
+            let (slot, generation) = (all.notices.take_slot(row), all.requests[row as usize].generation);
+            let outcome = self.outcome(RequestId { row, generation });
             let tables = self.tables.request(&mut self.world);
             let lease = std::mem::take(&mut tables.held[row as usize].0);
             free_request(tables.progress, tables.cars, tables.requests, row);
-            self.tables.inbound(&mut self.world).shared.answer(request.submission, Answer::Done(outcome), lease);
+            let Some(slot) = slot else { continue };
+            panicked = panicked.or(self.submissions.answer(slot, Answer::Done(outcome), lease));
         }
+        panicked
     }
 
-    /// Refuses what was submitted and not taken in, and all that comes.
+    /// Refuses what was submitted and is not done, and all that comes. The engine is closed: what wakers panic with changes
+    /// nothing.
     pub(crate) fn refuse_submissions(&mut self) {
         let error = self.closed.post_error();
-        let inbound = self.tables.inbound(&mut self.world);
         let why = if matches!(error, PostError::Poisoned(_)) { CLOSED_POISONED } else { CLOSED_FINALIZED };
-        inbound.shared.closed.store(why, Ordering::SeqCst);
-        while let Some(submission) = inbound.waiting.pop_front().or_else(|| inbound.shared.queue.pop()) {
-            inbound.shared.answer(submission.slot, Answer::Refused(error.clone()), submission.lease);
+        let closed = self.submissions.closed.swap(why, Ordering::SeqCst) != 0;
+        let inbound = self.tables.inbound(&mut self.world);
+        while let Some(submission) = inbound.pop() {
+            let _ = self.submissions.answer(submission.slot, Answer::Refused(error.clone()), submission.lease);
         }
-        if let Closed::No = self.closed {
-            return;
-        }
-        // Those that were taken in and will not be done.
-        let error = self.closed.request_error();
-        let all = self.tables.all(&mut self.world);
-        for (row, request) in all.requests.iter_mut().enumerate() {
-            if request.submission != NIL && request.counter > 0 {
-                let slot = std::mem::replace(&mut request.submission, NIL);
-                // The CARs may still point into the buffer; the world outlives this call, so it keeps the bytes.
-                let lease = Lease::default();
-                let _ = row;
-                all.inbound.shared.answer(slot, Answer::Done(Err(error.clone())), lease);
-            }
+        if !closed {
+            self.submissions.refuse_rest(&self.closed.request_error());
         }
     }
 }
@@ -157,7 +150,8 @@ impl Submitter {
         if let Some(error) = self.refusal() {
             // Closed meanwhile: whoever still finds it in the queue refuses it.
             while let Some(late) = self.shared.queue.pop() {
-                self.shared.answer(late.slot, Answer::Refused(error.clone()), late.lease);
+                // The panic of another one's waker is not this caller's.
+                let _ = self.shared.answer(late.slot, Answer::Refused(error.clone()), late.lease);
             }
         }
         self.shared.ring();

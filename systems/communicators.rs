@@ -107,7 +107,8 @@ pub fn smallest_free(used: &[u64]) -> Option<u32> {
 pub fn reserve(world: &mut World, tables: &Tables, id: u32) -> Option<u32> {
     assert!((id as usize) < CONTEXTS_MAX, "context ids end at {CONTEXTS_MAX}");
     tables.grow_communicators(world, id as usize + 1);
-    let comm = &mut tables.all(world).communicators[id as usize];
+    // Without rows, at the end of the world, no id is free.
+    let comm = tables.all(world).communicators.get_mut(id as usize)?;
     if comm.state != CommState::Free {
         return None;
     }

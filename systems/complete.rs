@@ -8,6 +8,7 @@
 use crate::registering;
 use crate::supply_buffers::capacity;
 use crate::tables::CompleteTables;
+use std::panic::resume_unwind;
 use tickwire_components::{
     Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Queue, Rank, Request,
     RequestError, RequestState, Row, Status, Tag, Vc, car_flags,
@@ -36,14 +37,22 @@ pub fn complete(tables: CompleteTables) {
             continue;
         }
         if std::mem::take(&mut request.notified) {
-            let ended = outcome(cars, large, vcs, procs, owner);
-            notices.take(owner).into_iter().for_each(|notice| notice(ended.clone()));
+            notices.tell(owner, &outcome(cars, large, vcs, procs, owner));
+            progress.late |= notices.has_panic();
+            if notices.slot(owner).is_some() {
+                finish_submitted(progress, requests, owner);
+                continue;
+            }
         }
         finish(progress, cars, requests, held, owner);
     }
     if progress.late {
         progress.late = false;
-        notices.take_late().into_iter().for_each(|(notice, ended)| notice(ended));
+        notices.tell_late();
+        // Last: whoever else was to be told has been.
+        if let Some(panic) = notices.take_panic() {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -109,23 +118,26 @@ fn finish(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], h
     }
     progress.active -= 1;
     progress.work.completed += 1;
-    let request = &mut requests[row as usize];
-    progress.scoped -= u32::from(request.scoped);
-    if request.submission != NIL {
-        request.state = RequestState::Done;
-        progress.answers.push(row);
-    } else {
-        held[row as usize].0.clear();
-        progress.registrations.let_go(row);
-        free_request(progress, cars, requests, row);
-    }
+    progress.scoped -= u32::from(requests[row as usize].scoped);
+    held[row as usize].0.clear();
+    progress.registrations.let_go(row);
+    free_request(progress, cars, requests, row);
+}
+
+/// A request that another thread awaits: it is told between passes.
+#[cold]
+fn finish_submitted(progress: &mut Progress, requests: &mut [Request], row: Row) {
+    progress.active -= 1;
+    progress.work.completed += 1;
+    requests[row as usize].state = RequestState::Done;
+    progress.answers.push(row);
 }
 
 /// Ends a request that is done if its token's owner is all who will ask for it: the frequent case. `false` leaves it as it is.
 #[inline(always)]
 pub fn finish_awaited(progress: &mut Progress, requests: &mut [Request], row: Row) -> bool {
     let request = &mut requests[row as usize];
-    if request.state != RequestState::Active || request.submission != NIL || request.notified {
+    if request.state != RequestState::Active || request.notified {
         return false;
     }
     request.state = RequestState::Done;
@@ -265,7 +277,8 @@ mod tests {
         world.contact(1, VcState::Connected);
         let [submitted, scoped] = [0; 2].map(|_| world.receive(Some(1), None, &[16]));
         let all = world.all();
-        all.requests[submitted.car as usize].submission = 3;
+        all.requests[submitted.car as usize].notified = true;
+        all.notices.await_in(submitted.car, 3);
         all.requests[scoped.car as usize].scoped = true;
         all.progress.scoped = 1;
         finish_receive(&mut world, submitted, 1, 16, 0);

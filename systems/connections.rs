@@ -41,7 +41,7 @@ pub fn maintain(world: &mut World, tables: &Tables) {
     let progress = tables.progress(world);
     let (cars, buffers) = (progress.free_cars.count, progress.free_buffer_rows);
     // A submission that waits for no contact waits for rows, however many it needs.
-    let short = wanted.is_empty() && !tables.inbound(world).waiting.is_empty();
+    let short = wanted.is_empty() && !tables.inbound(world).waiting().is_empty();
     for proc in wanted {
         // A proc that cannot be reached has a failed VC, and its submission is refused with the reason.
         let _ = contact(world, tables, proc);
@@ -80,7 +80,7 @@ pub fn maintain(world: &mut World, tables: &Tables) {
 /// The row of a proc, with a VC that is at least connecting.
 ///
 /// # Errors
-/// If the number is out of range, or no transport reaches it.
+/// If the number is out of range, no transport reaches it, or the world is lost by it ([`Tables::verify`]).
 pub fn contact(world: &mut World, tables: &Tables, proc: u32) -> Result<Row, PostError> {
     let row = known_row(world, tables, proc)?;
     let mut all = tables.all(world);
@@ -100,16 +100,9 @@ fn known_row(world: &mut World, tables: &Tables, proc: u32) -> Result<Row, PostE
         return Ok(known.row);
     }
     let endpoint = route(&mut all, proc).map_or(0, |(endpoint, _)| endpoint);
-    let row = spawn_proc(world, proc, endpoint);
-    tables.refresh(world);
+    let row = tables.spawn_proc(world, proc, endpoint)?;
     tables.all(world).procs.known[proc as usize].row = row;
     Ok(row)
-}
-
-/// Spawns a proc's entity; its row is the number of procs before it.
-pub fn spawn_proc(world: &mut World, proc: u32, endpoint: u8) -> Row {
-    let entity = world.spawn(Vc::new(proc, endpoint)).id();
-    world.entity(entity).location().table_row.index() as Row
 }
 
 /// The endpoint that reaches a proc, the highest priority first, and that proc's card for it.
@@ -200,7 +193,9 @@ pub fn control(world: &mut World, tables: &Tables, events: &mut Vec<LinkEvent>) 
     let now_ns = tables.progress(world).now_ns;
     for index in 0..count {
         events.clear();
-        tables.endpoints(world)[index].transport.get().control(now_ns, events);
+        // None is there any more if a first contact has lost the world.
+        let Some(endpoint) = tables.endpoints(world).get_mut(index) else { return };
+        endpoint.transport.get().control(now_ns, events);
         for event in events.drain(..) {
             handle(world, tables, index as u8, event);
         }
@@ -635,8 +630,8 @@ mod tests {
         let mut world = TestWorld::with(2, Limits::default(), CARS_LOW as usize);
         world.submit(false, 0, 5, vec![1], 0);
         let all = world.all();
-        let waits = all.inbound.shared.queue.pop().unwrap();
-        all.inbound.waiting.push_back(waits);
+        let waits = all.inbound.shared().queue.pop().unwrap();
+        all.inbound.waiting().push_back(waits);
         all.progress.pending = Pending::WORLD;
         let tables = world.tables.clone();
         maintain(&mut world.world, &tables);

@@ -14,6 +14,7 @@ pub const POLL_INTERVAL_MAX: u32 = 64;
 
 /// A row of the endpoint table: an open transport and what protocols need to know of it.
 #[derive(Component)]
+#[component(immutable, on_discard = tickwire_components::refuse_removal)]
 pub struct Endpoint {
     /// The transport.
     pub transport: Exclusive<AnyTransport>,
@@ -65,15 +66,16 @@ pub struct Endpoint {
 #[derive(Clone, Copy)]
 pub struct RowStates {
     /// The component.
-    pub component: ComponentId,
+    pub(crate) component: ComponentId,
     /// Makes its value a typed reference again.
-    pub cast: for<'a> fn(PtrMut<'a>) -> &'a mut dyn Any,
+    pub(crate) cast: for<'a> fn(PtrMut<'a>) -> &'a mut dyn Any,
     /// Makes its value what it is before the first frame of a CAR.
-    pub reset: fn(&mut dyn Any),
+    pub(crate) reset: fn(&mut dyn Any),
 }
 
 /// A transport's value on a CAR row. See [`Transport::RowState`].
 #[derive(Component, Default)]
+#[component(immutable, on_discard = tickwire_components::refuse_removal)]
 pub struct RowState<S: Send + Sync + 'static>(pub S);
 
 impl RowStates {

@@ -15,7 +15,7 @@ pub mod posting;
 pub mod priorities;
 pub mod receipts;
 pub mod registering;
-pub mod row_system;
+mod row_system;
 pub mod supply_buffers;
 pub mod tables;
 #[cfg(any(test, feature = "testing"))]
@@ -26,6 +26,7 @@ pub mod views;
 use bevy_ecs::prelude::*;
 use row_system::row_system;
 use std::any::TypeId;
+use tables::Tables;
 use tickwire_components::Pending;
 
 /// The sets of a tick, in their order. A tick enters the cycle at [`ProgressSystems::DrainCq`] when something has
@@ -76,17 +77,18 @@ impl ProgressSystems {
     }
 }
 
-/// Puts the engine's systems into a schedule, in order. Returns the type of each, by which an executor knows it.
-pub fn configure(schedule: &mut Schedule) -> [(TypeId, ProgressSystems); 6] {
+/// Puts the systems of an engine with these tables into a schedule, in order. Returns the type of each, by which an executor
+/// knows it.
+pub fn configure(schedule: &mut Schedule, tables: &Tables) -> [(TypeId, ProgressSystems); 6] {
     use ProgressSystems::*;
     schedule.configure_sets((Post, Match, SupplyBuffers, Transfer, DrainCq, Complete).chain());
     [
-        (add(schedule, Post, row_system(post::post)), Post),
-        (add(schedule, Match, row_system(match_cars::match_cars)), Match),
-        (add(schedule, SupplyBuffers, row_system(supply_buffers::supply_buffers)), SupplyBuffers),
-        (add(schedule, Transfer, row_system(transfer::transfer)), Transfer),
-        (add(schedule, DrainCq, row_system(drain_cq::drain_cq)), DrainCq),
-        (add(schedule, Complete, row_system(complete::complete)), Complete),
+        (add(schedule, Post, row_system(post::post, tables)), Post),
+        (add(schedule, Match, row_system(match_cars::match_cars, tables)), Match),
+        (add(schedule, SupplyBuffers, row_system(supply_buffers::supply_buffers, tables)), SupplyBuffers),
+        (add(schedule, Transfer, row_system(transfer::transfer, tables)), Transfer),
+        (add(schedule, DrainCq, row_system(drain_cq::drain_cq, tables)), DrainCq),
+        (add(schedule, Complete, row_system(complete::complete, tables)), Complete),
     ]
 }
 

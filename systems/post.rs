@@ -22,8 +22,8 @@ use tickwire_components::limits::{PAGE_BYTES, SUBMISSIONS_A_PASS};
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind, OFFER_BYTES, TAIL_MAX};
 use tickwire_components::{
-    Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Pending, Pieces, PostError, Progress, Queue, Row,
-    Span, Stretch, Vc, VcState, car_flags, context,
+    Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Panic, Pending, Pieces, PostError, Progress,
+    Queue, Row, Span, Stretch, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::{Sent, copy};
 
@@ -35,16 +35,19 @@ const LINK_FAILED: &str = "the transport reports a failed link";
 pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
     for _ in 0..SUBMISSIONS_A_PASS {
         let inbound = &mut *tables.inbound;
-        let Some(submission) = inbound.waiting.pop_front().or_else(|| inbound.shared.queue.pop()) else { break };
+        let Some(submission) = inbound.pop() else { break };
         match take_submission(&mut tables, submission) {
             Taken::Posted => {}
             Taken::Later(submission) => {
-                tables.inbound.waiting.push_front(*submission);
+                tables.inbound.waiting().push_front(*submission);
                 tables.progress.pending |= Pending::WORLD;
                 break;
             }
             Taken::Refused(submission, error) => {
-                tables.inbound.shared.answer(submission.slot, Answer::Refused(error), submission.lease);
+                let shared = tables.inbound.shared();
+                if let Some(panic) = shared.answer(submission.slot, Answer::Refused(error), submission.lease) {
+                    panicked(&mut tables, panic);
+                }
             }
         }
     }
@@ -72,6 +75,14 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
         vc_row = next;
     }
     progress.probing = false;
+}
+
+/// The waker of a thread that was answered has panicked: Complete says so, once all others are told.
+#[cold]
+fn panicked(tables: &mut PostTables<'_>, panic: Panic) {
+    tables.notices.note_panic(panic);
+    tables.progress.late = true;
+    tables.progress.pending |= Pending::COMPLETE;
 }
 
 #[cold]
@@ -129,7 +140,8 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         }
         return Taken::Later(Box::new(submission));
     };
-    tables.requests[row as usize].submission = submission.slot;
+    tables.requests[row as usize].notified = true;
+    tables.notices.await_in(row, submission.slot);
     tables.held[row as usize].0 = submission.lease;
     if receive {
         queue_receive(progress, tables.cars, tables.vcs, row);
@@ -681,8 +693,8 @@ mod tests {
         assert_eq!(kinds(&world), [Some(Kind::Eager)]);
         assert_eq!(world.finished().len(), 1);
         let all = world.all();
-        let submitted: Vec<u32> =
-            all.requests.iter().filter(|r| r.state == RequestState::Active).map(|r| r.submission).collect();
+        let active = (0u32..).zip(all.requests.iter()).filter(|(_, request)| request.state == RequestState::Active);
+        let submitted: Vec<u32> = active.filter_map(|(row, _)| all.notices.slot(row)).collect();
         assert_eq!((submitted, all.progress.active), (vec![2, 3], 2));
         assert!(!all.progress.wildcard.is_empty() && all.vcs[vc as usize].posted.is_empty());
     }
@@ -695,7 +707,7 @@ mod tests {
         world.submit(false, 1, 5, b"abc".to_vec(), 2);
         world.run(post);
         assert_eq!(world.wire().sent.len(), 1);
-        let shared = world.all().inbound.shared.clone();
+        let shared = world.all().inbound.shared().clone();
         let refusals = [0, 1].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
             Some((Answer::Refused(error), _)) => error,
             other => panic!("{:?}", other.map(|(answer, _)| answer)),
@@ -710,7 +722,7 @@ mod tests {
         world.submit(false, 1, 6, b"abc".to_vec(), 1);
         world.run(post);
         let all = world.all();
-        assert_eq!((&all.progress.wanted[..], all.inbound.waiting.len()), (&[2][..], 1));
+        assert_eq!((&all.progress.wanted[..], all.inbound.waiting().len()), (&[2][..], 1));
         assert!(all.progress.pending.has(Pending::WORLD) && world.wire().sent.is_empty(), "order is kept");
         world.contact(2, VcState::Connected);
         world.run(post);
@@ -726,10 +738,10 @@ mod tests {
         }
         world.submit(false, 1, 5, b"abc".to_vec(), 0);
         world.run(post);
-        assert_eq!(world.all().inbound.waiting.len(), 1);
+        assert_eq!(world.all().inbound.waiting().len(), 1);
         world.all().progress.rows_exhausted = true;
         world.run(post);
-        let shared = world.all().inbound.shared.clone();
+        let shared = world.all().inbound.shared().clone();
         let answer = shared.slots[0].lock().unwrap().answer.take();
         assert!(matches!(answer, Some((Answer::Refused(PostError::Full { .. }), _))));
     }

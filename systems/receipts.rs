@@ -58,7 +58,7 @@ pub fn note(world: &mut World, tables: &Tables) {
 }
 
 /// The receipt of the operation in a row, if one was asked for.
-pub fn of(progress: &Progress, row: Row, generation: u32) -> Option<&Receipt> {
+pub fn of(progress: &Progress, row: Row, generation: u64) -> Option<&Receipt> {
     let open = progress.receipts.open.iter().find(|open| (open.row, open.generation) == (row, generation));
     open.map(|open| &open.receipt)
 }

@@ -4,6 +4,7 @@
 //! more than fetching two columns. Views never look at change ticks, so the engine's own systems run without; and
 //! since ticks then advance only for systems of the application, bevy's periodic scan of all ticks stays rare.
 
+use crate::tables::{Tables, initialize_own};
 use bevy_ecs::change_detection::{CheckChangeTicks, Tick};
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::InternedSystemSet;
@@ -16,18 +17,19 @@ use bevy_utils::prelude::DebugName;
 use std::marker::PhantomData;
 
 /// A function of column views as a system.
-pub struct RowSystem<Marker: 'static, F: SystemParamFunction<Marker>> {
+pub(crate) struct RowSystem<Marker: 'static, F: SystemParamFunction<Marker>> {
     function: F,
+    tables: Tables,
     ready: Option<(<F::Param as SystemParam>::State, SystemMeta)>,
     marker: PhantomData<fn() -> Marker>,
 }
 
-/// Makes a system of a function whose parameters are column views ([`super::views`]).
-pub fn row_system<Marker, F>(function: F) -> RowSystem<Marker, F>
+/// Makes a system of the engine of a function whose parameters are views of its [tables](super::tables).
+pub(crate) fn row_system<Marker, F>(function: F, tables: &Tables) -> RowSystem<Marker, F>
 where
     F: SystemParamFunction<Marker, In = (), Out = ()>,
 {
-    RowSystem { function, ready: None, marker: PhantomData }
+    RowSystem { function, tables: tables.clone(), ready: None, marker: PhantomData }
 }
 
 impl<Marker, F> System for RowSystem<Marker, F>
@@ -49,8 +51,10 @@ where
     #[expect(unsafe_code, reason = "an unsafe method of bevy's trait")]
     #[inline]
     unsafe fn run_unsafe(&mut self, _: (), world: UnsafeWorldCell<'_>) -> Result<(), RunSystemError> {
-        let Some((state, meta)) = self.ready.as_mut() else { panic!("{} was not initialized", self.name()) };
-        // SAFETY: the state was made from this world, and the caller grants the access that `initialize` returned.
+        let name = std::any::type_name::<F>();
+        let Some((state, meta)) = self.ready.as_mut() else { panic!("{name} was not initialized") };
+        assert!(self.tables.are_in(world.id()), "{name} is of the engine of another world");
+        // SAFETY: the state is of this world, and the caller grants the access that `initialize` returned.
         let parameters = unsafe { F::Param::get_param(state, meta, world, Tick::new(0)) }?;
         self.function.run((), parameters);
         Ok(())
@@ -64,7 +68,7 @@ where
         let mut meta = SystemState::<()>::new(world).meta().clone();
         meta.set_name(std::any::type_name::<F>());
         let mut access = SystemAccess::None;
-        let state = F::Param::init_state(world);
+        let state = initialize_own(&self.tables, || F::Param::init_state(world));
         F::Param::init_access(&state, &mut meta, &mut access, world);
         self.ready = Some((state, meta));
         access

@@ -127,14 +127,14 @@ pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize
     let class = Buffer::class_for(bytes);
     let row = match progress.free_buffers[class].pop(buffers) {
         Some(row) => {
-            progress.pool_bytes -= buffers[row as usize].bytes.len() as u64;
+            progress.pool_bytes -= buffers[row as usize].capacity() as u64;
             row
         }
         None => {
             let row = (0..Buffer::CLASSES).find_map(|c| progress.free_buffers[c].pop(buffers))?;
             let buffer = &mut buffers[row as usize];
-            progress.pool_bytes -= buffer.bytes.len() as u64;
-            buffer.bytes = vec![0; Buffer::storage_for(bytes)].into_boxed_slice();
+            progress.pool_bytes -= buffer.capacity() as u64;
+            buffer.store(vec![0; Buffer::storage_for(bytes)].into_boxed_slice());
             row
         }
     };
@@ -146,10 +146,10 @@ pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize
 /// Gives a temporary back; its storage is kept for the next one while the pool is small.
 pub fn give_buffer(progress: &mut Progress, buffers: &mut [Buffer], row: Row) {
     let buffer = &mut buffers[row as usize];
-    if progress.pool_bytes + buffer.bytes.len() as u64 > tickwire_components::limits::POOL_KEPT_BYTES as u64 {
-        buffer.bytes = Box::default();
+    if progress.pool_bytes + buffer.capacity() as u64 > tickwire_components::limits::POOL_KEPT_BYTES as u64 {
+        buffer.store(Box::default());
     }
-    progress.pool_bytes += buffer.bytes.len() as u64;
+    progress.pool_bytes += buffer.capacity() as u64;
     let list: &mut FreeList = &mut progress.free_buffers[buffer.class()];
     list.push(buffers, row);
     progress.free_buffer_rows += 1;
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(all.progress.unexpected.entries[entry as usize].buffer, arrival.buffer);
             let buffer = &all.buffers[arrival.buffer as usize];
             assert_eq!(buffer.length as usize, length);
-            assert!(buffer.bytes.len() >= length && buffer.bytes.len() <= 64 << 10);
+            assert!(buffer.capacity() >= length && buffer.capacity() <= 64 << 10);
         }
         assert!(all.progress.pending.has(Pending::TRANSFER));
     }
@@ -220,14 +220,14 @@ mod tests {
         let mut world = TestWorld::new(1);
         let all = world.all();
         let first = take_buffer(all.progress, all.buffers, 100).unwrap();
-        let address = all.buffers[first as usize].bytes.as_ptr();
+        let address = all.buffers[first as usize].bytes().as_ptr();
         give_buffer(all.progress, all.buffers, first);
         assert_eq!(all.progress.pool_bytes, 256);
         let again = take_buffer(all.progress, all.buffers, 200).unwrap();
-        assert_eq!((again, all.buffers[again as usize].bytes.as_ptr()), (first, address));
+        assert_eq!((again, all.buffers[again as usize].bytes().as_ptr()), (first, address));
         assert_eq!(all.progress.pool_bytes, 0);
         let larger = take_buffer(all.progress, all.buffers, 300).unwrap();
-        assert!(larger != again && all.buffers[larger as usize].bytes.len() == 1 << 10);
+        assert!(larger != again && all.buffers[larger as usize].capacity() == 1 << 10);
     }
 
     #[test]

@@ -9,10 +9,9 @@ mod diff;
 pub use diff::assert_rows;
 
 use crate::ProgressSystems;
-use crate::connections::spawn_proc;
 use crate::endpoint::{Endpoint, RowStates};
 use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
-use crate::tables::{AllTables, Plan, Tables};
+use crate::tables::{AllTables, Plan, Tables, initialize_own};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::RunSystemOnce;
 use std::collections::VecDeque;
@@ -381,15 +380,14 @@ impl TestWorld {
             Ok(submissions) => submissions,
             Err(error) => panic!("{error}"),
         };
-        Tables::spawn(&mut world, &plan, submissions);
-        world.spawn(endpoint);
-        let me = spawn_proc(&mut world, 0, 0);
-        let tables = Tables::find(&mut world);
+        // SAFETY: a test uses the tables of a world with that world.
+        #[expect(unsafe_code, reason = "tables of a world that is built by hand")]
+        let tables = unsafe { Tables::make(&mut world, plan, submissions, vec![endpoint]) };
+        let tables = tables.unwrap_or_else(|error| panic!("{error}"));
         let mut world = TestWorld { world, tables, wire, buffers: Vec::new(), payloads: Vec::new() };
         // As if both sides had been granted all there is.
         world.all().progress.window = CREDIT_INITIAL;
-        world.all().procs.known[0].row = me;
-        world.set_state(me, VcState::Connected);
+        world.set_state(0, VcState::Connected);
         world
     }
 
@@ -397,9 +395,11 @@ impl TestWorld {
     pub fn add_wire(&mut self, wire: FakeWire) -> u8 {
         let rows = self.all().endpoints[0].rows;
         let limits = self.all().limits.0.clone();
-        self.world.spawn(Endpoint::new(AnyTransport::outside(wire), &limits, rows));
-        self.tables.refresh(&mut self.world);
-        (self.all().endpoints.len() - 1) as u8
+        let endpoint = Endpoint::new(AnyTransport::outside(wire), &limits, rows);
+        match self.tables.spawn_endpoint(&mut self.world, endpoint) {
+            Ok(row) => row as u8,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Opens a wire that matches by itself; its endpoint's row.
@@ -419,8 +419,10 @@ impl TestWorld {
 
     /// A contacted proc whose VC is in a state; its row.
     pub fn contact(&mut self, proc: u32, state: VcState) -> Row {
-        let row = spawn_proc(&mut self.world, proc, 0);
-        self.tables.refresh(&mut self.world);
+        let row = match self.tables.spawn_proc(&mut self.world, proc, 0) {
+            Ok(row) => row,
+            Err(error) => panic!("{error}"),
+        };
         self.all().procs.known[proc as usize].row = row;
         self.set_state(row, state);
         row
@@ -447,7 +449,8 @@ impl TestWorld {
     /// # Panics
     /// If the system does.
     pub fn run<M>(&mut self, system: impl IntoSystem<(), (), M>) {
-        if let Err(error) = self.world.run_system_once(system) {
+        let run = || self.world.run_system_once(system);
+        if let Err(error) = initialize_own(&self.tables, run) {
             panic!("the system did not run: {error}");
         }
     }
@@ -459,7 +462,7 @@ impl TestWorld {
     /// If a system does, or their order is impossible.
     pub fn run_set(&mut self, set: ProgressSystems, add: impl FnOnce(&mut Schedule)) {
         let mut schedule = Schedule::default();
-        crate::configure(&mut schedule);
+        crate::configure(&mut schedule, &self.tables);
         add(&mut schedule);
         for other in ProgressSystems::ORDER.into_iter().filter(|other| *other != set) {
             schedule.configure_sets(other.run_if(|| false));
@@ -515,7 +518,7 @@ impl TestWorld {
         let mut lease = Lease::default();
         lease.put(bytes);
         let submission = Submission { receive, comm: 0, rank, tag, lent, lease, slot };
-        let pushed = self.all().inbound.shared.queue.push(submission);
+        let pushed = self.all().inbound.shared().queue.push(submission);
         assert!(pushed.is_ok(), "the queue of submissions is full");
     }
 

@@ -221,7 +221,7 @@ fn unpack(into: Stretch, from: Span) -> usize {
 #[expect(unsafe_code, reason = "the pool lends its own storage for one copy")]
 fn buffer_span(buffer: &mut Buffer) -> Span {
     // SAFETY: the storage is the row's own, used for a copy that ends before anything else touches the row.
-    unsafe { Span::new(buffer.bytes.as_mut_ptr(), buffer.length as usize) }
+    unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
 }
 
 /// Receives whose message was unexpected and is in a temporary.
@@ -664,7 +664,7 @@ mod tests {
         let arrival = &mut all.arrivals[row as usize];
         (arrival.buffer, arrival.state) = (buffer, ArrivalState::Placed);
         world.run(transfer);
-        assert_eq!(world.all().buffers[buffer as usize].bytes[..50], numbers(50));
+        assert_eq!(world.all().buffers[buffer as usize].bytes()[..50], numbers(50));
         assert_eq!(world.wire().releases, 1);
 
         let posted = world.receive(Some(1), Some(5), &[20, 20]);

@@ -3,6 +3,7 @@
 //! A view remembers in which table its column is and declares its access as bevy asks for it; the slice itself it
 //! asks bevy for each time a system runs (about 2 ns), so no address outlives a run.
 
+use bevy_ecs::archetype::Archetype;
 use bevy_ecs::change_detection::Tick;
 use bevy_ecs::component::{Component, ComponentId, Mutable};
 use bevy_ecs::query::FilteredAccess;
@@ -25,20 +26,42 @@ impl ColumnState {
     /// # Panics
     /// If no row with a `T` exists, or if rows with it are in more than one table: the tables are spawned first.
     pub fn new<T: Component>(world: &mut World) -> Self {
-        let component = world.register_component::<T>();
-        let mut tables: Vec<TableId> = world
-            .archetypes()
-            .iter()
-            .filter(|a| a.contains(component) && !a.is_empty())
-            .map(|a| a.table_id())
-            .collect();
-        tables.dedup();
+        Self::find::<T>(world).unwrap_or_else(|words| panic!("{words}"))
+    }
+
+    /// As [`ColumnState::new`].
+    ///
+    /// # Errors
+    /// Instead of the panic.
+    pub(crate) fn find<T: Component>(world: &mut World) -> Result<Self, String> {
+        let (component, tables) = Self::look_for::<T>(world);
         let name = std::any::type_name::<T>();
         match tables[..] {
-            [table] => ColumnState { table, component },
-            [] => panic!("no row has a {name}: spawn the tables before the systems that view them"),
-            _ => panic!("{name} is in more than one table: a column view needs all rows in one"),
+            [table] => Ok(ColumnState { table, component }),
+            [] => Err(format!("no row has a {name}: spawn the tables before the systems that view them")),
+            _ => Err(format!("{name} is in more than one table: a column view needs all rows in one")),
         }
+    }
+
+    /// The column of `T` in a world that may have no row with one: it is without rows then.
+    pub(crate) fn new_or_empty<T: Component>(world: &mut World) -> Self {
+        let (component, tables) = Self::look_for::<T>(world);
+        ColumnState { table: tables.first().copied().unwrap_or(TableId::empty()), component }
+    }
+
+    /// Whether some entity has a `T`.
+    pub(crate) fn is_used<T: Component>(world: &mut World) -> bool {
+        !Self::look_for::<T>(world).1.is_empty()
+    }
+
+    /// The tables that have rows with a `T`.
+    fn look_for<T: Component>(world: &mut World) -> (ComponentId, Vec<TableId>) {
+        let component = world.register_component::<T>();
+        let with = |a: &&Archetype| a.contains(component) && !a.is_empty();
+        let mut tables: Vec<TableId> = world.archetypes().iter().filter(with).map(Archetype::table_id).collect();
+        tables.sort_unstable_by_key(|table| table.as_u32());
+        tables.dedup();
+        (component, tables)
     }
 
     /// The table.
@@ -84,9 +107,6 @@ pub struct Column<'w, T>(pub &'w mut [T]);
 /// A column by row number, for reading.
 pub struct ReadColumn<'w, T>(pub &'w [T]);
 
-/// The one row of a table that has one.
-pub struct One<'w, T>(pub &'w mut T);
-
 impl<T> Deref for Column<'_, T> {
     type Target = [T];
     #[inline(always)]
@@ -106,21 +126,6 @@ impl<T> Deref for ReadColumn<'_, T> {
     type Target = [T];
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        self.0
-    }
-}
-
-impl<T> Deref for One<'_, T> {
-    type Target = T;
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        self.0
-    }
-}
-
-impl<T> DerefMut for One<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
         self.0
     }
 }
@@ -157,13 +162,19 @@ macro_rules! view {
     };
 }
 
-/// Components that may be written.
+/// Components that may be written: none of the engine's tables, which are immutable to bevy.
+///
+/// ```compile_fail,E0271
+/// # use tickwire_components::Car;
+/// # use tickwire_systems::views::Writable;
+/// fn column<T: Writable>() {}
+/// column::<Car>();
+/// ```
 pub trait Writable: Component<Mutability = Mutable> {}
 impl<T: Component<Mutability = Mutable>> Writable for T {}
 
 view!(Column, Writable, true, slice => &mut *slice);
 view!(ReadColumn, Component, false, slice => &*slice);
-view!(One, Writable, true, slice => &mut *slice.cast::<T>());
 
 // SAFETY: the view gives shared access only.
 #[expect(unsafe_code, reason = "a marker for read-only access")]

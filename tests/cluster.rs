@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+#[path = "cluster/world.rs"]
+mod world;
+
 use bevy_ecs::prelude::*;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -827,7 +830,7 @@ fn a_dynamic_slot_costs_nothing_until_it_is_used_and_moves_no_row() {
     assert_eq!(engine.register_slot("credits", Layout::new::<[u32; 5]>()), Ok(slot), "by name, shared");
     let refused = engine.register_slot("credits", Layout::new::<u64>()).unwrap_err();
     assert!(refused.contains("20 bytes aligned to 4"), "{refused}");
-    assert_eq!((engine.dynamic_slot_uses(slot), slot.bytes), (0, 20));
+    assert_eq!((engine.dynamic_slot_uses(slot), slot.bytes()), (0, 20));
     let proc = tickwire::ProcId(2);
     let where_is = |engine: &mut Engine| {
         let procs: Vec<u32> = rows(engine).vcs.iter().map(|vc| vc.proc).collect();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tickwire::components::limits::BUFFERED_OVERHEAD;
 use tickwire::components::{Outcome, PostError, TagFilter};
-use tickwire::testing::Cluster;
+use tickwire::testing::{Cluster, rows};
 use tickwire::{Bootstrap, Engine, Rank, Request, RequestError, Source, Status, Tag, Test};
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
@@ -475,8 +475,63 @@ fn a_callback_of_what_is_done_runs_with_the_next_tick_and_a_panic_poisons() {
     let receive = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
     engine.on_complete(&receive, |_| panic!("a callback gave up")).unwrap();
     engine.send(&[1; 4], ME, Tag(1), world).unwrap();
-    let error = engine.wait(&receive).unwrap_err();
-    assert!(matches!(&error, RequestError::Poisoned(why) if why.contains("gave up")), "{error}");
+    // The message is there, and the callback that was called for it has poisoned the engine.
+    assert_eq!(engine.wait(&receive).unwrap().length, 4);
+    let error = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap_err();
+    assert!(matches!(&error.error, PostError::Poisoned(why) if why.contains("gave up")), "{error}");
+    assert_eq!(engine.take(receive).unwrap().0, [1; 4]);
+}
+
+#[test]
+fn a_panic_of_one_who_is_told_keeps_it_from_no_other() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let told = Arc::new(AtomicU32::new(0));
+    let count = |expected: fn(&Result<Status, RequestError>) -> bool| {
+        let told = told.clone();
+        move |outcome: Result<Status, RequestError>| {
+            assert!(expected(&outcome), "{outcome:?}");
+            told.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let done: Vec<_> = (0..3).map(|tag| engine.irecv(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
+    let open = engine.irecv(vec![0; 4], ME, Tag(9), world).unwrap();
+    for request in &done {
+        engine.on_complete(request, |_| panic!("the first gave up")).unwrap();
+        engine.on_complete(request, count(Result::is_ok)).unwrap();
+    }
+    engine.on_complete(&open, count(|outcome| matches!(outcome, Err(RequestError::Poisoned(_))))).unwrap();
+    for tag in 0..3 {
+        engine.send(&[1; 4], ME, Tag(tag), world).unwrap();
+    }
+    for _ in 0..100 {
+        engine.tick();
+    }
+    assert_eq!(told.load(Ordering::Relaxed), 4, "three of what is done, one of what will not be");
+    let error = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap_err();
+    assert!(matches!(&error.error, PostError::Poisoned(why) if why.contains("the first gave up")), "{error}");
+    for request in done {
+        assert_eq!(engine.take(request).unwrap().0, [1; 4]);
+    }
+}
+
+#[test]
+fn a_name_is_stale_however_often_its_row_was_used() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let request = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
+    let old = request.id();
+    engine.send(&[1; 4], ME, Tag(1), world).unwrap();
+    engine.wait(&request).unwrap();
+    engine.take(request).unwrap();
+    // As if the row had been used four thousand million times, but for one.
+    let generation = &mut rows(&mut engine).requests[old.row as usize].generation;
+    *generation = generation.wrapping_add(((1u64 << 32) - 1) as _);
+    let new = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
+    assert_eq!(new.id().row, old.row);
+    assert_eq!(engine.test(&old), Err(RequestError::Stale));
+    assert_eq!(engine.cancel(&old), Err(RequestError::Stale));
+    assert_eq!(engine.cancel(&new), Ok(true));
 }
 
 #[test]

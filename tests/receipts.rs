@@ -258,9 +258,9 @@ fn messages_go_as_their_endpoint_says() {
     let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
     let hub = Hub::new(2, limits.ring_bytes);
     let cases = [
-        (AnyTransport::Shm(Box::new(shm)), Cluster::shm_with(2, |builder| builder.limits(limits.clone()))),
+        (AnyTransport::from(shm), Cluster::shm_with(2, |builder| builder.limits(limits.clone()))),
         (
-            AnyTransport::Loopback(loopback),
+            AnyTransport::from(loopback),
             Cluster::build(2, |_| tickwire::Engine::builder().hub(hub.clone()).limits(limits.clone())),
         ),
     ];

@@ -113,7 +113,7 @@ fn abandoned_submissions_are_finished_and_their_slots_used_again() {
         }
         tick_until(&mut engine, |engine| {
             let all = rows(engine);
-            all.progress.active == 0 && all.inbound.shared.free.len() == SUBMISSION_SLOTS
+            all.progress.active == 0 && all.inbound.shared().free.len() == SUBMISSION_SLOTS
         });
     }
     assert_eq!(Arc::strong_count(&shared), 1);
@@ -217,4 +217,56 @@ fn a_receive_that_is_submitted_in_the_middle_of_a_tick_gets_all_of_an_unexpected
     cluster.finish(BOUND, 0, large).unwrap();
     let (bytes, status) = submitted.wait().unwrap();
     assert_eq!((status.length, &bytes[..27]), (27, &content(2, 27)[..]));
+}
+
+/// Wakes nobody, and panics.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker gave up");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_from_its_answer() {
+    for finalized in [false, true] {
+        let mut engine = solo();
+        let world = engine.comm_world();
+        let submitter = engine.submitter();
+        let mut receives: Vec<_> =
+            (0..4).map(|tag| Box::pin(submitter.irecv(vec![0; 4], ME, Tag(tag), world).unwrap())).collect();
+        // The first ones have a waker that panics; one of them is of an operation that is refused.
+        let mut refused = Box::pin(submitter.isend(vec![0; 4], Rank(7), Tag(0), world).unwrap());
+        let broken = Waker::from(Arc::new(Broken));
+        for receive in &mut receives[..2] {
+            assert!(receive.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
+        }
+        if finalized {
+            drop(refused);
+            engine.tick();
+            engine.finalize(Duration::from_secs(1)).unwrap();
+            for receive in receives {
+                let error = block_on(receive).unwrap_err().error;
+                assert_eq!(error, RequestError::Finalized);
+            }
+            continue;
+        }
+        assert!(refused.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
+        let _sends: Vec<_> =
+            (0..4).map(|tag| submitter.isend(vec![tag as u8; 4], ME, Tag(tag), world).unwrap()).collect();
+        for _ in 0..100 {
+            engine.tick();
+        }
+        let posted = engine.irecv(vec![0; 4], ME, Tag(9), world).unwrap_err().error;
+        assert!(matches!(&posted, PostError::Poisoned(why) if why.contains("a waker gave up")), "{posted}");
+        assert!(matches!(block_on(refused).unwrap_err().error, RequestError::NotPosted(_)));
+        // Each has its answer, whether its message came in the same round or not at all any more.
+        for receive in receives {
+            match block_on(receive) {
+                Ok((bytes, status)) => assert_eq!(bytes, [status.tag.0 as u8; 4]),
+                Err(failed) => assert!(matches!(failed.error, RequestError::Poisoned(_)), "{}", failed.error),
+            }
+        }
+    }
 }

@@ -7,6 +7,9 @@ use crate::{
 };
 use rustix::fd::BorrowedFd;
 use std::any::Any;
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
 use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Spans, Stretch};
@@ -15,17 +18,58 @@ use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Span
 const GATHERED_MAX: usize = 8;
 
 /// A transport of an engine. The frequent ones are variants; everything else is boxed.
-#[expect(clippy::large_enum_variant, reason = "one row an endpoint, and loopback is read in every tick")]
 pub enum AnyTransport {
     /// Within the process.
-    Loopback(Loopback),
+    Loopback(Own<Loopback>),
     /// Within the host.
-    Shm(Box<Shm>),
+    Shm(Own<Shm>),
     /// Other hosts, over libfabric.
-    Ofi(Box<Ofi>),
+    Ofi(Own<Ofi>),
     /// Any other.
-    Outside(Box<dyn Outside>),
+    Outside(Own<dyn Outside>),
 }
+
+/// A transport on the heap, as a box. Other than a box it may have a [second](AnyTransport::second) owner.
+pub struct Own<T: ?Sized>(Arc<UnsafeCell<T>>);
+
+// SAFETY: it is used as the only owner of its value, by the promise of `AnyTransport::second`.
+#[expect(unsafe_code, reason = "as a box")]
+unsafe impl<T: ?Sized + Send> Send for Own<T> {}
+
+impl<T: ?Sized> Deref for Own<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody else uses the value meanwhile, by the promise of `AnyTransport::second`.
+        #[expect(unsafe_code, reason = "as a box")]
+        unsafe {
+            &*self.0.get()
+        }
+    }
+}
+
+impl<T: ?Sized> DerefMut for Own<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: nobody else uses the value meanwhile, by the promise of `AnyTransport::second`.
+        #[expect(unsafe_code, reason = "as a box")]
+        unsafe {
+            &mut *self.0.get()
+        }
+    }
+}
+
+macro_rules! from {
+    ($($transport:ident),*) => {$(
+        impl From<$transport> for AnyTransport {
+            fn from(transport: $transport) -> Self {
+                AnyTransport::$transport(Own(Arc::new(UnsafeCell::new(transport))))
+            }
+        }
+    )*};
+}
+from!(Loopback, Shm, Ofi);
 
 /// The object-safe form of [`Transport`], made for every `T: Transport + 'static` by [`AnyTransport::outside`].
 pub trait Outside: Send {
@@ -285,7 +329,21 @@ macro_rules! each {
 impl AnyTransport {
     /// Boxes a transport that has no variant of its own.
     pub fn outside<T: Transport + 'static>(transport: T) -> Self {
-        AnyTransport::Outside(Box::new(Boxed(transport)))
+        AnyTransport::Outside(Own(Arc::new(UnsafeCell::new(Boxed(transport)))))
+    }
+
+    /// The same transport once more, for who closes it when the first way to it is gone. It ends with the last of its owners.
+    ///
+    /// # Safety
+    /// Both are used as if they were one: by one thread at a time, and neither while a reference that came of the other lives.
+    #[expect(unsafe_code, reason = "two owners of one value")]
+    pub unsafe fn second(&self) -> Self {
+        match self {
+            AnyTransport::Loopback(own) => AnyTransport::Loopback(Own(own.0.clone())),
+            AnyTransport::Shm(own) => AnyTransport::Shm(Own(own.0.clone())),
+            AnyTransport::Ofi(own) => AnyTransport::Ofi(Own(own.0.clone())),
+            AnyTransport::Outside(own) => AnyTransport::Outside(Own(own.0.clone())),
+        }
     }
 
     /// See [`Transport::name`].
@@ -505,7 +563,7 @@ impl AnyTransport {
                     let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
                     t.send(link, header, &runs, state)
                 }
-                Some(layout) if header.payload() > 0 => send_layout(t.as_mut(), link, header, &layout, state),
+                Some(layout) if header.payload() > 0 => send_layout(&mut **t, link, header, &layout, state),
                 Some(_) => t.send(link, header, &[], state),
             },
         }

@@ -269,6 +269,8 @@ impl Negotiation {
             Some(_) => Some(None),
             None => {
                 let vote = reserve(&mut engine.world, &engine.tables, self.id);
+                // Rows were spawned: an observer of the application may have lost the world.
+                engine.is_lost();
                 self.reserved = vote.is_some();
                 if self.reserved {
                     engine.comms.reserved.push((self.id, self.key));

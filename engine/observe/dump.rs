@@ -47,6 +47,9 @@ impl Engine {
                 dumped
             })
             .collect();
+        for operation in &mut operations {
+            operation.submitted = all.notices.slot(operation.row).is_some();
+        }
         let mut unexpected = messages(&all, now);
         let peers = peers(&mut self.tables.all(&mut self.world), &operations, &unexpected);
         let (operations_left_out, unexpected_left_out) =
@@ -65,7 +68,7 @@ impl Engine {
                 _ => Activity::Closed,
             },
             active: all.progress.active,
-            submissions: (all.inbound.shared.queue.len() + all.inbound.waiting.len()) as u64,
+            submissions: (all.inbound.shared().queue.len() + all.inbound.waiting().len()) as u64,
             communicators: communicators(all.communicators),
             peers,
             operations,
@@ -198,7 +201,7 @@ fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
         done: if stage == Stage::Matched { 0 } else { car.done },
         age: if kind == Kind::Refusal { None } else { age(all.progress.stamps.get(row), now) },
         awaited: false,
-        submitted: request.submission != NIL,
+        submitted: false,
         detached: request.state == RequestState::Detached,
     }
 }
@@ -351,7 +354,7 @@ fn tables(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
     let table = |rows: usize, bytes: u64| QueueBytes { rows: rows as u64, bytes: rows as u64 * bytes };
     let progress = &all.progress;
     let (entries, used) = (progress.unexpected.entries.capacity(), all.buffers.len() as u64);
-    let held: u64 = all.buffers.iter().map(|buffer| buffer.bytes.len() as u64).sum();
+    let held: u64 = all.buffers.iter().map(|buffer| buffer.capacity() as u64).sum();
     let named = [
         ("operations", table(all.cars.len(), operation)),
         ("ages of operations", QueueBytes { rows: 0, bytes: progress.stamps.bytes() as u64 }),

@@ -68,7 +68,7 @@ impl Engine {
         self.sample_clock();
         self.look_around();
         let inbound = self.tables.inbound(&mut self.world);
-        inbound.shared.armed.store(1, Ordering::SeqCst);
+        inbound.shared().armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let LookTables { progress, inbound, .. } = self.tables.look(&mut self.world);
         let mut quiet = progress.pending == Pending::NONE && !inbound.ready();
@@ -108,9 +108,9 @@ impl Engine {
 
     fn disarm(&mut self) {
         let inbound = self.tables.inbound(&mut self.world);
-        inbound.shared.armed.store(0, Ordering::Relaxed);
+        inbound.shared().armed.store(0, Ordering::Relaxed);
         let mut count = [0; 8];
-        let _ = rustix::io::read(&inbound.shared.doorbell, &mut count);
+        let _ = rustix::io::read(&inbound.shared().doorbell, &mut count);
         for endpoint in self.tables.endpoints(&mut self.world) {
             endpoint.transport.get().disarm();
         }

@@ -34,5 +34,5 @@ pub fn give(progress: &mut Progress, buffers: &mut [Buffer], need: Need, row: Ro
 #[expect(unsafe_code, reason = "the pool lends its own storage")]
 pub fn span(buffer: &mut Buffer) -> Span {
     // SAFETY: the storage is on the heap and is the row's until the row is given back, which its last user does.
-    unsafe { Span::new(buffer.bytes.as_mut_ptr(), buffer.length as usize) }
+    unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
 }

@@ -27,11 +27,11 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
         ways.extend(of(name, &Endpoint::new(transport, limits, None), memory));
     };
     if let Ok(loopback) = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0) {
-        add("loopback", AnyTransport::Loopback(loopback), "");
+        add("loopback", AnyTransport::from(loopback), "");
     }
     let config = || ShmConfig::new(format!("info-{}", std::process::id()), 0, 2);
     if let Ok(shm) = Shm::open(config()) {
-        add("shm", AnyTransport::Shm(Box::new(shm)), ", through the kernel, or spliced");
+        add("shm", AnyTransport::from(shm), ", through the kernel, or spliced");
     }
     // As an engine does that is asked to; what is in the heap is read where the kernel reads nothing, too.
     let mut shared = config();
@@ -39,7 +39,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
     if heap::open().is_ok()
         && let Ok(shm) = Shm::open(shared)
     {
-        add("shm, out of the shared heap", AnyTransport::Shm(Box::new(shm)), ", without a system call");
+        add("shm, out of the shared heap", AnyTransport::from(shm), ", without a system call");
     }
     ways
 }
@@ -95,7 +95,7 @@ mod tests {
 
     fn ways(limits: &Limits) -> Vec<(u64, Option<u64>, String, String)> {
         let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
-        let endpoint = Endpoint::new(AnyTransport::Loopback(loopback), limits, None);
+        let endpoint = Endpoint::new(AnyTransport::from(loopback), limits, None);
         let ways = of("loopback", &endpoint, "");
         // Between two rows nothing changes, and at each row something does.
         let words = |length, offered| words(&endpoint, endpoint.protocol(length, offered, false), "");
