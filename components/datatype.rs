@@ -2,8 +2,8 @@
 //!
 //! A [`Datatype`] is made of others by the constructors of MPI, in the end of the [`Basic`] numbers of Rust, and put over
 //! a buffer by [`Typed`], which the engine sends from and receives into. What is made is at once what MPI calls
-//! committed: a normal form of runs and loops, as small as its description. One that has a byte twice is refused, also for
-//! sends.
+//! committed: a normal form of runs and loops, as small as its description. One that has a byte twice can be sent, and not be
+//! received into.
 //!
 //! ```
 //! use tickwire_components::{Datatype, Typed};
@@ -36,23 +36,15 @@ pub use typed::{Typed, Unfit};
 
 use crate::limits::DATATYPE_DEPTH_MAX;
 use bounds::{Bounds, REACH_MAX};
-use node::Node;
-use overlap::{Copies, check_copies, check_parts};
-use std::sync::Arc;
+use node::{Node, Shape};
+use overlap::has_twice;
+use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 
 /// Why a datatype, or a buffer of one, cannot be.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum DatatypeError {
-    /// A byte is in it twice.
-    #[error("the layout has a byte twice: a receive could not tell what to write there; set blocks further apart")]
-    Overlap,
-    /// Whether a byte is in it twice cannot be told.
-    #[error(
-        "the layout's loops interleave in a way that cannot be checked for overlap: build it of parts that lie apart"
-    )]
-    Intricate,
     /// Too large to be addressed.
     #[error("the layout reaches further than 2^60 bytes: no buffer is so large")]
     Overflow,
@@ -109,14 +101,20 @@ pub struct Datatype(Arc<Form>);
 struct Form {
     node: Node,
     bounds: Bounds,
+    /// Whether a byte is in it twice, once somebody wanted to know.
+    twice: OnceLock<bool>,
 }
 
 impl Form {
+    fn new(node: Node, bounds: Bounds) -> Form {
+        Form { node, bounds, twice: OnceLock::new() }
+    }
+
     /// `count` copies, `stride` bytes apart, the first of them at `offset`.
     fn repeated(&self, count: usize, stride: i128, offset: i128) -> Result<Form, DatatypeError> {
         let bounds = self.bounds.repeated(count, stride, offset)?;
         if count == 0 || self.node.size == 0 {
-            return Ok(Form { node: Node::EMPTY, bounds });
+            return Ok(Form::new(Node::EMPTY, bounds));
         }
         let size = self.node.size.checked_mul(count).ok_or(DatatypeError::Overflow)?;
         if size as i128 > REACH_MAX {
@@ -124,17 +122,42 @@ impl Form {
         }
         // What reaches so far only fits the words.
         let (stride, offset) = (if count > 1 { stride as isize } else { 0 }, offset as isize);
-        check_copies(&Copies { node: &self.node, count, stride, one: self.bounds.truth() })?;
-        Form { node: self.node.clone().repeated(count, stride).moved(offset), bounds }.shallow()
+        Form::new(self.node.clone().repeated(count, stride).moved(offset), bounds).shallow()
     }
 
     /// These one after another.
     fn joined(forms: Vec<Form>) -> Result<Form, DatatypeError> {
         let bounds = forms.iter().fold(Bounds::NONE, |all, form| all.joined(&form.bounds));
-        let truths: Vec<(isize, isize)> = forms.iter().map(|form| form.bounds.truth()).collect();
-        let nodes: Vec<Node> = forms.into_iter().map(|form| form.node).collect();
-        check_parts(&nodes, &truths)?;
-        Form { node: Node::list(nodes), bounds }.shallow()
+        let bytes = forms.iter().fold(0, |all: usize, form| all.saturating_add(form.node.size));
+        if bytes as i128 > REACH_MAX {
+            return Err(DatatypeError::Overflow);
+        }
+        Form::new(Node::list(forms.into_iter().map(|form| form.node)), bounds).shallow()
+    }
+
+    /// Runs of so many elements each, from these places on, of a type that is a run without gaps.
+    fn runs(&self, blocks: impl Iterator<Item = (usize, i128)>) -> Result<Form, DatatypeError> {
+        let (mut places, mut bytes, mut ends) = (Vec::with_capacity(blocks.size_hint().0), 0usize, None);
+        for (count, place) in blocks.filter(|&(count, _)| count > 0) {
+            let last = (count as i128 - 1).checked_mul(self.extent()).and_then(|way| way.checked_add(place));
+            let (first, last) = (place, last.ok_or(DatatypeError::Overflow)?);
+            let (lower, upper) = ends.unwrap_or((first, last));
+            ends = Some((lower.min(first), upper.max(last)));
+            let length = self.node.size.checked_mul(count).ok_or(DatatypeError::Overflow)?;
+            bytes = bytes.checked_add(length).filter(|&all| all as i128 <= REACH_MAX).ok_or(DatatypeError::Overflow)?;
+            places.push((place, length));
+        }
+        let Some((lower, upper)) = ends else { return Ok(Form::new(Node::EMPTY, Bounds::NONE)) };
+        let reach = upper.checked_sub(lower).ok_or(DatatypeError::Overflow)?;
+        let bounds = self.bounds.repeated(2, reach, lower)?;
+        // What reaches so far only fits the words.
+        let places = places.into_iter().map(|(place, length)| (place as isize + self.node.offset, length));
+        Form::new(Node::runs(places), bounds).shallow()
+    }
+
+    /// Whether a byte is in it twice.
+    fn has_twice(&self) -> bool {
+        *self.twice.get_or_init(|| has_twice(&self.node))
     }
 
     fn shallow(self) -> Result<Form, DatatypeError> {
@@ -149,7 +172,7 @@ impl Form {
 impl Datatype {
     /// A number.
     pub fn of<T: Basic>() -> Self {
-        Self::make(Form { node: Node::run(0, size_of::<T>()), bounds: Bounds::basic(size_of::<T>(), align_of::<T>()) })
+        Self::make(Form::new(Node::run(0, size_of::<T>()), Bounds::basic(size_of::<T>(), align_of::<T>())))
     }
 
     fn make(form: Form) -> Self {
@@ -159,7 +182,7 @@ impl Datatype {
     /// `count` elements one after another (`MPI_Type_contiguous`).
     ///
     /// # Errors
-    /// As all constructors: a byte twice, or too far or too many levels.
+    /// As all constructors: too far or too many levels.
     pub fn contiguous(count: usize, of: &Datatype) -> Result<Self, DatatypeError> {
         of.0.repeated(count, of.0.extent(), 0).map(Self::make)
     }
@@ -190,7 +213,7 @@ impl Datatype {
     /// # Errors
     /// As [`Datatype::contiguous`].
     pub fn indexed(blocks: &[(usize, isize)], of: &Datatype) -> Result<Self, DatatypeError> {
-        Self::listed(blocks.iter().map(|&(count, place)| (count, place as i128 * of.0.extent(), of)))
+        Self::placed(blocks.iter().map(|&(count, place)| (count, place as i128 * of.0.extent())), of)
     }
 
     /// As [`Datatype::indexed`], with displacements in bytes (`MPI_Type_create_hindexed`).
@@ -198,7 +221,7 @@ impl Datatype {
     /// # Errors
     /// As [`Datatype::contiguous`].
     pub fn hindexed(blocks: &[(usize, isize)], of: &Datatype) -> Result<Self, DatatypeError> {
-        Self::listed(blocks.iter().map(|&(count, place)| (count, place as i128, of)))
+        Self::placed(blocks.iter().map(|&(count, place)| (count, place as i128)), of)
     }
 
     /// Blocks of one length, at displacements in elements (`MPI_Type_create_indexed_block`).
@@ -206,7 +229,7 @@ impl Datatype {
     /// # Errors
     /// As [`Datatype::contiguous`].
     pub fn indexed_block(block: usize, places: &[isize], of: &Datatype) -> Result<Self, DatatypeError> {
-        Self::listed(places.iter().map(|&place| (block, place as i128 * of.0.extent(), of)))
+        Self::placed(places.iter().map(|&place| (block, place as i128 * of.0.extent())), of)
     }
 
     /// As [`Datatype::indexed_block`], with displacements in bytes (`MPI_Type_create_hindexed_block`).
@@ -214,7 +237,7 @@ impl Datatype {
     /// # Errors
     /// As [`Datatype::contiguous`].
     pub fn hindexed_block(block: usize, places: &[isize], of: &Datatype) -> Result<Self, DatatypeError> {
-        Self::listed(places.iter().map(|&place| (block, place as i128, of)))
+        Self::placed(places.iter().map(|&place| (block, place as i128)), of)
     }
 
     /// Fields: how many elements, at which byte, of which type (`MPI_Type_create_struct`).
@@ -223,6 +246,15 @@ impl Datatype {
     /// As [`Datatype::contiguous`].
     pub fn structure(fields: &[(usize, isize, &Datatype)]) -> Result<Self, DatatypeError> {
         Self::listed(fields.iter().map(|&(count, place, of)| (count, place as i128, of)))
+    }
+
+    /// Blocks of one type.
+    fn placed(blocks: impl Iterator<Item = (usize, i128)>, of: &Datatype) -> Result<Self, DatatypeError> {
+        let Form { node, .. } = &*of.0;
+        if node.shape == Shape::Run && node.size > 0 && node.size as i128 == of.0.extent() {
+            return of.0.runs(blocks).map(Self::make);
+        }
+        Self::listed(blocks.map(|(count, place)| (count, place, of)))
     }
 
     fn listed<'a>(blocks: impl Iterator<Item = (usize, i128, &'a Datatype)>) -> Result<Self, DatatypeError> {
@@ -257,7 +289,7 @@ impl Datatype {
             stride = stride.checked_mul(size as i128).ok_or(DatatypeError::Overflow)?;
         }
         let bounds = form.bounds.marked(0, stride)?;
-        Ok(Self::make(Form { bounds, ..form }))
+        Ok(Self::make(Form::new(form.node, bounds)))
     }
 
     /// The same bytes with another lower bound and extent (`MPI_Type_create_resized`).
@@ -266,7 +298,12 @@ impl Datatype {
     /// If the bounds are too far.
     pub fn resized(&self, lower: isize, extent: isize) -> Result<Self, DatatypeError> {
         let bounds = self.0.bounds.marked(lower as i128, extent as i128)?;
-        Ok(Self::make(Form { node: self.0.node.clone(), bounds }))
+        Ok(Self::make(Form::new(self.0.node.clone(), bounds)))
+    }
+
+    /// Whether a byte is in an element twice: it can be sent then, and not be received into. Looked up once.
+    pub fn has_overlap(&self) -> bool {
+        self.0.has_twice()
     }
 
     /// Bytes of data in an element (`MPI_Type_size`).
@@ -307,6 +344,6 @@ impl Datatype {
 
     /// Whether its bytes are one run in the order of the message.
     pub fn is_contiguous(&self) -> bool {
-        self.0.node.shape == node::Shape::Run
+        self.0.node.shape == Shape::Run
     }
 }

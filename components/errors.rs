@@ -48,6 +48,11 @@ pub enum PostError {
         /// What is possible, bytes.
         most: u64,
     },
+    /// A receive into a buffer whose datatype has a byte twice.
+    #[error(
+        "the buffer's datatype has a byte twice: a receive could not tell what to write there; set its blocks apart"
+    )]
+    Overlap,
     /// All rows are in use.
     #[error("all {rows} {table} rows are in use: complete some requests first, or raise the limit `{limit}`")]
     Full {

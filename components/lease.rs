@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 /// The runs of bytes that a buffer consists of, in message order.
 ///
-/// Addresses alone are no buffers, since they may outlive what they point to. Lists of spans serve calls, which borrow them:
-/// a list in a slice cannot be posted.
+/// Addresses alone are no buffers, since they may outlive what they point to.
 ///
 /// ```compile_fail,E0277
 /// # use tickwire_components::{Pieces, Span};
@@ -25,7 +24,7 @@ use std::sync::Arc;
 ///
 /// ```compile_fail,E0277
 /// # use tickwire_components::{Pieces, Span};
-/// fn post<B: Pieces>() {}
+/// fn post<B: Pieces + ?Sized>() {}
 /// post::<[Span]>();
 /// ```
 ///
@@ -50,12 +49,47 @@ pub unsafe trait Pieces {
         (0..self.pieces()).map(|i| self.piece(i).len()).sum()
     }
 
+    /// Whether a byte is in the message twice: such a buffer can be sent, and not be received into.
+    fn has_overlap(&self) -> bool {
+        false
+    }
+
     /// What the bytes are of a buffer that has too many runs to count them up: there are no pieces then.
     #[inline(always)]
     fn layout(&self) -> Option<Stretch> {
         None
     }
 }
+
+/// A buffer that is one run of bytes, whatever is in it: of these a list is a buffer, each element a run of it.
+///
+/// Lists of lists are no buffers, nor are lists of elements that a datatype scatters:
+///
+/// ```
+/// # use tickwire_components::Pieces;
+/// fn post<B: Pieces>(_: B) {}
+/// post(vec![vec![1u8, 2], vec![], vec![3]]);
+/// post(vec!["one".to_owned(), "two".to_owned()]);
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::Pieces;
+/// fn post<B: Pieces>(_: B) {}
+/// post(vec![vec![vec![1u8, 2], vec![3]]]);
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Typed};
+/// fn post<B: Pieces>(_: B) {}
+/// fn columns(columns: Vec<Typed<Vec<f64>>>) {
+///     post(columns);
+/// }
+/// ```
+///
+/// # Safety
+/// [`Pieces::pieces`] is always 1 and [`Pieces::layout`] always `None`.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+pub unsafe trait OneRun: Pieces {}
 
 /// A buffer that a receive may write: `Vec<u8>` (up to its length), `Box<[u8]>`, lists of these, and, in a scope,
 /// `&mut [u8]` and `&[Cell<u8>]`.
@@ -76,6 +110,9 @@ macro_rules! one_run {
                 unsafe { Span::new(self.as_ptr().cast::<u8>().cast_mut(), self.len()) }
             }
         }
+        // SAFETY: as `Pieces` says where nothing else is said.
+        #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+        unsafe impl $($generic)* OneRun for $type {}
         one_run!(@ $writable ($($generic)*) $type);
     )*};
     (@ write ($($generic:tt)*) $type:ty) => {
@@ -105,9 +142,13 @@ unsafe impl Pieces for String {
     }
 }
 
-// SAFETY: the elements are on the heap, and each reports runs that do not move with it.
+// SAFETY: as `Pieces` says where nothing else is said.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl OneRun for String {}
+
+// SAFETY: the elements are on the heap, and each reports one run, which does not move with it.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<B: Pieces> Pieces for Vec<B> {
+unsafe impl<B: OneRun> Pieces for Vec<B> {
     #[inline]
     fn pieces(&self) -> usize {
         self.len()
@@ -119,26 +160,9 @@ unsafe impl<B: Pieces> Pieces for Vec<B> {
     }
 }
 
-// SAFETY: a span's address does not depend on where the span is.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for [Span] {
-    #[inline]
-    fn pieces(&self) -> usize {
-        self.len()
-    }
-
-    #[inline]
-    fn piece(&self, index: usize) -> Span {
-        self[index]
-    }
-}
-
 // SAFETY: the list owns its elements, and they may be written.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl LeasedBytes for Vec<Vec<u8>> {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl LeasedBytes for Vec<Box<[u8]>> {}
+unsafe impl<B: OneRun + LeasedBytes> LeasedBytes for Vec<B> {}
 
 /// A run of memory that the application lends on its own word.
 #[derive(Debug)]
@@ -166,6 +190,9 @@ unsafe impl Pieces for Ownership<'_> {
 // SAFETY: the caller of `Ownership::new` promised it.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl LeasedBytes for Ownership<'_> {}
+// SAFETY: as `Pieces` says where nothing else is said.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl OneRun for Ownership<'_> {}
 
 const WORDS: usize = 3;
 type Room = [MaybeUninit<usize>; WORDS];
@@ -259,6 +286,12 @@ impl Lease {
             // SAFETY: `put` wrote a box of `B` here.
             Some(unsafe { &mut *at.cast::<Box<B>>() })
         }
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.room.is_none()
     }
 
     /// Drops the buffer, if there is one.

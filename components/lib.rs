@@ -47,7 +47,7 @@ pub use errors::*;
 pub use exclusive::Exclusive;
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
-pub use lease::{Lease, LeasedBytes, Ownership, Pieces};
+pub use lease::{Lease, LeasedBytes, OneRun, Ownership, Pieces};
 pub use lodging::{HeldMessage, Lodgings};
 pub use notice::{Notice, Notices, Outcome, Panic};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
@@ -55,7 +55,7 @@ pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, posti
 pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
-pub use span::{Lent, Span, Spans};
+pub use span::{Lent, NoBytes, Payload, Span, Spans};
 pub use splice::Splice;
 pub use stamp::{Stamp, Stamps};
 pub use stream::{ARRIVING, CUT_OFF, Destination, Stream};

@@ -80,10 +80,11 @@ pub const HEAP_ZEROED_MIN: usize = 32 << 20;
 pub const HEAP_ALIGN: usize = 64;
 /// Largest message: the length field has 64 bits, addresses have 47.
 pub const MESSAGE_MAX: u64 = 1 << 46;
+/// Runs of an operation that have rows of their own at most; more are one list, which has one: what an application may have
+/// by the million has no rows.
+pub const RUN_ROWS_MAX: usize = 16;
 /// Levels of loops and lists in a datatype at most: walking over one is recursive, 200 B of stack each.
 pub const DATATYPE_DEPTH_MAX: u32 = 64;
-/// Runs of a datatype that are sorted at most to find an overlap, 16 B each while it lasts.
-pub const DATATYPE_RUNS_SORTED: usize = 1 << 20;
 
 /// Arrival rows, and so frames that one pass drains at most.
 pub const ARRIVALS: usize = 128;

@@ -4,11 +4,12 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, Lodgings, NIL, Receipts, Registrations, Row, Splice, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
+    Buffer, Lodgings, NIL, Receipts, Registrations, Row, Segment, Splice, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
+use std::sync::Arc;
 
 /// A list of rows, first in first out, linked through the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,6 +266,8 @@ pub struct Progress {
     pub reads: Queue,
     /// Parts of messages that their receivers want spliced; few.
     pub splices: Vec<Splice>,
+    /// Lists of runs of operations that have many, each with the row of the data CAR that has its address.
+    pub run_lists: Vec<(Row, Arc<Segment>)>,
     /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
     pub copies: Queue,
     /// Messages that are arriving in parts; few.
@@ -365,6 +368,7 @@ impl Default for Progress {
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
             splices: Vec::new(),
+            run_lists: Vec::new(),
             copies: Queue::EMPTY,
             streams: Vec::new(),
             kept_copied: 0,

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 /// A run of bytes that somebody lends to the engine: where it starts and how long it is.
 ///
-/// Making one is unsafe; reading or writing through it happens in `transports::copy` alone.
+/// An address and a length, no more: what uses the bytes is unsafe, and says that they are there.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     start: *mut u8,
@@ -24,6 +24,11 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 /// The bytes of one message, apart from the buffer that they are lent from.
+///
+/// ```compile_fail,E0133
+/// # use tickwire_components::Lent;
+/// let lent = Lent::of(&vec![1u8]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lent {
     spans: Spans,
@@ -31,8 +36,12 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Those of a buffer; of use as long as it lives.
-    pub fn of<P: Pieces + ?Sized>(buffer: &P) -> Self {
+    /// Those of a buffer.
+    ///
+    /// # Safety
+    /// The buffer outlives the value, and the operation that it is posted for.
+    #[expect(unsafe_code, reason = "addresses apart from their buffer")]
+    pub unsafe fn of<P: Pieces + ?Sized>(buffer: &P) -> Self {
         Lent { spans: (0..buffer.pieces()).map(|index| buffer.piece(index)).collect(), layout: buffer.layout() }
     }
 }
@@ -61,6 +70,55 @@ unsafe impl Pieces for Lent {
     #[inline]
     fn layout(&self) -> Option<Stretch> {
         self.layout
+    }
+}
+
+/// No bytes, as the payload of a frame that has none.
+#[derive(Clone, Copy, Debug)]
+pub struct NoBytes;
+
+// SAFETY: there are none.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for NoBytes {
+    #[inline(always)]
+    fn piece(&self, _index: usize) -> Span {
+        Span::EMPTY
+    }
+}
+
+/// Runs of bytes as the payload of a frame, for as long as a call lasts.
+///
+/// ```compile_fail,E0133
+/// # use tickwire_components::{Payload, Pieces};
+/// let span = vec![1u8].piece(0);
+/// let payload = Payload::new(&[span]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a>(&'a [Span]);
+
+impl<'a> Payload<'a> {
+    /// These, one after another.
+    ///
+    /// # Safety
+    /// Their bytes are valid for reads as long as the value is.
+    #[expect(unsafe_code, reason = "addresses apart from their buffer")]
+    #[inline(always)]
+    pub const unsafe fn new(runs: &'a [Span]) -> Self {
+        Payload(runs)
+    }
+}
+
+// SAFETY: a span's address does not depend on where the span is; the caller of `Payload::new` promised that it is valid.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Payload<'_> {
+    #[inline]
+    fn pieces(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn piece(&self, index: usize) -> Span {
+        self.0[index]
     }
 }
 

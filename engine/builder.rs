@@ -298,6 +298,7 @@ impl Builder {
             submissions,
             waiter,
             attached: Default::default(),
+            lent: 0,
             slots,
             shared_heap,
             tags,

@@ -1,8 +1,8 @@
-//! The end of operations before they are done: cancelled, dropped, or robbed of the memory that they were lent.
+//! The end of operations before they are done: cancelled, or dropped.
 
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
-use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, Span, car_flags};
+use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
 use tickwire_systems::complete::{abort, free_request};
 use tickwire_systems::lodging::{is_lodged, recall};
 use tickwire_systems::matching::remove_posted;
@@ -91,50 +91,6 @@ impl Engine {
                     free_request(tables.progress, tables.cars, tables.requests, row);
                 }
                 _ => {}
-            }
-        }
-    }
-
-    /// Takes borrowed bytes away from requests that did not end (of one, or of all scopes): receives fill nothing more,
-    /// sends send nothing more.
-    ///
-    /// Only for a loan that is ended by force: the engine is closed or poisoned, or a wait failed.
-    #[cold]
-    pub(crate) fn end_loans(&mut self, only: Option<RequestId>) {
-        let all = self.tables.all(&mut self.world);
-        let mut ids = Vec::new();
-        for (row, request) in all.requests.iter_mut().enumerate() {
-            let id = RequestId { row: row as Row, generation: request.generation };
-            let open = matches!(request.state, RequestState::Active | RequestState::Detached);
-            if request.scoped && open && only.is_none_or(|only| only == id) {
-                request.scoped = false;
-                all.progress.scoped -= 1;
-                ids.push(id);
-            }
-        }
-        let mut broken = Vec::new();
-        for (car, large) in all.cars.iter_mut().zip(&*all.large).filter(|(car, _)| car.kind != CarKind::None) {
-            if ids.iter().any(|id| id.row == car.request) {
-                // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
-                let half = car.kind == CarKind::Send && car.state != CarState::Finished;
-                let half = half || matches!(car.state, CarState::Receiving | CarState::Reading);
-                if (half || large.is_lent(car.state)) && !broken.contains(&car.vc) {
-                    broken.push(car.vc);
-                }
-                car.span = Span::EMPTY;
-            }
-        }
-        for vc in broken {
-            let mut all = self.tables.all(&mut self.world);
-            tickwire_systems::connections::fail(&mut all, vc, "an operation was abandoned half way".into());
-        }
-        let held = self.tables.all(&mut self.world).held;
-        ids.iter().for_each(|id| held[id.row as usize].0.clear());
-        for id in ids {
-            let _ = self.cancel_id(id);
-            let request = &mut self.tables.request(&mut self.world).requests[id.row as usize];
-            if request.generation == id.generation && request.state == RequestState::Active {
-                request.state = RequestState::Detached;
             }
         }
     }

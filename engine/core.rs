@@ -71,6 +71,8 @@ pub struct Engine {
     pub(crate) submissions: Arc<Submissions>,
     pub(crate) waiter: crate::wait::Waiter,
     pub(crate) attached: crate::send_modes::Attached,
+    /// Requests with borrowed buffers that an open scope has posted and not taken back, at most.
+    pub(crate) lent: u32,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
     /// Whether peers may read the process's shared heap. Fixed when it is built.
     pub(crate) shared_heap: bool,
@@ -435,23 +437,25 @@ impl Engine {
     }
 
     #[cold]
-    fn close_poisoned(&mut self, words: String) {
-        self.tell_error(&format!("the engine is poisoned: {words}"));
+    pub(crate) fn close_poisoned(&mut self, words: String) {
         if self.tables.lost().is_some() {
             // These are rows of endpoints, of which there are none any more.
             (self.holders, self.prompt) = (Box::default(), Box::default());
             self.pass_frequently(0);
         }
+        // From here on no call touches memory of the application, and neither does a transport.
+        self.closed = Closed::Poisoned(words.clone());
+        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            // One that panics has told so by itself, and the others still have to be told.
+            let _ = catch_unwind(AssertUnwindSafe(|| endpoint.transport.get().end_direct()));
+        }
         // What is done is done, whoever else has panicked.
         let _ = self.answer_submissions();
-        self.closed = Closed::Poisoned(words.clone());
-        for endpoint in self.tables.endpoints(&mut self.world) {
-            endpoint.transport.get().end_direct();
-        }
-        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
         self.refuse_submissions();
         // The first panic is told; those of who hears of it change nothing.
-        self.tables.all(&mut self.world).notices.tell_all(&Err(RequestError::Poisoned(words)));
+        self.tables.all(&mut self.world).notices.tell_all(&Err(RequestError::Poisoned(words.clone())));
+        self.tell_error(&format!("the engine is poisoned: {words}"));
     }
 
     /// Says how many passes need no run of the schedule. Without any, messages to oneself go through a tick like all others.

@@ -84,7 +84,7 @@ impl Engine {
                     break;
                 }
                 let transport = all.endpoints[vc.endpoint as usize].transport.get();
-                let sent = transport.send(vc.link, &goodbye, &[tickwire_components::Span::EMPTY][..], None);
+                let sent = transport.send(vc.link, &goodbye, &tickwire_components::NoBytes, None);
                 // A transport that takes parts of frames might have taken one: a second try would begin anew. It is closed next.
                 let whole = transport.capabilities().whole_frames;
                 if sent != Sent::Blocked || !whole || Instant::now() >= end {

@@ -60,8 +60,8 @@
 //! [`Engine::wait`] looks, ticks, spins, yields and at last sleeps on file descriptors, over all transports at once. The
 //! engine is itself a descriptor for an application's event loop: [`Engine::prepare_wait`] has the protocol. One thread owns
 //! an engine; others [submit](Engine::submitter) and await. A peer that dies ends its own connection: operations that need
-//! it get an error that says why, all others go on. A panic in a system of the application poisons the engine, which says
-//! so in every later call.
+//! it get an error that says why, all others go on. A panic in a system of the application, or one that leaves a call that
+//! has borrowed buffers, poisons the engine, which says so in every later call.
 //!
 //! Every system run of an application's own system advances bevy's change tick; about every 518 million runs bevy scans all
 //! change ticks once, which is the one exception to a tick's bound (`cargo bench -p tickwire-tests --bench scan` measures
@@ -95,6 +95,7 @@ mod finalize;
 #[cfg(feature = "dump")]
 pub mod jobs;
 pub mod launch;
+mod loans;
 mod notify;
 mod observe;
 mod p2p;

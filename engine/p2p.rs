@@ -16,7 +16,7 @@ use tickwire_systems::deliver::deliver_own;
 use tickwire_systems::post::{offer_now, send_now};
 use tickwire_systems::posting::{
     Envelope, check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline,
-    send_car, send_envelope, send_inline, take_rows,
+    rows_of, send_car, send_envelope, send_inline, take_rows,
 };
 use tickwire_traces::tracy;
 
@@ -192,18 +192,20 @@ impl Engine {
         self.settle(request)
     }
 
-    /// Waits for a request whose buffer is borrowed, and in any case ends the loan.
+    /// Waits for a request whose buffer is borrowed, and in any case ends the loan, also if a panic comes through.
     #[inline]
     pub(crate) fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
-        let waited = self.wait_id(request.id());
-        self.let_go();
-        if waited.is_ok() {
-            return match self.take(request) {
-                Ok((_, status)) => Ok(status),
-                Err(failed) => Err(failed.error.into()),
-            };
-        }
-        self.settle_failed(request)
+        self.lending(|engine| {
+            let waited = engine.wait_id(request.id());
+            engine.let_go();
+            if waited.is_ok() {
+                return match engine.take(request) {
+                    Ok((_, status)) => Ok(status),
+                    Err(failed) => Err(failed.error.into()),
+                };
+            }
+            engine.settle_failed(request)
+        })
     }
 
     #[cold]
@@ -269,7 +271,11 @@ impl Engine {
     #[inline(never)]
     fn offer_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> Row {
         match self.envelope(run.len(), to, tag, comm) {
-            Some(envelope) => offer_now(self.tables.offering(&mut self.world), &envelope, comm.0, run),
+            // SAFETY: the callers have the row hold the buffer, or a panic takes the bytes away from it.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            Some(envelope) => self.lending(|engine| unsafe {
+                offer_now(engine.tables.offering(&mut engine.world), &envelope, comm.0, run)
+            }),
             None => NIL,
         }
     }
@@ -310,7 +316,10 @@ impl Engine {
     #[inline(never)]
     fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
         let message = EnvelopeKey { context, source, tag };
-        if !tracy::connected() && deliver_own(&self.tables, &mut self.world, self.own_row, &message, run) {
+        // SAFETY: the caller has the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let mut own = || unsafe { deliver_own(&self.tables, &mut self.world, self.own_row, &message, run) };
+        if !tracy::connected() && own() {
             return true;
         }
         self.send_by_tick(run, context, tag, source)
@@ -342,7 +351,7 @@ impl Engine {
                 Err(error) => Err(Rejected { error, buffer }),
             };
         }
-        match self.queue_send_rows(&buffer, length, to, tag, comm, options) {
+        match self.lending(|engine| engine.queue_send_rows(&buffer, length, to, tag, comm, options)) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
         }
@@ -362,7 +371,7 @@ impl Engine {
         }
         let envelope = check_send(self.tables.send(&mut self.world).communicators, comm.0, to.0, tag.0, length)?;
         let vc_row = self.reach(envelope.proc)?;
-        self.need_rows(buffer.pieces())?;
+        self.need_rows(rows_of(buffer))?;
         let all = self.tables.all(&mut self.world);
         if all.vcs[vc_row as usize].state == VcState::Failed {
             let reason = all.procs.reason(vc_row).to_owned();
@@ -370,7 +379,10 @@ impl Engine {
         }
         let priority = options.priority_or(all.communicators[Communicator::row(comm.0)].priority);
         let car = Car { priority, ..send_car(&envelope, vc_row, options.flags()) };
-        let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
+        // SAFETY: the caller has the row hold the buffer, or a panic takes the bytes away from it.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
+        let Some(row) = row else {
             return Err(full(&self.limits));
         };
         all.large[row as usize] = Large::of(envelope.length);
@@ -419,7 +431,11 @@ impl Engine {
         }
         let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
         let vc_row = tables.procs.known[envelope.proc as usize].row;
-        receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, &Run(run))
+        // SAFETY: the callers have the row hold the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        unsafe {
+            receive_inline(tables.progress, tables.cars, tables.requests, tables.vcs, vc_row, &envelope, &Run(run))
+        }
     }
 
     /// From any source, or where something may be there already.
@@ -437,7 +453,13 @@ impl Engine {
         let reached =
             envelope.proc == NIL || tables.vcs.get(vc_row as usize).is_some_and(|vc| vc.state != VcState::Unconnected);
         let car = receive_car(tables.progress, &envelope, vc_row);
-        if reached && let Some(row) = take_rows(tables.progress, tables.cars, tables.requests, &Run(run), car) {
+        if !reached {
+            return NIL;
+        }
+        // SAFETY: the callers have the row hold the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let row = unsafe { take_rows(tables.progress, tables.cars, tables.requests, &Run(run), car) };
+        if let Some(row) = row {
             queue_receive(tables.progress, tables.cars, tables.vcs, row);
             return row;
         }
@@ -460,7 +482,11 @@ impl Engine {
                 Err(error) => Err(Rejected { error, buffer }),
             };
         }
-        match self.queue_receive_rows(&buffer, rank, tag, comm) {
+        let queued = match buffer.has_overlap() {
+            false => self.queue_receive_rows(&buffer, rank, tag, comm),
+            true => Err(PostError::Overlap),
+        };
+        match queued {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error: self.raise_post(comm, "receive", error), buffer }),
         }
@@ -499,14 +525,17 @@ impl Engine {
             }
         }
         let car = receive_car(tables.progress, &envelope, vc_row);
-        let row = match take_rows(tables.progress, tables.cars, tables.requests, buffer, car) {
-            Some(row) => Some(row),
-            None => {
-                self.need_rows(buffer.pieces())?;
-                tables = self.tables.receive(&mut self.world);
-                take_rows(tables.progress, tables.cars, tables.requests, buffer, car)
-            }
-        };
+        // SAFETY: the caller has the row hold the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let mut row = unsafe { take_rows(tables.progress, tables.cars, tables.requests, buffer, car) };
+        if row.is_none() {
+            self.need_rows(rows_of(buffer))?;
+            tables = self.tables.receive(&mut self.world);
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let again = unsafe { take_rows(tables.progress, tables.cars, tables.requests, buffer, car) };
+            row = again;
+        }
         let Some(row) = row else { return Err(full(&self.limits)) };
         queue_receive(tables.progress, tables.cars, tables.vcs, row);
         Ok(row)
@@ -518,9 +547,9 @@ impl Engine {
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let request = &mut tables.requests[row as usize];
-        if scoped && request.state == RequestState::Active {
+        if scoped {
             request.scoped = true;
-            tables.progress.scoped += 1;
+            tables.progress.scoped += u32::from(request.state == RequestState::Active);
         }
         Request::new(self.home, row, request.generation)
     }
@@ -539,10 +568,9 @@ impl Engine {
         row
     }
 
-    /// Sees to it that an operation with `pieces` data CARs finds its rows.
+    /// Sees to it that an operation finds so many rows.
     #[cold]
-    pub(crate) fn need_rows(&mut self, pieces: usize) -> Result<(), PostError> {
-        let needed = if pieces == 1 { 1 } else { pieces.max(1) + 1 };
+    pub(crate) fn need_rows(&mut self, needed: usize) -> Result<(), PostError> {
         self.free_dropped();
         loop {
             let progress = self.tables.progress(&mut self.world);

@@ -4,19 +4,31 @@ use crate::core::{Closed, Engine};
 use crate::p2p::{full, source_rank, tag_number};
 use crate::request::{Failed, Rejected, Request, Waitable};
 use crate::send_options::SendOptions;
+use std::marker::PhantomData;
 use tickwire_components::{
-    Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, Pending, Pieces, PostError, ProcId, Rank, RequestError,
-    RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
+    Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank,
+    RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::complete::free_request;
 use tickwire_systems::posting::{
-    activate, check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows,
+    activate, check_receive, check_send, queue_receive, queue_send, receive_car, rows_of, send_car, take_rows,
 };
 
 /// An operation that can be started again and again with one buffer, which the engine holds in between.
 ///
 /// Wait for it and test it as any request; [`Engine::buffer`] gives access to the bytes while it is not active. Dropping it
 /// frees it, once it is done.
+///
+/// What takes the buffer's place lives as long:
+///
+/// ```compile_fail,E0597
+/// # use tickwire::{Bootstrap, Engine, Tag};
+/// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+/// # let (me, world) = (engine.rank(), engine.comm_world());
+/// let mut send = engine.send_init(&b"for ever"[..], me, Tag(1), world).unwrap();
+/// let short = vec![1; 8];
+/// *engine.buffer(&mut send).unwrap() = &short[..];
+/// ```
 #[must_use = "dropping a persistent request frees it"]
 pub struct Persistent<B> {
     token: Request<B>,
@@ -26,6 +38,8 @@ pub struct Persistent<B> {
     rank: u32,
     tag: u32,
     options: SendOptions,
+    /// Invariant in `B`: through [`Engine::buffer`] a buffer of a shorter life would take the place of a longer one.
+    _invariant: PhantomData<fn(B) -> B>,
 }
 
 /// What a persistent request does.
@@ -108,8 +122,11 @@ impl Engine {
         tag: u32,
         comm: Comm,
     ) -> Result<Persistent<B>, Rejected<B>> {
-        let row = match self.check_persistent(what, rank, tag, comm, buffer.total()).and_then(|()| self.inactive_row())
-        {
+        let checked = match what == What::Receive && buffer.has_overlap() {
+            false => self.check_persistent(what, rank, tag, comm, buffer.total()),
+            true => Err(PostError::Overlap),
+        };
+        let row = match checked.and_then(|()| self.inactive_row()) {
             Ok(row) => row,
             Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
         };
@@ -117,7 +134,7 @@ impl Engine {
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let token = Request::new(self.home, row, tables.requests[row as usize].generation);
-        Ok(Persistent { token, what, comm, rank, tag, options: SendOptions::new() })
+        Ok(Persistent { token, what, comm, rank, tag, options: SendOptions::new(), _invariant: PhantomData })
     }
 
     fn check_persistent(
@@ -147,7 +164,10 @@ impl Engine {
         let all = self.tables.all(&mut self.world);
         let Status { source, tag, .. } = Status::NULL;
         let car = Car { state: CarState::Done, source: source.0, tag: tag.0, ..Car::default() };
-        let Some(row) = take_rows(all.progress, all.cars, all.requests, &[Span::EMPTY][..], car) else {
+        // SAFETY: there are no bytes.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let row = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) };
+        let Some(row) = row else {
             return Err(full(&self.limits));
         };
         all.progress.active -= 1;
@@ -218,7 +238,7 @@ impl Engine {
         };
         let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
         if lent.pieces() != 1 {
-            self.need_rows(lent.pieces())?;
+            self.need_rows(rows_of(lent))?;
         }
         let all = self.tables.all(&mut self.world);
         let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
@@ -233,7 +253,10 @@ impl Engine {
                 Car { priority, ..send_car(&envelope, vc_row, flags) }
             }
         };
-        if !activate(all.progress, all.cars, all.requests, lent, car, row) {
+        // SAFETY: the row holds the buffer, and nobody gets at it while the request is active.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let active = unsafe { activate(all.progress, all.cars, all.requests, lent, car, row) };
+        if !active {
             return Err(full(&self.limits));
         }
         match what {
@@ -264,11 +287,16 @@ impl Engine {
     fn lent<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<Lent, PostError> {
         let row = self.idle_row(persistent)?;
         let tables = self.tables.request(&mut self.world);
-        // SAFETY: the token's type is the one its buffer was put with.
+        // SAFETY: the token's type is the one its buffer was put with; the row holds the buffer while it is active.
         #[expect(unsafe_code, reason = "type-erased ownership")]
-        let buffer = unsafe { tables.held[row as usize].0.get::<B>() };
-        let buffer = buffer.ok_or(PostError::Stale)?;
-        Ok(Lent::of(buffer))
+        unsafe {
+            let buffer = tables.held[row as usize].0.get::<B>().ok_or(PostError::Stale)?;
+            // It may be another one than that which was checked.
+            if persistent.what == What::Receive && buffer.has_overlap() {
+                return Err(PostError::Overlap);
+            }
+            Ok(Lent::of(buffer))
+        }
     }
 
     /// The row of a persistent request that is not active.

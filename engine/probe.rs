@@ -9,14 +9,14 @@ use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, Pending, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source, Span,
+    Comm, LeasedBytes, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source,
     Status, Tag, TagFilter, Unexpected, VcState,
 };
 use tickwire_systems::communicators::{alive, known};
 use tickwire_systems::credits::feed;
 use tickwire_systems::lodging::{checked, is_matched};
 use tickwire_systems::match_cars::pair;
-use tickwire_systems::posting::{check_receive, receive_car, take_rows};
+use tickwire_systems::posting::{check_receive, receive_car, rows_of, take_rows};
 use tickwire_systems::tables::AllTables;
 use tickwire_transports::{Peeked, Sent, Wanted};
 
@@ -210,7 +210,11 @@ impl Engine {
         if message.row == NIL {
             return Ok(Request::ready(self.home, buffer, Rank::NULL.0, ANY));
         }
-        match self.queue_message(&message, &buffer) {
+        let queued = match buffer.has_overlap() {
+            false => self.queue_message(&message, &buffer),
+            true => Err(PostError::Overlap),
+        };
+        match queued {
             Ok(row) => {
                 message.row = NIL;
                 Ok(self.hold(row, buffer, scoped))
@@ -229,11 +233,14 @@ impl Engine {
         let Status { source, tag, .. } = message.status;
         let communicators = self.tables.send(&mut self.world).communicators;
         let envelope = check_receive(communicators, message.comm.0, source.0, tag.0)?;
-        self.need_rows(buffer.pieces())?;
+        self.need_rows(rows_of(buffer))?;
         let all = self.tables.all(&mut self.world);
         let found = all.progress.unexpected.entries[message.row as usize];
         let car = receive_car(all.progress, &envelope, found.vc);
-        let Some(row) = take_rows(all.progress, all.cars, all.requests, buffer, car) else {
+        // SAFETY: the caller has the row hold the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
+        let Some(row) = row else {
             return Err(full(&self.limits));
         };
         all.progress.unexpected.release(message.row);
@@ -252,7 +259,10 @@ impl Engine {
             let Unexpected { context, source, tag, vc, .. } = found;
             let envelope = tickwire_systems::posting::Envelope { context, source, tag, proc: NIL, length: 0 };
             let car = receive_car(all.progress, &envelope, vc);
-            let Some(row) = take_rows(all.progress, all.cars, all.requests, &[Span::EMPTY][..], car) else {
+            // SAFETY: there are no bytes.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let row = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) };
+            let Some(row) = row else {
                 // With the next look around, when rows are free.
                 self.home.messages.push((entry, epoch));
                 all.progress.pending |= tickwire_components::Pending::WORLD;

@@ -5,7 +5,7 @@ use crossbeam_queue::SegQueue;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tickwire_components::limits::ANY;
-use tickwire_components::{Access, Comm, LeasedBytes, NIL, Pieces, RegistrationCounts, Row, Span, Stretch};
+use tickwire_components::{Access, Comm, LeasedBytes, NIL, OneRun, Pieces, RegistrationCounts, Row, Span, Stretch};
 use tickwire_systems::communicators::alive;
 use tickwire_systems::connections::endpoint_of;
 use tickwire_systems::registering::acquire;
@@ -77,6 +77,10 @@ unsafe impl<B: Pieces> Pieces for Registered<B> {
         self.buffer.as_ref().map_or(0, Pieces::total)
     }
 
+    fn has_overlap(&self) -> bool {
+        self.buffer.as_ref().is_some_and(Pieces::has_overlap)
+    }
+
     fn layout(&self) -> Option<Stretch> {
         self.buffer.as_ref()?.layout()
     }
@@ -85,6 +89,10 @@ unsafe impl<B: Pieces> Pieces for Registered<B> {
 // SAFETY: as the buffer itself.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl<B: LeasedBytes> LeasedBytes for Registered<B> {}
+
+// SAFETY: as the buffer itself, which is there until the value ends.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B: OneRun> OneRun for Registered<B> {}
 
 impl Engine {
     /// Says that a buffer will be used for many operations: what a transport needs to know of its memory is kept between

@@ -1,6 +1,6 @@
 //! Scopes: lending plain slices to operations that outlive the call.
 
-use crate::core::{Closed, Engine};
+use crate::core::Engine;
 use crate::persistent::Persistent;
 use crate::probe::{Message, RejectedMessage};
 use crate::receipt::Receipted;
@@ -10,8 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 use tickwire_components::{
-    Comm, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, RequestState, Row, Source, Status, Tag,
-    TagFilter, Work, car_flags,
+    Comm, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, Source, Status, Tag, TagFilter, Work, car_flags,
 };
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
@@ -28,7 +27,9 @@ impl Engine {
     /// Lends buffers: inside, [`Scope::isend`] and [`Scope::irecv`] take `&[u8]`, `&mut [u8]` and `&[Cell<u8>]`.
     ///
     /// Leaving it, also by panic, cancels its receives that have no message yet and drives all other operations of the
-    /// scope to completion or to the failure of their peer.
+    /// scope to completion or to the failure of their peer; a panic that has come out of the engine, which is poisoned then,
+    /// ends them at once. Buffers that were not taken back are dropped then, and tokens
+    /// that are left are stale.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Rank, Tag};
@@ -101,33 +102,6 @@ impl Engine {
         let mut scope = Scope { engine: &mut *leave.0, _env: PhantomData };
         body(&mut scope)
     }
-
-    fn leave_scope(&mut self) {
-        if self.tables.progress(&mut self.world).scoped == 0 {
-            return;
-        }
-        let all = self.tables.all(&mut self.world);
-        let open = |r: &tickwire_components::Request| {
-            r.scoped && matches!(r.state, RequestState::Active | RequestState::Detached)
-        };
-        let ids: Vec<Row> =
-            (0u32..).zip(all.requests.iter()).filter(|(_, request)| open(request)).map(|(row, _)| row).collect();
-        if self.closed == Closed::No {
-            // Those whose tokens were dropped too: they fill borrowed bytes all the same.
-            for row in ids {
-                self.cancel_row(row);
-            }
-        }
-        let ended = self.wait_until(|engine| {
-            if engine.closed != Closed::No {
-                return Err(engine.closed.request_error());
-            }
-            Ok(engine.tables.progress(&mut engine.world).scoped == 0)
-        });
-        if ended.is_err() {
-            self.end_loans(None);
-        }
-    }
 }
 
 impl<'env> Scope<'_, 'env> {
@@ -143,7 +117,8 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_send(buffer, to, tag, comm, true)
+        let posted = self.engine.post_send(buffer, to, tag, comm, true)?;
+        Ok(self.engine.lend(posted))
     }
 
     /// As [`Engine::issend`], with a borrowed buffer.
@@ -158,7 +133,9 @@ impl<'env> Scope<'_, 'env> {
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
-        self.engine.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))
+        let posted =
+            self.engine.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))?;
+        Ok(self.engine.lend(posted))
     }
 
     /// As [`Engine::isend_with`], with a borrowed buffer.
@@ -173,7 +150,8 @@ impl<'env> Scope<'_, 'env> {
         comm: Comm,
         options: SendOptions,
     ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_with(buffer, to, tag, comm, true, options)
+        let posted = self.engine.post_with(buffer, to, tag, comm, true, options)?;
+        Ok(self.engine.lend(posted))
     }
 
     /// As [`Engine::irsend`], with a borrowed buffer.
@@ -187,7 +165,8 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_ready(buffer, to, tag, comm, true)
+        let posted = self.engine.post_ready(buffer, to, tag, comm, true)?;
+        Ok(self.engine.lend(posted))
     }
 
     /// As [`Engine::imrecv`], with a borrowed buffer.
@@ -199,7 +178,8 @@ impl<'env> Scope<'_, 'env> {
         message: Message,
         buffer: B,
     ) -> Result<Request<B>, RejectedMessage<B>> {
-        self.engine.receive_message(message, buffer, true)
+        let posted = self.engine.receive_message(message, buffer, true)?;
+        Ok(self.engine.lend(posted))
     }
 
     /// As [`Engine::irecv`], with a borrowed buffer.
@@ -214,7 +194,20 @@ impl<'env> Scope<'_, 'env> {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)
+        let posted = self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)?;
+        Ok(self.engine.lend(posted))
+    }
+
+    /// See [`Engine::take`].
+    ///
+    /// # Errors
+    /// As [`Engine::take`].
+    #[inline]
+    pub fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
+        let lent = self.engine.is_lent(request.id());
+        let taken = self.engine.lending(|engine| engine.take(request));
+        self.engine.lent -= u32::from(lent && taken.is_ok());
+        taken
     }
 
     /// As [`Engine::receipted`], for operations with borrowed buffers.
@@ -238,7 +231,8 @@ macro_rules! forward {
             #[inline]
             #[allow(clippy::missing_errors_doc, reason = "the forwarded call says it")]
             pub fn $name $(<$($generic: $bound),*>)? (&mut self $(, $arg: $type)*) -> $result {
-                self.engine.$name($($arg),*)
+                // A panic that comes out of the engine ends all loans; one of the scope's own body does not.
+                self.engine.lending(|engine| engine.$name($($arg),*))
             }
         )*}
     };
@@ -251,8 +245,6 @@ forward! {
     fn tick_at(&mut self, now_ns: u64) -> Work;
     /// See [`Engine::test`].
     fn test<W: Waitable>(&mut self, request: &W) -> Result<Test, RequestError>;
-    /// See [`Engine::take`].
-    fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>>;
     /// See [`Engine::wait`].
     fn wait<W: Waitable>(&mut self, request: &W) -> Result<Status, RequestError>;
     /// See [`Engine::wait_for`].

@@ -104,6 +104,9 @@ impl Submitter {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Submitted<B>, crate::Rejected<B>> {
+        if buffer.has_overlap() {
+            return Err(crate::Rejected { error: PostError::Overlap, buffer });
+        }
         let rank = match source.into() {
             Source::Rank(rank) => rank,
             Source::Any => ANY,
@@ -140,7 +143,9 @@ impl Submitter {
             let error = PostError::Full { table: "submission", rows, limit: "SUBMISSION_SLOTS" };
             return Err(crate::Rejected { error, buffer });
         };
-        let lent = Lent::of(&buffer);
+        // SAFETY: the buffer goes with its addresses, and neither is used without the other.
+        #[expect(unsafe_code, reason = "addresses apart from their buffer")]
+        let lent = unsafe { Lent::of(&buffer) };
         let mut lease = Lease::default();
         lease.put(buffer);
         let submission = Submission { receive, comm: comm.0, rank, tag, lent, lease, slot };

@@ -96,6 +96,9 @@ fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row
     let (mut data, mut count) = (chain, 0);
     while data != NIL {
         let next = cars[data as usize].chain;
+        if cars[data as usize].kind == CarKind::Layout {
+            progress.run_lists.retain(|(row, _)| *row != data);
+        }
         free_car(progress, cars, data);
         (data, count) = (next, count + 1);
     }

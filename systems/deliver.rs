@@ -24,7 +24,9 @@ use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::{ANY, READ_BYTES_A_TURN};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
-use tickwire_components::{Car, CarState, Large, NIL, Pending, Progress, Request, Row, Span, Vc, VcState, car_flags};
+use tickwire_components::{
+    Car, CarState, Large, NIL, NoBytes, Pending, Progress, Request, Row, Span, Vc, VcState, car_flags,
+};
 use tickwire_transports::{Sent, Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
@@ -69,18 +71,19 @@ pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>,
 /// The tables that frames are taken into.
 struct Taken<'a, 'b>(&'a mut Deliveries<'b>);
 
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Taken<'_, '_> {
     #[inline(always)]
-    fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
         take_message(self.0.tables(), header, payload, vc_row)
     }
 
-    fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
         take_control(self.0.tables(), header, payload, vc_row)
     }
 
     #[inline(never)]
-    fn matched(&mut self, header: &Header, payload: Span, vc_row: Row, receive: Row) -> bool {
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc_row: Row, receive: Row) -> bool {
         take_matched(self.0.tables(), header, payload, vc_row, receive)
     }
 }
@@ -102,8 +105,18 @@ fn take_message(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
 /// does not take it, or something is before it, or it is longer than what goes as a whole.
 ///
 /// As with arrivals, only without systems of the application, which may look at the rows in between.
+///
+/// # Safety
+/// The payload is valid for reads.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
-pub fn deliver_own(tables: &Tables, world: &mut World, vc_row: Row, message: &EnvelopeKey, payload: Span) -> bool {
+pub unsafe fn deliver_own(
+    tables: &Tables,
+    world: &mut World,
+    vc_row: Row,
+    message: &EnvelopeKey,
+    payload: Span,
+) -> bool {
     // The tables are borrowed step by step, so that no step loads the addresses of another one.
     let OwnTables { cars, vcs, .. } = tables.own(world);
     let Some(row) = vcs.get(vc_row as usize).map(|vc| vc.posted.head) else { return false };
@@ -187,6 +200,7 @@ fn is_one_run(car: &Car, row: Row) -> bool {
 }
 
 /// The bytes of a message go to its receive in one run; `false` if Complete must look at that.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
 fn receive_run(
     progress: &mut Progress,
@@ -199,11 +213,16 @@ fn receive_run(
     progress.work.matched += 1;
     car.done = length;
     if payload.len() > car.span.len() {
-        progress.moved.deliver += copy::copy(car.span, payload) as u64;
+        // SAFETY: the payload is there during the call, the place of a posted receive until it ends.
+        let copied = unsafe { copy::copy(car.span, payload) };
+        progress.moved.deliver += copied as u64;
         car.flags |= car_flags::TRUNCATED;
         return false;
     }
-    copy::copy_long(car.span.part(0, payload.len()), payload);
+    // SAFETY: as above.
+    unsafe {
+        copy::copy_long(car.span.part(0, payload.len()), payload);
+    }
     progress.moved.deliver += payload.len() as u64;
     end(progress, car, requests, row)
 }
@@ -294,6 +313,7 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
 }
 
 /// Takes the end of a message that has come with its address, so that less of it is to be read; how many bytes.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
     let bytes = u64::from(tail);
     let end = payload.part(ADDRESS_BYTES as usize, tail.into());
@@ -302,7 +322,10 @@ fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
         return 0;
     }
     let rest = large.length - bytes;
-    copy::copy(car.span.part(rest as usize, tail.into()), end);
+    // SAFETY: the payload is there during the call, the place of a posted receive until it ends.
+    unsafe {
+        copy::copy(car.span.part(rest as usize, tail.into()), end);
+    }
     large.wanted = rest;
     bytes
 }
@@ -356,7 +379,11 @@ fn read_at_once(
     }
     let transport = endpoint.transport.get();
     let alone = progress.offers.is_empty() && progress.reads.is_empty();
-    if !transport.read_at_once(vc.link, message.address, car.span.part(0, message.wanted as usize), alone) {
+    // SAFETY: the place of a posted receive is there until it ends.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let is_read =
+        unsafe { transport.read_at_once(vc.link, message.address, car.span.part(0, message.wanted as usize), alone) };
+    if !is_read {
         return false;
     }
     *left -= message.wanted;
@@ -364,7 +391,7 @@ fn read_at_once(
     progress.work.received += 1;
     car.done = message.length;
     let done = Header::new(Kind::Done, car.context, 0, row, car.peer, 0);
-    if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &[Span::EMPTY][..]) != Sent::Done {
+    if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &NoBytes) != Sent::Done {
         answer(progress, cars, vcs, row);
         return true;
     }
@@ -421,9 +448,13 @@ mod tests {
         let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         let (_, mut deliveries) = tables.deliveries(&mut world.world);
         let mut taken = Taken(&mut deliveries);
-        match header.kind() {
-            Some(Kind::Eager) => taken.message(&header, payload, vc),
-            _ => taken.other(&header, payload, vc),
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        unsafe {
+            match header.kind() {
+                Some(Kind::Eager) => taken.message(&header, payload, vc),
+                _ => taken.other(&header, payload, vc),
+            }
         }
     }
 
@@ -496,7 +527,11 @@ mod tests {
         let matched = |world: &mut TestWorld, vc: Row, header: Header, posted: Posted| {
             let tables = world.tables.clone();
             let (_, mut deliveries) = tables.deliveries(&mut world.world);
-            Taken(&mut deliveries).matched(&header, payload.part(0, header.length as usize), vc, posted.car)
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "a span over a test's bytes")]
+            unsafe {
+                Taken(&mut deliveries).matched(&header, payload.part(0, header.length as usize), vc, posted.car)
+            }
         };
         assert!(!matched(&mut world, vc, eager(5, 8), any), "the transport does not have it yet");
         world.run(crate::post::post);

@@ -277,7 +277,9 @@ pub(crate) fn address_in(header: &Header, payload: Span) -> u64 {
     match header.flags() & (wire::READABLE | wire::DIRECT) {
         0 => 0,
         wire::DIRECT => Large::DIRECT,
-        _ => copy::word(payload).unwrap_or(0),
+        // SAFETY: a payload is there until its transport is told to release it.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        _ => unsafe { copy::word(payload) }.unwrap_or(0),
     }
 }
 

@@ -22,8 +22,8 @@ use tickwire_components::limits::{PAGE_BYTES, SUBMISSIONS_A_PASS};
 use tickwire_components::submission::{Answer, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind, OFFER_BYTES, TAIL_MAX};
 use tickwire_components::{
-    Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Panic, Pending, Pieces, PostError, Progress,
-    Queue, Row, Span, Stretch, Vc, VcState, car_flags, context,
+    Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Panic, Payload, Pending, Pieces, PostError,
+    Progress, Queue, Row, Span, Stretch, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::{Sent, copy};
 
@@ -133,7 +133,10 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
         let priority = tables.communicators[Communicator::row(comm)].priority;
         Car { priority, ..send_car(&envelope, vc_row, 0) }
     };
-    let Some(row) = take_rows(progress, tables.cars, tables.requests, lent, car) else {
+    // SAFETY: the row holds the buffer from here on.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let row = unsafe { take_rows(progress, tables.cars, tables.requests, lent, car) };
+    let Some(row) = row else {
         if progress.rows_exhausted {
             let (table, rows, limit) = ("CAR", tables.cars.len(), "cars_max");
             return Taken::Refused(Box::new(submission), PostError::Full { table, rows, limit });
@@ -307,8 +310,12 @@ pub fn send_now(
 
 /// Offers a message that is in one run and is to be read, at once if nothing is before it: the row of its request. [`NIL`]
 /// leaves everything to the queues.
+///
+/// # Safety
+/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
-pub fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32, run: Span) -> Row {
+pub unsafe fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32, run: Span) -> Row {
     let OfferTables { progress, procs, cars, large, requests, communicators, endpoints, vcs } = tables;
     let vc_row = procs.known[envelope.proc as usize].row;
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
@@ -327,7 +334,9 @@ pub fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32, run: S
         }
     }
     let car = Car { state: CarState::Offered, ..send_car(envelope, vc_row, 0) };
-    let Some(row) = take_rows(progress, cars, requests, &[run][..], car) else { return NIL };
+    // SAFETY: by the same contract.
+    let taken = unsafe { take_rows(progress, cars, requests, &Payload::new(&[run]), car) };
+    let Some(row) = taken else { return NIL };
     large[row as usize] = Large { address: Large::OFFERED, ..Large::of(length) };
     let tail = if mapped { 0 } else { tail_of(run) };
     let header = Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length)
@@ -463,7 +472,10 @@ fn send_head(
     match (header.kind(), header.flags() & wire::READABLE) {
         (Some(Kind::Head | Kind::Part), _) => {
             let part = car.span.part(car.done as usize, header.payload() as usize);
-            transport.send(link, header, &[part][..], state)
+            // SAFETY: the bytes of a posted send are there until it ends.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let part = unsafe { Payload::new(std::slice::from_ref(&part)) };
+            transport.send(link, header, &part, state)
         }
         (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
         _ => transport.send(link, header, &Offer::of(car.span, header.tail()), state),
@@ -513,10 +525,12 @@ impl Offer {
         let mut bytes = [0; OFFER_BYTES as usize];
         bytes[..ADDRESS].copy_from_slice(&(run.start().expose_provenance() as u64).to_ne_bytes());
         let tail = usize::from(tail);
-        // SAFETY: local bytes, used in this function only.
+        // SAFETY: local bytes, used in this function only; those of a posted send are there until it ends.
         #[expect(unsafe_code, reason = "lends local bytes")]
-        let behind = unsafe { Span::new(bytes[ADDRESS..].as_mut_ptr(), tail.min(bytes.len() - ADDRESS)) };
-        copy::copy(behind, run.part(run.len() - tail, tail));
+        unsafe {
+            let behind = Span::new(bytes[ADDRESS..].as_mut_ptr(), tail.min(bytes.len() - ADDRESS));
+            copy::copy(behind, run.part(run.len() - tail, tail));
+        }
         Offer { bytes, length: ADDRESS + tail }
     }
 }
@@ -822,7 +836,11 @@ mod tests {
     fn offer_at_once(world: &mut TestWorld, place: &[u8]) -> Row {
         let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
         let tables = world.tables.clone();
-        offer_now(tables.offering(&mut world.world), &envelope, 0, run(place))
+        // SAFETY: the place outlives the world's run.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        unsafe {
+            offer_now(tables.offering(&mut world.world), &envelope, 0, run(place))
+        }
     }
 
     #[test]
@@ -876,8 +894,8 @@ mod tests {
             let SendTables { progress, procs, vcs, endpoints, .. } = tables.send(&mut world.world);
             let vc = &mut vcs[procs.known[1].row as usize];
             match copied {
-                true => send_copied(progress, vc, &mut endpoints[0], &envelope, &[run(place)][..]),
-                false => send_inline::<false, _>(progress, vc, &mut endpoints[0], &envelope, &[run(place)][..]),
+                true => send_copied(progress, vc, &mut endpoints[0], &envelope, &place),
+                false => send_inline::<false, _>(progress, vc, &mut endpoints[0], &envelope, &place),
             }
         };
         assert_eq!([SHORT, INSIDE, BEFORE].map(|place| send(&bytes[place], false)), [true, false, true]);

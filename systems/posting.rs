@@ -5,12 +5,13 @@ use crate::credits::feed;
 use crate::endpoint::Endpoint;
 use crate::matching::{enqueue, key};
 use crate::priorities::insert_send;
+use std::sync::Arc;
 use tickwire_components::credit::cost;
-use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
+use tickwire_components::limits::{ANY, MESSAGE_MAX, RUN_ROWS_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Car, CarKind, CarState, Communicator, Large, NIL, Pending, Pieces, PostError, Progress, Request, RequestState, Row,
-    Span, Stretch, Vc, VcState, car_flags,
+    Segment, Span, Stretch, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -170,8 +171,12 @@ fn is_inline<P: Pieces + ?Sized>(endpoint: &Endpoint, length: u64, pieces: &P) -
 
 /// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if
 /// it is not so.
+///
+/// # Safety
+/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
-pub fn receive_inline<P: Pieces>(
+pub unsafe fn receive_inline<P: Pieces>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
@@ -185,7 +190,8 @@ pub fn receive_inline<P: Pieces>(
         return NIL;
     }
     let car = Car { flags: 0, ..receive_car(progress, envelope, vc_row) };
-    let Some(row) = take_rows(progress, cars, requests, pieces, car) else { return NIL };
+    // SAFETY: by the same contract.
+    let Some(row) = (unsafe { take_rows(progress, cars, requests, pieces, car) }) else { return NIL };
     vc.posted.push(cars, row);
     row
 }
@@ -197,11 +203,16 @@ fn nothing_waits(progress: &Progress) -> bool {
     progress.arrivals == 0 && progress.staged.is_empty() && progress.unexpected.count | progress.hungry == 0
 }
 
-/// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several, or one in all for a layout.
+/// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several, or one
+/// in all for a layout and for more than [`RUN_ROWS_MAX`] pieces.
 ///
 /// `car` is what the envelope CAR becomes, but for its span and links. `None` if rows are short; nothing is taken then.
+///
+/// # Safety
+/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
-pub fn take_rows<P: Pieces + ?Sized>(
+pub unsafe fn take_rows<P: Pieces + ?Sized>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
@@ -209,7 +220,8 @@ pub fn take_rows<P: Pieces + ?Sized>(
     car: Car,
 ) -> Option<Row> {
     if pieces.pieces() != 1 {
-        return take_many_rows(progress, cars, requests, pieces, car);
+        // SAFETY: by the same contract.
+        return unsafe { take_many_rows(progress, cars, requests, pieces, car) };
     }
     let row = progress.free_cars.head;
     let entry = requests.get_mut(row as usize)?;
@@ -225,25 +237,42 @@ pub fn take_rows<P: Pieces + ?Sized>(
     Some(row)
 }
 
+/// How many rows an operation takes.
+pub fn rows_of<P: Pieces + ?Sized>(pieces: &P) -> usize {
+    match pieces.pieces() {
+        1 => 1,
+        count if count > RUN_ROWS_MAX => 2,
+        count => count.max(1) + 1,
+    }
+}
+
+/// # Safety
+/// As [`take_rows`].
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[cold]
 #[inline(never)]
-fn take_many_rows<P: Pieces + ?Sized>(
+unsafe fn take_many_rows<P: Pieces + ?Sized>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
     pieces: &P,
     car: Car,
 ) -> Option<Row> {
-    if progress.free_cars.count < pieces.pieces().max(1) as u32 + 1 {
+    if (progress.free_cars.count as usize) < rows_of(pieces) {
         return None;
     }
     let row = progress.free_cars.pop(cars)?;
-    activate(progress, cars, requests, pieces, car, row).then_some(row)
+    // SAFETY: by the same contract.
+    unsafe { activate(progress, cars, requests, pieces, car, row) }.then_some(row)
 }
 
 /// Makes the row of a request that is not active an operation, as [`take_rows`] does with a free one. `false` if rows for
 /// its data CARs are short.
-pub fn activate<P: Pieces + ?Sized>(
+///
+/// # Safety
+/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe fn activate<P: Pieces + ?Sized>(
     progress: &mut Progress,
     cars: &mut [Car],
     requests: &mut [Request],
@@ -251,13 +280,25 @@ pub fn activate<P: Pieces + ?Sized>(
     car: Car,
     row: Row,
 ) -> bool {
-    let count = pieces.pieces() as u32;
+    let mut count = pieces.pieces() as u32;
     let (mut chain, mut span) = (NIL, Span::EMPTY);
-    if let Some(layout) = pieces.layout() {
+    let is_list = pieces.pieces() > RUN_ROWS_MAX;
+    if is_list || pieces.layout().is_some() {
         let Some(data) = progress.free_cars.pop(cars) else { return false };
+        let layout = match pieces.layout() {
+            Some(layout) => layout,
+            None => {
+                // SAFETY: by this function's contract; the list is there as long as the data CAR.
+                let list = Arc::new(unsafe { Segment::of_runs(pieces) });
+                // SAFETY: as above.
+                let stretch = unsafe { list.stretch() };
+                progress.run_lists.push((data, list));
+                stretch
+            }
+        };
         let (kind, state, span) = (CarKind::Layout, CarState::Chained, layout.as_span());
         cars[data as usize] = Car { kind, state, request: row, span, ..Car::default() };
-        chain = data;
+        (chain, count) = (data, 1);
     } else if count == 1 {
         span = pieces.piece(0);
     } else if progress.free_cars.count < count {

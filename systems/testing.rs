@@ -130,7 +130,9 @@ impl FakeWire {
     }
 }
 
-impl Transport for FakeWire {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Transport for FakeWire {
     type RowState = u32;
 
     fn name(&self) -> &str {
@@ -168,7 +170,7 @@ impl Transport for FakeWire {
         lock(&self.state).next_piece
     }
 
-    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
         let mut state = lock(&self.state);
         let turn = state.next_turn?;
         state.next_turn = Some(turn + 1);
@@ -176,43 +178,47 @@ impl Transport for FakeWire {
         Some(turn)
     }
 
-    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
         let mut state = lock(&self.state);
         let mut bytes = vec![0; from.len()];
-        copy::copy(span(&mut bytes), from);
+        // SAFETY: as the contract says.
+        unsafe { copy::copy(span(&mut bytes), from) };
         state.moved.push((link, row, number, bytes));
         state.next_turn.is_some()
     }
 
-    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
         let mut state = lock(&self.state);
         let answer = state.splice_answers.pop_front().unwrap_or(Spliced::Done);
         if answer == Spliced::Done {
             let mut bytes = vec![0; piece.len()];
-            copy::copy(span(&mut bytes), piece);
+            // SAFETY: as the contract says.
+            unsafe { copy::copy(span(&mut bytes), piece) };
             state.spliced.push((link, number, bytes));
         }
         answer
     }
 
-    fn read(&mut self, _: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let mut state = lock(&self.state);
         state.reads.push(reads.len());
         state.asked.push(asked);
         for MemoryRead { address, into } in reads {
             let mut bytes = find(&state.memory, *address, into.len()).ok_or("no such memory")?;
-            copy::copy(*into, span(&mut bytes));
+            // SAFETY: as the contract says.
+            unsafe { copy::copy(*into, span(&mut bytes)) };
         }
         Ok(())
     }
 
-    fn read_at_once(&mut self, _: u32, address: u64, into: Span, alone: bool) -> bool {
+    unsafe fn read_at_once(&mut self, _: u32, address: u64, into: Span, alone: bool) -> bool {
         let mut state = lock(&self.state);
         let may = state.is_mapped || alone && state.reads_alone;
         let Some(mut bytes) = find(&state.memory, address, into.len()).filter(|_| may) else {
             return false;
         };
-        copy::copy(into, span(&mut bytes));
+        // SAFETY: as the contract says.
+        unsafe { copy::copy(into, span(&mut bytes)) };
         state.read_at_once += into.len();
         true
     }
@@ -482,7 +488,10 @@ impl TestWorld {
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = if envelope.proc == NIL { NIL } else { all.procs.known[envelope.proc as usize].row };
         let car = receive_car(all.progress, &envelope, vc_row);
-        let Some(car) = take_rows(all.progress, all.cars, all.requests, &spans, car) else { panic!("no rows") };
+        // SAFETY: the world keeps the bytes.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let taken = unsafe { take_rows(all.progress, all.cars, all.requests, &spans, car) };
+        let Some(car) = taken else { panic!("no rows") };
         queue_receive(all.progress, all.cars, all.vcs, car);
         self.keep(car, pieces)
     }
@@ -499,7 +508,10 @@ impl TestWorld {
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = all.procs.known[envelope.proc as usize].row;
         let car = send_car(&envelope, vc_row, 0);
-        let Some(car) = take_rows(all.progress, all.cars, all.requests, &spans, car) else { panic!("no rows") };
+        // SAFETY: the world keeps the bytes.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let taken = unsafe { take_rows(all.progress, all.cars, all.requests, &spans, car) };
+        let Some(car) = taken else { panic!("no rows") };
         queue_send(all.progress, all.cars, all.large, all.vcs, car, envelope.length);
         self.keep(car, pieces)
     }
@@ -513,8 +525,10 @@ impl TestWorld {
     ///
     /// # Panics
     /// If the queue is full.
-    pub fn submit(&mut self, receive: bool, rank: u32, tag: u32, mut bytes: Vec<u8>, slot: u32) {
-        let lent = Lent::of(&[span(&mut bytes)][..]);
+    pub fn submit(&mut self, receive: bool, rank: u32, tag: u32, bytes: Vec<u8>, slot: u32) {
+        // SAFETY: the buffer goes with its addresses.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let lent = unsafe { Lent::of(&bytes) };
         let mut lease = Lease::default();
         lease.put(bytes);
         let submission = Submission { receive, comm: 0, rank, tag, lent, lease, slot };

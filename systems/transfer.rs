@@ -8,6 +8,8 @@
 //! for each VC.
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
+#![expect(unsafe_code, reason = "bytes that are addresses")]
+
 mod direct;
 mod reading;
 mod splicing;
@@ -82,7 +84,8 @@ fn place(
     {
         // The frequent case: a whole message into one segment.
         let length = arrival.header.length;
-        let moved = copy::copy_long(cars[arrival.car as usize].span, arrival.payload) as u64;
+        // SAFETY: the place of a posted receive is there until it ends, a payload until the transport is told to release it.
+        let moved = unsafe { copy::copy_long(cars[arrival.car as usize].span, arrival.payload) } as u64;
         progress.moved.transfer += moved;
         return finish(progress, cars, arrival.car, length, moved < length);
     }
@@ -103,7 +106,8 @@ fn place_rest(
     let at = if part { arrival.header.origin as usize } else { 0 };
     if arrival.buffer != NIL {
         let storage = buffer_span(&mut buffers[arrival.buffer as usize]);
-        progress.moved.transfer += copy::copy_long(storage.part(at, usize::MAX), arrival.payload) as u64;
+        // SAFETY: the row's own storage; a payload is there until the transport is told to release it.
+        progress.moved.transfer += unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;
         return;
     }
     let row = arrival.car;
@@ -125,7 +129,8 @@ fn place_rest(
         return;
     }
     let moved = if car.chain == NIL {
-        copy::copy_long(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64
+        // SAFETY: as in `place`.
+        unsafe { copy::copy_long(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64 }
     } else {
         fill(cars, row, arrival.payload)
     };
@@ -143,7 +148,8 @@ fn place_part(progress: &mut Progress, arrival: &Arrival, cars: &mut [Car], at: 
     let row = arrival.car;
     let car = &mut cars[row as usize];
     let moved = if car.chain == NIL {
-        copy::copy_long(car.span.part(at, usize::MAX), arrival.payload) as u64
+        // SAFETY: as in `place`.
+        unsafe { copy::copy_long(car.span.part(at, usize::MAX), arrival.payload) as u64 }
     } else {
         fill(cars, row, arrival.payload)
     };
@@ -179,7 +185,8 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
         let car = &mut cars[row as usize];
         let (done, rest) = (car.done as usize, payload.part(moved, usize::MAX));
         let part = match car.stretch() {
-            None => copy::copy_long(car.span.part(done, usize::MAX), rest),
+            // SAFETY: the place of a posted receive is there until it ends; the payload is its caller's.
+            None => unsafe { copy::copy_long(car.span.part(done, usize::MAX), rest) },
             Some(stretch) => unpack(stretch.part(done, usize::MAX), rest),
         };
         car.done += part as u64;
@@ -200,16 +207,18 @@ const UNPACKED_MIN: usize = PACKED_PAST_MIN;
 /// it is taken from there part by part.
 fn unpack(into: Stretch, from: Span) -> usize {
     if from.len() < UNPACKED_MIN {
-        return into.unpack(from);
+        // SAFETY: as in `fill`.
+        return unsafe { into.unpack(from) };
     }
     let mut near = [0u8; UNPACKED_BYTES];
     let mut moved = 0;
     loop {
-        // SAFETY: local bytes, used in this loop only.
-        #[expect(unsafe_code, reason = "lends local bytes")]
-        let place = unsafe { Span::new(near.as_mut_ptr(), UNPACKED_BYTES.min(from.len() - moved)) };
-        let there = copy::copy_long(place, from.part(moved, UNPACKED_BYTES));
-        let taken = into.part(moved, usize::MAX).unpack(place);
+        // SAFETY: local bytes, used in this loop only; the others as in `fill`.
+        let (there, taken) = unsafe {
+            let place = Span::new(near.as_mut_ptr(), UNPACKED_BYTES.min(from.len() - moved));
+            let there = copy::copy_long(place, from.part(moved, UNPACKED_BYTES));
+            (there, into.part(moved, usize::MAX).unpack(place))
+        };
         moved += taken;
         if taken < UNPACKED_BYTES || there < UNPACKED_BYTES {
             return moved;
@@ -218,7 +227,6 @@ fn unpack(into: Stretch, from: Span) -> usize {
 }
 
 /// The bytes of a temporary.
-#[expect(unsafe_code, reason = "the pool lends its own storage for one copy")]
 fn buffer_span(buffer: &mut Buffer) -> Span {
     // SAFETY: the storage is the row's own, used for a copy that ends before anything else touches the row.
     unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
@@ -240,7 +248,11 @@ fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buff
             let payload = payload.part(0, length as usize);
             progress.kept_copied += payload.len() as u64;
             let car = &cars[row as usize];
-            moved = if car.chain == NIL { copy::copy_long(car.span, payload) as u64 } else { fill(cars, row, payload) };
+            moved = match car.chain {
+                // SAFETY: the place of a posted receive is there until it ends; the row's own storage.
+                NIL => unsafe { copy::copy_long(car.span, payload) as u64 },
+                _ => fill(cars, row, payload),
+            };
             progress.moved.transfer += moved;
             give_buffer(progress, buffers, buffer);
         } else {
@@ -331,7 +343,8 @@ fn send_vc_pieces(
             None => {
                 let frames = pieces(cars, row, wanted, endpoint.piece_bytes, most);
                 left -= frames.len();
-                let (sent, outcome) = endpoint.transport.get().send_batch(vc.link, &frames, state);
+                // SAFETY: the bytes of a posted send are there until it ends.
+                let (sent, outcome) = unsafe { endpoint.transport.get().send_batch(vc.link, &frames, state) };
                 (sent, frames[..sent].iter().map(|f| f.header.length).sum::<u64>(), outcome)
             }
             Some(stretch) => {
@@ -384,7 +397,6 @@ fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool {
 struct Scattered(Stretch);
 
 // SAFETY: a stretch's address does not depend on where this is, and its segment outlives the call.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl Pieces for Scattered {
     fn pieces(&self) -> usize {
         0
@@ -520,7 +532,8 @@ mod tests {
         let typed = Typed::new(bytes, &of, 1).unwrap();
         let (all, row) = (world.all(), posted.car);
         let car = all.cars[row as usize];
-        assert!(activate(all.progress, all.cars, all.requests, &typed, car, row));
+        // SAFETY: the caller keeps the buffer.
+        assert!(unsafe { activate(all.progress, all.cars, all.requests, &typed, car, row) });
         typed
     }
 

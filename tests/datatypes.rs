@@ -1,8 +1,9 @@
 //! Messages with datatypes on either side: over loopback, shared memory and a simulated network.
 
 use std::cell::Cell;
-use tickwire::testing::SplitMix;
-use tickwire::{Bootstrap, Datatype, Engine, Order, Rank, RequestError, Source, Tag, Test, Typed};
+use std::time::{Duration, Instant};
+use tickwire::testing::{Cluster, SplitMix};
+use tickwire::{Bootstrap, Datatype, Engine, Limits, Order, PostError, Rank, RequestError, Source, Tag, Test, Typed};
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
 /// Counts of doubles whose messages are empty, eager, at a boundary, and of several pieces.
@@ -264,4 +265,123 @@ fn borrowed_buffers_and_other_threads_send_datatypes_too() {
         assert_eq!(status.length, 8 * count);
         assert!(typed.into_buffer() == received(&all, count));
     }
+}
+
+#[test]
+fn what_has_a_byte_twice_is_sent_and_not_received_into() {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let (me, world, number) = (engine.rank(), engine.comm_world(), Datatype::of::<f64>());
+    let types = [
+        Datatype::vector(3, 2, 1, &number).unwrap(),
+        Datatype::indexed_block(1, &[3, 0, 3], &number).unwrap(),
+        Datatype::contiguous(4, &number.resized(0, 0).unwrap()).unwrap(),
+    ];
+    let expected = [vec![0.0, 1.0, 1.0, 2.0, 2.0, 3.0], vec![3.0, 0.0, 3.0], vec![0.0; 4]];
+    let source: Vec<f64> = (0..4).map(f64::from).collect();
+    for (of, expected) in types.iter().zip(expected) {
+        let incoming = engine.irecv(vec![0; 8 * expected.len()], me, Tag(1), world).unwrap();
+        let outgoing = engine.isend(Typed::new(source.clone(), of, 1).unwrap(), me, Tag(1), world).unwrap();
+        engine.wait(&outgoing).unwrap();
+        engine.wait(&incoming).unwrap();
+        assert_eq!(engine.take(incoming).unwrap().0, bytes_of(expected));
+        engine.take(outgoing).unwrap();
+        // Every way to post a receive.
+        let into = || Typed::new(vec![7.0; 4], of, 1).unwrap();
+        let refused = engine.irecv(into(), me, Tag(1), world).unwrap_err();
+        assert_eq!((refused.error, refused.buffer.into_buffer()), (PostError::Overlap, vec![7.0; 4]));
+        assert_eq!(engine.recv_init(into(), me, Tag(1), world).map(drop).unwrap_err().error, PostError::Overlap);
+        assert_eq!(
+            engine.submitter().irecv(into(), me, Tag(1), world).map(drop).unwrap_err().error,
+            PostError::Overlap
+        );
+        engine.scope(|scope| {
+            let refused = scope.irecv(into(), Source::Any, Tag(1), world).map(drop).unwrap_err();
+            assert_eq!(refused.error, PostError::Overlap);
+        });
+        let outgoing = engine.isend(vec![1; 8], me, Tag(1), world).unwrap();
+        let message = engine.improbe(me, Tag(1), world).unwrap().unwrap();
+        let refused = engine.imrecv(message, into()).map(drop).unwrap_err();
+        assert_eq!(refused.error, PostError::Overlap);
+        engine.mrecv(refused.message, &mut [0; 8]).unwrap();
+        engine.take(outgoing).unwrap();
+        // Also one that has taken the place of a good one.
+        let good = Typed::new(vec![7.0; 4], &number, 4).unwrap();
+        let mut again = engine.recv_init(good, me, Tag(1), world).unwrap();
+        *engine.buffer(&mut again).unwrap() = into();
+        assert_eq!(engine.start(&again).unwrap_err(), PostError::Overlap);
+    }
+}
+
+#[test]
+fn combs_of_a_million_teeth_that_fit_into_each_other_are_received_into() {
+    let number = Datatype::of::<f64>();
+    let one = Datatype::hvector(1_000_000, 1, 24, &number).unwrap();
+    let other = Datatype::hvector(3_000_000, 1, 48, &number).unwrap();
+    let both = Datatype::structure(&[(1, 0, &one), (1, 8, &other)]).unwrap();
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let (me, world) = (engine.rank(), engine.comm_world());
+    let into = Typed::new(vec![0.0; 18_000_000], &both, 1).unwrap();
+    let incoming = engine.irecv(into, me, Tag(1), world).unwrap();
+    engine.send(&bytes_of([1.0, 2.0]), me, Tag(1), world).unwrap();
+    engine.wait(&incoming).unwrap();
+    let numbers = engine.take(incoming).unwrap().0.into_buffer();
+    assert_eq!(numbers[..5], [1.0, 0.0, 0.0, 2.0, 0.0]);
+}
+
+#[test]
+fn a_message_in_a_million_pieces_takes_as_long_as_its_bytes() {
+    const PIECES: usize = 1_000_000;
+    // Rows for none of them, and a bound that walking from the first piece to each other one passes by far.
+    let limits = Limits { cars_max: 256, ..Limits::default() };
+    let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));
+    cluster.checked = false;
+    let world = cluster.engines[0].comm_world();
+    let all: Vec<Vec<u8>> = (0..PIECES).map(|n| vec![n as u8, (n >> 8) as u8, (n >> 16) as u8]).collect();
+    let since = Instant::now();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let into: Vec<Vec<u8>> = vec![vec![0; 3]; PIECES];
+        let incoming = cluster.engines[to].irecv(into, Rank(from as u32), Tag(1), world).unwrap();
+        let outgoing = cluster.engines[from].isend(all.clone(), Rank(to as u32), Tag(1), world).unwrap();
+        let (into, status) = cluster.finish(100 * BOUND, to, incoming).unwrap();
+        assert!(into == all && status.length == 3 * PIECES);
+        cluster.finish(BOUND, from, outgoing).unwrap();
+    }
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn lists_of_any_number_of_pieces_are_received_whole() {
+    everywhere(2, |cluster| {
+        let world = cluster.engines[0].comm_world();
+        // About where pieces have no rows any more; some are empty, and all may be.
+        for (pieces, most) in [(15, 9), (16, 9), (17, 9), (18, 0), (40, 3000), (2000, 7)] {
+            let all = content(pieces as u64, pieces * most);
+            let mut rest = &all[..];
+            let list: Vec<Vec<u8>> = (0..pieces)
+                .map(|n| rest.split_off(..(n * 7919 % (most + 1)).min(rest.len())).unwrap().to_vec())
+                .collect();
+            let length = list.iter().map(Vec::len).sum::<usize>();
+            for room in [length, length / 2] {
+                let into = vec![vec![0; room.div_ceil(20)]; 20];
+                let incoming = cluster.engines[1].irecv(into, Rank(0), Tag(1), world).unwrap();
+                let outgoing = cluster.engines[0].isend(list.clone(), Rank(1), Tag(1), world).unwrap();
+                let into = match cluster.finish(BOUND, 1, incoming) {
+                    Ok((into, status)) => {
+                        assert_eq!(status.length, length);
+                        into
+                    }
+                    Err(failed) => {
+                        assert!(matches!(failed.error, RequestError::Truncated { .. }), "{failed:?}");
+                        failed.buffer.unwrap()
+                    }
+                };
+                let got: Vec<u8> = into.concat();
+                let there = length.min(got.len());
+                assert!(got[..there] == list.concat()[..there], "{pieces} pieces into {} B", got.len());
+                cluster.finish(BOUND, 0, outgoing).unwrap();
+            }
+        }
+        cluster.assert_at_rest();
+    });
 }

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod loans;
 mod priorities;
 mod registering;
 
+use loans::{Place, Trap};
 use registering::Known;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -45,6 +47,8 @@ struct Streams {
     lent: Vec<Vec<u8>>,
     /// Memory that it was told of, where it wants to know.
     known: Option<Known>,
+    /// Where it panics, if it is to.
+    trap: Trap,
     name: &'static str,
     capabilities: Capabilities,
 }
@@ -102,11 +106,13 @@ impl Streams {
         let capabilities = Capabilities::least(Reach::Network, 50, FRAME_MAX);
         let lines = (0..16).map(|_| None).collect();
         let (asked, lent) = (Vec::new(), Vec::new());
-        Streams { me, lines, asked, lent, known: None, name: "streams", capabilities }
+        Streams { me, lines, asked, lent, known: None, trap: Trap::default(), name: "streams", capabilities }
     }
 }
 
-impl Transport for Streams {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Transport for Streams {
     type RowState = Progress;
 
     fn name(&self) -> &str {
@@ -178,12 +184,13 @@ impl Transport for Streams {
         self.capabilities.remote_read
     }
 
-    fn read(&mut self, _: u32, reads: &[MemoryRead], _: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead], _: usize) -> Result<(), String> {
         let known = self.known.as_mut().ok_or("no memory is known")?;
         reads.iter().try_for_each(|read| known.read(read.address, read.into))
     }
 
     fn ready(&self) -> bool {
+        self.trap.spring(Place::Ready);
         let readable = |line: &Line| {
             let mut fds = [rustix::event::PollFd::new(&line.stream, rustix::event::PollFlags::IN)];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -217,6 +224,7 @@ impl Transport for Streams {
     }
 
     fn control(&mut self, _: u64, events: &mut Vec<LinkEvent>) {
+        self.trap.spring(Place::Control);
         events.extend(self.asked.drain(..).map(|link| LinkEvent::Connected { link }));
         for (proc, line) in (0u32..).zip(&mut self.lines) {
             let Some(line) = line else { continue };

@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
-use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Spans, Stretch};
+use tickwire_components::{Access, Arrival, Payload, Pieces, Registration, Row, Span, Spans, Stretch};
 
 /// Runs of a datatype that a boxed transport is given as such; more are packed before.
 const GATHERED_MAX: usize = 8;
@@ -72,7 +72,11 @@ macro_rules! from {
 from!(Loopback, Shm, Ofi);
 
 /// The object-safe form of [`Transport`], made for every `T: Transport + 'static` by [`AnyTransport::outside`].
-pub trait Outside: Send {
+///
+/// # Safety
+/// As [`Transport`].
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a transport gives out")]
+pub unsafe trait Outside: Send {
     /// See [`Transport::name`].
     fn name(&self) -> &str;
     /// See [`Transport::capabilities`].
@@ -101,17 +105,32 @@ pub trait Outside: Send {
     ///
     /// # Errors
     /// Why not, in words.
-    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String>;
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String>;
     /// See [`Transport::read_at_once`].
-    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool;
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool;
     /// See [`Transport::wants_splice`].
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32>;
     /// See [`Transport::splice`].
-    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced;
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced;
     /// See [`Transport::expect`].
-    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32>;
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32>;
     /// See [`Transport::send_direct`].
-    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool;
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool;
     /// See [`Transport::end_direct`].
     fn end_direct(&mut self);
     /// See [`Transport::lend`].
@@ -140,9 +159,15 @@ pub trait Outside: Send {
     /// See [`Transport::granted`].
     fn granted(&mut self, link: u32) -> Credit;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
-    fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
+    ///
+    /// # Safety
+    /// The pieces are valid for reads.
+    unsafe fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent;
     /// See [`Transport::send_batch`]; `state` as for [`Outside::send`].
-    fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent);
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent);
     /// See [`Transport::flush`].
     fn flush(&mut self);
     /// See [`Transport::ready`].
@@ -173,7 +198,9 @@ pub trait Outside: Send {
 
 struct Boxed<T>(T);
 
-impl<T: Transport> Outside for Boxed<T> {
+// SAFETY: it only passes on.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a transport gives out")]
+unsafe impl<T: Transport> Outside for Boxed<T> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -201,28 +228,33 @@ impl<T: Transport> Outside for Boxed<T> {
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.0.traffic(link)
     }
-    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
-        self.0.read(link, reads, asked)
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        // SAFETY: by the same contract.
+        unsafe { self.0.read(link, reads, asked) }
     }
 
-    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        self.0.read_at_once(link, address, into, alone)
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.0.read_at_once(link, address, into, alone) }
     }
 
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
         self.0.wants_splice(link, reads)
     }
 
-    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        self.0.splice(link, number, piece)
+    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        // SAFETY: by the same contract.
+        unsafe { self.0.splice(link, number, piece) }
     }
 
-    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        self.0.expect(link, row, into)
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        // SAFETY: by the same contract.
+        unsafe { self.0.expect(link, row, into) }
     }
 
-    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        self.0.send_direct(link, row, number, from)
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.0.send_direct(link, row, number, from) }
     }
 
     fn end_direct(&mut self) {
@@ -262,17 +294,19 @@ impl<T: Transport> Outside for Boxed<T> {
     fn granted(&mut self, link: u32) -> Credit {
         self.0.granted(link)
     }
-    fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
+    unsafe fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
+        // SAFETY: by this function's contract.
+        let pieces = unsafe { &Payload::new(pieces) };
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
             Some(state) => self.0.send(link, header, pieces, state),
             None => self.0.send(link, header, pieces, &mut T::RowState::default()),
         }
     }
-    fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
-        match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
-            Some(state) => self.0.send_batch(link, frames, state),
-            None => self.0.send_batch(link, frames, &mut T::RowState::default()),
-        }
+    unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
+        let mut fresh = T::RowState::default();
+        let state = state.and_then(|state| state.downcast_mut::<T::RowState>()).unwrap_or(&mut fresh);
+        // SAFETY: by the same contract.
+        unsafe { self.0.send_batch(link, frames, state) }
     }
     fn flush(&mut self) {
         self.0.flush();
@@ -393,14 +427,24 @@ impl AnyTransport {
     ///
     /// # Errors
     /// Why not, in words.
-    pub fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
-        each!(self, t => t.read(link, reads, asked))
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    pub unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        // SAFETY: by the same contract.
+        unsafe { each!(self, t => t.read(link, reads, asked)) }
     }
 
     /// See [`Transport::read_at_once`].
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
     #[inline]
-    pub fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        each!(self, t => t.read_at_once(link, address, into, alone))
+    pub unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { each!(self, t => t.read_at_once(link, address, into, alone)) }
     }
 
     /// See [`Transport::wants_splice`].
@@ -409,18 +453,33 @@ impl AnyTransport {
     }
 
     /// See [`Transport::splice`].
-    pub fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        each!(self, t => t.splice(link, number, piece))
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    pub unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        // SAFETY: by the same contract.
+        unsafe { each!(self, t => t.splice(link, number, piece)) }
     }
 
     /// See [`Transport::expect`].
-    pub fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        each!(self, t => t.expect(link, row, into))
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    pub unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        // SAFETY: by the same contract.
+        unsafe { each!(self, t => t.expect(link, row, into)) }
     }
 
     /// See [`Transport::send_direct`].
-    pub fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        each!(self, t => t.send_direct(link, row, number, from))
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    pub unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { each!(self, t => t.send_direct(link, row, number, from)) }
     }
 
     /// See [`Transport::end_direct`].
@@ -546,6 +605,7 @@ impl AnyTransport {
     }
 
     /// As [`AnyTransport::send`], of a transport that is not made of rings.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
     #[inline(never)]
     fn send_otherwise<P: Pieces + ?Sized>(
         &mut self,
@@ -561,22 +621,32 @@ impl AnyTransport {
             AnyTransport::Outside(t) => match pieces.layout() {
                 None => {
                     let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
-                    t.send(link, header, &runs, state)
+                    // SAFETY: the runs of a buffer that is borrowed.
+                    unsafe { t.send(link, header, &runs, state) }
                 }
-                Some(layout) if header.payload() > 0 => send_layout(&mut **t, link, header, &layout, state),
-                Some(_) => t.send(link, header, &[], state),
+                // SAFETY: the layout of a buffer that is borrowed.
+                Some(layout) if header.payload() > 0 => unsafe { send_layout(&mut **t, link, header, &layout, state) },
+                // SAFETY: there are none.
+                Some(_) => unsafe { t.send(link, header, &[], state) },
             },
         }
     }
 
     /// See [`Transport::send_batch`].
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
     #[inline]
-    pub fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
-        match self {
-            AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
-            AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
-            AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
-            AnyTransport::Outside(t) => t.send_batch(link, frames, state),
+    pub unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
+        // SAFETY: by the same contract.
+        unsafe {
+            match self {
+                AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
+                AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
+                AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
+                AnyTransport::Outside(t) => t.send_batch(link, frames, state),
+            }
         }
     }
 
@@ -714,31 +784,39 @@ impl AnyTransport {
 }
 
 /// Sends bytes that a datatype scatters: run by run where there are few, else packed before.
+///
+/// # Safety
+/// The layout's buffer is valid for reads.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[cold]
-fn send_layout(
+unsafe fn send_layout(
     transport: &mut dyn Outside,
     link: u32,
     header: &Header,
     layout: &Stretch,
     state: Option<&mut dyn Any>,
 ) -> Sent {
-    let runs: Spans = layout.runs().take(GATHERED_MAX + 1).collect();
+    // SAFETY: by this function's contract.
+    let runs: Spans = unsafe { layout.runs() }.take(GATHERED_MAX + 1).collect();
     let capabilities = transport.capabilities();
     // Known memory is what it is packed into, for as long as the frame takes.
     let register = capabilities.needs_registration && layout.len() > capabilities.inject_max;
     if runs.len() <= GATHERED_MAX && !register {
-        return transport.send(link, header, &runs, state);
+        // SAFETY: by this function's contract.
+        return unsafe { transport.send(link, header, &runs, state) };
     }
     let mut packed = vec![0; layout.len()];
     // SAFETY: the new bytes, which live until the call returns.
-    #[expect(unsafe_code, reason = "a span over the call's own bytes")]
     let run = unsafe { Span::new(packed.as_mut_ptr(), packed.len()) };
-    layout.pack(run);
+    // SAFETY: as above, and by this function's contract.
+    unsafe { layout.pack(run) };
     if !register {
-        return transport.send(link, header, &[run], state);
+        // SAFETY: as above.
+        return unsafe { transport.send(link, header, &[run], state) };
     }
     let Ok(registration) = transport.register(run, Access::SEND) else { return Sent::Blocked };
-    let sent = transport.send(link, header, &[run], state);
+    // SAFETY: as above.
+    let sent = unsafe { transport.send(link, header, &[run], state) };
     transport.deregister(registration);
     sent
 }

@@ -20,29 +20,47 @@ const LOOP_MAX: usize = 256 << 10;
 /// Copies as much of `from` as `to` takes; returns how much that was, bytes.
 ///
 /// Short copies go by overlapping loads and stores without a call: small messages are most messages.
-#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
+///
+/// ```compile_fail,E0133
+/// # use tickwire_components::Pieces;
+/// # use tickwire_transports::copy::copy;
+/// let (to, from) = (vec![0u8; 8].piece(0), vec![1u8; 8].piece(0));
+/// copy(to, from);
+/// ```
+///
+/// # Safety
+/// `to` is valid for writes and `from` for reads, as far as bytes are copied.
+#[expect(unsafe_code, reason = "raw copies")]
 #[inline]
-pub fn copy(to: Span, from: Span) -> usize {
+pub unsafe fn copy(to: Span, from: Span) -> usize {
     let length = to.len().min(from.len());
-    // SAFETY: both spans are valid for `length` bytes by the promise of `Span::new`.
+    // SAFETY: by this function's contract.
     unsafe { copy_bytes(to.start(), from.start(), length) };
     length
 }
 
 /// As [`copy`], for what is probably long.
+///
+/// # Safety
+/// As [`copy`].
+#[expect(unsafe_code, reason = "raw copies")]
 #[inline]
-pub fn copy_long(to: Span, from: Span) -> usize {
+pub unsafe fn copy_long(to: Span, from: Span) -> usize {
     let length = to.len().min(from.len());
-    if length <= LOOP_MIN || length > LOOP_MAX { copy(to, from) } else { copy_by_lines(to, from, length) }
+    // SAFETY: by this function's contract.
+    unsafe { if length <= LOOP_MIN || length > LOOP_MAX { copy(to, from) } else { copy_by_lines(to, from, length) } }
 }
 
 /// Copies so many bytes line by line.
-#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
+///
+/// # Safety
+/// As [`copy`], and both have so many bytes.
+#[expect(unsafe_code, reason = "raw copies")]
 #[inline(never)]
-fn copy_by_lines(to: Span, from: Span, length: usize) -> usize {
+unsafe fn copy_by_lines(to: Span, from: Span, length: usize) -> usize {
     debug_assert!(length <= to.len() && length <= from.len());
     let (to, from) = (to.start(), from.start().cast_const());
-    // SAFETY: both spans are valid for `length` bytes by the promise of `Span::new`.
+    // SAFETY: by this function's contract.
     unsafe {
         // Where the target starts within the source, a line would be written over one that is still to be read.
         if (to as usize).wrapping_sub(from as usize) < length {
@@ -89,25 +107,30 @@ unsafe fn copy_lines(to: *mut u8, from: *const u8, length: usize) -> usize {
 }
 
 /// The first word of a run, as its bytes are now; `None` if it is shorter.
-#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
-pub fn word(from: Span) -> Option<u64> {
+///
+/// # Safety
+/// The run is valid for reads.
+#[expect(unsafe_code, reason = "raw copies")]
+pub unsafe fn word(from: Span) -> Option<u64> {
     let mut bytes = [0; 8];
-    // SAFETY: local bytes, used in this function only.
-    let to = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-    (copy(to, from) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
+    // SAFETY: local bytes, used in this function only; the run by this function's contract.
+    let copied = unsafe { copy(Span::new(bytes.as_mut_ptr(), bytes.len()), from) };
+    (copied == bytes.len()).then(|| u64::from_ne_bytes(bytes))
 }
 
 /// A copy of all bytes of a buffer, one after another.
-#[expect(unsafe_code, reason = "spans are addresses; their makers promised that they are valid")]
+#[expect(unsafe_code, reason = "raw copies")]
 pub fn gather<P: Pieces + ?Sized>(pieces: &P) -> Box<[u8]> {
     let mut bytes = vec![0; pieces.total()].into_boxed_slice();
-    // SAFETY: the new bytes, used in this function only.
-    let mut rest = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-    if let Some(layout) = pieces.layout() {
-        layout.pack(rest);
-    }
-    for index in 0..pieces.pieces() {
-        rest = rest.part(copy(rest, pieces.piece(index)), usize::MAX);
+    // SAFETY: the new bytes, used in this function only; a buffer's are valid while it is borrowed.
+    unsafe {
+        let mut rest = Span::new(bytes.as_mut_ptr(), bytes.len());
+        if let Some(layout) = pieces.layout() {
+            layout.pack(rest);
+        }
+        for index in 0..pieces.pieces() {
+            rest = rest.part(copy(rest, pieces.piece(index)), usize::MAX);
+        }
     }
     bytes
 }
@@ -212,7 +235,7 @@ mod tests {
             // SAFETY: both vectors outlive the copy.
             let (source, target) =
                 unsafe { (Span::new(from.as_mut_ptr(), length), Span::new(to.as_mut_ptr(), length + 1)) };
-            let past: fn(Span, Span) -> usize = |to, from| {
+            let past: unsafe fn(Span, Span) -> usize = |to, from| {
                 // SAFETY: the target is longer.
                 unsafe { copy_past(to.start(), from.start(), from.len()) };
                 settle();
@@ -220,7 +243,8 @@ mod tests {
             };
             for copy in [copy, copy_long, past] {
                 to.fill(0xEE);
-                assert_eq!(copy(target, source), length);
+                // SAFETY: as above.
+                assert_eq!(unsafe { copy(target, source) }, length);
                 assert_eq!(to[..length], from[..]);
                 assert!(to[length..].iter().all(|&b| b == 0xEE));
             }
@@ -254,7 +278,8 @@ mod tests {
                 let start = bytes.as_mut_ptr();
                 // SAFETY: both are within the vector, which outlives the copy.
                 let [from, to] = [from, to].map(|at| unsafe { Span::new(start.add(at), length) });
-                assert_eq!(copy(to, from), length);
+                // SAFETY: as above.
+                assert_eq!(unsafe { copy(to, from) }, length);
                 assert_eq!(bytes, expected, "{length} B");
             }
         }

@@ -15,6 +15,8 @@ pub mod rings;
 pub mod shm;
 pub mod sim;
 mod tapped;
+#[cfg(all(test, not(tickwire_loom)))]
+mod testing;
 mod watching;
 #[cfg(all(test, not(miri)))]
 mod wrapper_tests;
@@ -30,7 +32,7 @@ use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::limits::{Lengths, TAG_MAX};
 use tickwire_components::wire::Header;
-use tickwire_components::{Abilities, Access, Arrival, Pieces, Registration, Row, Span, Spans};
+use tickwire_components::{Abilities, Access, Arrival, Payload, Pieces, Registration, Row, Span, Spans};
 
 /// Who can be reached at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -285,22 +287,38 @@ pub enum LinkEvent {
 }
 
 /// Who takes frames row by row. See [`Transport::deliver`].
+#[expect(unsafe_code, reason = "payloads are addresses")]
 pub trait Take {
     /// A message as a whole, and its VC; `false` if it is not for here.
-    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+    ///
+    /// # Safety
+    /// The payload is valid for reads during the call, as of all calls here.
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
 
     /// A frame that belongs to a message which is read or comes in parts; `false` if it is not for here.
-    fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+    ///
+    /// # Safety
+    /// As [`Take::message`].
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
 
     /// A message as a whole that the transport has paired with the receive in a row; `false` if it is not for here.
-    fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool;
+    ///
+    /// # Safety
+    /// As [`Take::message`].
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool;
 }
 
 /// A way to move frames. One instance is one endpoint; the engine that owns it is its only user.
 ///
 /// All calls return at once. `proc` is a proc number of the world, `link` a number that the transport gave out,
 /// `vc` the engine's own number for the peer, which comes back in every [`Arrival`].
-pub trait Transport: Send {
+///
+/// # Safety
+/// The bytes of every span that it gives out are valid: payloads for reads (of an arrival until [`Transport::release`]), what
+/// it lends for reads and writes until it is taken back. It uses spans that it is given only within the call, where nothing
+/// else is said.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a transport gives out")]
+pub unsafe trait Transport: Send {
     /// What it keeps for a CAR whose frame it could not take as a whole. The engine makes it a column.
     type RowState: Default + Send + Sync + 'static;
 
@@ -345,14 +363,20 @@ pub trait Transport: Send {
     /// work.
     ///
     /// The first `asked` of them are spliced by the peer, if it gets to that; see [`Transport::wants_splice`].
-    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    ///
+    /// # Safety
+    /// The runs are valid for writes.
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let _ = (link, reads, asked);
         Err("this transport reads no memory".into())
     }
 
     /// As [`Transport::read`] of one run, if that takes no system call, or if it is `alone`: if nothing else is to be read, and
     /// nobody to be asked to splice it. `false` if it is not so or cannot be; any of `into` may have been written then.
-    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+    ///
+    /// # Safety
+    /// `into` is valid for writes.
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
         let _ = (link, address, into, alone);
         false
     }
@@ -368,7 +392,10 @@ pub trait Transport: Send {
 
     /// Splices a piece of a message to the peer, which has asked for it: the pages themselves go, and stay as they are until the
     /// peer says that the message is done.
-    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+    ///
+    /// # Safety
+    /// The piece is valid for reads and nobody writes it until its message is done.
+    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
         let _ = (link, number, piece);
         Spliced::Over
     }
@@ -378,14 +405,20 @@ pub trait Transport: Send {
     /// link, which the peer is told with the answer to its offer.
     ///
     /// [`ArrivalState::Moved`]: tickwire_components::ArrivalState::Moved
-    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+    ///
+    /// # Safety
+    /// `into` is valid for writes as long as it is the transport's.
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
         let _ = (link, row, into);
         None
     }
 
     /// Moves a message straight out of its place to the peer, which expects it in its turn: `from` is the transport's until an
     /// arrival as for [`Transport::expect`], or until the link is closed. `false` if the peer can expect nothing.
-    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+    ///
+    /// # Safety
+    /// `from` is valid for reads, and nobody writes it, as long as it is the transport's.
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
         let _ = (link, row, number, from);
         false
     }
@@ -485,9 +518,14 @@ pub trait Transport: Send {
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut Self::RowState) -> Sent;
 
     /// Sends frames until one does not go; returns how many went, and what became of the one that did not.
-    fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
+    ///
+    /// # Safety
+    /// The payloads are valid for reads.
+    unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
         for (index, frame) in frames.iter().enumerate() {
-            let sent = self.send(link, &frame.header, &[frame.payload][..], state);
+            // SAFETY: by this function's contract.
+            let payload = unsafe { Payload::new(std::slice::from_ref(&frame.payload)) };
+            let sent = self.send(link, &frame.header, &payload, state);
             if sent != Sent::Done {
                 return (index, sent);
             }

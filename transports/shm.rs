@@ -305,7 +305,9 @@ fn capabilities(frame_max: usize, remote_read: bool) -> Capabilities {
     }
 }
 
-impl Transport for Shm {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Transport for Shm {
     type RowState = ();
 
     fn name(&self) -> &str {
@@ -357,13 +359,13 @@ impl Transport for Shm {
         self.links.traffic(link)
     }
 
-    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let bytes = self.read_memory(link, reads, asked)?;
         self.links.read_directly(link, bytes);
         Ok(())
     }
 
-    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
         self.read_one_now(link, address, into, alone)
     }
 
@@ -371,7 +373,7 @@ impl Transport for Shm {
         self.ask(link, reads)
     }
 
-    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
         self.put_piece(link, number, piece)
     }
 

@@ -272,7 +272,7 @@ impl<T: Transport> Sim<T> {
         let more = if last { rest } else { self.random.below(rest as u64 + 1) as usize };
         gather(pieces, taken.len(), more, &mut taken);
         if last {
-            let sent = self.inner.send(link, header, &[span(&mut taken)][..], &mut state.inner);
+            let sent = self.inner.send(link, header, &taken, &mut state.inner);
             if sent != Sent::Blocked {
                 state.begun = None;
                 return sent;
@@ -285,7 +285,9 @@ impl<T: Transport> Sim<T> {
     }
 }
 
-impl<T: Transport> Transport for Sim<T> {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl<T: Transport> Transport for Sim<T> {
     type RowState = SimState<T::RowState>;
 
     fn name(&self) -> &str {
@@ -477,6 +479,7 @@ fn gather<P: Pieces + ?Sized>(pieces: &P, mut from: usize, mut length: usize, in
 mod tests {
     use super::*;
     use crate::{Hub, Loopback};
+    use tickwire_components::NoBytes;
 
     fn pair(config: SimConfig) -> (SimNet, [Sim<Loopback>; 2]) {
         let (hub, net) = (Hub::new(2, 4096), SimNet::new(2, config));
@@ -498,7 +501,7 @@ mod tests {
         let mut arrivals = [Arrival::default(); 8];
         while out.len() < frames as usize {
             let header = Header::new(Kind::Eager, 0, 0, next, 0, 0);
-            if next < frames && a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default()) == Sent::Done {
+            if next < frames && a.send(0, &header, &NoBytes, &mut SimState::default()) == Sent::Done {
                 next += 1;
             }
             let count = b.drain(now_ns, &mut arrivals);
@@ -525,9 +528,9 @@ mod tests {
         let (mut next, mut out, mut now_ns) = (0, Vec::new(), 0);
         let (mut arrivals, mut state) = ([Arrival::default(); 8], SimState::default());
         for _ in 0..10_000 {
-            let mut payload = vec![next as u8; next as usize % 100];
+            let payload = vec![next as u8; next as usize % 100];
             let header = Header::new(Kind::Eager, 0, 0, next, 0, payload.len() as u64).with_credit(credit).0;
-            if next < frames && a.send(0, &header, &[span(&mut payload)][..], &mut state) == Sent::Done {
+            if next < frames && a.send(0, &header, &payload, &mut state) == Sent::Done {
                 next += 1;
             }
             a.control(now_ns, &mut Vec::new());
@@ -551,15 +554,15 @@ mod tests {
         let (_, mut sims) = pair(config);
         assert!(!sims[0].capabilities().whole_frames);
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 50);
-        let (mut first, mut payload) = (SimState::default(), vec![9; 50]);
-        assert_eq!(sims[0].send(0, &header, &[span(&mut payload)][..], &mut first), Sent::Blocked);
+        let (mut first, payload) = (SimState::default(), vec![9; 50]);
+        assert_eq!(sims[0].send(0, &header, &payload, &mut first), Sent::Blocked);
         while first.begun.is_none() {
-            assert_eq!(sims[0].send(0, &header, &[span(&mut payload)][..], &mut first), Sent::Blocked);
+            assert_eq!(sims[0].send(0, &header, &payload, &mut first), Sent::Blocked);
         }
         for _ in 0..50 {
-            assert_eq!(sims[0].send(0, &header, &[Span::EMPTY][..], &mut SimState::default()), Sent::Blocked);
+            assert_eq!(sims[0].send(0, &header, &NoBytes, &mut SimState::default()), Sent::Blocked);
         }
-        while sims[0].send(0, &header, &[span(&mut payload)][..], &mut first) != Sent::Done {}
+        while sims[0].send(0, &header, &payload, &mut first) != Sent::Done {}
         let frames = send_all(&mut sims, 200, Credit::NONE);
         assert_eq!(frames[0].1, [9; 50]);
         assert!(tags(&frames[1..]).into_iter().eq(0..200));
@@ -586,8 +589,7 @@ mod tests {
         let config = SimConfig { storm_of_256: 255, storm_ns: 5_000_000..5_000_001, ..SimConfig::calm(5) };
         let (_, [mut a, _]) = pair(config);
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
-        let sent: Vec<Sent> =
-            (0..40).map(|_| a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default())).collect();
+        let sent: Vec<Sent> = (0..40).map(|_| a.send(0, &header, &NoBytes, &mut SimState::default())).collect();
         let first = sent.iter().position(|&sent| sent == Sent::Blocked).unwrap();
         assert!(sent[first..].iter().all(|&sent| sent == Sent::Blocked));
     }
@@ -622,7 +624,7 @@ mod tests {
             let link = sims[me].connect(0, &[], 0).unwrap();
             sims[me].control(0, &mut Vec::new());
             for tag in 0..10 {
-                let sent = sims[me].send(link, &header(tag), &[Span::EMPTY][..], &mut SimState::default());
+                let sent = sims[me].send(link, &header(tag), &NoBytes, &mut SimState::default());
                 assert_eq!(sent, Sent::Done);
             }
         }
@@ -644,7 +646,7 @@ mod tests {
     fn a_closed_link_is_told_to_the_other_side_after_what_was_sent() {
         let (_, [mut a, mut b]) = pair(SimConfig { delay_ns: 1_000_000..1_000_001, ..SimConfig::calm(3) });
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
-        assert_eq!(a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default()), Sent::Done);
+        assert_eq!(a.send(0, &header, &NoBytes, &mut SimState::default()), Sent::Done);
         a.close_link(0);
         let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 8]);
         b.control(100_000, &mut events);
@@ -660,8 +662,7 @@ mod tests {
         let (net, [mut a, mut b]) = pair(config);
         net.kill(0, Death::Frame(2));
         let header = Header::new(Kind::Eager, 0, 0, 0, 0, 0);
-        let sent: Vec<Sent> =
-            (0..4).map(|_| a.send(0, &header, &[Span::EMPTY][..], &mut SimState::default())).collect();
+        let sent: Vec<Sent> = (0..4).map(|_| a.send(0, &header, &NoBytes, &mut SimState::default())).collect();
         assert_eq!(sent, [Sent::Done, Sent::Done, Sent::Failed, Sent::Failed]);
         assert_eq!((net.frames(0), net.died_ns(0)), (2, Some(0)));
         let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 8]);

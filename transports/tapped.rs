@@ -89,19 +89,23 @@ impl<T: Take> Telling<'_, T> {
     }
 }
 
+#[expect(unsafe_code, reason = "payloads are addresses")]
 impl<T: Take> Take for Telling<'_, T> {
-    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
-        let taken = self.take.message(header, payload, vc);
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        let taken = unsafe { self.take.message(header, payload, vc) };
         self.told(taken, header, vc)
     }
 
-    fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
-        let taken = self.take.other(header, payload, vc);
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        let taken = unsafe { self.take.other(header, payload, vc) };
         self.told(taken, header, vc)
     }
 
-    fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
-        let taken = self.take.matched(header, payload, vc, receive);
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        // SAFETY: by the same contract.
+        let taken = unsafe { self.take.matched(header, payload, vc, receive) };
         self.told(taken, header, vc)
     }
 }
@@ -127,7 +131,9 @@ fn message(proc: u32, header: &Header, number: u64, begin_ns: u64) -> Message {
     Message { proc, context, tag, bytes, number, begin_ns, end_ns: now_ns() }
 }
 
-impl<T: Transport> Transport for Tapped<T> {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl<T: Transport> Transport for Tapped<T> {
     type RowState = T::RowState;
 
     fn name(&self) -> &str {
@@ -186,28 +192,33 @@ impl<T: Transport> Transport for Tapped<T> {
         self.inner.granted(link)
     }
 
-    fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
-        self.inner.read(link, reads, asked)
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.read(link, reads, asked) }
     }
 
-    fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        self.inner.read_at_once(link, address, into, alone)
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.read_at_once(link, address, into, alone) }
     }
 
     fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
         self.inner.wants_splice(link, reads)
     }
 
-    fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        self.inner.splice(link, number, piece)
+    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.splice(link, number, piece) }
     }
 
-    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        self.inner.expect(link, row, into)
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.expect(link, row, into) }
     }
 
-    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        self.inner.send_direct(link, row, number, from)
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.send_direct(link, row, number, from) }
     }
 
     fn end_direct(&mut self) {
@@ -252,9 +263,10 @@ impl<T: Transport> Transport for Tapped<T> {
         sent
     }
 
-    fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut T::RowState) -> (usize, Sent) {
+    unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut T::RowState) -> (usize, Sent) {
         let begin_ns = now_ns();
-        let (sent, outcome) = self.inner.send_batch(link, frames, state);
+        // SAFETY: by the same contract.
+        let (sent, outcome) = unsafe { self.inner.send_batch(link, frames, state) };
         frames[..sent].iter().for_each(|frame| self.tell_sent(link, &frame.header, begin_ns));
         (sent, outcome)
     }

@@ -1,6 +1,8 @@
 //! Wrappers of transports hand on every call that is not their own business: all methods of the trait, by its source, are
 //! called through each of them.
 
+#![expect(unsafe_code, reason = "calls that are given addresses; these are given no bytes")]
+
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::{
     AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Reach, Sent, Spliced, Take, Tapped, Traffic,
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Access, Arrival, Pieces, Registration, Row, Span, Spans};
+use tickwire_components::{Access, Arrival, NoBytes, Pieces, Registration, Row, Span, Spans};
 use tickwire_traces::{Ring, Trace};
 
 /// Names of methods that were called.
@@ -37,8 +39,9 @@ impl Recorder {
     }
 }
 
+// SAFETY: it gives nothing out.
 #[deny(clippy::missing_trait_methods)]
-impl Transport for Recorder {
+unsafe impl Transport for Recorder {
     type RowState = u32;
 
     fn name(&self) -> &str {
@@ -69,11 +72,11 @@ impl Transport for Recorder {
         self.note("traffic");
         Some(Traffic { sent: 5, ..Traffic::default() })
     }
-    fn read(&mut self, _: u32, _: &[MemoryRead], _: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, _: u32, _: &[MemoryRead], _: usize) -> Result<(), String> {
         self.note("read");
         Ok(())
     }
-    fn read_at_once(&mut self, _: u32, _: u64, _: Span, _: bool) -> bool {
+    unsafe fn read_at_once(&mut self, _: u32, _: u64, _: Span, _: bool) -> bool {
         self.note("read_at_once");
         true
     }
@@ -81,15 +84,15 @@ impl Transport for Recorder {
         self.note("wants_splice");
         Some(6)
     }
-    fn splice(&mut self, _: u32, _: u32, _: Span) -> Spliced {
+    unsafe fn splice(&mut self, _: u32, _: u32, _: Span) -> Spliced {
         self.note("splice");
         Spliced::Full
     }
-    fn expect(&mut self, _: u32, _: Row, _: Span) -> Option<u32> {
+    unsafe fn expect(&mut self, _: u32, _: Row, _: Span) -> Option<u32> {
         self.note("expect");
         Some(7)
     }
-    fn send_direct(&mut self, _: u32, _: Row, _: u32, _: Span) -> bool {
+    unsafe fn send_direct(&mut self, _: u32, _: Row, _: u32, _: Span) -> bool {
         self.note("send_direct");
         true
     }
@@ -146,7 +149,7 @@ impl Transport for Recorder {
         self.note("send");
         Sent::Blocked
     }
-    fn send_batch(&mut self, _: u32, _: &[Frame], _: &mut u32) -> (usize, Sent) {
+    unsafe fn send_batch(&mut self, _: u32, _: &[Frame], _: &mut u32) -> (usize, Sent) {
         self.note("send_batch");
         (0, Sent::Failed)
     }
@@ -208,13 +211,13 @@ impl Transport for Recorder {
 struct Nobody;
 
 impl Take for Nobody {
-    fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
-    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
-    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
         false
     }
 }
@@ -222,9 +225,12 @@ impl Take for Nobody {
 /// The methods of the trait, by its source.
 fn methods() -> BTreeSet<&'static str> {
     let source = include_str!("lib.rs");
-    let (_, from) = source.split_once("pub trait Transport: Send {").expect("the trait is there");
+    let (_, from) = source.split_once("pub unsafe trait Transport: Send {").expect("the trait is there");
     let (body, _) = from.split_once("\n}\n").expect("it ends");
-    let name = |line: &'static str| line.strip_prefix("    fn ")?.split(['(', '<']).next();
+    let name = |line: &'static str| {
+        let line = line.strip_prefix("    unsafe fn ").or_else(|| line.strip_prefix("    fn "))?;
+        line.split(['(', '<']).next()
+    };
     body.lines().filter_map(name).collect()
 }
 
@@ -248,12 +254,17 @@ macro_rules! call_all {
         heard("moved", &t.moved());
         heard("reads", &t.reads(0, 1, 2));
         heard("traffic", &t.traffic(0));
-        heard("read", &t.read(0, &[], 0));
-        heard("read_at_once", &t.read_at_once(0, 1, Span::EMPTY, true));
+        // SAFETY: there are no bytes.
+        heard("read", &unsafe { t.read(0, &[], 0) });
+        // SAFETY: there are no bytes.
+        heard("read_at_once", &unsafe { t.read_at_once(0, 1, Span::EMPTY, true) });
         heard("wants_splice", &t.wants_splice(0, &[]));
-        heard("splice", &t.splice(0, 1, Span::EMPTY));
-        heard("expect", &t.expect(0, 1, Span::EMPTY));
-        heard("send_direct", &t.send_direct(0, 1, 2, Span::EMPTY));
+        // SAFETY: there are no bytes.
+        heard("splice", &unsafe { t.splice(0, 1, Span::EMPTY) });
+        // SAFETY: there are no bytes.
+        heard("expect", &unsafe { t.expect(0, 1, Span::EMPTY) });
+        // SAFETY: there are no bytes.
+        heard("send_direct", &unsafe { t.send_direct(0, 1, 2, Span::EMPTY) });
         heard("end_direct", &t.end_direct());
         heard("lend", &t.lend(0, 1, 2, &mut spans));
         heard("take_back", &t.take_back(Span::EMPTY));
@@ -265,8 +276,9 @@ macro_rules! call_all {
         heard("recall", &t.recall(0));
         heard("peek", &t.peek(&wanted, false));
         heard("peeked", &t.peeked());
-        heard("send", &t.send(0, &header, &[Span::EMPTY][..], $state));
-        heard("send_batch", &t.send_batch(0, &[frame], $state));
+        heard("send", &t.send(0, &header, &NoBytes, $state));
+        // SAFETY: there are no bytes.
+        heard("send_batch", &unsafe { t.send_batch(0, &[frame], $state) });
         heard("flush", &t.flush());
         heard("ready", &t.ready());
         heard("drain", &t.drain(0, &mut arrivals));

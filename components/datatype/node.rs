@@ -95,6 +95,31 @@ impl Node {
         Node { offset: self.offset, size, runs, depth, shape }
     }
 
+    /// Runs one after another: where they are, and how long.
+    pub(super) fn runs(runs: impl Iterator<Item = (isize, usize)>) -> Node {
+        let mut places: Vec<Place> = Vec::with_capacity(runs.size_hint().0);
+        let mut size = 0;
+        for (offset, length) in runs.filter(|&(_, length)| length > 0) {
+            match places.last_mut() {
+                Some(last) if last.offset + last.length as isize == offset => last.length += length,
+                _ => places.push(Place { offset, start: size, length }),
+            }
+            size += length;
+        }
+        let (first, count) = match &places[..] {
+            [] => return Node::EMPTY,
+            [only] => return Node::run(only.offset, only.length),
+            [first, ..] => (*first, places.len()),
+        };
+        let stride = places[1].offset - first.offset;
+        let alike = |pair: &[Place]| pair[1].offset - pair[0].offset == stride && pair[1].length == first.length;
+        if places.windows(2).all(alike) {
+            return Node::run(first.offset, first.length).repeated(count, stride);
+        }
+        places.iter_mut().for_each(|place| place.offset -= first.offset);
+        Node { offset: first.offset, size, runs: count, depth: 1, shape: Shape::Runs(places.into()) }
+    }
+
     /// These one after another.
     pub(super) fn list(nodes: impl IntoIterator<Item = Node>) -> Node {
         let mut all: Vec<Node> = Vec::new();

@@ -1,146 +1,229 @@
-//! Whether a type has a byte twice.
+//! Whether a type has a byte twice: asked before a receive, which could not tell what to write there.
 //!
-//! Each constructor asks this of what it adds to types that were found good before, so one level is looked at. Three
-//! looks, the cheap ones first: do the bounds lie apart; do loops, ordered by stride, nest; and at last all runs, sorted.
+//! The cheap looks come first: do copies or parts lie apart; do loops, ordered by stride, nest. What they cannot tell is
+//! counted out: all runs are marked in a map of the bytes between the first and the last one, a stretch of them at a time.
+//! That takes about as long as a receive, and has an answer for every type.
 
-use super::DatatypeError;
-use super::node::{Node, Shape};
-use super::walk::{Visit, whole};
-use crate::limits::DATATYPE_RUNS_SORTED;
+use super::node::{Node, Place, Shape};
+use std::ops::RangeInclusive;
 
-/// Parts of a type: `count` times `node`, `stride` bytes apart, and the bytes between which all of it lies.
-pub(super) struct Copies<'a> {
-    pub(super) node: &'a Node,
-    pub(super) count: usize,
-    pub(super) stride: isize,
-    /// First byte and the one behind the last of one copy.
-    pub(super) one: (isize, isize),
+/// Units that are marked at a time: their map stays in a near cache.
+const MARKED: usize = 1 << 21;
+
+/// Whether a byte is in a type twice.
+pub(super) fn has_twice(node: &Node) -> bool {
+    node.size > 0 && Measured::of(node).has_twice()
 }
 
-/// Whether copies of one type lie apart.
-pub(super) fn check_copies(copies: &Copies<'_>) -> Result<(), DatatypeError> {
-    let &Copies { node, count, stride, one } = copies;
-    let length = (one.1 - one.0).unsigned_abs();
-    if count < 2 || node.size == 0 || stride.unsigned_abs() >= length {
-        return Ok(());
-    }
-    // More bytes than there is room for two neighbours, or for all.
-    let room = |count: usize| length as u128 + stride.unsigned_abs() as u128 * (count as u128 - 1);
-    if [2, count].iter().any(|&count| node.size as u128 * count as u128 > room(count)) {
-        return Err(DatatypeError::Overlap);
-    }
-    let mut loops = vec![(stride.unsigned_abs(), count)];
-    let mut inner = node;
-    loop {
-        match &inner.shape {
-            Shape::Loop { count, stride, child } => {
-                loops.push((stride.unsigned_abs(), *count));
-                inner = child;
-            }
-            &Shape::Strided { count, block, stride } => {
-                loops.push((stride.unsigned_abs(), count));
-                return nested(loops, block).or_else(|| sorted([copies])).unwrap_or(Err(DatatypeError::Intricate));
-            }
-            Shape::Run => return Err(DatatypeError::Overlap),
-            _ => break,
-        }
-    }
-    let mut extent = Extent { lower: isize::MAX, upper: isize::MIN };
-    let told = inner.runs <= DATATYPE_RUNS_SORTED && whole(inner, 0, &mut extent);
-    let outcome = told.then(|| nested(loops, (extent.upper - extent.lower).unsigned_abs())).flatten();
-    outcome.or_else(|| sorted([copies])).unwrap_or(Err(DatatypeError::Intricate))
+/// A node, with what a look at it needs to know.
+struct Measured<'a> {
+    node: &'a Node,
+    /// Its first byte and the one behind the last, where its origin is at 0.
+    lower: isize,
+    upper: isize,
+    /// Runs in it meet, as was seen when they were put in order.
+    twice: bool,
+    inside: Inside<'a>,
 }
 
-/// Whether parts, each good in itself, lie apart; `bounds` are those of each as a whole.
-pub(super) fn check_parts(nodes: &[Node], bounds: &[(isize, isize)]) -> Result<(), DatatypeError> {
-    let mut order: Vec<usize> = (0..nodes.len()).filter(|&index| nodes[index].size > 0).collect();
-    order.sort_unstable_by_key(|&index| bounds[index]);
-    let apart = |pair: &[usize]| bounds[pair[0]].1 <= bounds[pair[1]].0;
-    if order.windows(2).all(apart) {
-        return Ok(());
-    }
-    let copies: Vec<Copies<'_>> =
-        nodes.iter().zip(bounds).map(|(node, &one)| Copies { node, count: 1, stride: 0, one }).collect();
-    interleaved(nodes, bounds).or_else(|| sorted(&copies)).unwrap_or(Err(DatatypeError::Intricate))
+enum Inside<'a> {
+    Run,
+    Strided,
+    Loop(Box<Measured<'a>>),
+    /// In order of place.
+    Runs(Vec<Place>),
+    List(Vec<Measured<'a>>),
 }
 
-/// Loops in any order over `extent` bytes: if each goes at least as far as all shorter ones reach together, no two
-/// rounds meet. `None` if it cannot be told so.
-fn nested(mut loops: Vec<(usize, usize)>, extent: usize) -> Option<Result<(), DatatypeError>> {
-    loops.sort_unstable();
-    let mut reach = extent as u128;
-    for (stride, count) in loops {
-        if (stride as u128) < reach {
-            return None;
-        }
-        reach += stride as u128 * (count as u128 - 1);
-    }
-    Some(Ok(()))
-}
-
-/// Loops with the same strides and counts side by side are one loop over what is in them.
-fn interleaved(nodes: &[Node], bounds: &[(isize, isize)]) -> Option<Result<(), DatatypeError>> {
-    let mut inner = Vec::new();
-    let mut way = None;
-    for (node, bounds) in nodes.iter().zip(bounds).filter(|(node, _)| node.size > 0) {
-        let (count, stride) = match &node.shape {
-            &Shape::Strided { count, stride, .. } | &Shape::Loop { count, stride, .. } => (count, stride),
-            _ => return None,
+impl<'a> Measured<'a> {
+    fn of(node: &'a Node) -> Self {
+        let copies = |count: usize, stride: isize, lower: isize, upper: isize| {
+            let way = (count as isize - 1) * stride;
+            (lower + way.min(0), upper + way.max(0))
         };
-        if *way.get_or_insert((count, stride)) != (count, stride) {
-            return None;
-        }
-        let length = (bounds.1 - bounds.0) - stride.abs() * (count as isize - 1);
-        let lower = if stride < 0 { bounds.1 - length } else { bounds.0 };
-        inner.push((lower, lower + length));
+        let ((lower, upper), inside) = match &node.shape {
+            Shape::Run => ((0, node.size as isize), Inside::Run),
+            &Shape::Strided { count, block, stride } => (copies(count, stride, 0, block as isize), Inside::Strided),
+            Shape::Loop { count, stride, child } => {
+                let child = Measured::of(child);
+                (copies(*count, *stride, child.lower, child.upper), Inside::Loop(Box::new(child)))
+            }
+            Shape::Runs(places) => {
+                // A run of nothing, of an empty block, lies in nobody's way.
+                let mut places: Vec<Place> = places.iter().filter(|place| place.length > 0).copied().collect();
+                places.sort_unstable_by_key(|place| place.offset);
+                let ends = places.iter().map(|place| place.offset + place.length as isize);
+                ((places[0].offset, ends.max().unwrap_or(0)), Inside::Runs(places))
+            }
+            Shape::List(parts) => {
+                let mut parts: Vec<_> = parts.iter().map(|part| Measured::of(&part.node)).collect();
+                parts.sort_unstable_by_key(|part| part.lower);
+                let upper = parts.iter().map(|part| part.upper).max().unwrap_or(0);
+                ((parts[0].lower, upper), Inside::List(parts))
+            }
+        };
+        let twice = match &inside {
+            Inside::Runs(places) => {
+                places.windows(2).any(|pair| pair[0].offset + pair[0].length as isize > pair[1].offset)
+            }
+            Inside::Loop(child) => child.twice,
+            Inside::List(parts) => parts.iter().any(|part| part.twice),
+            _ => false,
+        };
+        Measured { node, lower: lower + node.offset, upper: upper + node.offset, twice, inside }
     }
-    let (_, stride) = way?;
-    inner.sort_unstable();
-    let apart = inner.windows(2).all(|pair| pair[0].1 <= pair[1].0);
-    let length = inner.last()?.1 - inner.first()?.0;
-    (apart && stride.unsigned_abs() >= length.unsigned_abs()).then_some(Ok(()))
+
+    fn has_twice(&self) -> bool {
+        if self.twice || self.node.size as u128 > (self.upper - self.lower).unsigned_abs() as u128 {
+            return true;
+        }
+        match (&self.inside, &self.node.shape) {
+            (Inside::Loop(child), Shape::Loop { stride, .. }) => {
+                if stride.unsigned_abs() >= (child.upper - child.lower).unsigned_abs() {
+                    return child.has_twice();
+                }
+                self.nested().unwrap_or_else(|| self.has_twice_counted())
+            }
+            (_, &Shape::Strided { block, stride, .. }) => stride.unsigned_abs() < block,
+            (Inside::List(parts), _) if parts.windows(2).all(|pair| pair[0].upper <= pair[1].lower) => {
+                parts.iter().any(Measured::has_twice)
+            }
+            (Inside::List(_), _) => self.has_twice_counted(),
+            _ => false,
+        }
+    }
+
+    /// Loops in any order over one thing: if each goes at least as far as all shorter ones reach together, no two rounds
+    /// meet. `None` if it cannot be told so.
+    fn nested(&self) -> Option<bool> {
+        let (mut loops, mut inner) = (Vec::new(), self);
+        while let (Inside::Loop(child), Shape::Loop { count, stride, .. }) = (&inner.inside, &inner.node.shape) {
+            loops.push((stride.unsigned_abs(), *count));
+            inner = child;
+        }
+        let mut extent = (inner.upper - inner.lower).unsigned_abs();
+        let mut within = false;
+        match inner.node.shape {
+            Shape::Strided { count, block, stride } => {
+                loops.push((stride.unsigned_abs(), count));
+                extent = block;
+            }
+            _ => within = inner.has_twice(),
+        }
+        loops.sort_unstable();
+        let mut reach = extent as u128;
+        for (stride, count) in loops {
+            if (stride as u128) < reach {
+                return None;
+            }
+            reach += stride as u128 * (count as u128 - 1);
+        }
+        Some(within)
+    }
+
+    /// Marks every run.
+    fn has_twice_counted(&self) -> bool {
+        let unit = self.unit(0);
+        let units = (self.upper - self.lower) as usize / unit;
+        let mut map = vec![0u64; units.min(MARKED).div_ceil(64)];
+        (0..units).step_by(MARKED).any(|first| {
+            map.fill(0);
+            let lower = self.lower + (first * unit) as isize;
+            let upper = lower + ((units - first).min(MARKED) * unit) as isize;
+            self.mark(0, &mut Map { words: &mut map, unit, lower, upper })
+        })
+    }
+
+    /// The largest number of bytes that all distances in it, and this one, are multiples of.
+    fn unit(&self, of: usize) -> usize {
+        let unit = greatest_divisor(of, self.node.offset.unsigned_abs());
+        match (&self.inside, &self.node.shape) {
+            (Inside::Loop(child), Shape::Loop { stride, .. }) => {
+                child.unit(greatest_divisor(unit, stride.unsigned_abs()))
+            }
+            (_, &Shape::Strided { block, stride, .. }) => {
+                greatest_divisor(greatest_divisor(unit, block), stride.unsigned_abs())
+            }
+            (Inside::Runs(places), _) => places.iter().fold(unit, |unit, place| {
+                greatest_divisor(greatest_divisor(unit, place.length), place.offset.unsigned_abs())
+            }),
+            (Inside::List(parts), _) => parts.iter().fold(unit, |unit, part| part.unit(unit)),
+            _ => greatest_divisor(unit, self.node.size),
+        }
+    }
+
+    /// Marks what is within the map, with the origin at `at`; `true` once something is marked already.
+    fn mark(&self, at: isize, map: &mut Map<'_>) -> bool {
+        if at + self.upper <= map.lower || at + self.lower >= map.upper {
+            return false;
+        }
+        let at = at + self.node.offset;
+        match (&self.inside, &self.node.shape) {
+            (Inside::Loop(child), &Shape::Loop { count, stride, .. }) => {
+                let mut rounds = rounds(count, stride, at + child.lower, at + child.upper, map);
+                rounds.any(|round| child.mark(at + round * stride, map))
+            }
+            (_, &Shape::Strided { count, block, stride }) => {
+                let mut rounds = rounds(count, stride, at, at + block as isize, map);
+                rounds.any(|round| map.mark(at + round * stride, block))
+            }
+            (Inside::Runs(places), _) => {
+                let from = places.partition_point(|place| at + place.offset + place.length as isize <= map.lower);
+                let to = places.partition_point(|place| at + place.offset < map.upper);
+                places[from..to.max(from)].iter().any(|place| map.mark(at + place.offset, place.length))
+            }
+            (Inside::List(parts), _) => parts.iter().any(|part| part.mark(at, map)),
+            _ => map.mark(at, self.node.size),
+        }
+    }
 }
 
-/// All runs in order of place; `None` if they are too many.
-fn sorted<'a, 'b: 'a>(copies: impl IntoIterator<Item = &'a Copies<'b>> + Clone) -> Option<Result<(), DatatypeError>> {
-    let all = copies.clone().into_iter().map(|copies| copies.node.runs.saturating_mul(copies.count));
-    if all.fold(0, usize::saturating_add) > DATATYPE_RUNS_SORTED {
-        return None;
-    }
-    let mut runs = Collected(Vec::new());
-    for copies in copies {
-        for index in 0..copies.count as isize {
-            whole(copies.node, index * copies.stride, &mut runs);
+/// Those of `count` rounds, the first of which is from `lower` to `upper`, that reach into a map.
+fn rounds(count: usize, stride: isize, lower: isize, upper: isize, map: &Map<'_>) -> RangeInclusive<isize> {
+    let last = count as isize - 1;
+    let (first, last) = match stride {
+        0 => (0, last),
+        // Behind the map's start, and before its end.
+        1.. => ((map.lower - upper).div_euclid(stride) + 1, (map.upper - 1 - lower).div_euclid(stride).min(last)),
+        _ => {
+            let back = -stride;
+            ((lower - map.upper).div_euclid(back) + 1, (upper - 1 - map.lower).div_euclid(back).min(last))
         }
-    }
-    runs.0.sort_unstable();
-    let apart = runs.0.windows(2).all(|pair| pair[0].0 + pair[0].1 as isize <= pair[1].0);
-    Some(if apart { Ok(()) } else { Err(DatatypeError::Overlap) })
+    };
+    first.max(0)..=last
 }
 
-struct Collected(Vec<(isize, usize)>);
-
-impl Visit for Collected {
-    fn run(&mut self, offset: isize, length: usize) -> bool {
-        // A run of nothing, of an empty block, lies in nobody's way.
-        if length > 0 {
-            self.0.push((offset, length));
-        }
-        true
-    }
-}
-
-struct Extent {
+/// A bit for each unit between two places.
+struct Map<'a> {
+    words: &'a mut [u64],
+    unit: usize,
     lower: isize,
     upper: isize,
 }
 
-impl Visit for Extent {
-    fn run(&mut self, offset: isize, length: usize) -> bool {
-        if length > 0 {
-            self.lower = self.lower.min(offset);
-            self.upper = self.upper.max(offset + length as isize);
+impl Map<'_> {
+    /// Marks a run, as far as it is within; `true` if some of it is marked already.
+    fn mark(&mut self, start: isize, length: usize) -> bool {
+        let (from, to) = (start.max(self.lower), (start + length as isize).min(self.upper));
+        if from >= to {
+            return false;
         }
-        true
+        let [from, to] = [from, to].map(|place| (place - self.lower) as usize / self.unit);
+        let mut twice = false;
+        for word in from / 64..=(to - 1) / 64 {
+            let (first, end) = (from.max(word * 64) % 64, (to - word * 64).min(64));
+            let bits = (u64::MAX >> (64 - (end - first))) << first;
+            twice |= self.words[word] & bits != 0;
+            self.words[word] |= bits;
+        }
+        twice
     }
+}
+
+fn greatest_divisor(a: usize, b: usize) -> usize {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }

@@ -2,10 +2,12 @@
 
 use super::moving::Moving;
 use super::node::{Node, Shape};
+use super::overlap::has_twice;
 use super::walk::{Visit, walk};
 use super::{Datatype, DatatypeError};
-use crate::Span;
+use crate::{Pieces, Span};
 use smallvec::SmallVec;
+use std::sync::OnceLock;
 
 /// Runs that are found at a time.
 const RUNS_FOUND: usize = 16;
@@ -18,6 +20,9 @@ pub struct Segment {
     pub(super) node: Node,
     /// Where displacement 0 is.
     base: *mut u8,
+    /// The type, where one element says whether a byte is there twice.
+    of: Option<Datatype>,
+    twice: OnceLock<bool>,
 }
 
 // SAFETY: an address as that of a `Span`, with the same promise by whoever lends the buffer.
@@ -36,7 +41,40 @@ impl Segment {
         if form.node.size > 0 && (first < 0 || end > length as i128) {
             return Err(DatatypeError::Bounds { first, end, length });
         }
-        Ok(Segment { node: form.node, base: buffer.start().wrapping_add(origin) })
+        // Elements that lie apart need one look for all of them, and for all buffers.
+        let apart = count < 2 || of.extent().unsigned_abs() >= of.true_extent();
+        let (of, twice) = (apart.then(|| of.clone()), OnceLock::new());
+        Ok(Segment { node: form.node, base: buffer.start().wrapping_add(origin), of, twice })
+    }
+
+    /// The runs of a buffer that has many.
+    ///
+    /// # Safety
+    /// The buffer outlives the value.
+    #[expect(unsafe_code, reason = "addresses apart from their buffer")]
+    pub unsafe fn of_runs<P: Pieces + ?Sized>(buffer: &P) -> Self {
+        let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
+        // From one address to all others, which may be of other allocations.
+        let node = Node::runs(runs.map(|run| (run.start().expose_provenance() as isize, run.len())));
+        Segment { node, base: std::ptr::with_exposed_provenance_mut(0), of: None, twice: OnceLock::from(false) }
+    }
+
+    /// All its bytes, as a posted CAR has them.
+    ///
+    /// # Safety
+    /// The segment and its buffer outlive the value.
+    #[expect(unsafe_code, reason = "addresses apart from their buffer")]
+    pub unsafe fn stretch(&self) -> Stretch {
+        // SAFETY: by this function's contract.
+        unsafe { Stretch::new(self) }
+    }
+
+    /// Whether a byte of the buffer is in it twice.
+    pub(super) fn has_twice(&self) -> bool {
+        match &self.of {
+            Some(of) => self.size() > 0 && of.has_overlap(),
+            None => *self.twice.get_or_init(|| has_twice(&self.node)),
+        }
     }
 
     /// Bytes of the message.
@@ -81,7 +119,14 @@ impl Segment {
 
 /// Bytes of a segment, from any one of its message on to any other: what a [`Span`] is to a plain buffer.
 ///
-/// It points to its segment, so it is of use as long as the buffer that was lent.
+/// An address and a range, no more: what uses the bytes is unsafe, and says that segment and buffer are there.
+///
+/// ```compile_fail,E0133
+/// # use tickwire_components::{Datatype, Pieces, Span, Typed};
+/// # let of = Datatype::vector(2, 1, 2, &Datatype::of::<u8>()).unwrap();
+/// let stretch = Typed::new(vec![1u8, 2, 3], &of, 1).unwrap().layout().unwrap();
+/// stretch.pack(Span::EMPTY);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch {
     segment: *const Segment,
@@ -143,12 +188,15 @@ impl Stretch {
     }
 
     /// Writes as much of it as `out` takes, one after another; returns how much that was, bytes.
-    #[expect(unsafe_code, reason = "stretches are addresses; their makers promised that they are valid")]
-    pub fn pack(&self, out: Span) -> usize {
+    ///
+    /// # Safety
+    /// The segment is where it was, its buffer is valid for reads and `out` for writes, and these do not overlap.
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub unsafe fn pack(&self, out: Span) -> usize {
         if self.length == 0 {
             return 0;
         }
-        // SAFETY: by the promises of `Stretch::new` and `Span::new`.
+        // SAFETY: by this function's contract.
         unsafe {
             let segment = &*self.segment;
             segment.pack_from(segment.base, self.first, out.part(0, self.length))
@@ -156,12 +204,15 @@ impl Stretch {
     }
 
     /// Fills as much of it as there is in `from`; returns how much that was, bytes.
-    #[expect(unsafe_code, reason = "stretches are addresses; their makers promised that they are valid")]
-    pub fn unpack(&self, from: Span) -> usize {
+    ///
+    /// # Safety
+    /// As [`Stretch::pack`], with reads and writes exchanged.
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub unsafe fn unpack(&self, from: Span) -> usize {
         if self.length == 0 {
             return 0;
         }
-        // SAFETY: by the promises of `Stretch::new` and `Span::new`.
+        // SAFETY: by this function's contract.
         unsafe {
             let segment = &*self.segment;
             segment.unpack_to(segment.base, self.first, from.part(0, self.length))
@@ -169,18 +220,22 @@ impl Stretch {
     }
 
     /// Its runs, for whoever gathers and scatters by itself.
-    #[expect(unsafe_code, reason = "stretches are addresses; their makers promised that they are valid")]
-    pub fn runs(&self) -> Runs<'_> {
+    ///
+    /// # Safety
+    /// The segment is where it was as long as the iterator is used.
+    #[expect(unsafe_code, reason = "the address of a segment")]
+    pub unsafe fn runs(&self) -> Runs<'_> {
         if self.length == 0 {
             return Runs::new(&NO_SEGMENT, NO_SEGMENT.base, 0, 0);
         }
-        // SAFETY: by the promise of `Stretch::new`.
+        // SAFETY: by this function's contract.
         let segment = unsafe { &*self.segment };
         Runs::new(segment, segment.base, self.first, self.length)
     }
 }
 
-static NO_SEGMENT: Segment = Segment { node: Node::EMPTY, base: std::ptr::dangling_mut() };
+static NO_SEGMENT: Segment =
+    Segment { node: Node::EMPTY, base: std::ptr::dangling_mut(), of: None, twice: OnceLock::new() };
 
 /// Some bytes of a message, run by run: neighbours in memory are one run. Found a few at a time.
 pub struct Runs<'a> {

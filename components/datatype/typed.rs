@@ -44,7 +44,7 @@ impl<B: Numbers> Typed<B> {
     /// `count` elements of a type, displacement 0 at the start of the buffer.
     ///
     /// # Errors
-    /// If bytes of them are not within the buffer, or elements overlap; the buffer comes back.
+    /// If bytes of them are not within the buffer, which comes back.
     pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
         Self::at(buffer, 0, of, count)
     }
@@ -83,7 +83,8 @@ impl<B: Numbers> Typed<B> {
 }
 
 impl<B: NumbersMut> Typed<B> {
-    /// Takes the bytes of the message from byte `first` on out of `bytes` (`MPI_Unpack`); returns how many found a place.
+    /// Takes the bytes of the message from byte `first` on out of `bytes` (`MPI_Unpack`); returns how many found a place. Of a
+    /// byte that is in the message twice the later one stays.
     #[expect(unsafe_code, reason = "raw copies")]
     pub fn unpack(&mut self, first: usize, bytes: &[u8]) -> usize {
         let base = self.buffer.span_mut().start().wrapping_add(self.origin);
@@ -129,6 +130,10 @@ unsafe impl<B: Numbers> Pieces for Typed<B> {
     #[inline]
     fn total(&self) -> usize {
         self.size()
+    }
+
+    fn has_overlap(&self) -> bool {
+        self.segment.has_twice()
     }
 
     #[inline]

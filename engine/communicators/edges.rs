@@ -95,7 +95,10 @@ pub(super) fn send(
     }
     let envelope = envelope(key, rank, edge.proc, bytes.len());
     let car = send_car(&envelope, vc_row, 0);
-    let Some(row) = take_rows(all.progress, all.cars, all.requests, &bytes, car) else {
+    // SAFETY: the row holds the buffer from below on.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let row = unsafe { take_rows(all.progress, all.cars, all.requests, &bytes, car) };
+    let Some(row) = row else {
         return Err(full(&engine.limits));
     };
     queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
@@ -112,7 +115,10 @@ pub(super) fn receive(engine: &mut Engine, key: Key, edge: &Edge, bytes: usize) 
     engine.need_rows(1)?;
     let all = engine.tables.all(&mut engine.world);
     let car = receive_car(all.progress, &envelope(key, edge.rank, edge.proc, 0), vc_row);
-    let Some(row) = take_rows(all.progress, all.cars, all.requests, &buffer, car) else {
+    // SAFETY: the row holds the buffer from below on.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let row = unsafe { take_rows(all.progress, all.cars, all.requests, &buffer, car) };
+    let Some(row) = row else {
         return Err(full(&engine.limits));
     };
     queue_receive(all.progress, all.cars, all.vcs, row);

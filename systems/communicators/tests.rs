@@ -8,7 +8,7 @@ use crate::testing::TestWorld;
 use crate::transfer::transfer;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{ArrivalState, Span, VcState};
+use tickwire_components::{ArrivalState, NoBytes, VcState};
 
 /// A world of four procs, of which 1 and 2 are connected, and id 2 is reserved: (world, VC of 1, VC of 2).
 fn world() -> (TestWorld, Row, Row) {
@@ -46,9 +46,10 @@ fn settle(world: &mut TestWorld) {
 fn receive(world: &mut TestWorld, handle: u32) -> Row {
     let all = world.all();
     let envelope = check_receive(all.communicators, handle, ANY, ANY).unwrap();
-    let spans = [Span::EMPTY];
     let car = receive_car(all.progress, &envelope, NIL);
-    let car = take_rows(all.progress, all.cars, all.requests, &spans[..], car).unwrap();
+    // SAFETY: there are no bytes.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let car = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) }.unwrap();
     queue_receive(all.progress, all.cars, all.vcs, car);
     car
 }

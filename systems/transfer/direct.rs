@@ -18,7 +18,11 @@ pub(super) fn move_direct(
 ) -> Result<(), ()> {
     let car = &mut cars[row as usize];
     let run = if car.chain == NIL { car.span.part(0, wanted as usize) } else { Span::EMPTY };
-    if run.len() as u64 != wanted || !endpoint.transport.get().send_direct(vc.link, row, address as u32, run) {
+    // SAFETY: the bytes of a posted send are there until it ends, which is when the transport says that it is done.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let is_taken = run.len() as u64 == wanted
+        && unsafe { endpoint.transport.get().send_direct(vc.link, row, address as u32, run) };
+    if !is_taken {
         return Err(());
     }
     car.state = CarState::Direct;

@@ -8,7 +8,7 @@ use crate::supply_buffers::answer;
 use smallvec::SmallVec;
 use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
 use tickwire_components::wire::Header;
-use tickwire_components::{Car, Large, NIL, Pending, Progress, Row, Span, Vc};
+use tickwire_components::{Car, Large, NIL, NoBytes, Pending, Progress, Row, Span, Vc};
 use tickwire_transports::{AnyTransport, MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
@@ -46,7 +46,10 @@ pub(crate) fn read_messages(
             Some(first) if batch.bytes > 0 => ask(transport, link, &batch, first),
             _ => 0,
         };
-        if batch.bytes > 0 && transport.read(link, &batch.reads, asked).is_ok() {
+        // SAFETY: the places of posted receives are there until these end.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let is_read = batch.bytes > 0 && unsafe { transport.read(link, &batch.reads, asked) }.is_ok();
+        if is_read {
             left = left.saturating_sub(in_pages(batch.bytes));
             progress.moved.transfer += batch.bytes;
             progress.work.received += batch.begun;
@@ -84,7 +87,7 @@ fn ask(transport: &mut AnyTransport, link: u32, batch: &Batch, first: u32) -> us
     let sent = |(read, &(message, offset)): (&MemoryRead, &(Row, u64))| {
         let header = Header::splice(message, first, offset, read.into.len() as u64);
         first = first.wrapping_add(read.into.len().div_ceil(SPLICE_BYTES) as u32);
-        transport.send(link, &header, &[Span::EMPTY][..], None) == Sent::Done
+        transport.send(link, &header, &NoBytes, None) == Sent::Done
     };
     batch.reads.iter().zip(&batch.places).map(sent).take_while(|&sent| sent).count()
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use tickwire_components::limits::HEAP_ALIGN;
-use tickwire_components::{LeasedBytes, Numbers, NumbersMut, Pieces, Span};
+use tickwire_components::{LeasedBytes, Numbers, NumbersMut, OneRun, Pieces, Span};
 
 /// Bytes in the shared heap of this process. A message that is sent from them is copied by its receiver straight out of
 /// them, if it is on this host and the message is not short; all peers on this host can read them at any time.
@@ -123,6 +123,9 @@ unsafe impl Pieces for HeapBuffer {
 // SAFETY: the value owns its bytes.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl LeasedBytes for HeapBuffer {}
+// SAFETY: as `Pieces` says where nothing else is said.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl OneRun for HeapBuffer {}
 
 // SAFETY: as for `Pieces`.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]

@@ -42,10 +42,11 @@ fn memory_of(file: impl AsFd) -> u64 {
 
 fn copied(from: Span) -> Vec<u8> {
     let mut bytes = vec![0; from.len()];
-    // SAFETY: local bytes that outlive the copy.
+    // SAFETY: local bytes that outlive the copy, and bytes of a heap that is mapped.
     #[expect(unsafe_code, reason = "lends local bytes")]
-    let to = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-    copy(to, from);
+    unsafe {
+        copy(Span::new(bytes.as_mut_ptr(), bytes.len()), from);
+    }
     bytes
 }
 

@@ -157,11 +157,15 @@ fn put<const N: usize, P: Pieces + ?Sized>(into: Span, words: [u64; N], header: 
 #[inline(always)]
 fn gather<P: Pieces + ?Sized>(mut rest: Span, pieces: &P) {
     if !rest.is_empty() {
-        if let Some(layout) = pieces.layout() {
-            layout.pack(rest);
-        } else {
-            for index in 0..pieces.pieces() {
-                rest = rest.part(copy::copy_long(rest, pieces.piece(index)), usize::MAX);
+        // SAFETY: an own place, and a buffer that is borrowed.
+        #[expect(unsafe_code, reason = "memory that a provider is given")]
+        unsafe {
+            if let Some(layout) = pieces.layout() {
+                layout.pack(rest);
+            } else {
+                for index in 0..pieces.pieces() {
+                    rest = rest.part(copy::copy_long(rest, pieces.piece(index)), usize::MAX);
+                }
             }
         }
     }

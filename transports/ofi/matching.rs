@@ -408,7 +408,10 @@ impl Matching {
             && let Some(Done { state, row, place, header, payload, from }) = self.done.front()
         {
             let plain = *state == ArrivalState::Matched && header.lead == Kind::Eager as u64;
-            if !plain || !take.matched(header, *payload, vc_of(*from), *row) {
+            // SAFETY: its place is given back below.
+            #[expect(unsafe_code, reason = "a payload that is there until it is given back")]
+            let taken = plain && unsafe { take.matched(header, *payload, vc_of(*from), *row) };
+            if !taken {
                 break;
             }
             let place = *place;

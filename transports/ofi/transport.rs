@@ -247,7 +247,9 @@ fn ask(pace: &Pace, port: &mut Port) -> bool {
     port.has_frames() || port.has_fault() || port.has_news()
 }
 
-impl Transport for Ofi {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Transport for Ofi {
     type RowState = ();
 
     fn name(&self) -> &str {
@@ -342,7 +344,7 @@ impl Transport for Ofi {
         if port.has_arrivals() { port.deliver(most, take) } else { (0, port.has_news()) }
     }
 
-    fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
         if into.len() < self.own.config.direct_min {
             return None;
         }
@@ -361,7 +363,7 @@ impl Transport for Ofi {
         None
     }
 
-    fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
         self.pace.hurry();
         self.port.get_mut().send_direct(link, row, number, from)
     }

@@ -432,7 +432,10 @@ impl Links {
                     return self.is_spent(place, first, count, refused);
                 }
                 if let Some((header, payload)) = row.reader.peek_whole() {
-                    if !take.message(&header, payload, row.vc) {
+                    // SAFETY: the ring keeps it until it is released, which comes after it was skipped.
+                    #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
+                    let taken = unsafe { take.message(&header, payload, row.vc) };
+                    if !taken {
                         refused = true;
                         break;
                     }
@@ -698,7 +701,9 @@ impl LinkRow {
     #[inline(never)]
     fn take_other(&mut self, take: &mut impl Take) -> bool {
         let Some((header, payload)) = self.reader.peek_read() else { return false };
-        let taken = take.other(&header, payload, self.vc);
+        // SAFETY: the ring keeps it until it is released, which comes after it was skipped.
+        #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
+        let taken = unsafe { take.other(&header, payload, self.vc) };
         if taken {
             self.reader.skip(payload.len());
         }

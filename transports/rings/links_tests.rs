@@ -3,13 +3,13 @@
 use super::inbox::Inbox;
 use super::links::{Ends, InboxView, Links};
 use super::memory::{HeapMemory, RawRing};
-use crate::copy::copy;
+use crate::testing::copy;
 use crate::{Sent, Take};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use tickwire_components::wire::{Header, Kind, frame_bytes};
-use tickwire_components::{Arrival, NIL, Row, Span};
+use tickwire_components::{Arrival, NIL, NoBytes, Row, Span};
 
 const CAPACITY: usize = 1024;
 
@@ -88,7 +88,7 @@ fn connect(a: &mut Side, b: &mut Side) -> (u32, u32) {
 }
 
 fn send(side: &mut Side, link: u32, tag: u32) -> Sent {
-    side.links.send(link, &Header::new(Kind::Rts, 0, 0, tag, 0, 0), &[Span::EMPTY][..])
+    side.links.send(link, &Header::new(Kind::Rts, 0, 0, tag, 0, 0), &NoBytes)
 }
 
 #[test]
@@ -190,11 +190,7 @@ fn a_closed_link_is_silent_and_its_number_can_be_opened_again() {
 fn payloads_stay_until_they_are_released() {
     let (mut a, mut b) = (Side::new(), Side::new());
     let (link, at) = connect(&mut a, &mut b);
-    let mut text = *b"stays";
-    // SAFETY: a local buffer, read before the call returns.
-    #[expect(unsafe_code, reason = "lends local bytes")]
-    let span = unsafe { Span::new(text.as_mut_ptr(), text.len()) };
-    assert_eq!(a.links.send(link, &Header::new(Kind::Eager, 0, 0, 1, 0, 5), &[span][..]), Sent::Done);
+    assert_eq!(a.links.send(link, &Header::new(Kind::Eager, 0, 0, 1, 0, 5), &&b"stays"[..]), Sent::Done);
     let mut arrivals = [Arrival::default(); 4];
     assert_eq!(b.links.drain(&mut arrivals), 1);
     a.links.close(link);
@@ -214,7 +210,7 @@ fn a_corrupt_ring_is_reported_once_and_others_go_on() {
     let (link, at) = connect(&mut a, &mut b);
     let (other, still) = connect(&mut a, &mut b);
     let header = Header { lead: 99, ..Header::default() };
-    assert_eq!(a.links.send(link, &header, &[Span::EMPTY][..]), Sent::Done);
+    assert_eq!(a.links.send(link, &header, &NoBytes), Sent::Done);
     assert_eq!(send(&mut a, other, 1), Sent::Done);
     for _ in 0..5 {
         b.drain(8);
@@ -233,7 +229,7 @@ fn a_fault_of_a_closed_link_is_forgotten() {
     let (mut a, mut b) = (Side::new(), Side::new());
     let (link, at) = connect(&mut a, &mut b);
     let header = Header { lead: 99, ..Header::default() };
-    assert_eq!(a.links.send(link, &header, &[Span::EMPTY][..]), Sent::Done);
+    assert_eq!(a.links.send(link, &header, &NoBytes), Sent::Done);
     b.drain(8);
     assert!(b.links.has_fault());
     b.links.close(at);
@@ -249,7 +245,7 @@ fn flood(writers: &mut [Side], links: &[(u32, u32)]) {
 }
 
 fn eager(side: &mut Side, link: u32, tag: u32) -> Sent {
-    side.links.send(link, &Header::new(Kind::Eager, 0, 0, tag, 0, 0), &[Span::EMPTY][..])
+    side.links.send(link, &Header::new(Kind::Eager, 0, 0, tag, 0, 0), &NoBytes)
 }
 
 #[test]
@@ -285,15 +281,16 @@ fn rings_that_are_always_full_have_their_turn_and_no_more() {
 #[derive(Default)]
 struct Taken(Vec<(Row, u32)>);
 
+#[expect(unsafe_code, reason = "payloads are addresses")]
 impl Take for Taken {
-    fn message(&mut self, header: &Header, _: Span, vc: Row) -> bool {
+    unsafe fn message(&mut self, header: &Header, _: Span, vc: Row) -> bool {
         self.0.push((vc, header.tag()));
         true
     }
-    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
-    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
         false
     }
 }

@@ -10,9 +10,9 @@ use super::ring::{Reader, RingMemory, Writer};
 use super::window::{self, Granter, Spender};
 use loom::sync::Arc;
 use loom::thread;
-use tickwire_components::Span;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind, frame_bytes};
+use tickwire_components::{NoBytes, Span};
 
 /// Words of a modelled ring, four frames without payload.
 const WORDS: usize = 4 * frame_bytes(0) as usize / 8;
@@ -40,7 +40,9 @@ impl Modelled {
     }
 }
 
-impl RingMemory for Modelled {
+// SAFETY: its bytes are within the data.
+#[expect(unsafe_code, reason = "memory that another process may write")]
+unsafe impl RingMemory for Modelled {
     fn capacity(&self) -> u64 {
         WORDS as u64 * 8
     }
@@ -50,7 +52,7 @@ impl RingMemory for Modelled {
     fn store(&self, offset: u64, word: u64, order: Ordering) {
         self.0.words[offset as usize / 8].store(word, order);
     }
-    fn fill(&self, _offset: u64, _from: Span) {
+    unsafe fn fill(&self, _offset: u64, _from: Span) {
         unreachable!("modelled frames have no payload")
     }
     fn bytes(&self, _offset: u64, _length: usize) -> Span {
@@ -88,7 +90,7 @@ fn frame(n: u32) -> Header {
 }
 
 fn push(writer: &mut Writer<Modelled>, n: u32) -> bool {
-    writer.push(&frame(n), &[Span::EMPTY][..]).expect("the reader is honest")
+    writer.push(&frame(n), &NoBytes).expect("the reader is honest")
 }
 
 fn next(reader: &mut Reader<Modelled>) -> Option<Header> {

@@ -122,7 +122,9 @@ impl RawRing {
     }
 }
 
-impl RingMemory for RawRing {
+// SAFETY: its bytes are within the data.
+#[expect(unsafe_code, reason = "memory that another process may write")]
+unsafe impl RingMemory for RawRing {
     #[inline(always)]
     fn capacity(&self) -> u64 {
         self.capacity
@@ -138,18 +140,16 @@ impl RingMemory for RawRing {
         self.word(offset).store(word, order);
     }
 
-    #[expect(unsafe_code, reason = "a view of shared memory")]
     #[inline(always)]
-    fn fill(&self, offset: u64, from: Span) {
+    unsafe fn fill(&self, offset: u64, from: Span) {
         assert!(offset + from.len() as u64 <= self.capacity);
         // SAFETY: within the data as just checked; the reader does not look at it before the frame's first word is
         // stored, and the application's buffer is no part of a ring.
         unsafe { copy_bytes(self.data.as_ptr().add(offset as usize), from.start(), from.len()) }
     }
 
-    #[expect(unsafe_code, reason = "a view of shared memory")]
     #[inline]
-    fn fill_past(&self, offset: u64, from: Span) {
+    unsafe fn fill_past(&self, offset: u64, from: Span) {
         assert!(offset + from.len() as u64 <= self.capacity);
         // SAFETY: as in `fill`.
         unsafe { copy_past(self.data.as_ptr().add(offset as usize), from.start(), from.len()) }
@@ -160,7 +160,6 @@ impl RingMemory for RawRing {
         settle();
     }
 
-    #[expect(unsafe_code, reason = "a view of shared memory")]
     #[inline(always)]
     fn bytes(&self, offset: u64, length: usize) -> Span {
         // SAFETY: the reader has checked that the frame lies within the data; only read, by raw copies, before the

@@ -6,7 +6,7 @@
 
 use super::ring::{Reader, RingMemory, Writer};
 use super::window::{self, Granter, Spender};
-use crate::copy::copy;
+use crate::testing::copy;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -80,7 +80,9 @@ fn span(bytes: &mut [u8]) -> Span {
     unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
-impl RingMemory for Far {
+// SAFETY: its bytes are within the data.
+#[expect(unsafe_code, reason = "memory that another process may write")]
+unsafe impl RingMemory for Far {
     fn capacity(&self) -> u64 {
         CAPACITY as u64
     }
@@ -90,7 +92,7 @@ impl RingMemory for Far {
     fn store(&self, offset: u64, word: u64, _order: Ordering) {
         self.0.to_reader.borrow_mut().push_back(Write::Word(offset, word));
     }
-    fn fill(&self, offset: u64, from: Span) {
+    unsafe fn fill(&self, offset: u64, from: Span) {
         let mut bytes = vec![0; from.len()];
         copy(span(&mut bytes), from);
         self.0.to_reader.borrow_mut().push_back(Write::Bytes(offset, bytes));
@@ -120,7 +122,9 @@ impl RingMemory for Far {
     }
 }
 
-impl RingMemory for Near {
+// SAFETY: its bytes are within the data.
+#[expect(unsafe_code, reason = "memory that another process may write")]
+unsafe impl RingMemory for Near {
     fn capacity(&self) -> u64 {
         CAPACITY as u64
     }
@@ -130,7 +134,7 @@ impl RingMemory for Near {
     fn store(&self, _offset: u64, _word: u64, _order: Ordering) {
         unreachable!("the writer writes")
     }
-    fn fill(&self, _offset: u64, _from: Span) {
+    unsafe fn fill(&self, _offset: u64, _from: Span) {
         unreachable!("the writer writes")
     }
     #[expect(unsafe_code, reason = "an address within the ring")]
@@ -176,10 +180,10 @@ fn frames_and_credit_go_by_remote_writes_alone() {
     granter.grant(&near, Credit { lines: 3, envelopes: 0 });
     for _ in 0..100 * frames {
         credit += spender.collect(&far).lines;
-        let mut bytes = payload(sent);
+        let bytes = payload(sent);
         let header = Header::new(Kind::Eager, sent, sent, sent, sent, bytes.len() as u64);
         // A frame that was begun is on its way as a whole, so the next one need not wait for it.
-        if sent < frames && credit > 0 && writer.push(&header, &[span(&mut bytes)][..]) == Ok(true) {
+        if sent < frames && credit > 0 && writer.push(&header, &bytes) == Ok(true) {
             (sent, credit) = (sent + 1, credit - 1);
         }
         net.step();

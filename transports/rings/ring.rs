@@ -15,7 +15,11 @@ use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES, READABL
 use tickwire_components::{Pieces, Span};
 
 /// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
-pub trait RingMemory {
+///
+/// # Safety
+/// What [`RingMemory::bytes`] gives is valid for reads and writes as far as the data go, as long as the value lives.
+#[expect(unsafe_code, reason = "memory that another process may write")]
+pub unsafe trait RingMemory {
     /// Bytes of data, a power of two.
     fn capacity(&self) -> u64;
     /// Reads a word of data.
@@ -31,7 +35,10 @@ pub trait RingMemory {
         self.store(offset, header.lead, Ordering::Release);
     }
     /// Writes bytes; they fit.
-    fn fill(&self, offset: u64, from: Span);
+    ///
+    /// # Safety
+    /// They are valid for reads.
+    unsafe fn fill(&self, offset: u64, from: Span);
     /// Where `length` bytes of data stand.
     fn bytes(&self, offset: u64, length: usize) -> Span;
     /// How far the reader has released the ring, bytes since its creation.
@@ -52,9 +59,13 @@ pub trait RingMemory {
     fn store_window(&self, word: usize, value: u32, order: Ordering);
     /// Writes bytes past the caches of this processor, and so without taking their lines from the reader's; they fit. They are
     /// there after [`RingMemory::settle`].
+    ///
+    /// # Safety
+    /// As [`RingMemory::fill`].
     #[inline]
-    fn fill_past(&self, offset: u64, from: Span) {
-        self.fill(offset, from);
+    unsafe fn fill_past(&self, offset: u64, from: Span) {
+        // SAFETY: by the same contract.
+        unsafe { self.fill(offset, from) }
     }
     /// Has what was written by [`RingMemory::fill_past`] come before all that is written later.
     fn settle(&self) {}
@@ -196,10 +207,18 @@ impl<M: RingMemory> Writer<M> {
         } else if pieces.pieces() == 1 && pieces.layout().is_none() {
             let run = pieces.piece(0);
             if payload > BESIDE_HEADER {
-                memory.fill(at + BESIDE_HEADER, run.part(BESIDE_HEADER as usize, usize::MAX));
-                memory.fill(at, run.part(0, BESIDE_HEADER as usize));
+                // SAFETY: the run of a buffer that is borrowed.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                unsafe {
+                    memory.fill(at + BESIDE_HEADER, run.part(BESIDE_HEADER as usize, usize::MAX));
+                    memory.fill(at, run.part(0, BESIDE_HEADER as usize));
+                }
             } else if payload > 0 {
-                memory.fill(at, run);
+                // SAFETY: the run of a buffer that is borrowed.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                unsafe {
+                    memory.fill(at, run);
+                }
             }
         } else if payload > 0 {
             fill_runs(memory, at, payload, pieces);
@@ -283,27 +302,29 @@ impl<M: RingMemory> Writer<M> {
 }
 
 /// Writes a long payload past the caches, but for what is in the line of its header.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(never)]
 fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u64, pieces: &P) {
     let beside = BESIDE_HEADER as usize;
-    if let Some(layout) = pieces.layout() {
-        let mut packed = [0; PACKED_BYTES];
-        let mut done = beside;
-        while done < payload as usize {
-            // SAFETY: local bytes, used in this block only.
-            #[expect(unsafe_code, reason = "lends local bytes")]
-            let place = unsafe { Span::new(packed.as_mut_ptr(), PACKED_BYTES.min(payload as usize - done)) };
-            layout.part(done, place.len()).pack(place);
-            memory.fill_past(at + done as u64, place);
-            done += place.len();
+    // SAFETY: a buffer that is borrowed, local bytes, and place in the ring that was found free.
+    unsafe {
+        if let Some(layout) = pieces.layout() {
+            let mut packed = [0; PACKED_BYTES];
+            let mut done = beside;
+            while done < payload as usize {
+                let place = Span::new(packed.as_mut_ptr(), PACKED_BYTES.min(payload as usize - done));
+                layout.part(done, place.len()).pack(place);
+                memory.fill_past(at + done as u64, place);
+                done += place.len();
+            }
+            layout.part(0, beside).pack(memory.bytes(at, beside));
+        } else if pieces.pieces() == 1 {
+            let run = pieces.piece(0);
+            memory.fill_past(at + BESIDE_HEADER, run.part(beside, usize::MAX));
+            memory.fill(at, run.part(0, beside));
+        } else {
+            fill_runs(memory, at, payload, pieces);
         }
-        layout.part(0, beside).pack(memory.bytes(at, beside));
-    } else if pieces.pieces() == 1 {
-        let run = pieces.piece(0);
-        memory.fill_past(at + BESIDE_HEADER, run.part(beside, usize::MAX));
-        memory.fill(at, run.part(0, beside));
-    } else {
-        fill_runs(memory, at, payload, pieces);
     }
     memory.settle();
 }
@@ -312,15 +333,19 @@ fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u6
 const PACKED_BYTES: usize = 4096;
 
 /// Writes a payload that is not one run.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(never)]
 fn fill_runs<M: RingMemory, P: Pieces + ?Sized>(memory: &M, mut at: u64, payload: u64, pieces: &P) {
-    if let Some(layout) = pieces.layout() {
-        layout.pack(memory.bytes(at, payload as usize));
-    }
-    for index in 0..pieces.pieces() {
-        let span = pieces.piece(index);
-        memory.fill(at, span);
-        at += span.len() as u64;
+    // SAFETY: a buffer that is borrowed, and place in the ring that was found free.
+    unsafe {
+        if let Some(layout) = pieces.layout() {
+            layout.pack(memory.bytes(at, payload as usize));
+        }
+        for index in 0..pieces.pieces() {
+            let span = pieces.piece(index);
+            memory.fill(at, span);
+            at += span.len() as u64;
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::memory::{CONTROL_BYTES, HeapMemory, RawRing};
 use super::ring::{Corrupt, Reader, RingMemory, Writer};
-use crate::copy::copy;
+use crate::testing::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, TAIL_MAX, frame_bytes};
-use tickwire_components::{Datatype, Pieces, Span, Typed};
+use tickwire_components::{Datatype, NoBytes, Pieces, Span, Typed};
 
 const CAPACITY: usize = 1024;
 /// Bytes that a frame without payload takes.
@@ -70,7 +70,7 @@ fn frames_come_around_the_ring(past_min: u64) {
     let Both { writer, mut reader, memory: _memory } = both();
     let mut writer = writer.past_caches_from(past_min);
     // Control frames are told of their messages' buffers, and take nothing of them.
-    assert_eq!(writer.push(&Header::new(Kind::Cts, 0, 0, 0, 0, 700), &[Parts(&[9; 700], 0).piece(1)][..]), Ok(true));
+    assert_eq!(writer.push(&Header::new(Kind::Cts, 0, 0, 0, 0, 700), &&[9u8; 700][..]), Ok(true));
     assert_eq!(writer.position(), FRAME as u64);
     assert!(matches!(reader.read(), Ok(Some((header, span))) if header.length == 700 && span.is_empty()));
     assert!(!reader.ready(), "the word behind it is clear");
@@ -80,10 +80,9 @@ fn frames_come_around_the_ring(past_min: u64) {
         while sent < total {
             let payload = payload(sent);
             let (header, pieces) = (eager(sent, payload.len()), Parts(&payload, payload.len() / 3));
-            let one_run = [Parts(&payload, 0).piece(1)];
             let pushed = match sent % 2 {
                 0 => writer.push(&header, &pieces),
-                _ => writer.push(&header, &one_run[..]),
+                _ => writer.push(&header, &payload),
             };
             if !pushed.expect("honest") {
                 break;
@@ -126,19 +125,19 @@ fn a_drained_ring_takes_the_largest_frame_wherever_it_stands() {
 fn a_full_ring_takes_nothing_until_enough_is_released() {
     let Both { mut writer, mut reader, memory: _memory } = both();
     let mut count = 0;
-    while writer.push(&eager(count, 0), &[Span::EMPTY][..]).expect("honest") {
+    while writer.push(&eager(count, 0), &NoBytes).expect("honest") {
         count += 1;
     }
     // One word stays free: the one that says that no frame follows.
     assert_eq!(count as usize, CAPACITY / FRAME - 1);
     assert!(matches!(reader.read(), Ok(Some(_))));
     let _ = reader.release();
-    assert_eq!(writer.push(&eager(99, 0), &[Span::EMPTY][..]), Ok(false), "less than an eighth is not published");
+    assert_eq!(writer.push(&eager(99, 0), &NoBytes), Ok(false), "less than an eighth is not published");
     while reader.position() <= CAPACITY as u64 / 8 {
         assert!(matches!(reader.read(), Ok(Some(_))));
     }
     let _ = reader.release();
-    assert_eq!(writer.push(&eager(99, 0), &[Span::EMPTY][..]), Ok(true));
+    assert_eq!(writer.push(&eager(99, 0), &NoBytes), Ok(true));
 }
 
 #[test]
@@ -202,7 +201,7 @@ fn every_length_fits_or_is_refused() {
         for start in [0, CAPACITY / 2, CAPACITY - FRAME] {
             let Both { mut writer, mut reader, memory: _memory } = both();
             for n in 0..start / FRAME {
-                assert_eq!(writer.push(&eager(n as u32, 0), &[Span::EMPTY][..]), Ok(true));
+                assert_eq!(writer.push(&eager(n as u32, 0), &NoBytes), Ok(true));
                 assert!(matches!(reader.read(), Ok(Some(_))));
                 let _ = reader.release();
             }
@@ -258,18 +257,18 @@ fn a_forged_release_is_refused() {
     for forged in [1 << 40, u64::MAX, CAPACITY as u64 + 8] {
         let Both { mut writer, reader, memory: _memory } = both();
         reader.memory().release(forged);
-        let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &[Span::EMPTY][..]).err());
+        let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &NoBytes).err());
         assert_eq!(refused, Some(Corrupt::Released(forged)));
     }
     // Backwards is no better.
     let Both { mut writer, mut reader, memory: _memory } = both();
     for n in 0..100 {
-        assert_eq!(writer.push(&eager(n, 0), &[Span::EMPTY][..]), Ok(true));
+        assert_eq!(writer.push(&eager(n, 0), &NoBytes), Ok(true));
         assert!(matches!(reader.read(), Ok(Some(_))));
         let _ = reader.release();
     }
     reader.memory().release(8);
-    let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &[Span::EMPTY][..]).err());
+    let refused = (0..100).find_map(|n| writer.push(&eager(n, 0), &NoBytes).err());
     assert_eq!(refused, Some(Corrupt::Released(8)));
 }
 

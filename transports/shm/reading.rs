@@ -133,7 +133,11 @@ impl Shm {
             return false;
         };
         if let Some(from) = line.heap().and_then(|heap| heap.find(address, bytes)) {
-            copy::copy_long(into, from);
+            // SAFETY: as `Transport::read_at_once` says, and the heap is mapped as long as the connection is there.
+            #[expect(unsafe_code, reason = "bytes of another process")]
+            unsafe {
+                copy::copy_long(into, from);
+            }
             self.read.heap += bytes;
         } else if alone && line.pipes.is_quiet(into.len(), self.own.config.splicing) {
             if attach(&mut self.deaths, line, &[MemoryRead { address, into }]).is_err() {
@@ -158,7 +162,10 @@ impl Shm {
         while !rest.is_empty() {
             let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
             if let Some(from) = in_heap(&rest[0]) {
-                self.read.heap += copy::copy(rest[0].into, from) as u64;
+                // SAFETY: as `Transport::read` says, and the heap is mapped as long as the connection is there.
+                #[expect(unsafe_code, reason = "bytes of another process")]
+                let copied = unsafe { copy::copy(rest[0].into, from) };
+                self.read.heap += copied as u64;
                 rest = &rest[1..];
                 continue;
             }

@@ -2,11 +2,11 @@
 
 use super::answering::{SILENCE_NS_MAX, VISITORS_MAX};
 use super::*;
-use crate::copy::copy;
 use crate::shm::socket::{Read, Received};
+use crate::testing::{Given, copy};
 use rustix::event::{PollFd, PollFlags, poll};
-use tickwire_components::Span;
 use tickwire_components::wire::Kind;
+use tickwire_components::{NoBytes, Span};
 
 mod splicing;
 
@@ -39,10 +39,7 @@ fn job(name: &str) -> String {
 
 fn send(shm: &mut Shm, link: u32, tag: u32, payload: &[u8]) -> Sent {
     let header = Header::new(Kind::Eager, 1, 2, tag, 3, payload.len() as u64);
-    // SAFETY: the payload outlives the call, and is only read.
-    #[expect(unsafe_code, reason = "lends local bytes")]
-    let span = unsafe { Span::new(payload.as_ptr().cast_mut(), payload.len()) };
-    shm.send(link, &header, &[span][..], &mut ())
+    shm.send(link, &header, &payload, &mut ())
 }
 
 fn drain(shm: &mut Shm, now_ns: u64, most: usize) -> Vec<Frame> {
@@ -487,7 +484,7 @@ fn a_corrupt_ring_ends_its_link_and_no_other() {
     let (link, _) = net.connect(1, 0);
     net.connect(2, 0);
     let header = Header { lead: 77, ..Header::default() };
-    assert_eq!(net.shm(1).send(link, &header, &[Span::EMPTY][..], &mut ()), Sent::Done);
+    assert_eq!(net.shm(1).send(link, &header, &NoBytes, &mut ()), Sent::Done);
     net.fails_with(0, "corrupt ring: a frame of unknown kind 77");
     net.fails_with(1, "gave the connection up: corrupt ring");
     net.talks(0, 2);
@@ -869,7 +866,7 @@ fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize
     let mut bytes = vec![0; length];
     let into = span(&mut bytes);
     let read = MemoryRead { address: address.expose_provenance() as u64, into };
-    net.shm(proc).read(link, &[read], 0).map(|()| bytes)
+    net.shm(proc).read_into(link, &[read], 0).map(|()| bytes)
 }
 
 #[test]
@@ -892,11 +889,11 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     let mut reads: Vec<MemoryRead> = (many.chunks_mut(9000).zip(bytes.chunks(9000)))
         .map(|(into, from)| MemoryRead { address: from.as_ptr().expose_provenance() as u64, into: span(into) })
         .collect();
-    assert_eq!(net.shm(0).read(a, &reads, 0), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads, 0), Ok(()));
     assert!(many == bytes && reads.len() > 8);
     assert_eq!(net.shm(0).traffic(a).expect("open").read, 200_000);
     reads[3].address = 16;
-    let wrong = net.shm(0).read(a, &reads, 0).unwrap_err();
+    let wrong = net.shm(0).read_into(a, &reads, 0).unwrap_err();
     assert!(wrong.contains("cannot be read") && wrong.contains("Bad address"), "{wrong}");
     // The engine of proc 1 gives the connection up and its application has its memory back; proc 0 has not heard of it.
     net.shm(1).close_link(b);
@@ -908,7 +905,7 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
 
 /// Copies bytes out of the heap of proc 0's peer.
 fn copy_out(net: &mut Net, link: u32, address: u64, into: &mut [u8]) -> bool {
-    net.shm(0).read_at_once(link, address, span(into), false)
+    net.shm(0).read_into_at_once(link, address, span(into), false)
 }
 
 #[test]
@@ -923,12 +920,12 @@ fn what_is_alone_is_read_by_the_kernel_at_once_where_nobody_is_asked_to_splice_i
         let address = bytes.as_ptr().expose_provenance() as u64;
         let mut into = vec![0; bytes.len()];
         let quiet = splicing == Splicing::Never;
-        assert!(!net.shm(0).read_at_once(a, address, span(&mut into), false), "it may go with others");
-        assert_eq!(net.shm(0).read_at_once(a, address, span(&mut into), true), quiet);
+        assert!(!net.shm(0).read_into_at_once(a, address, span(&mut into), false), "it may go with others");
+        assert_eq!(net.shm(0).read_into_at_once(a, address, span(&mut into), true), quiet);
         assert_eq!((into == bytes, net.shm(0).bytes_read().attach), (quiet, if quiet { 100_000 } else { 0 }));
-        assert!(!net.shm(0).read_at_once(a, 16, span(&mut into), true), "nothing is there");
+        assert!(!net.shm(0).read_into_at_once(a, 16, span(&mut into), true), "nothing is there");
         net.shm(1).close_link(b);
-        assert!(!net.shm(0).read_at_once(a, address, span(&mut into), true), "given up");
+        assert!(!net.shm(0).read_into_at_once(a, address, span(&mut into), true), "given up");
     }
 }
 

@@ -291,7 +291,9 @@ fn takes(pattern: &TagPattern, proc: u32, tagged: &Tagged) -> bool {
     pattern.takes(tagged.bits) && (proc == NIL || proc == tagged.proc)
 }
 
-impl<T: Transport> Transport for Provider<T> {
+// SAFETY: what it gives out is its own, and stays as long as is said.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl<T: Transport> Transport for Provider<T> {
     type RowState = T::RowState;
 
     fn name(&self) -> &str {
@@ -342,8 +344,9 @@ impl<T: Transport> Transport for Provider<T> {
         self.inner.send(link, header, pieces, state)
     }
 
-    fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
-        self.inner.send_batch(link, frames, state)
+    unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut Self::RowState) -> (usize, Sent) {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.send_batch(link, frames, state) }
     }
 
     fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {

@@ -6,7 +6,7 @@ use crate::supply_buffers::supply_buffers;
 use crate::testing::{FRAME_MAX, FakeWire, TestWorld, WireState};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tickwire_components::limits::Limits;
-use tickwire_components::{Abilities, Combine, Outlet, Question, Target, VcState};
+use tickwire_components::{Abilities, Combine, Outlet, Payload, Question, Target, VcState};
 use tickwire_transports::{Capabilities, Reach, copy};
 
 /// A world with two methods: proc 1 is reached over one that takes memory as it is, in single runs; procs 2 and 3 over
@@ -92,7 +92,9 @@ impl Methods {
     /// Some of a message arrives as far as there is space in the run; how many bytes.
     fn arrive(&mut self, row: Row, message: &mut [u8]) -> usize {
         let all = self.world.all();
-        let moved = copy::copy(space(&all.supplies[row as usize]), span(message));
+        // SAFETY: space of the world, and a message that outlives the call.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let moved = unsafe { copy::copy(space(&all.supplies[row as usize]), span(message)) };
         filled(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row, moved as u64);
         moved
     }
@@ -101,7 +103,10 @@ impl Methods {
     fn depart(&mut self, row: Row, outlet: usize, most: u64, into: &mut Vec<u8>) -> bool {
         let all = self.world.all();
         let run = outgoing(&all.supplies[row as usize], outlet, most);
-        into.extend_from_slice(&copy::gather(&[run][..]));
+        // SAFETY: bytes of the world.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let gathered = unsafe { copy::gather(&Payload::new(&[run])) };
+        into.extend_from_slice(&gathered);
         let left = run.len() as u64;
         emptied(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row, outlet, left)
     }

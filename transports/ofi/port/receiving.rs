@@ -15,17 +15,18 @@ const HUSH_MS: i32 = 1;
 /// What takes no frame: all that come wait for a drain.
 struct Nobody;
 
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Nobody {
     #[inline(always)]
-    fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
 
-    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
 
-    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
         false
     }
 }
@@ -36,20 +37,24 @@ struct Bounded<'a, T> {
     left: u32,
 }
 
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 impl<T: Take> Take for Bounded<'_, T> {
     #[inline(always)]
-    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
-        let taken = self.left > 0 && self.take.message(header, payload, vc);
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        let taken = self.left > 0 && unsafe { self.take.message(header, payload, vc) };
         self.left -= u32::from(taken);
         taken
     }
 
-    fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
-        self.take.other(header, payload, vc)
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.take.other(header, payload, vc) }
     }
 
-    fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
-        self.take.matched(header, payload, vc, receive)
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.take.matched(header, payload, vc, receive) }
     }
 }
 
@@ -287,7 +292,10 @@ impl Port {
         self.moved.1 += bytes;
         // Only what is plain, and that nothing waits before.
         let plain = lead.header.lead == Kind::Eager as u64 && lead.header.length == payload.len() as u64;
-        if !(plain && self.frames.is_empty() && take.message(&lead.header, payload, lane.vc)) {
+        // SAFETY: its buffer is not given back before.
+        #[expect(unsafe_code, reason = "a payload that is there until it is given back")]
+        let taken = plain && self.frames.is_empty() && unsafe { take.message(&lead.header, payload, lane.vc) };
+        if !taken {
             self.keep(Ready { header: lead.header, payload, link, buffer, bytes });
         }
         if !self.early.is_empty() {
@@ -459,7 +467,10 @@ impl Port {
             && let Some(Ready { header, payload, link, buffer, .. }) = self.frames.front()
         {
             let plain = header.lead == Kind::Eager as u64;
-            if !plain || !take.message(header, *payload, self.lanes[*link as usize].vc) {
+            // SAFETY: its buffer is given back below.
+            #[expect(unsafe_code, reason = "a payload that is there until it is given back")]
+            let taken = plain && unsafe { take.message(header, *payload, self.lanes[*link as usize].vc) };
+            if !taken {
                 break;
             }
             let buffer = *buffer;

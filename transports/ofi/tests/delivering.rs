@@ -9,8 +9,9 @@ struct Taker {
     refuses: Option<u32>,
 }
 
+#[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Taker {
-    fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
         if self.refuses.take_if(|tag| *tag == header.tag()).is_some() {
             return false;
         }
@@ -20,20 +21,20 @@ impl Take for Taker {
         true
     }
 
-    fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
 
-    fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
         false
     }
 }
 
 /// Sends a frame at once.
 fn send_now(ofi: &mut Ofi, link: u32, kind: Kind, tag: u32, length: usize) -> bool {
-    let mut payload = vec![tag as u8; length];
+    let payload = vec![tag as u8; length];
     let header = Header::new(kind, 1, 2, tag, 0, length as u64);
-    ofi.send(link, &header, &[span(&mut payload)][..], &mut ()) == Sent::Done
+    ofi.send(link, &header, &payload, &mut ()) == Sent::Done
 }
 
 /// How a tick takes messages.

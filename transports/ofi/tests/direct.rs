@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ofi::direct::Direct;
+use crate::testing::Given;
 
 /// The provider that may be given memory of the application.
 const PROVIDER: &str = "net";
@@ -15,7 +16,7 @@ fn ready() -> Option<(World, [u32; 2])> {
     let mut place = vec![0; LONG];
     let mut first = None;
     world.until("an endpoint for long messages", |world| {
-        first = world.all[1].expect(links[1], 0, span(&mut place));
+        first = world.all[1].expect_into(links[1], 0, span(&mut place));
         first.is_some()
     });
     assert_eq!(first, Some(0));
@@ -28,7 +29,7 @@ fn ready() -> Option<(World, [u32; 2])> {
 }
 
 fn send(world: &mut World, link: u32, row: Row, number: u32, message: &mut [u8]) {
-    assert!(world.all[0].send_direct(link, row, number, span(message)));
+    assert!(world.all[0].send_out(link, row, number, span(message)));
 }
 
 /// Bytes that are nowhere the same.
@@ -54,7 +55,7 @@ fn long_messages_go_from_memory_to_memory_in_the_order_in_which_they_were_asked_
     let mut places: Vec<_> = lengths.iter().map(|&length| vec![0; length]).collect();
     let numbers: Vec<_> = (10..)
         .zip(&mut places)
-        .map(|(row, place)| world.all[1].expect(links[1], row, span(place)).expect("room"))
+        .map(|(row, place)| world.all[1].expect_into(links[1], row, span(place)).expect("room"))
         .collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     // Answers may leave, and be taken, in another order.
@@ -75,17 +76,17 @@ fn a_question_that_comes_before_the_address_is_kept() {
     let Some(mut world) = World::pair(PROVIDER) else { return };
     let links = world.connect();
     let (mut place, mut message) = (vec![0; LONG], bytes_of(1, LONG));
-    assert_eq!(world.all[1].expect(links[1], 0, span(&mut place)), None);
+    assert_eq!(world.all[1].expect_into(links[1], 0, span(&mut place)), None);
     // Endpoint 0 hears of the other's and answers, and asks for a message before that answer is heard.
     let start = Instant::now();
     let number = loop {
         assert!(start.elapsed() < BOUND);
         world.all[0].control(0, &mut Vec::new());
-        if let Some(number) = world.all[0].expect(links[0], 3, span(&mut place)) {
+        if let Some(number) = world.all[0].expect_into(links[0], 3, span(&mut place)) {
             break number;
         }
     };
-    assert!(world.all[1].send_direct(links[1], 4, number, span(&mut message)));
+    assert!(world.all[1].send_out(links[1], 4, number, span(&mut message)));
     world.until("the message", |world| world.moved.iter().all(|moved| moved.len() == 1));
     assert!(world.moved == [[3], [4]] && place == message);
 }
@@ -94,8 +95,8 @@ fn a_question_that_comes_before_the_address_is_kept() {
 fn a_peer_is_asked_for_a_bounded_number_at_a_time_and_short_messages_are_left_alone() {
     let Some((mut world, links)) = ready() else { return };
     let mut place = vec![0; LONG];
-    assert_eq!(world.all[1].expect(links[1], 1, span(&mut place[..(256 << 10) - 1])), None);
-    let taken = (0..100).filter(|&row| world.all[1].expect(links[1], row, span(&mut place)).is_some());
+    assert_eq!(world.all[1].expect_into(links[1], 1, span(&mut place[..(256 << 10) - 1])), None);
+    let taken = (0..100).filter(|&row| world.all[1].expect_into(links[1], row, span(&mut place)).is_some());
     assert_eq!(taken.count(), 32);
     assert!(world.all[1].must_poll(), "no descriptor rings for them");
     world.all[1].close_link(links[1]);
@@ -110,10 +111,10 @@ fn messages_that_a_provider_may_keep_to_itself_go_another_way_whatever_the_limit
     let links = world.connect();
     let mut place = vec![0; 70_000];
     world.until("an endpoint for long messages", |world| {
-        assert_eq!(world.all[1].expect(links[1], 0, span(&mut place[..20_000])), None);
-        world.all[1].expect(links[1], 0, span(&mut place)).is_some()
+        assert_eq!(world.all[1].expect_into(links[1], 0, span(&mut place[..20_000])), None);
+        world.all[1].expect_into(links[1], 0, span(&mut place)).is_some()
     });
-    assert_eq!(world.all[1].expect(links[1], 1, span(&mut place[..65_482])), None);
+    assert_eq!(world.all[1].expect_into(links[1], 1, span(&mut place[..65_482])), None);
     world.all[1].close_link(links[1]);
 }
 
@@ -126,10 +127,10 @@ fn other_providers_and_whoever_does_not_want_it_are_given_no_memory() {
         let links = world.connect();
         let mut place = vec![0; LONG];
         for _ in 0..20 {
-            assert_eq!(world.all[1].expect(links[1], 0, span(&mut place)), None);
+            assert_eq!(world.all[1].expect_into(links[1], 0, span(&mut place)), None);
             world.step();
         }
-        assert!(!world.all[0].send_direct(links[0], 0, 0, span(&mut place)));
+        assert!(!world.all[0].send_out(links[0], 0, 0, span(&mut place)));
     }
 }
 
@@ -137,7 +138,7 @@ fn other_providers_and_whoever_does_not_want_it_are_given_no_memory() {
 fn nothing_is_written_once_the_receiver_has_closed() {
     let Some((mut world, links)) = ready() else { return };
     let (mut place, mut message) = (vec![9; LONG], bytes_of(1, LONG));
-    let number = world.all[1].expect(links[1], 5, span(&mut place)).expect("room");
+    let number = world.all[1].expect_into(links[1], 5, span(&mut place)).expect("room");
     send(&mut world, links[0], 5, number, &mut message);
     world.all[1].close_link(links[1]);
     let mut left = place.clone();
@@ -157,7 +158,7 @@ fn nothing_more_is_sent_once_the_sender_has_closed_and_the_receiver_is_told() {
     let Some((mut world, links)) = ready() else { return };
     // More than sockets hold.
     let (mut place, mut message) = (vec![9; 64 << 20], vec![1; 64 << 20]);
-    let number = world.all[1].expect(links[1], 5, span(&mut place)).expect("room");
+    let number = world.all[1].expect_into(links[1], 5, span(&mut place)).expect("room");
     send(&mut world, links[0], 5, number, &mut message);
     world.all[0].close_link(links[0]);
     message.fill(2);
@@ -170,7 +171,7 @@ fn nothing_more_is_sent_once_the_sender_has_closed_and_the_receiver_is_told() {
 fn what_was_sent_before_a_close_in_order_still_arrives() {
     let Some((mut world, links)) = ready() else { return };
     let (mut place, mut message) = (vec![0; LONG], bytes_of(3, LONG));
-    let number = world.all[1].expect(links[1], 5, span(&mut place)).expect("room");
+    let number = world.all[1].expect_into(links[1], 5, span(&mut place)).expect("room");
     send(&mut world, links[0], 6, number, &mut message);
     // The receiver does not look until the sender has sent all, and then closed.
     let (start, mut arrivals) = (Instant::now(), [Arrival::default(); 8]);
@@ -193,7 +194,7 @@ fn what_was_sent_before_a_close_in_order_still_arrives() {
 fn strangers_and_wrong_pieces_end_the_connection_and_nothing_else() {
     let Some((mut world, links)) = ready() else { return };
     let mut place = vec![0; LONG];
-    world.all[1].expect(links[1], 5, span(&mut place)).expect("room");
+    world.all[1].expect_into(links[1], 5, span(&mut place)).expect("room");
     let at = world.all[1].port.get_mut().direct_name(links[1]).expect("an address");
     let candidates = config(2, PROVIDER).choice.candidates(&library().unwrap(), &message_hints()).unwrap();
     let info = config(2, PROVIDER).choice.take(candidates).unwrap().remove(0);

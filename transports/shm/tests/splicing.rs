@@ -49,11 +49,11 @@ fn what_a_peer_splices_is_not_read_and_what_it_does_not_is() {
     let (reads, parts) = (reads(&from, &mut into), pieces_of(&mut from));
     let first = net.shm(0).wants_splice(a, &reads).expect("always");
     let number = |n: usize| first.wrapping_add(n as u32);
-    let put = |net: &mut Net, n: usize| net.shm(1).splice(b, number(n), parts[n]);
+    let put = |net: &mut Net, n: usize| net.shm(1).splice_out(b, number(n), parts[n]);
     assert_eq!(put(&mut net, 1), Spliced::Over, "one after another");
     assert_eq!([put(&mut net, 0), put(&mut net, 0)], [Spliced::Done, Spliced::Over]);
     assert_eq!([put(&mut net, 1), put(&mut net, 2)], [Spliced::Done, Spliced::Full]);
-    assert_eq!(net.shm(0).read(a, &reads, 3), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads, 3), Ok(()));
     assert!(into == from);
     let there = 2 * SPLICE_BYTES as u64;
     let all: u64 = from.iter().map(|bytes| bytes.len() as u64).sum();
@@ -64,15 +64,15 @@ fn what_a_peer_splices_is_not_read_and_what_it_does_not_is() {
     into.iter_mut().for_each(|bytes| bytes.fill(0));
     assert_eq!(net.shm(0).wants_splice(a, &reads[1..]), Some(number(5)));
     assert_eq!(
-        [net.shm(1).splice(b, number(5), parts[3]), net.shm(1).splice(b, number(6), parts[4])],
+        [net.shm(1).splice_out(b, number(5), parts[3]), net.shm(1).splice_out(b, number(6), parts[4])],
         [Spliced::Done; 2]
     );
-    assert_eq!(net.shm(0).read(a, &reads[1..], 2), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads[1..], 2), Ok(()));
     assert!(into[1..] == from[1..]);
     assert_eq!(spliced(&mut net, 0), there + 105_001);
     // Without being asked, nothing is spliced, and nothing is waited for.
     assert_eq!(net.shm(0).wants_splice(a, &reads[1..]), Some(number(7)));
-    assert_eq!(net.shm(0).read(a, &reads[1..], 0), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads[1..], 0), Ok(()));
     assert_eq!((net.shm(0).wants_splice(a, &reads), spliced(&mut net, 0)), (Some(number(7)), there + 105_001));
 }
 
@@ -94,7 +94,7 @@ fn two_threads_splice_and_read_whatever_comes_in_time() {
             for (mut number, parts) in hear {
                 for part in parts {
                     let spliced = loop {
-                        match sender.splice(b, number, part) {
+                        match sender.splice_out(b, number, part) {
                             Spliced::Full => std::hint::spin_loop(),
                             other => break other,
                         }
@@ -111,7 +111,7 @@ fn two_threads_splice_and_read_whatever_comes_in_time() {
             let reads = reads(copy, &mut into);
             let first = reader.wants_splice(a, &reads).expect("always");
             say.send((first, pieces_of(copy))).expect("heard");
-            assert_eq!(reader.read(a, &reads, reads.len()), Ok(()));
+            assert_eq!(reader.read_into(a, &reads, reads.len()), Ok(()));
             assert!(into == *from);
         }
         drop(say);
@@ -127,12 +127,12 @@ fn a_peer_that_says_what_is_not_so_is_not_believed() {
     type Lie<'a> = &'a dyn Fn(&mut Shm, u32, u32, &mut [u8]);
     let lies: [Lie<'_>; 4] = [
         &|shm, link, number, _| assert!(pieces::put(&shm.links.memory(link, true).expect("open"), number)),
-        &|shm, link, number, bytes| assert_eq!(shm.splice(link, number, span(&mut bytes[..100])), Spliced::Done),
+        &|shm, link, number, bytes| assert_eq!(shm.splice_out(link, number, span(&mut bytes[..100])), Spliced::Done),
         &|shm, link, number, _| {
             shm.links.memory(link, true).expect("open").swap_put(number.wrapping_add(1000));
         },
         &|shm, link, number, bytes| {
-            assert_eq!(shm.splice(link, number, span(&mut bytes[..SPLICE_BYTES])), Spliced::Done);
+            assert_eq!(shm.splice_out(link, number, span(&mut bytes[..SPLICE_BYTES])), Spliced::Done);
             shm.links.memory(link, true).expect("open").swap_put(number.wrapping_sub(1));
         },
     ];
@@ -143,13 +143,13 @@ fn a_peer_that_says_what_is_not_so_is_not_believed() {
         let reads = reads(&from, &mut into);
         let first = net.shm(0).wants_splice(a, &reads).expect("always");
         lie(net.shm(1), b, first, &mut from[0]);
-        assert_eq!(net.shm(0).read(a, &reads, 1), Ok(()), "{at}");
+        assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()), "{at}");
         assert!(into == from, "lie {at}");
         // Nor does that harm what follows, spliced or not.
         for _ in 0..3 {
             into[0].fill(0);
             let asked = net.shm(0).wants_splice(a, &reads).is_some();
-            assert_eq!(net.shm(0).read(a, &reads, usize::from(asked)), Ok(()), "{at}");
+            assert_eq!(net.shm(0).read_into(a, &reads, usize::from(asked)), Ok(()), "{at}");
             assert!(into == from, "after lie {at}");
         }
         assert!(at > 1 || net.shm(0).wants_splice(a, &reads).is_none(), "its pipes are not used again");
@@ -167,8 +167,8 @@ fn memory_that_is_not_there_is_not_spliced() {
     let mut into = [vec![0; 100]];
     let read = [MemoryRead { address: 16, into: span(&mut into[0]) }];
     let first = net.shm(0).wants_splice(a, &read).expect("always");
-    assert_eq!(net.shm(1).splice(b, first, nowhere), Spliced::Over);
-    assert!(net.shm(0).read(a, &read, 1).unwrap_err().contains("Bad address"));
+    assert_eq!(net.shm(1).splice_out(b, first, nowhere), Spliced::Over);
+    assert!(net.shm(0).read_into(a, &read, 1).unwrap_err().contains("Bad address"));
     // Of what ends before it should, nothing stays in the pipe.
     let (page, flags) = (4096, rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE);
     // SAFETY: new memory, which stays; nothing of it is read or written here.
@@ -180,28 +180,28 @@ fn memory_that_is_not_there_is_not_spliced() {
         Span::new(map.cast(), 2 * page)
     };
     let first = net.shm(0).wants_splice(a, &read).expect("always");
-    assert_eq!(net.shm(1).splice(b, first, cut), Spliced::Over);
-    assert!(net.shm(0).read(a, &read, 1).is_err());
+    assert_eq!(net.shm(1).splice_out(b, first, cut), Spliced::Over);
+    assert!(net.shm(0).read_into(a, &read, 1).is_err());
     // One that is too long for a pipe neither; what may only be read is.
     let mut long = vec![0; SPLICE_BYTES + 1];
     let from = [vec![7; 100]];
     let reads = reads(&from, &mut into);
     let first = net.shm(0).wants_splice(a, &reads).expect("always");
-    assert_eq!(net.shm(1).splice(b, first, span(&mut long)), Spliced::Over);
-    assert_eq!(net.shm(0).read(a, &reads, 1), Ok(()));
+    assert_eq!(net.shm(1).splice_out(b, first, span(&mut long)), Spliced::Over);
+    assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
     let first = net.shm(0).wants_splice(a, &reads).expect("always");
     // SAFETY: only read, and there for ever.
     #[expect(unsafe_code, reason = "lends what may only be read")]
     let readable = unsafe { Span::new(ONLY_READ.as_ptr().cast_mut(), 100) };
-    assert_eq!(net.shm(1).splice(b, first, readable), Spliced::Done);
+    assert_eq!(net.shm(1).splice_out(b, first, readable), Spliced::Done);
     into[0].fill(9);
-    assert_eq!(net.shm(0).read(a, &reads, 1), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
     assert!(into == from);
     let mut again = from.clone();
     let first = net.shm(0).wants_splice(a, &reads).expect("always");
-    assert_eq!(net.shm(1).splice(b, first, span(&mut again[0])), Spliced::Done);
+    assert_eq!(net.shm(1).splice_out(b, first, span(&mut again[0])), Spliced::Done);
     into[0].fill(9);
-    assert_eq!(net.shm(0).read(a, &reads, 1), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
     assert!(into == from);
     assert_eq!(spliced(&mut net, 0), 200, "through both pipes");
 }
@@ -217,13 +217,13 @@ fn a_piece_that_nobody_waits_for_any_more_is_taken_out_again() {
         // As when the reader has lost its patience while the piece was on its way into the pipe.
         let Some(Stage::Open(line)) = net.shm(1).stage(b) else { panic!("open") };
         assert_eq!(line.pipes.fill(first, span(&mut from[0])), Some(true));
-        assert_eq!(net.shm(0).read(a, &reads, 1), Ok(()));
+        assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
         let Some(Stage::Open(line)) = net.shm(1).stage(b) else { panic!("open") };
         assert!(line.pipes.clear(first), "empty");
         into[0].fill(0);
         let first = net.shm(0).wants_splice(a, &reads).expect("always");
-        assert_eq!(net.shm(1).splice(b, first, span(&mut from[0])), Spliced::Done);
-        assert_eq!(net.shm(0).read(a, &reads, 1), Ok(()));
+        assert_eq!(net.shm(1).splice_out(b, first, span(&mut from[0])), Spliced::Done);
+        assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
         assert!(into == from);
     }
     assert_eq!(spliced(&mut net, 0), 20 * SPLICE_BYTES as u64);
@@ -260,7 +260,7 @@ fn pipes_are_what_a_peer_passes_as_such_and_nothing_else() {
             // The peer's end blocks, and there is nothing in it: this side does not.
             let put = |net: &mut Net| pieces::put(&net.shm(1).links.memory(b, true).expect("open"), 0);
             assert!(asked.is_none() || put(&mut net));
-            assert_eq!(net.shm(0).read(a, &reads, usize::from(asked.is_some())), Ok(()), "{what}");
+            assert_eq!(net.shm(0).read_into(a, &reads, usize::from(asked.is_some())), Ok(()), "{what}");
             assert_eq!(into[0], [7]);
         }
         byte[0] = 0;

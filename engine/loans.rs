@@ -1,0 +1,190 @@
+//! Loans: memory of the caller that the engine uses while a call lasts, and their end on every way out of it.
+//!
+//! A blocking call lends the buffer of its one request, a scope those of all that it posts. Whoever lends is inside
+//! [`Engine::lending`] until the engine has nothing of it any more. A panic that comes through (out of a sink, a waker, an
+//! observer, a transport or launcher of the application) ends all loans and poisons the engine: nobody can say what it has
+//! left half done.
+
+use crate::core::{Closed, Engine};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tickwire_components::{CarKind, CarState, Held, Lease, NIL, Request, RequestId, RequestState, Row, Span};
+use tickwire_systems::complete::free_request;
+use tickwire_systems::connections::fail;
+
+/// What a panic is told as that has left a call with borrowed memory.
+const LEFT: &str = "a panic has left a call that had lent memory to the engine";
+
+/// An engine with open loans. Dropped by nothing but a panic.
+struct Lending<'a>(&'a mut Engine);
+
+impl Drop for Lending<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.abandon_loans();
+    }
+}
+
+/// What was taken away from operations.
+struct Withdrawn {
+    /// Those that were not done, by row.
+    open: Vec<RequestId>,
+    /// VCs whose peers were in the middle of a message.
+    cut: Vec<Row>,
+    /// The buffers of all; leaked by a panic, since a transport may still have one.
+    buffers: ManuallyDrop<Vec<Lease>>,
+}
+
+impl Withdrawn {
+    fn drop_buffers(self) {
+        drop(ManuallyDrop::into_inner(self.buffers));
+    }
+}
+
+fn is_open(request: &Request) -> bool {
+    matches!(request.state, RequestState::Active | RequestState::Detached)
+}
+
+impl Engine {
+    /// Does what lends memory of the caller, or posts what the engine does not own yet.
+    #[inline(always)]
+    pub(crate) fn lending<T>(&mut self, part: impl FnOnce(&mut Engine) -> T) -> T {
+        let lending = Lending(self);
+        let value = part(&mut *lending.0);
+        std::mem::forget(lending);
+        value
+    }
+
+    /// A scope has posted an operation: counts what it has yet to take back.
+    #[inline]
+    pub(crate) fn lend<B>(&mut self, posted: crate::Request<B>) -> crate::Request<B> {
+        self.lent += u32::from(posted.id().row != NIL);
+        posted
+    }
+
+    /// Whether a request has a buffer that an open scope has lent.
+    #[inline]
+    pub(crate) fn is_lent(&mut self, id: RequestId) -> bool {
+        let requests = self.tables.request(&mut self.world).requests;
+        requests.get(id.row as usize).is_some_and(|request| request.scoped && request.generation == id.generation)
+    }
+
+    /// Ends the loans of a scope: cancels its receives that have no message yet, drives all else to its end, and gives back
+    /// or drops every buffer, also of requests whose tokens were forgotten or have left the scope.
+    pub(crate) fn leave_scope(&mut self) {
+        if self.lent != 0 || self.tables.progress(&mut self.world).scoped != 0 {
+            self.lending(Engine::end_scope);
+        }
+    }
+
+    fn end_scope(&mut self) {
+        if self.closed == Closed::No {
+            let requests = self.tables.request(&mut self.world).requests;
+            let lent = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
+            let rows: Vec<Row> = lent.map(|(row, _)| row).collect();
+            // Those whose tokens were dropped too: they fill borrowed bytes all the same.
+            for row in rows {
+                self.cancel_row(row);
+            }
+        }
+        let ended = self.wait_until(|engine| match engine.closed {
+            Closed::No => Ok(engine.tables.progress(&mut engine.world).scoped == 0),
+            _ => Err(engine.closed.request_error()),
+        });
+        if ended.is_err() {
+            self.end_loans(None);
+        }
+        self.lent = 0;
+        self.free_lent();
+    }
+
+    /// Frees requests that are done and have buffers of a scope.
+    fn free_lent(&mut self) {
+        let all = self.tables.all(&mut self.world);
+        let mut buffers = Vec::new();
+        for row in 0..all.requests.len() {
+            let request = &mut all.requests[row];
+            if request.scoped && request.state == RequestState::Done {
+                request.scoped = false;
+                buffers.push(std::mem::take(&mut all.held[row].0));
+                all.progress.registrations.let_go(row as Row);
+                free_request(all.progress, all.cars, all.requests, row as Row);
+            }
+        }
+        // The application's own code, if a buffer has any.
+        drop(buffers);
+    }
+
+    /// Takes borrowed bytes away from requests that did not end (of one, or of all scopes): receives fill nothing more,
+    /// sends send nothing more.
+    ///
+    /// Only for a loan that is ended by force: the engine is closed or poisoned, or a wait failed.
+    #[cold]
+    pub(crate) fn end_loans(&mut self, only: Option<RequestId>) {
+        let withdrawn =
+            self.withdraw(|id, request, _| request.scoped && is_open(request) && only.is_none_or(|only| only == id));
+        for &vc in &withdrawn.cut {
+            self.cut_off(vc);
+        }
+        for &id in &withdrawn.open {
+            let _ = self.cancel_id(id);
+            let request = &mut self.tables.request(&mut self.world).requests[id.row as usize];
+            if request.generation == id.generation && request.state == RequestState::Active {
+                request.state = RequestState::Detached;
+            }
+        }
+        withdrawn.drop_buffers();
+    }
+
+    /// Ends all loans after a panic, and those of operations that were posted and have no owner yet. What the application's
+    /// own code does meanwhile cannot stop it.
+    #[cold]
+    fn abandon_loans(&mut self) {
+        self.lent = 0;
+        // Rows are not read before it is known that they are still there.
+        let _ = self.tables.verify(&mut self.world);
+        if self.closed == Closed::No {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.close_poisoned(LEFT.into())));
+        }
+        let withdrawn = self.withdraw(|_, request, held| request.scoped || is_open(request) && held.0.is_empty());
+        for &vc in &withdrawn.cut {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.cut_off(vc)));
+        }
+        let _ = catch_unwind(AssertUnwindSafe(|| self.refuse_submissions()));
+        let _ = catch_unwind(AssertUnwindSafe(|| withdrawn.drop_buffers()));
+    }
+
+    /// Takes the bytes away from these operations. Calls nothing but the engine's own code.
+    fn withdraw(&mut self, is_over: impl Fn(RequestId, &Request, &Held) -> bool) -> Withdrawn {
+        let all = self.tables.all(&mut self.world);
+        let (mut open, mut cut, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
+        for (row, (request, held)) in (0..).zip(all.requests.iter_mut().zip(all.held.iter_mut())) {
+            let id = RequestId { row, generation: request.generation };
+            if !is_over(id, request, held) {
+                continue;
+            }
+            let scoped = std::mem::take(&mut request.scoped);
+            if is_open(request) {
+                all.progress.scoped -= u32::from(scoped);
+                open.push(id);
+            }
+            buffers.push(std::mem::take(&mut held.0));
+        }
+        for (car, large) in all.cars.iter_mut().zip(&*all.large).filter(|(car, _)| car.kind != CarKind::None) {
+            if open.binary_search_by_key(&car.request, |id| id.row).is_ok() {
+                // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
+                let half = car.kind == CarKind::Send && car.state != CarState::Finished;
+                let half = half || matches!(car.state, CarState::Receiving | CarState::Reading);
+                if (half || large.is_lent(car.state)) && !cut.contains(&car.vc) {
+                    cut.push(car.vc);
+                }
+                car.span = Span::EMPTY;
+            }
+        }
+        Withdrawn { open, cut, buffers: ManuallyDrop::new(buffers) }
+    }
+
+    fn cut_off(&mut self, vc: Row) {
+        fail(&mut self.tables.all(&mut self.world), vc, "an operation was abandoned half way".into());
+    }
+}

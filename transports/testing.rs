@@ -1,0 +1,42 @@
+//! What unit tests call with buffers of their own, which outlive what is done with them.
+
+#![expect(unsafe_code, reason = "spans over the buffers of a test")]
+
+use crate::{MemoryRead, Spliced, Transport};
+use tickwire_components::{Row, Span};
+
+/// See [`crate::copy::copy`].
+pub(crate) fn copy(to: Span, from: Span) -> usize {
+    // SAFETY: the test's own bytes, or those of a transport that it has not told to release them.
+    unsafe { crate::copy::copy(to, from) }
+}
+
+/// The calls of [`Transport`] that are given memory.
+pub(crate) trait Given: Transport {
+    fn read_into(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+        // SAFETY: the test keeps the runs.
+        unsafe { self.read(link, reads, asked) }
+    }
+
+    fn read_into_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        // SAFETY: the test keeps the run.
+        unsafe { self.read_at_once(link, address, into, alone) }
+    }
+
+    fn splice_out(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+        // SAFETY: the test keeps the piece.
+        unsafe { self.splice(link, number, piece) }
+    }
+
+    fn expect_into(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        // SAFETY: the test keeps the place.
+        unsafe { self.expect(link, row, into) }
+    }
+
+    fn send_out(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        // SAFETY: the test keeps the message.
+        unsafe { self.send_direct(link, row, number, from) }
+    }
+}
+
+impl<T: Transport> Given for T {}
