@@ -2,7 +2,7 @@
 //!
 //! A communicator's row number is its context id: the smallest number that was free on all its members, so the tables
 //! stay short and the ids small. The table has a row for every id that this proc has had to do with; rows are
-//! recycled, one life after another.
+//! recycled, one life after another, until all incarnations of the id have been used: no context word is ever used twice.
 
 use crate::limits::{CONTEXTS_MAX, TAG_MAX};
 use crate::{Group, NIL, Row};
@@ -13,14 +13,17 @@ use bevy_ecs::component::Component;
 ///
 /// | bits | field |
 /// |---|---|
-/// | 0–12 | context id: the communicator's row |
-/// | 13–28 | incarnation of the id, so that a message of a freed communicator is none of the next one's |
+/// | 0–19 | context id: the communicator's row |
+/// | 20–28 | incarnation of the id, so that a message of a freed communicator is none of the next one's |
 /// | 29–31 | plane: whose traffic it is |
 pub mod context {
     /// Bits of the context id.
-    pub const ID_BITS: u32 = 13;
+    pub const ID_BITS: u32 = 20;
     /// Bits of the incarnation.
-    pub const INCARNATION_BITS: u32 = 16;
+    pub const INCARNATION_BITS: u32 = 9;
+    /// Incarnations of an id, from 0 on: all but one, so that no word has all its bits set. After these the id is not used again;
+    /// with all ids that is 500 million communicators.
+    pub const INCARNATIONS: u32 = (1 << INCARNATION_BITS) - 1;
     /// The application's messages.
     pub const USER: u32 = 0;
     /// What all members of a communicator do together: the engine's own messages.
@@ -51,7 +54,9 @@ pub mod context {
     }
 }
 
-const _: () = assert!(CONTEXTS_MAX < 1 << context::ID_BITS);
+const _: () = assert!(CONTEXTS_MAX <= 1 << context::ID_BITS);
+// A handle has the rest of 32 bits for lives, of which there are as many as incarnations at most.
+const _: () = assert!(context::INCARNATIONS < (1 << (u32::BITS - context::ID_BITS)) - 1);
 
 /// The procs of a communicator, by rank.
 #[derive(Clone, Debug)]
@@ -220,14 +225,16 @@ mod tests {
 
     #[test]
     fn a_context_word_gives_back_what_it_was_made_of() {
-        let word = context::word(8190, 65_537);
+        let word = context::word(8190, 513);
         assert_eq!((context::id(word), context::base(word), context::plane(word)), (8190, word, context::USER));
         assert_eq!(word >> context::ID_BITS, 1, "an incarnation counts modulo its width");
         for plane in [context::AGREEMENT, context::GROUP] {
             assert_eq!((context::id(word | plane), context::base(word | plane)), (8190, word));
             assert_eq!(context::plane(word | plane), plane);
         }
-        assert_ne!(context::word(CONTEXTS_MAX as u32 - 1, u32::MAX), context::base(NIL), "no word reads as none");
+        let last = context::word(CONTEXTS_MAX as u32 - 1, context::INCARNATIONS - 1);
+        assert_ne!(last, context::base(NIL), "no word reads as none");
+        assert_ne!(context::word(CONTEXTS_MAX as u32 - 1, context::INCARNATIONS), last, "the last one that is used");
     }
 
     #[test]

@@ -251,9 +251,9 @@ pub enum CommError {
     /// No context id is free on all members.
     #[error("all context ids are in use by some member: free communicators that are not needed")]
     Exhausted,
-    /// All context ids of a tag mode are in use.
+    /// All context ids of a tag mode are in use, or have been in use as often as their messages can be told apart.
     #[error(
-        "all {most} context ids of tag mode {mode}, which is in use, are taken by some member: free communicators that are not needed, or use ofi_tag_2 or ofi_tag_full"
+        "all {most} context ids of tag mode {mode} are in use or used up by some member: free communicators that are not needed, or use ofi_tag_2 or ofi_tag_full"
     )]
     TagModeContexts {
         /// Context ids that there are.

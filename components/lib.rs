@@ -48,7 +48,7 @@ pub use exclusive::Exclusive;
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::{Lease, LeasedBytes, OneRun, Ownership, Pieces};
-pub use lodging::{HeldMessage, Lodgings};
+pub use lodging::{HeldMessage, Lodgings, MatchedPeer, Pull};
 pub use notice::{Notice, Notices, Outcome, Panic};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, posting};

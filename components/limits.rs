@@ -14,9 +14,9 @@ pub const BUFFERED_OVERHEAD: usize = 128;
 /// Ranks that one local launcher starts. One engine maps about 0.5 MiB a peer; 4096 peers fill a 2 GiB /dev/shm.
 pub const LOCAL_RANKS_MAX: usize = 4096;
 
-/// Context ids, and so communicators of one proc: 13 bits of a context word, less the highest number, which would read
-/// as none. A row costs about 110 B with what bevy keeps of it; a bitmap of all ids is 1 KiB, a short message.
-pub const CONTEXTS_MAX: usize = (1 << 13) - 1;
+/// Context ids, and so communicators of one proc: 20 bits of a context word. A row costs about 110 B with what bevy keeps of it;
+/// there are rows up to the highest id that was in use.
+pub const CONTEXTS_MAX: usize = 1 << 20;
 
 /// Bytes of one direction of a pair's ring over shared memory: eight pieces, and half of a common 512 KiB L2 slice.
 pub const RING_BYTES: usize = 256 << 10;
@@ -212,6 +212,8 @@ pub struct Limits {
     /// Buffer rows at most, or as many as messages may come before their receives by the credit that was granted: what a peer
     /// has sent within its credit is always read, so that what comes behind it is. The transport is left undrained above.
     pub buffers_max: usize,
+    /// Context ids, and so communicators at most; that of the member with the fewest counts.
+    pub contexts_max: usize,
     /// Bytes of temporaries that operations which pass bytes on may hold.
     pub forward_bytes: usize,
     /// Registered ranges that are kept while nobody needs them.
@@ -298,6 +300,7 @@ impl Default for Limits {
         Limits {
             cars_max: ROWS_MAX,
             buffers_max: BUFFERS_MAX,
+            contexts_max: CONTEXTS_MAX,
             forward_bytes: FORWARD_BYTES,
             registrations_max: REGISTRATIONS_MAX,
             registered_bytes: REGISTERED_BYTES,
@@ -373,6 +376,9 @@ impl Limits {
         }
         if !(1..=1 << 16).contains(&self.progress_event_count) {
             return Err(format!("progress_event_count is {}: give 1 to 65536", self.progress_event_count));
+        }
+        if !(2..=CONTEXTS_MAX).contains(&self.contexts_max) {
+            return Err(format!("contexts_max is {}: give 2 to {CONTEXTS_MAX}", self.contexts_max));
         }
         if self.dead_link_ms_max < 1000 {
             return Err(format!("dead_link_ms_max is {}: give at least 1000", self.dead_link_ms_max));

@@ -25,10 +25,10 @@
 //! | [`Kind::Head`] | none | 0 | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | at least 1 | its length |
 //! | [`Kind::Splice`] | none | 0 | at least 1 | 0 |
-//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`] | none | 0 | 0 | 0 |
+//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 |
 //!
 //! A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
-//! starts, and in its tag field the number of its first piece.
+//! starts, and in its tag field the number of its first piece. A [`Kind::Offers`] has its number, which wraps, in its tag field.
 
 use crate::credit::Credit;
 
@@ -38,7 +38,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -86,8 +86,10 @@ pub enum Kind {
     Sync = 11,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it.
     Splice = 12,
-    /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 13,
+    /// How many offers its sender has given to the receiver's transport so far, which matches by itself: it has none left to make.
+    Offers = 13,
+    /// The rest of the ring up to its end is unused. A ring's own mark, never handed on; the last kind.
+    Wrap = 14,
 }
 
 impl Kind {
@@ -107,7 +109,8 @@ impl Kind {
             10 => Kind::Part,
             11 => Kind::Sync,
             12 => Kind::Splice,
-            13 => Kind::Wrap,
+            13 => Kind::Offers,
+            14 => Kind::Wrap,
             _ => return None,
         })
     }
@@ -142,7 +145,7 @@ impl Kind {
             Kind::Cts => Some(Rule { flags: DIRECT, priority: false, length: Length::Any }),
             Kind::Head => bare(Length::BeyondPayload),
             Kind::Piece | Kind::Part | Kind::Splice => bare(Length::Some),
-            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit => bare(Length::None),
+            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => bare(Length::None),
             Kind::Wrap => None,
         }
     }
@@ -378,7 +381,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 13),
+                None => assert!(byte == 0 || byte > 14),
             }
         }
     }
@@ -386,7 +389,7 @@ mod tests {
     /// A frame of a kind as its sender makes it.
     fn plain(kind: Kind) -> Header {
         let (message, length) = match kind {
-            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit => (5, 0),
+            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => (5, 0),
             Kind::Head => (64, 100),
             _ => (5, 100),
         };
@@ -399,7 +402,7 @@ mod tests {
 
     #[test]
     fn each_kind_has_what_its_table_says_and_nothing_else() {
-        for kind in (1..=12).filter_map(Kind::from_byte) {
+        for kind in (1..=13).filter_map(Kind::from_byte) {
             assert_eq!(check(plain(kind)), Ok(()), "{kind:?}");
             for flags in 0..=255u8 {
                 let may = match kind {
@@ -435,7 +438,7 @@ mod tests {
         assert!(check(Header::new(Kind::Head, 0, 1, 4, 0, 100)).is_err(), "a head without a part");
         let short = Header::new(Kind::Rts, 0, 1, 4, 5, 8).with_flags(READABLE);
         assert!(check(short.with_tail(7)).is_ok() && check(short.with_tail(8)).is_err(), "no more than all but a byte");
-        for lead in [0, Kind::Wrap as u64, 14, 255] {
+        for lead in [0, Kind::Wrap as u64, 15, 255] {
             assert_eq!(check(Header { lead, ..Header::default() }), Err("a frame of unknown kind"));
         }
     }

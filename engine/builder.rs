@@ -260,7 +260,9 @@ impl Builder {
         let tables = tables.map_err(BuildError::World)?;
         let all = tables.all(&mut world);
         if let Some(endpoint) = matcher {
+            let kept_bytes = all.endpoints[endpoint as usize].transport.get().capabilities().kept_bytes;
             all.progress.lodgings.endpoint = endpoint;
+            all.progress.lodgings.window = all.progress.window.with_kept(kept_bytes);
             all.progress.posting |= posting::LODGING;
             all.communicators.iter_mut().for_each(|communicator| communicator.tag_max = tags.tag_max);
         }

@@ -13,7 +13,8 @@ use crate::core::{Closed, Engine};
 use edges::Key;
 use negotiation::Negotiation;
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, PostError, Rank, Row};
-use tickwire_systems::communicators::{close, live, reap};
+use tickwire_systems::communicators::{UsedIds, close, first_free, is_unused, live, reap};
+use tickwire_transports::TagLimits;
 
 /// What an engine keeps about communicators that change.
 #[derive(Default)]
@@ -24,6 +25,8 @@ pub(crate) struct Comms {
     reserved: Vec<(u32, Key)>,
     /// Rows that were freed while operations on them were pending.
     closing: Vec<Row>,
+    /// No id below is free here.
+    lowest: u32,
     /// The number of the next agreement.
     next: u64,
 }
@@ -150,12 +153,38 @@ impl Engine {
 
     /// Frees the ids of closing communicators that nothing needs any more.
     fn reap_communicators(&mut self) {
+        for row in std::mem::take(&mut self.comms.closing) {
+            if self.reap_communicator(row) {
+                self.comms.lowest = self.comms.lowest.min(row);
+            } else {
+                self.comms.closing.push(row);
+            }
+        }
+    }
+
+    /// Frees the id of a closing communicator, if it may be; what a transport that matches by itself holds of it goes with it.
+    fn reap_communicator(&mut self, row: Row) -> bool {
         let mut all = self.tables.all(&mut self.world);
         // A message whose bytes have no place yet cannot be dropped: the next look around does it.
-        if all.progress.arrivals > 0 {
-            return;
+        if all.progress.arrivals > 0 || !is_unused(&mut all, row) {
+            return false;
         }
-        self.comms.closing.retain(|&row| !reap(&mut all, row));
+        let Some(context) = all.communicators.get(row as usize).map(|comm| comm.context) else { return false };
+        if all.progress.lodges() {
+            self.pull_all(context);
+        }
+        let mut all = self.tables.all(&mut self.world);
+        all.progress.arrivals == 0 && reap(&mut all, row)
+    }
+
+    /// Ids that are not free here, from one on, and how many there are.
+    fn used_ids(&mut self, floor: u32) -> (UsedIds, u32) {
+        let TagLimits { contexts, incarnations, .. } = self.tags;
+        let most = contexts.min(self.limits.contexts_max as u32);
+        let comms = &*self.tables.all(&mut self.world).communicators;
+        self.comms.lowest = first_free(comms, self.comms.lowest, incarnations);
+        let first = first_free(comms, self.comms.lowest.max(floor), incarnations);
+        (UsedIds::of(comms, first, incarnations), most)
     }
 
     /// The part of a look around that concerns communicators.

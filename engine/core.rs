@@ -305,6 +305,9 @@ impl Engine {
             }
         }
         self.free_dropped();
+        if self.tables.progress(&mut self.world).lodges() {
+            self.look_after_matching();
+        }
         self.look_after_communicators();
         if self.is_lost() {
             return;

@@ -102,6 +102,7 @@ mod p2p;
 mod persistent;
 mod probe;
 mod procs;
+mod pull;
 mod receipt;
 mod registered;
 mod request;

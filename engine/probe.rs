@@ -2,6 +2,7 @@
 
 use crate::core::{Closed, Engine};
 use crate::p2p::{full, source_rank, tag_number};
+use crate::pull::Pulled;
 use crate::request::{Home, OperationError, Request};
 use std::fmt;
 use thiserror::Error;
@@ -9,8 +10,8 @@ use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank, RequestError, RequestState, Row, Source,
-    Status, Tag, TagFilter, Unexpected, VcState,
+    Comm, LeasedBytes, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Pull, Rank, RequestError, RequestState, Row,
+    Source, Status, Tag, TagFilter, Unexpected, VcState,
 };
 use tickwire_systems::communicators::{alive, known};
 use tickwire_systems::credits::feed;
@@ -73,7 +74,18 @@ impl<B> fmt::Debug for RejectedMessage<B> {
 }
 
 /// Looks after which a transport that matches by itself is taken to have found nothing.
-const PEEK_LOOKS: u32 = 1000;
+pub(crate) const PEEK_LOOKS: u32 = 1000;
+
+/// How a message is looked for at the transport that matches by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It stays there.
+    Only,
+    /// It is taken out of the reach of receives.
+    Claim,
+    /// It is moved into the engine's queue.
+    Pull,
+}
 
 /// Where a probe has found a message.
 enum Found {
@@ -112,8 +124,8 @@ impl Engine {
         if let Some(row) = self.look_for(&wanted) {
             return Ok(Some(self.status_of(row)));
         }
-        match self.ask_transport(&wanted, false) {
-            Some(header) => Ok(Some(status_of(&header))),
+        match self.look_there(&wanted) {
+            Some(status) => Ok(Some(status)),
             None => self.check_living(source, comm).map(|()| None),
         }
     }
@@ -340,7 +352,25 @@ impl Engine {
         if claim {
             return self.claim_there(wanted).map(Found::Claimed);
         }
-        self.ask_transport(wanted, false).map(|header| Found::There(status_of(&header)))
+        self.look_there(wanted).map(Found::There)
+    }
+
+    /// A message at the transport that matches by itself. Where a look does not tell its length, it is there no more afterwards.
+    fn look_there(&mut self, wanted: &EnvelopeKey) -> Option<Status> {
+        let all = self.tables.all(&mut self.world);
+        let endpoint = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?;
+        if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
+            return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
+        }
+        // What its sender has sent before it is pulled first, so that what is pulled keeps its order.
+        let oldest = EnvelopeKey { tag: ANY, ..*wanted };
+        while self.pull(&oldest) == Pulled::One {
+            let unexpected = &mut self.tables.progress(&mut self.world).unexpected;
+            if let Some(row) = unexpected.find(wanted) {
+                return Some(self.status_of(row));
+            }
+        }
+        None
     }
 
     /// The entry of a message that was at the transport that matches by itself, and is nobody else's any more.
@@ -354,7 +384,7 @@ impl Engine {
                 return Some(progress.lodgings.claimed.remove(place));
             }
             if look == 0 {
-                self.ask_transport(wanted, true)?;
+                self.ask_transport(wanted, Look::Claim)?;
             } else {
                 self.drain_more(look);
             }
@@ -363,7 +393,7 @@ impl Engine {
     }
 
     /// The envelope of a message at the transport that matches by itself, which a receive would take there.
-    fn ask_transport(&mut self, wanted: &EnvelopeKey, claim: bool) -> Option<Header> {
+    pub(crate) fn ask_transport(&mut self, wanted: &EnvelopeKey, how: Look) -> Option<Header> {
         if !self.tables.progress(&mut self.world).lodges() {
             return None;
         }
@@ -385,8 +415,13 @@ impl Engine {
         // What has come of a look that nobody waited for.
         transport.peeked();
         let wanted = Wanted { link, context, source, tag };
-        if !lodgings.queue.is_empty() || transport.peek(&wanted, claim) != Sent::Done {
+        let busy = !lodgings.queue.is_empty() || lodgings.pull != Pull::No;
+        if busy || transport.peek(&wanted, how != Look::Only) != Sent::Done {
             return None;
+        }
+        let pulls = how == Look::Pull;
+        if pulls {
+            all.progress.lodgings.pull = Pull::Awaited;
         }
         for look in 0..PEEK_LOOKS {
             self.drain_more(look);
@@ -394,18 +429,27 @@ impl Engine {
             let transport = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?.transport.get();
             match transport.peeked() {
                 Peeked::Pending => {}
-                Peeked::Nothing => return None,
+                Peeked::Nothing => {
+                    all.progress.lodgings.pull = Pull::No;
+                    return None;
+                }
+                // It is checked when it comes.
+                Peeked::Found(header, _) if pulls => return Some(header),
                 Peeked::Found(header, vc) => {
                     let vc = if vc == NIL { row_of(&all, &header) } else { vc };
                     return checked(&header, all.vcs.get(vc as usize), all.communicators).then_some(header);
                 }
             }
         }
+        let lodgings = &mut self.tables.progress(&mut self.world).lodgings;
+        if lodgings.pull == Pull::Awaited {
+            lodgings.pull = Pull::Left;
+        }
         None
     }
 
     /// Lets the transports get on, and gives what they have to who it is for.
-    fn drain_more(&mut self, look: u32) {
+    pub(crate) fn drain_more(&mut self, look: u32) {
         self.tables.progress(&mut self.world).pending |= Pending::POST | Pending::DRAIN;
         self.run();
         if look > PEEK_LOOKS / 10 {

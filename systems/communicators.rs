@@ -8,13 +8,16 @@
 //! *Why* a message outlives the communicator it was sent in, or comes before it exists here. An id is reserved before
 //! anybody can use it, so a message of an unknown context is early exactly while its id is reserved, and late
 //! otherwise; and each use of an id is another incarnation, which is part of every envelope, so a late message never
-//! meets a receive of the next communicator. That its members agree on the smallest id that is free on all of them would
+//! meets a receive of the next communicator. No incarnation comes a second time: an id that has had all of them is not free. That its members agree on the smallest id that is free on all of them would
 //! not do: a message may still be in a ring when both of its ends have freed the communicator.
+
+mod ids;
 
 use crate::credits::forget;
 use crate::supply_buffers::give_buffer;
 use crate::tables::{AllTables, Tables};
 use bevy_ecs::world::World;
+pub use ids::{USED_WORDS, UsedIds, first_free, is_free};
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{
     ARRIVING, Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Members, NIL, Pending,
@@ -81,47 +84,30 @@ pub fn unclaimed(comms: &[Communicator], word: u32) -> Unclaimed {
     if comm.lives > 0 || comm.incarnation > 0 { Unclaimed::Drop } else { Unclaimed::Impossible }
 }
 
-/// The ids that are not free here, as a bitmap without trailing zeros.
-pub fn used(comms: &[Communicator]) -> Vec<u64> {
-    let mut words = vec![0; comms.len().div_ceil(64)];
-    for (row, comm) in comms.iter().enumerate() {
-        words[row / 64] |= u64::from(comm.state != CommState::Free) << (row % 64);
-    }
-    while words.last() == Some(&0) {
-        words.pop();
-    }
-    words
-}
-
-/// The smallest id that is not in a bitmap; `None` if there is none.
-pub fn smallest_free(used: &[u64]) -> Option<u32> {
-    let full = used.iter().take_while(|&&word| word == u64::MAX).count();
-    let id = full * 64 + used.get(full).map_or(0, |word| word.trailing_ones() as usize);
-    (id < CONTEXTS_MAX).then_some(id as u32)
-}
-
-/// Reserves an id. Returns the highest incarnation of it that is known here, or `None` if the id is not free.
+/// Reserves an id, where so many incarnations can be told apart. Returns the highest one of it that is known here, or `None` if the
+/// id is not free.
 ///
 /// # Panics
 /// If there is no such id.
-pub fn reserve(world: &mut World, tables: &Tables, id: u32) -> Option<u32> {
+pub fn reserve(world: &mut World, tables: &Tables, id: u32, incarnations: u32) -> Option<u32> {
     assert!((id as usize) < CONTEXTS_MAX, "context ids end at {CONTEXTS_MAX}");
     tables.grow_communicators(world, id as usize + 1);
     // Without rows, at the end of the world, no id is free.
     let comm = tables.all(world).communicators.get_mut(id as usize)?;
-    if comm.state != CommState::Free {
+    if !is_free(comm, incarnations) {
         return None;
     }
     comm.state = CommState::Reserved;
     Some(comm.incarnation)
 }
 
-/// Gives a reserved id back: no communicator came of it here. The other members may have made theirs.
-pub fn release(all: &mut AllTables<'_>, id: u32) {
+/// Gives a reserved id back: no communicator came of it here. Where the other members `may` have made theirs, they have used the
+/// next incarnation.
+pub fn release(all: &mut AllTables<'_>, id: u32, may: bool) {
     let comm = &mut all.communicators[id as usize];
     debug_assert_eq!(comm.state, CommState::Reserved);
     comm.state = CommState::Free;
-    comm.incarnation = comm.incarnation.wrapping_add(1);
+    comm.incarnation = comm.incarnation.saturating_add(may.into());
     disown(all, |word| context::id(word) == id);
 }
 
@@ -182,9 +168,9 @@ pub fn close(all: &mut AllTables<'_>, row: Row) {
     comm.cursor = 0;
 }
 
-/// Frees the id of a closing communicator if nothing needs it any more; `false` if something does.
-pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
-    let comm = &mut all.communicators[row as usize];
+/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is asked.
+pub fn is_unused(all: &mut AllTables<'_>, row: Row) -> bool {
+    let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
     if comm.agreements > 0 {
         return false;
     }
@@ -197,9 +183,16 @@ pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
     };
     let left = all.cars.get(comm.cursor as usize..).unwrap_or_default();
     comm.cursor += left.iter().take_while(|car| !uses(car)).count() as Row;
-    if (comm.cursor as usize) < all.cars.len() {
+    comm.cursor as usize >= all.cars.len()
+}
+
+/// Frees the id of a closing communicator if nothing needs it any more; `false` if something does.
+pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
+    if !is_unused(all, row) {
         return false;
     }
+    let comm = &mut all.communicators[row as usize];
+    let word = comm.context;
     comm.state = CommState::Free;
     comm.context = NIL;
     comm.size = 0;

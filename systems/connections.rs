@@ -7,7 +7,7 @@
 
 use crate::communicators::known;
 use crate::complete::abort;
-use crate::credits::due;
+use crate::credits::{due, window};
 use crate::endpoint::Endpoint;
 use crate::lodging;
 use crate::matching::{enqueue, posted_to_any, remove_posted};
@@ -256,7 +256,7 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
     if vc.state != VcState::Connected {
         // The rest of the window.
-        vc.lines_owed = all.progress.window.lines.saturating_sub(CREDIT_INITIAL.lines);
+        vc.lines_owed = window(all.progress, vc).lines.saturating_sub(CREDIT_INITIAL.lines);
         if all.progress.lodges() {
             move_posted(all, row);
         }
@@ -264,7 +264,7 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
     vc.state = VcState::Connected;
     all.progress.vc_changes += 1;
-    if !vc.sends.is_empty() || !vc.data.is_empty() || !due(all.progress, vc, false).is_none() {
+    if !vc.sends.is_empty() || !vc.data.is_empty() || !due(all.progress, vc, row, false).is_none() {
         crate::posting::list_sender(all.progress, all.vcs, row);
     }
     all.progress.pending |= Pending::DRAIN;

@@ -28,9 +28,10 @@ pub fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u
     }
 }
 
+/// Lists a VC whose peer may be granted something.
 #[cold]
 #[inline(never)]
-fn list_granter(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
+pub(crate) fn list_granter(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     if vcs[vc_row as usize].state == VcState::Connected {
         list_sender(progress, vcs, vc_row);
     }
@@ -85,16 +86,23 @@ pub fn feed(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     }
 }
 
-/// What is to be granted to a VC's peer now; with `all`, also what alone would not be worth a word.
-pub fn due(progress: &Progress, vc: &Vc, all: bool) -> Credit {
-    let window = progress.window;
+/// What the peer of a VC may have outstanding.
+#[inline]
+pub fn window(progress: &Progress, vc: &Vc) -> Credit {
+    if u32::from(vc.endpoint) == progress.lodgings.endpoint { progress.lodgings.window } else { progress.window }
+}
+
+/// What is to be granted to a VC's peer now; with `all`, also what alone would not be worth a word. The row is needed where a
+/// transport matches, else it may be [`NIL`].
+pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
+    let window = window(progress, vc);
     let lines = if all || vc.lines_owed >= window.lines / 4 { vc.lines_owed } else { 0 };
     let left = u32::from(vc.envelopes_left);
     if left > window.envelopes / 2 && !all {
         return Credit { lines, envelopes: 0 };
     }
     let waiting = !vc.posted.is_empty() || !progress.wildcard.is_empty() || progress.probing;
-    let waiting = waiting || progress.posted.count > 0;
+    let waiting = waiting || progress.posted.count > 0 || progress.lodgings.awaits(vc_row);
     let beyond = if waiting { window.envelopes / 4 } else { 0 };
     let target = window.envelopes.saturating_sub(vc.offers_kept).max(beyond);
     let envelopes = target.saturating_sub(left);
@@ -119,7 +127,7 @@ pub fn grant(
     endpoint: &mut Endpoint,
     vc_row: Row,
 ) {
-    let credit = due(progress, vc, false);
+    let credit = due(progress, vc, vc_row, false);
     if credit.is_none() {
         return;
     }

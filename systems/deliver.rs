@@ -160,7 +160,7 @@ fn take_matched(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
         return false;
     }
     lodging::leave(progress, cars, row);
-    owe_lines(progress, vcs, vc_row, header.length);
+    lodging::owe_lines(progress, vcs, vc_row, header.length);
     receive_message(progress, cars, requests, header, payload, vc_row, row);
     if !progress.lodgings.queue.is_empty() {
         // There may be room now.

@@ -10,21 +10,32 @@
 //!
 //! Only the application's messages are matched by the transport: what the engine says on behalf of a communicator
 //! is in frames, and comes to receives in the engine's own queues.
+//!
+//! What waits at the transport without a receive can be moved into the engine's own queue of unexpected messages, oldest first
+//! ([`Pull`]): a dump shows it then, and a probe knows its length. Receives look there before they go to the transport, so
+//! the order stays.
+
+mod offers;
 
 use crate::communicators::known;
 use crate::complete::abort;
-use crate::credits::owe_lines;
+use crate::credits::list_granter;
 use crate::endpoint::Endpoint;
 use crate::match_cars::{address_in, check_envelope, find_place, offer, pair, refuse};
 use crate::matching::{key, leave_index, make_index};
 use crate::posting::list_sender;
+pub(crate) use offers::{COUNT, gave, hear, tell};
+use tickwire_components::credit::cost;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, HeldMessage, Large, NIL, Pending, Progress, Row, Vc,
-    VcState, car_flags, context,
+    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, HeldMessage, Large, NIL, Pending, Progress, Pull, Row,
+    Vc, VcState, car_flags, context,
 };
-use tickwire_transports::{Sent, Wanted};
+use tickwire_transports::{Peeked, Sent, Wanted};
+
+/// What is told of a peer that makes more offers than it may.
+const OVERDRAWN: &str = "more offers than it was granted";
 
 /// Value of [`Large::address`] of a CAR of kind [`CarKind::Refusal`] that is a receipt.
 pub(crate) const RECEIPT: u64 = 1;
@@ -79,9 +90,14 @@ pub fn drive(
     let Some(endpoint) = endpoints.get_mut(progress.lodgings.endpoint as usize) else { return };
     let transport = endpoint.transport.get();
     progress.lodgings.recalls.drain(..).for_each(|row| transport.recall(row));
+    match progress.lodgings.pull {
+        Pull::No => {}
+        Pull::Left if transport.peeked() == Peeked::Nothing => progress.lodgings.pull = Pull::No,
+        _ => return,
+    }
     while let Some(&car) = cars.get(progress.lodgings.queue.head as usize) {
         let row = progress.lodgings.queue.head;
-        let vc = vcs.get(car.vc as usize);
+        let vc = vcs.get(car.vc as usize).copied();
         let link = vc.map_or(NIL, |vc| vc.link);
         let sent = transport.lodge(row, &Wanted { link, context: car.context, source: car.source, tag: car.tag });
         if sent == Sent::Blocked {
@@ -93,6 +109,10 @@ pub fn drive(
             (Sent::Done, None) => car.flags |= car_flags::LODGED,
             (Sent::Done, Some(vc)) => {
                 car.state = CarState::Lodged;
+                progress.lodgings.peer(car.vc).receives += 1;
+                if vc.envelopes_left == 0 {
+                    list_granter(progress, vcs, car.vc);
+                }
                 if vc.state == VcState::Failed {
                     // What had arrived can be received; nothing else will come.
                     car.state = CarState::Recalled;
@@ -240,7 +260,7 @@ pub(crate) fn take(
     let state = std::mem::replace(&mut arrival.state, ArrivalState::Handled);
     progress.pending |= Pending::TRANSFER;
     match state {
-        ArrivalState::Claimed => take_claimed(progress, arrival, vcs, communicators),
+        ArrivalState::Claimed => take_claimed(progress, arrival, cars, large, vcs, communicators),
         ArrivalState::Recalled => take_back(progress, cars, vcs, arrival.car),
         _ => take_matched(progress, arrival, cars, large, vcs, communicators),
     }
@@ -264,16 +284,35 @@ fn take_matched(
     leave(progress, cars, row);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     let takes = || if asked.takes(&message) { Ok(()) } else { Err("a message that its receive does not take") };
-    if let Err(wrong) = check_paired(arrival)
+    let checked = check_paired(arrival)
         .and_then(|()| takes())
-        .and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators))
-    {
+        .and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators));
+    let is_offer = header.kind() == Some(Kind::Rts);
+    let checked = checked.and_then(|()| match is_offer && !offers::paired(progress, vcs, arrival.vc) {
+        true => Err(OVERDRAWN),
+        false => Ok(()),
+    });
+    if let Err(wrong) = checked {
         refuse(progress, arrival, wrong);
         crate::matching::enqueue(progress, cars, vcs, row);
         return;
     }
+    give(progress, arrival, cars, large, vcs, row);
+}
+
+/// A message goes to the receive that it was paired with.
+fn give(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    row: Row,
+) {
+    let header = arrival.header;
     progress.work.matched += 1;
     let car = &mut cars[row as usize];
+    arrival.car = row;
     (car.source, car.tag, car.vc, car.priority) = (header.source(), header.tag(), arrival.vc, header.priority());
     if header.kind() == Some(Kind::Rts) {
         return offer(
@@ -314,6 +353,9 @@ fn receipt(progress: &mut Progress, arrival: &mut Arrival) {
 pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
     progress.lodgings.count -= 1;
     let car = &mut cars[row as usize];
+    if let Some(peer) = progress.lodgings.peers.get_mut(car.vc as usize) {
+        peer.receives = peer.receives.saturating_sub(1);
+    }
     match car.state {
         CarState::Posted => {
             progress.posted.remove(&key(car), row);
@@ -354,8 +396,16 @@ fn take_back(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row
     crate::matching::enqueue(progress, cars, vcs, row);
 }
 
-/// A message that was claimed for a probe: no receive finds it.
-fn take_claimed(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc], communicators: &[Communicator]) {
+/// A message that was claimed. For a probe no receive finds it; one that was pulled is unexpected as any other.
+fn take_claimed(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    cars: &mut [Car],
+    large: &mut [Large],
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) {
+    let pulled = std::mem::take(&mut progress.lodgings.pull) != Pull::No;
     let header = arrival.header;
     if arrival.vc == NIL {
         let proc = known(communicators, header.context()).and_then(|comm| comm.proc(header.source()));
@@ -365,11 +415,84 @@ fn take_claimed(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc], 
     if let Err(wrong) = checked.and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators)) {
         return refuse(progress, arrival, wrong);
     }
+    if header.kind() == Some(Kind::Rts) && !offers::paired(progress, vcs, arrival.vc) {
+        return refuse(progress, arrival, OVERDRAWN);
+    }
+    if pulled {
+        if let Some(row) = take_queued(progress, cars, &header) {
+            return give(progress, arrival, cars, large, vcs, row);
+        }
+        if header.kind() == Some(Kind::Sync) {
+            offer_anew(progress, arrival, vcs);
+        }
+        let header = arrival.header;
+        find_place(progress, arrival, &header, vcs, communicators);
+        return;
+    }
     receipt(progress, arrival);
     let header = arrival.header;
     let Some(entry) = find_place(progress, arrival, &header, vcs, communicators) else { return };
     progress.unexpected.claim(entry);
     progress.lodgings.claimed.push(entry);
+}
+
+/// The oldest receive that takes a message and has yet to be given to the transport, out of the queue.
+fn take_queued(progress: &mut Progress, cars: &mut [Car], header: &Header) -> Option<Row> {
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    let mut row = progress.lodgings.queue.head;
+    while let Some(car) = cars.get(row as usize) {
+        if key(car).takes(&message) {
+            break;
+        }
+        row = car.next;
+    }
+    let asked = key(cars.get(row as usize)?);
+    progress.lodgings.queue.remove(cars, row);
+    if cars[row as usize].state == CarState::Posted {
+        progress.posted.remove(&asked, row);
+        leave_index(progress);
+    }
+    Some(row)
+}
+
+/// A synchronous message that no receive has taken becomes an offer: its sender still has the bytes, and is not told of a receive
+/// before there is one.
+fn offer_anew(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc]) {
+    let header = arrival.header;
+    owe_lines(progress, vcs, arrival.vc, header.length);
+    let (context, source, tag) = (header.context(), header.source(), header.tag());
+    let offer = Header::new(Kind::Rts, context, source, tag, header.message(), header.length);
+    arrival.header = offer.with_priority(header.priority());
+}
+
+/// A message of a peer is kept at the transport no more. As [`crate::credits::owe_lines`], in quarters of what the peer may have
+/// outstanding there.
+#[inline]
+pub(crate) fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u64) {
+    let vc = &mut vcs[vc_row as usize];
+    vc.lines_owed += cost(length);
+    if vc.lines_owed >= progress.lodgings.window.lines / 4 {
+        list_granter(progress, vcs, vc_row);
+    }
+}
+
+/// Whether a peer whose messages the transport matches has no offer left to make, while some wait there.
+#[cold]
+pub fn is_starved(progress: &Progress, vcs: &[Vc]) -> bool {
+    let waits = |row: usize| progress.lodgings.peers.get(row).is_some_and(|peer| peer.there > 0);
+    progress.hungry > 0 && (0..).zip(vcs).any(|(row, vc)| vc.envelopes_left == 0 && waits(row))
+}
+
+/// Lists the VCs whose peers are owed credit by messages that went another way than most: those that were pulled or claimed.
+#[cold]
+pub fn settle_credit(progress: &mut Progress, vcs: &mut [Vc]) {
+    for row in 0..vcs.len() {
+        let vc = &vcs[row];
+        let matched = u32::from(vc.endpoint) == progress.lodgings.endpoint;
+        if matched && vc.lines_owed >= progress.lodgings.window.lines / 4 {
+            list_granter(progress, vcs, row as Row);
+        }
+    }
 }
 
 /// The envelope that a transport has found for a probe, as far as it is one.
@@ -589,5 +712,52 @@ mod tests {
         let late = world.receive(Some(1), None, &[8]);
         world.run(post);
         assert_eq!((recalled(&wire), world.car(late).state), (vec![late.car], CarState::Recalled));
+    }
+
+    /// What the wire gives of a message that was pulled.
+    fn give_pulled(world: &mut TestWorld, vc: Row, header: Header, bytes: &[u8]) {
+        world.all().progress.lodgings.pull = Pull::Awaited;
+        let row = world.arrive(vc, header, bytes);
+        world.all().arrivals[row as usize].state = ArrivalState::Claimed;
+        pass(world);
+        assert_eq!(world.all().progress.lodgings.pull, Pull::No);
+    }
+
+    #[test]
+    fn no_receive_is_given_while_a_message_is_pulled_which_is_the_oldest_ones_that_waits() {
+        let (mut world, wire, far, _) = world();
+        world.all().progress.lodgings.pull = Pull::Awaited;
+        let receives = [(Some(1), Some(6)), (None, Some(5)), (Some(1), None)];
+        let [other, any, known] = receives.map(|(source, tag)| world.receive(source, tag, &[8]));
+        world.run(post);
+        assert!(lodged(&wire).is_empty());
+        give_pulled(&mut world, far, eager(1, 5, b"first"), b"first");
+        assert_eq!((&world.bytes(any)[..5], world.finished()), (&b"first"[..], vec![any.car]));
+        give_pulled(&mut world, far, eager(1, 5, b"next"), b"next");
+        assert_eq!((&world.bytes(known)[..4], world.finished()), (&b"next"[..], vec![any.car, known.car]));
+        // One that none of them takes is unexpected.
+        give_pulled(&mut world, far, eager(1, 7, b"last"), b"last");
+        assert_eq!(world.all().progress.unexpected.count, 1);
+        world.run(post);
+        assert_eq!(lodged(&wire), [other.car]);
+        assert_eq!(world.all().progress.lodgings.peer(far).receives, 1);
+        assert_eq!(world.all().progress.posted.count, 0);
+    }
+
+    #[test]
+    fn a_synchronous_message_that_is_pulled_is_acknowledged_by_nothing_but_its_receive() {
+        let (mut world, wire, far, _) = world();
+        let owed = world.vc(far).lines_owed;
+        let header = Header::new(Kind::Sync, 0, 1, 5, 33, 3);
+        give_pulled(&mut world, far, header, b"abc");
+        world.run(post);
+        let told = |wire: &Wire| wire.lock().unwrap().sent.iter().map(|f| f.header.kind()).collect::<Vec<_>>();
+        assert_eq!((told(&wire), world.all().progress.unexpected.count), (vec![], 1));
+        assert_eq!(world.vc(far).lines_owed, owed + cost(3), "its bytes are not kept");
+        let posted = world.receive(Some(1), Some(5), &[8]);
+        pass(&mut world);
+        world.run(post);
+        assert_eq!(told(&wire), [Some(Kind::Cts)]);
+        assert_eq!((wire.lock().unwrap().sent[0].header.message(), world.car(posted).vc), (33, far));
     }
 }

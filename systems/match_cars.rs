@@ -262,6 +262,11 @@ fn match_arrival(
             }
         }
         Some(Kind::Credit) => {}
+        Some(Kind::Offers) => {
+            if !lodging::hear(progress, vcs, arrival.vc, header.tag()) {
+                refuse(progress, arrival, "a count of offers where no transport matches");
+            }
+        }
         Some(Kind::Bye) => {
             progress.ended.push((arrival.vc, Ended::Finalized));
             progress.pending |= Pending::WORLD;

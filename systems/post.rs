@@ -70,6 +70,9 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
             if let Err(words) = drive(progress, cars, large, vc, endpoint, &mut row_states) {
                 failed(progress, vc_row, words);
             }
+            if endpoint.matches && vc.envelopes == 0 && !vc.sends.is_empty() {
+                lodging::tell(progress, cars, large, vc_row);
+            }
             grant(progress, cars, large, vc, endpoint, vc_row);
         }
         vc_row = next;
@@ -247,7 +250,7 @@ fn send_row(
         // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
         let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
         large[row as usize].address = way;
-        spend(vc, endpoint, &cars[row as usize], way, large[row as usize].length);
+        spend(progress, vc, endpoint, &cars[row as usize], way, large[row as usize].length);
     }
     let mut header = head(cars, large, endpoint, row);
     let mut state = None;
@@ -260,7 +263,8 @@ fn send_row(
     }
     let mut credit = Credit::NONE;
     if endpoint.piggybacks && cars[row as usize].kind != CarKind::Grant {
-        (header, credit) = header.with_credit(due(progress, vc, true));
+        // A transport that matches is not one of these.
+        (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
     match send_head(cars, vc.link, endpoint, &header, row, state) {
         Sent::Done => progress.moved.post += payload_of(&header),
@@ -301,7 +305,8 @@ pub fn send_now(
         return false;
     }
     if cars[row as usize].kind == CarKind::Send {
-        spend(vc, endpoint, &cars[row as usize], large[row as usize].address, large[row as usize].length);
+        let Large { length, address, .. } = large[row as usize];
+        spend(progress, vc, endpoint, &cars[row as usize], address, length);
     }
     progress.moved.post += payload_of(&header);
     has_gone(progress, cars, large, &header, row);
@@ -390,12 +395,15 @@ fn is_mapped(car: &Car, endpoint: &Endpoint, length: u64) -> bool {
 }
 
 /// Pays for an envelope.
-fn spend(vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: u64, length: u64) {
+fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: u64, length: u64) {
     match way {
         Large::EAGER | Large::STREAMED | Large::SYNCHRONOUS => vc.lines -= cost(length),
-        // The transport keeps them, and the peer's engine does not see how many: it is the transport's room that bounds them.
-        _ if endpoint.matches && context::plane(car.context) == context::USER => {}
-        _ => vc.envelopes -= 1,
+        _ => {
+            vc.envelopes -= 1;
+            if endpoint.matches && context::plane(car.context) == context::USER {
+                lodging::gave(progress, car.vc);
+            }
+        }
     }
 }
 
@@ -414,6 +422,7 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
             return Header::new(Kind::Done, car.context, 0, 0, car.peer, 0);
         }
         CarKind::Refusal => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
+        CarKind::Grant if address == lodging::COUNT => return Header::new(Kind::Offers, 0, 0, wanted as u32, 0, 0),
         CarKind::Grant => {
             let credit = Credit { lines: length as u32, envelopes: wanted as u32 };
             return Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0;
@@ -489,7 +498,7 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
     let car = &mut cars[row as usize];
     let Large { length, wanted, .. } = large[row as usize];
     match header.kind() {
-        Some(Kind::Nack | Kind::Credit) => return free_car(progress, cars, row),
+        Some(Kind::Nack | Kind::Credit | Kind::Offers) => return free_car(progress, cars, row),
         Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(progress, cars, row),
         Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
         Some(Kind::Cts) if large[row as usize].is_direct() => return car.state = CarState::Direct,

@@ -419,6 +419,7 @@ impl TestWorld {
         let endpoint = self.add_wire(FakeWire::with(state, capabilities));
         let progress = self.all().progress;
         progress.lodgings.endpoint = endpoint.into();
+        progress.lodgings.window = progress.window;
         progress.posting |= posting::LODGING;
         endpoint
     }

@@ -297,7 +297,7 @@ fn send_pieces(
             && !(vc.data.is_empty()
                 && vc.sends.is_empty()
                 && progress.replies.is_empty()
-                && due(progress, vc, false).is_none())
+                && due(progress, vc, vc_row, false).is_none())
         {
             progress.senders.push(vcs, vc_row);
         } else {

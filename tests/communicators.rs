@@ -6,10 +6,11 @@
 use bevy_ecs::prelude::*;
 use std::process::Command;
 use std::time::Duration;
-use tickwire::components::limits::CONTEXTS_MAX;
+use tickwire::components::limits::{CONTEXTS_MAX, Limits};
 use tickwire::components::{CommState, context};
 use tickwire::launch::{Job, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, Death, SimConfig, SimNet, rows};
+use tickwire::transports::Hub;
 use tickwire::{
     Agreed, Agreement, Comm, CommError, Comparison, Engine, ErrorHandler, Group, PostError, ProcId, Rank, RequestError,
     Source, Tag, TagFilter,
@@ -286,17 +287,70 @@ fn tables_grow_for_many_communicators_beside_systems_of_the_application() {
 }
 
 #[test]
+fn ids_go_on_where_thirteen_bits_end_and_members_that_use_others_find_the_smallest() {
+    let mut cluster = Cluster::loopback(2);
+    let mut own = [0, 1].map(|rank| (cluster.engines[rank].comm_self(), Vec::new()));
+    // What one member uses is far from what the other one does: a part of the range at a time is told.
+    for (rank, count) in [(0, 20_000), (1, 9000)] {
+        let (parent, made) = &mut own[rank];
+        made.extend((0..count).map(|_| cluster.engines[rank].comm_dup(*parent).unwrap()));
+    }
+    let high = dup(&mut cluster, WORLD);
+    assert_eq!(id(&mut cluster, 1, high[1]), 20_002);
+    assert_eq!(CONTEXTS_MAX, 1 << 20);
+    pass(&mut cluster, (0, high[0]), (1, high[1]), b"in the twenty thousandth");
+    for number in [100, 8998, 15_000] {
+        cluster.engines[0].comm_free(own[0].1[number]).unwrap();
+    }
+    let lower = agree(&mut cluster, &[0, 1], |engine| engine.start_split(WORLD, Some(1), 0));
+    let lower: Vec<Comm> = lower.into_iter().map(|made| made.unwrap().unwrap()).collect();
+    assert_eq!(id(&mut cluster, 0, lower[0]), 15_002, "the other two are in use at the other member");
+    pass(&mut cluster, (1, lower[1]), (0, lower[0]), b"in between");
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn no_context_comes_a_second_time() {
+    let mut cluster = Cluster::loopback(2);
+    let mut words = std::collections::BTreeSet::new();
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..2 * context::INCARNATIONS {
+        let made = dup(&mut cluster, WORLD);
+        // Nobody receives it: it is of no later communicator.
+        let send = cluster.engines[0].isend(vec![1], Rank(1), Tag(5), made[0]).unwrap();
+        drop(send);
+        let dumped = cluster.engines[0].dump().communicators;
+        let comm = dumped.iter().find(|comm| comm.id > 1).unwrap();
+        assert!(words.insert(comm.context), "{comm:?}");
+        ids.insert(comm.id);
+        let seen = cluster.engines[1].iprobe(Source::Any, TagFilter::Any, made[1]).unwrap();
+        assert!(seen.is_none_or(|status| status.tag == Tag(5)));
+        for rank in [0, 1] {
+            cluster.engines[rank].comm_free(made[rank]).unwrap();
+        }
+        cluster.tick_times(1);
+    }
+    assert_eq!(ids, [2, 3, 4].into(), "an id is used until its incarnations are");
+}
+
+#[test]
 fn when_no_id_is_free_on_all_members_they_are_told() {
-    let mut cluster = Cluster::loopback(3);
+    const MOST: usize = 1000;
+    let hub = Hub::new(3, 1 << 16);
+    // That of the member with the fewest counts, wherever it is in the tree.
+    let mut cluster = Cluster::build(3, |rank| {
+        let contexts_max = [CONTEXTS_MAX, MOST, 2 * MOST][rank as usize];
+        Engine::builder().limits(Limits { contexts_max, ..Limits::default() }).hub(hub.clone())
+    });
     let engine = &mut cluster.engines[1];
     let own = engine.comm_self();
-    let made: Vec<Comm> = (2..CONTEXTS_MAX).map(|_| engine.comm_dup(own).unwrap()).collect();
+    let made: Vec<Comm> = (2..MOST).map(|_| engine.comm_dup(own).unwrap()).collect();
     assert_eq!(engine.comm_dup(own), Err(CommError::Exhausted));
     let failed = agree(&mut cluster, &[0, 1, 2], |engine| engine.start_dup(WORLD));
     assert!(failed.iter().all(|made| *made == Err(CommError::Exhausted)), "{failed:?}");
-    cluster.engines[1].comm_free(made[4000]).unwrap();
+    cluster.engines[1].comm_free(made[400]).unwrap();
     let last = dup(&mut cluster, WORLD);
-    assert_eq!(id(&mut cluster, 0, last[0]), 4002);
+    assert_eq!(id(&mut cluster, 0, last[0]), 402);
     assert!(cluster.engines[0].comm_dup(own).is_ok());
     pass(&mut cluster, (0, last[0]), (1, last[1]), b"in the last one that is free");
     cluster.assert_at_rest();

@@ -72,7 +72,11 @@ const MATCHING: [&str; 2] = ["tcp;ofi_rxm", "sockets"];
 
 /// As [`cluster`], in tagged mode.
 fn tagged(engines: u32, provider: &str, mode: TagMode) -> Cluster {
-    let choice = Choice { include: vec![provider.into()], tags: Some(mode), ..Choice::default() };
+    chosen(engines, &Choice { include: vec![provider.into()], tags: Some(mode), ..Choice::default() })
+}
+
+/// Engines of one process that reach each other as a choice says.
+fn chosen(engines: u32, choice: &Choice) -> Cluster {
     Cluster::build(engines, |_| Engine::builder().ofi(choice.clone()).exclude(["shm"]).initial_rows(ROWS))
 }
 
@@ -152,6 +156,106 @@ fn all_cases_tagged_over_tcp() {
 #[test]
 fn all_cases_tagged_over_sockets() {
     all_tagged_cases("sockets");
+}
+
+#[test]
+fn providers_without_cq_data_are_served_by_the_modes_that_need_none() {
+    if !is_there() {
+        return;
+    }
+    for provider in MATCHING {
+        let choice = |mode| {
+            let (include, tags) = (vec![provider.into()], Some(mode));
+            Choice { include, tags, without_data: true, ..Choice::default() }
+        };
+        for (mode, found) in [(TagMode::Auto, "ofi_tag_1"), (TagMode::One, "ofi_tag_1"), (TagMode::Two, "ofi_tag_2")] {
+            let mut cluster = chosen(2, &choice(mode));
+            assert!(is_matched(&mut cluster), "{provider}");
+            assert_eq!(cluster.engines[0].tag_limits().mode, found);
+            cases::all(&mut cluster);
+            special_cases(&mut cluster);
+        }
+        let words = refused(choice(TagMode::Full));
+        assert!(words.contains("ofi_tag_full needs remote CQ data") && words.contains(provider), "{words}");
+    }
+}
+
+/// Why a choice cannot be, as an engine says it.
+fn refused(choice: Choice) -> String {
+    let built = Engine::builder().ofi(choice).build(Board::new(2).bootstrap(0));
+    built.map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn a_mode_that_is_asked_for_by_name_is_refused_with_the_reason_where_the_provider_cannot_do_it() {
+    if !is_there() {
+        return;
+    }
+    let version = Library::get().unwrap().version();
+    for (provider, why) in
+        [("shm", "posts a receive where it is asked to look"), ("udp;ofi_rxd", "loses what it"), ("net", "holds up")]
+    {
+        if provider == "shm" && version >= (2, 6) || provider == "net" && version >= (1, 18) {
+            continue;
+        }
+        for mode in [TagMode::One, TagMode::Two, TagMode::Full] {
+            let words = refused(Choice { include: vec![provider.into()], tags: Some(mode), ..Choice::default() });
+            let says = |what: &str| assert!(words.contains(what), "{what}: {words}");
+            [provider, mode.name(), why, "use auto or message"].iter().for_each(|what| says(what));
+            let outcome = run_with(provider, 2, "lengths", &[], mode.name());
+            assert_ne!(outcome.code(), 0, "{provider}, {mode}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_messages_that_a_provider_matches_is_bounded_and_nothing_is_lost() {
+    if is_there() {
+        for provider in MATCHING {
+            for first in ["first", "last"] {
+                let outcome = run_with(provider, 2, "flood", &["6000", first], "auto");
+                assert_eq!(outcome.code(), 0, "{provider}, {first}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dump_shows_what_a_provider_that_matches_holds() {
+    if !is_there() {
+        return;
+    }
+    for provider in MATCHING {
+        for without_data in [false, true] {
+            let (include, tags) = (vec![provider.into()], Some(TagMode::Auto));
+            let mut cluster = chosen(3, &Choice { include, tags, without_data, ..Choice::default() });
+            let world = cluster.engines[0].comm_world();
+            let planned = [(1, 5, 10), (2, 5, 20), (1, 6, 50_000), (1, 7, 0), (2, 5, 30)];
+            for (from, tag, length) in planned {
+                drop(cluster.engines[from].isend(content(1, length), Rank(0), Tag(tag), world).unwrap());
+            }
+            let synchronous = cluster.engines[1].issend(content(1, 40), Rank(0), Tag(5), world).unwrap();
+            let of = |cluster: &mut Cluster, from: u32| {
+                let dump = cluster.engines[0].dump();
+                assert_eq!(dump.hidden, None);
+                let messages = dump.unexpected.into_iter().filter(|message| message.rank == from);
+                messages.map(|message| (message.tag, message.bytes)).collect::<Vec<_>>()
+            };
+            cluster.tick_until(BOUND, "all are shown", |cluster| {
+                of(cluster, 1) == [(5, 10), (6, 50_000), (7, 0), (5, 40)] && of(cluster, 2) == [(5, 20), (5, 30)]
+            });
+            cluster.tick_times(50);
+            assert!(cases::is_pending(&mut cluster, 1, &synchronous));
+            for (from, tag, length) in planned.into_iter().chain([(1, 5, 40)]) {
+                let receive = cluster.engines[0].irecv(vec![0; 50_000], Rank(from as u32), Tag(tag), world).unwrap();
+                let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
+                assert!(status.length == length && bytes[..length] == content(1, length));
+            }
+            cluster.finish(BOUND, 1, synchronous).unwrap();
+            cluster.tick_times(200);
+            cluster.assert_at_rest();
+        }
+    }
 }
 
 #[test]
@@ -392,10 +496,55 @@ fn one_world_uses_several_devices() {
     let world = cluster.engines[0].comm_world();
     let words = cluster.engines[1].isend(vec![1], Rank(2), Tag(1), world).map(drop).unwrap_err().to_string();
     assert!(words.contains("ofi:tcp;ofi_rxm: it has no address on this fabric"), "{words}");
-    // Two endpoints of one provider, of which the first is used.
-    let choice = Choice { include: vec!["sockets".into()], devices: 2, ..Choice::default() };
-    let mut cluster = Cluster::build(2, |_| Engine::builder().ofi(choice.clone()).exclude(["shm"]).initial_rows(ROWS));
-    exchange(&mut cluster, 0, 1);
+}
+
+#[test]
+fn each_of_several_devices_of_one_provider_has_an_endpoint() {
+    if !is_there() {
+        return;
+    }
+    let Some(host) = Host::with_two_devices() else { return };
+    for provider in ["sockets", "tcp;ofi_rxm"] {
+        let place = std::env::temp_dir().join(format!("tickwire-devices-{provider}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir(&place).unwrap();
+        let job =
+            Job::new(2).program("ip").args(["netns", "exec", &host.0, env!("CARGO_BIN_EXE_tests-rank"), "devices"]);
+        let job = job.args([place.as_os_str()]).args([provider]).env(ENV_TRANSPORTS, "loopback,ofi");
+        let outcome = job.on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
+        let _ = std::fs::remove_dir_all(place);
+        assert_eq!(outcome.code(), 0, "{provider}: {outcome:?}");
+    }
+}
+
+/// A host of its own with two network devices. It ends with the test.
+struct Host(String);
+
+impl Host {
+    /// `None` where this user may not make one.
+    fn with_two_devices() -> Option<Self> {
+        let host = Host(format!("tickwire-{}-two", std::process::id() % 1_000_000));
+        if let Err(why) = ip(&["netns", "add", &host.0]) {
+            assert!(std::env::var_os("CI").is_none(), "a host with two devices is needed: {why}");
+            eprintln!("SKIPPED: no network namespaces ({why}): run as root, with iproute2");
+            return None;
+        }
+        let own = |words: &[&str]| drop(ip(&[&["-n", &host.0], words].concat()).unwrap());
+        own(&["link", "set", "lo", "up"]);
+        for (device, end, address) in [("one", "one-end", "10.213.8.1/24"), ("two", "two-end", "10.213.9.1/24")] {
+            own(&["link", "add", device, "type", "veth", "peer", "name", end]);
+            own(&["address", "add", address, "dev", device]);
+            own(&["link", "set", device, "up"]);
+            own(&["link", "set", end, "up"]);
+        }
+        Some(host)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = ip(&["netns", "delete", &self.0]);
+    }
 }
 
 #[test]

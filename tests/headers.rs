@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
 
     /// A header of any kind, flags, priority and tail, whose other fields might be true.
     fn any_frame(&mut self) {
-        let kind = Kind::from_byte(1 + self.input.byte() % 12).unwrap_or(Kind::Eager);
+        let kind = Kind::from_byte(1 + self.input.byte() % 13).unwrap_or(Kind::Eager);
         let (flags, priority, tail) = (self.input.byte(), self.input.byte(), self.input.byte());
         let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
         let message = match self.input.byte() {

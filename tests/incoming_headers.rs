@@ -54,7 +54,7 @@ fn the_corpus_leads_to_every_state() {
         all.unexpected = all.unexpected.max(reached.unexpected);
         all.sent.iter_mut().zip(reached.sent).for_each(|(all, sent)| *all |= sent);
     }
-    for kind in (1..=12).filter_map(Kind::from_byte) {
+    for kind in (1..=13).filter_map(Kind::from_byte) {
         let flags = all.sent[kind as usize];
         assert_eq!(flags & 0x87, 0x87, "{kind:?} was sent without flags, and with each of the three: {flags:#b}");
     }
@@ -163,7 +163,7 @@ impl Stage {
             Kind::Rts | Kind::Sync => (3, 100),
             Kind::Cts | Kind::Splice => (self.offered, 100),
             Kind::Done | Kind::Nack => (self.offered, 0),
-            Kind::Bye | Kind::Credit => (0, 0),
+            Kind::Bye | Kind::Credit | Kind::Offers => (0, 0),
             Kind::Piece | Kind::Part | Kind::Wrap => (0, 100),
         };
         match kind {
@@ -219,7 +219,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
 
 /// All kinds that a peer can name: the last is a ring's own mark.
 fn kinds() -> impl Iterator<Item = Kind> {
-    (1..=12).filter_map(Kind::from_byte)
+    (1..=13).filter_map(Kind::from_byte)
 }
 
 fn ways() -> impl Iterator<Item = (bool, bool)> {
@@ -257,7 +257,7 @@ fn a_kind_has_the_priority_and_the_lengths_that_are_its_own_or_ends_its_connecti
         let with_length = |length| move |stage: &Stage| Header { length, ..stage.plain(kind) };
         let empty = matches!(kind, Kind::Piece | Kind::Part | Kind::Splice | Kind::Head);
         meets(systems, awaited, with_length(0), !empty);
-        let long = matches!(kind, Kind::Done | Kind::Nack | Kind::Bye | Kind::Credit | Kind::Head);
+        let long = matches!(kind, Kind::Done | Kind::Nack | Kind::Bye | Kind::Credit | Kind::Offers | Kind::Head);
         meets(systems, awaited, with_length(60), !long);
     }
 }

@@ -68,10 +68,12 @@ fn all_cases_over_two_methods() {
 #[test]
 fn all_cases_in_each_tag_mode() {
     let net = || SimNet::new(2, SimConfig::calm(1));
-    for mode in [TagMode::One, TagMode::Two, TagMode::Full] {
+    let modes = [TagMode::One, TagMode::Two, TagMode::Full].map(|mode| (mode, 8));
+    // Without CQ data, and with less than a length needs.
+    for (mode, data_bytes) in modes.into_iter().chain([(TagMode::One, 0), (TagMode::Two, 0), (TagMode::Full, 4)]) {
         for format in [u64::MAX, u64::MAX >> 1] {
             let calm = ProviderConfig::calm(1);
-            let tags = ProviderTags { format, ..calm.tags };
+            let tags = ProviderTags { format, data_bytes, ..calm.tags };
             cases::all(&mut Cluster::provider(2, &net(), |_| ProviderConfig { mode, tags, ..calm.clone() }));
         }
     }
@@ -286,9 +288,21 @@ fn a_receive_is_cancelled_or_has_its_message() {
     }
 }
 
+/// A provider without CQ data, as the seed has it.
+fn without_data(seed: u64) -> ProviderConfig {
+    let config = ProviderConfig::new(seed);
+    ProviderConfig { tags: ProviderTags { data_bytes: 0, ..config.tags }, ..config }
+}
+
 #[test]
 fn probes_see_what_is_at_the_provider_and_matched_ones_take_it() {
-    let mut cluster = race(ProviderConfig::new(4));
+    for config in [ProviderConfig::new(4), without_data(4), without_data(5)] {
+        look_at_what_is_there(config);
+    }
+}
+
+fn look_at_what_is_there(config: ProviderConfig) {
+    let mut cluster = race(config);
     let world = cluster.engines[0].comm_world();
     assert_eq!(cluster.engines[0].iprobe(Source::Any, TagFilter::Any, world).unwrap(), None);
     let long = content(3, 60_000);
@@ -351,7 +365,186 @@ fn a_peer_that_dies_ends_what_needs_it_and_leaves_what_has_arrived() {
 }
 
 #[test]
-fn offers_are_not_counted_and_more_than_the_window_can_wait_at_the_provider() {
+fn a_probe_that_has_to_take_a_message_out_of_the_provider_changes_no_order_and_ends_no_synchronous_send() {
+    for seed in 0..8 {
+        let net = SimNet::new(2, SimConfig::calm(seed));
+        let mut cluster = Cluster::provider(2, &net, |_| without_data(seed));
+        assert_eq!(cluster.engines[0].tag_limits().mode, "ofi_tag_1");
+        acquainted(&mut cluster);
+        let world = cluster.engines[0].comm_world();
+        let long = content(7, 60_000);
+        send(&mut cluster, 1, 5, b"first");
+        let synchronous = cluster.engines[1].issend(b"second".to_vec(), Rank(0), Tag(6), world).unwrap();
+        send(&mut cluster, 1, 7, &long);
+        send(&mut cluster, 1, 6, b"fourth");
+        cluster.tick_times(50);
+        let seen = cluster.engines[0].iprobe(Rank(1), Tag(7), world).unwrap().unwrap();
+        assert_eq!((seen.tag, seen.length), (Tag(7), 60_000));
+        assert_eq!(cluster.engines[0].iprobe(Rank(1), Tag(9), world).unwrap(), None);
+        cluster.tick_times(50);
+        assert!(is_pending(&mut cluster, 1, &synchronous), "seed {seed}: nothing has received it");
+        send(&mut cluster, 1, 5, b"fifth");
+        for expected in [&b"first"[..], b"second", &long, b"fourth", b"fifth"] {
+            let request = cluster.engines[0].irecv(vec![0; 60_000], Source::Any, TagFilter::Any, world).unwrap();
+            let (bytes, status) = cluster.finish(BOUND, 0, request).unwrap();
+            assert!(bytes[..status.length] == *expected, "seed {seed}");
+        }
+        cluster.finish(BOUND, 1, synchronous).unwrap();
+        cluster.tick_times(50);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_dump_shows_what_waits_at_the_provider_and_changes_nothing_for_receives() {
+    for seed in 0..8 {
+        let mut cluster = mixed(3, seed, ProviderConfig::new(seed));
+        acquainted(&mut cluster);
+        let world = cluster.engines[0].comm_world();
+        let taken = post(&mut cluster, Rank(1), Tag(9));
+        let long = content(7, 60_000);
+        send(&mut cluster, 1, 5, b"first");
+        let synchronous = cluster.engines[1].issend(b"second".to_vec(), Rank(0), Tag(5), world).unwrap();
+        send(&mut cluster, 1, 6, &long);
+        send(&mut cluster, 2, 5, b"near");
+        cluster.tick_times(50);
+        for _ in 0..2 {
+            let dump = cluster.engines[0].dump();
+            let far = dump.unexpected.iter().filter(|message| message.peer == Some(1));
+            let far: Vec<_> = far.map(|message| (message.tag, message.bytes, message.offered)).collect();
+            assert_eq!(far, [(5, 5, false), (5, 6, true), (6, 60_000, true)], "seed {seed}");
+            assert_eq!((dump.unexpected.len(), &dump.hidden), (4, &None));
+        }
+        assert!(is_pending(&mut cluster, 1, &synchronous), "seed {seed}: nothing has received it");
+        send(&mut cluster, 1, 9, b"taken");
+        assert_eq!(got(&mut cluster, taken), (1, b"taken".to_vec()));
+        send(&mut cluster, 1, 5, b"fourth");
+        for expected in [&b"first"[..], b"second", b"fourth"] {
+            let request = post(&mut cluster, Rank(1), Tag(5));
+            assert_eq!(got(&mut cluster, request), (1, expected.to_vec()), "seed {seed}");
+        }
+        let request = cluster.engines[0].irecv(vec![0; 60_000], Rank(1), TagFilter::Any, world).unwrap();
+        assert!(cluster.finish(BOUND, 0, request).unwrap().0 == long);
+        let request = post(&mut cluster, Source::Any, TagFilter::Any);
+        assert_eq!(got(&mut cluster, request), (2, b"near".to_vec()));
+        cluster.finish(BOUND, 1, synchronous).unwrap();
+        cluster.tick_times(50);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
+    for seed in 0..12 {
+        let mut cluster = mixed(4, seed, if seed % 2 == 0 { ProviderConfig::new(seed) } else { without_data(seed) });
+        let mut random = tickwire::testing::SplitMix::new(seed);
+        let worlds = [0, 1, 2, 3].map(|rank: usize| cluster.engines[rank].comm_world());
+        // To rank 0, from each other rank, with three tags; each tag of a rank in the order in which it was sent.
+        let mut sent = 0u32;
+        let mut receives = Vec::new();
+        for round in 0..60u32 {
+            let (from, tag) = (1 + random.below(3) as usize, random.below(3) as u32);
+            let length = [4, 600, 9000][random.below(3) as usize];
+            let mut bytes = sent.to_ne_bytes().to_vec();
+            bytes.resize(length, 0);
+            drop(cluster.engines[from].isend(bytes, Rank(0), Tag(tag), worlds[from]).unwrap());
+            sent += 1;
+            if random.below(3) == 0 {
+                let source = if random.below(2) == 0 { Source::Any } else { Source::Rank(1 + random.below(3) as u32) };
+                let tag = if random.below(2) == 0 { TagFilter::Any } else { TagFilter::Tag(random.below(3) as u32) };
+                let engine = &mut cluster.engines[0];
+                receives.push((round, engine.irecv(vec![0; 9000], source, tag, worlds[0]).unwrap()));
+            }
+            cluster.tick_times(random.below(4) as u32);
+            if random.below(3) == 0 {
+                drop(cluster.engines[0].dump());
+            }
+        }
+        // Those that take anything, until nothing is left.
+        let rest = sent as usize - receives.len();
+        for _ in 0..rest {
+            let engine = &mut cluster.engines[0];
+            receives.push((60, engine.irecv(vec![0; 9000], Source::Any, TagFilter::Any, worlds[0]).unwrap()));
+        }
+        let mut last = std::collections::BTreeMap::new();
+        cluster.tick_times(400);
+        for (round, receive) in receives {
+            if is_pending(&mut cluster, 0, &receive) {
+                assert!(round < 60, "seed {seed}: one that takes anything is left");
+                continue;
+            }
+            let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
+            let number = u32::from_ne_bytes(bytes[..4].try_into().unwrap());
+            // Receives are looked at in the order in which they were posted, so of one sender and tag numbers grow.
+            let before = last.insert((status.source.0, status.tag.0), number);
+            assert!(before.is_none_or(|before| before < number), "seed {seed}: {before:?} before {number}");
+        }
+    }
+}
+
+/// Engines whose peers may make 64 offers before their receives.
+fn narrow(engines: u32, seed: u64) -> Cluster {
+    let net = SimNet::new(engines, SimConfig::calm(seed));
+    let limits = tickwire::components::limits::Limits { unexpected_bytes_max: 0, ..Default::default() };
+    Cluster::provider_with(engines, &net, |_| ProviderConfig::new(seed), |b| b.limits(limits.clone()))
+}
+
+/// Sends of an engine that were offered, and those that wait for credit.
+fn offered(cluster: &mut Cluster, rank: usize) -> [usize; 2] {
+    use tickwire::traces::dump::{Obstacle, Stage};
+    let operations = cluster.engines[rank].dump().operations;
+    let waits = operations.iter().filter(|o| o.stage == Stage::Queued && o.obstacle == Obstacle::Credit).count();
+    [operations.iter().filter(|o| o.stage == Stage::Offered).count(), waits]
+}
+
+#[test]
+fn offers_that_wait_at_the_provider_are_counted_and_no_more_than_the_window_do() {
+    for seed in 0..4 {
+        let mut cluster = narrow(3, seed);
+        acquainted(&mut cluster);
+        let world = cluster.engines[0].comm_world();
+        // A receive from another peer is no reason to let more come.
+        let other = post(&mut cluster, Rank(2), Tag(5));
+        let sends: Vec<_> = (0..400u32)
+            .map(|tag| cluster.engines[1].isend(content(tag.into(), 9000), Rank(0), Tag(tag), world).unwrap())
+            .collect();
+        cluster.tick_times(200);
+        assert_eq!(offered(&mut cluster, 1), [64, 336], "seed {seed}");
+        for tag in (0..400).rev() {
+            let request = cluster.engines[0].irecv(vec![0; 9000], Rank(1), Tag(tag), world).unwrap();
+            assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(tag.into(), 9000));
+        }
+        for send in sends {
+            cluster.finish(BOUND, 1, send).unwrap();
+        }
+        send(&mut cluster, 2, 5, b"other");
+        assert_eq!(got(&mut cluster, other), (2, b"other".to_vec()));
+        cluster.tick_times(20);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_probe_finds_a_message_behind_more_offers_than_the_window() {
+    let mut cluster = narrow(2, 3);
+    acquainted(&mut cluster);
+    let world = cluster.engines[0].comm_world();
+    for tag in 0..200u32 {
+        drop(cluster.engines[1].isend(content(tag.into(), 9000), Rank(0), Tag(tag), world).unwrap());
+    }
+    cluster.tick_times(100);
+    cluster.tick_until(BOUND, "a probe finds it", |cluster| {
+        cluster.engines[0].iprobe(Source::Any, Tag(199), world).unwrap().is_some()
+    });
+    for tag in 0..200u32 {
+        let request = cluster.engines[0].irecv(vec![0; 9000], Rank(1), TagFilter::Any, world).unwrap();
+        let (bytes, status) = cluster.finish(BOUND, 0, request).unwrap();
+        assert!(status.tag == Tag(tag) && bytes == content(tag.into(), 9000));
+    }
+}
+
+#[test]
+fn offers_of_every_kind_come_in_the_order_of_their_receives() {
     let mut cluster = provider(2, 8);
     acquainted(&mut cluster);
     let world = cluster.engines[0].comm_world();
@@ -420,12 +613,51 @@ fn limits_of_a_tag_mode_are_told_where_they_are_met() {
     for words in refused {
         assert!(words.contains("8 context ids") && words.contains("ofi_tag_1"), "{words}");
     }
-    // Those that are freed are used again.
+    // Its messages could not be told from those of the next one with its id.
     let [mine, yours] = made.pop().unwrap();
     cluster.engines[0].comm_free(mine).unwrap();
     cluster.engines[1].comm_free(yours).unwrap();
     cluster.tick_times(10);
-    duplicate(&mut cluster).unwrap();
+    duplicate(&mut cluster).unwrap_err();
+}
+
+#[test]
+fn a_late_message_never_meets_the_next_communicator_with_its_id_in_any_tag_mode() {
+    // The second one has 24 bits for the context, so each id is used 15 times.
+    for (mode, uses) in [(TagMode::One, 1), (TagMode::Two, 15), (TagMode::Full, 255)] {
+        let net = SimNet::new(2, SimConfig::calm(1));
+        let config = ProviderConfig { mode, ..ProviderConfig::calm(1) };
+        let mut cluster = Cluster::provider(2, &net, |_| config.clone());
+        acquainted(&mut cluster);
+        let mut used = std::collections::BTreeMap::new();
+        for round in 0..40u8 {
+            let [mine, yours] = duplicate(&mut cluster).unwrap();
+            *used.entry(cluster.engines[0].comm_context_id(mine).unwrap()).or_insert(0) += 1;
+            // It leaves when this side has freed the communicator, or is here when it does.
+            if round % 2 == 0 {
+                cluster.engines[0].comm_free(mine).unwrap();
+            }
+            let late = cluster.engines[1].isend(vec![round; 8], Rank(0), Tag(5), yours).unwrap();
+            cluster.finish(BOUND, 1, late).unwrap();
+            if round % 2 == 1 {
+                cluster.tick_times(3);
+                cluster.engines[0].comm_free(mine).unwrap();
+            }
+            cluster.engines[1].comm_free(yours).unwrap();
+            let [mine, yours] = duplicate(&mut cluster).unwrap();
+            *used.entry(cluster.engines[0].comm_context_id(mine).unwrap()).or_insert(0) += 1;
+            let request = cluster.engines[0].irecv(vec![0; 8], Source::Any, TagFilter::Any, mine).unwrap();
+            cluster.tick_times(5);
+            assert!(is_pending(&mut cluster, 0, &request), "{mode}, {round}: a message of another communicator");
+            drop(cluster.engines[1].isend(vec![99; 8], Rank(0), Tag(6), yours).unwrap());
+            assert_eq!(cluster.finish(BOUND, 0, request).unwrap().0, [99; 8]);
+            for (rank, comm) in [(0, mine), (1, yours)] {
+                cluster.engines[rank].comm_free(comm).unwrap();
+            }
+        }
+        assert!(used.values().all(|&times| times <= uses), "{mode}: {used:?}");
+        assert!(mode != TagMode::Full || used.len() < 3, "{used:?}");
+    }
 }
 
 /// Duplicates the world's communicator on both engines of a cluster.

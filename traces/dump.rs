@@ -38,7 +38,7 @@ data! {
         pub active: u32,
         /// Submissions of other threads that wait to be taken in.
         pub submissions: u64,
-        /// Communicators, by context id.
+        /// Communicators, by context id: those below [`SHOWN_MAX`], and all that something pending belongs to.
         pub communicators: Vec<CommunicatorDump>,
         /// Procs that were contacted.
         pub peers: Vec<PeerDump>,
@@ -50,8 +50,19 @@ data! {
         pub operations_left_out: u64,
         /// Unexpected messages that are not in the list.
         pub unexpected_left_out: u64,
+        /// Where messages may wait that cannot be seen; `None` if there are none.
+        #[serde(default)]
+        pub hidden: Option<HiddenDump>,
         /// Bytes by queue, table and system.
         pub accounting: Accounting,
+    }
+
+    /// Messages that cannot be seen, if there are any: a transport that matches by itself holds them.
+    pub struct HiddenDump {
+        /// The transport.
+        pub transport: String,
+        /// Communicators of which it has not given all.
+        pub communicators: u64,
     }
 
     /// What the owner of an engine does.

@@ -30,9 +30,9 @@ pub use tapped::Tapped;
 
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
-use tickwire_components::limits::{Lengths, TAG_MAX};
+use tickwire_components::limits::{CONTEXTS_MAX, Lengths, TAG_MAX};
 use tickwire_components::wire::Header;
-use tickwire_components::{Abilities, Access, Arrival, Payload, Pieces, Registration, Row, Span, Spans};
+use tickwire_components::{Abilities, Access, Arrival, Payload, Pieces, Registration, Row, Span, Spans, context};
 
 /// Who can be reached at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +58,9 @@ pub struct Capabilities {
     pub tags: TagLimits,
     /// Bytes of a message at most that it takes whole where it matches; longer ones are offered.
     pub matched_max: usize,
+    /// Bytes of its memory that a message takes at most, beside its own, while nothing is paired with it where it matches: the
+    /// credit of its peers is measured by that.
+    pub kept_bytes: usize,
     /// It can read a peer's memory.
     pub remote_read: bool,
     /// Memory of this process that peers have mapped, from which they read without a system call.
@@ -84,7 +87,7 @@ pub struct Capabilities {
     pub frame_max: usize,
     /// How messages are cut, where that is not as the engine's limits say; at most `frame_max` goes in a frame.
     pub lengths: Option<Lengths>,
-    /// Bytes of user data with a completion.
+    /// Bytes of user data with a completion. With fewer than 8, what [`Transport::peek`] finds has no length where it matches.
     pub completion_data: usize,
     /// `wait` can sleep on it.
     pub can_sleep: bool,
@@ -106,6 +109,7 @@ impl Capabilities {
             matches_tags: false,
             tags: TagLimits::NONE,
             matched_max: 0,
+            kept_bytes: 0,
             remote_read: false,
             mapped: Mapped::NONE,
             remote_write: false,
@@ -167,6 +171,8 @@ pub struct TagLimits {
     pub mode: &'static str,
     /// Context ids, from 0 on.
     pub contexts: u32,
+    /// Incarnations of each id that can be told apart, from 0 on: how often it is used, and once at least.
+    pub incarnations: u32,
     /// Ranks of a communicator, from 0 on.
     pub ranks: u32,
     /// The highest tag.
@@ -175,7 +181,13 @@ pub struct TagLimits {
 
 impl TagLimits {
     /// Everything fits.
-    pub const NONE: TagLimits = TagLimits { mode: "", contexts: u32::MAX, ranks: u32::MAX, tag_max: TAG_MAX };
+    pub const NONE: TagLimits = TagLimits {
+        mode: "",
+        contexts: CONTEXTS_MAX as u32,
+        incarnations: context::INCARNATIONS,
+        ranks: u32::MAX,
+        tag_max: TAG_MAX,
+    };
 }
 
 /// What a receive or a probe asks a transport for that matches by itself.

@@ -6,7 +6,8 @@
 //! [`Ofi`] is the transport. In *message mode* the engine matches, and the fabric only carries frames (`frame`) between
 //! endpoints for reliable datagrams (`port`). In *tagged mode* ([`Choice::tags`], [`ENV_TAG_MODE`]) the provider pairs the
 //! application's messages with receives (`matching`, [`tags`]); all else goes in frames. Providers that are known to do that
-//! wrongly stay in message mode, and [`Ofi::matching`] says so. Beside it there is
+//! wrongly stay in message mode with `auto`, and [`Ofi::matching`] says so; a mode that is asked for by name is refused there.
+//! Beside it there is
 //!
 //! - a **card** for each proc (`card`), which goes through the bootstrap: its fabric address, where it listens, a secret;
 //! - a **control connection** for each link (`control`): TCP, for the handshake, which refuses what does not fit, and for
@@ -54,7 +55,9 @@ mod wrapper_tests;
 
 pub use addresses::AddressVector;
 pub use bare::Bare;
-pub use choice::{Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_TAG_MODE, Verdict};
+pub use choice::{
+    Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_TAG_MODE, ENV_WITHOUT_DATA, Verdict,
+};
 pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
 pub use config::OfiConfig;
 pub use domain::{Domain, Fabric};

@@ -2,11 +2,14 @@
 
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{CommError, ProcId};
+use tickwire_systems::communicators::{USED_WORDS, UsedIds};
 
 /// Bytes that a reason may have on its way to other members.
 const WORDS_MAX: usize = 200;
 /// Bytes before the lists of a message.
 const HEAD_BYTES: usize = 16;
+/// Bytes of what is before the bitmap of a [`Message::Gather`].
+const RANGE_BYTES: usize = 12;
 /// Bytes of an [`Entry`].
 const ENTRY_BYTES: usize = 12;
 
@@ -20,8 +23,10 @@ pub(super) enum Message {
     Gather {
         /// Which operation was called.
         operation: u32,
-        /// Ids that are not free, as a bitmap.
-        used: Vec<u64>,
+        /// Ids that are not free.
+        used: UsedIds,
+        /// Ids that there are for each of them at least.
+        most: u32,
         /// One a member of the sender's part of the tree, or none.
         entries: Vec<Entry>,
     },
@@ -53,15 +58,16 @@ pub(super) enum Message {
 impl Message {
     /// Bytes that a message with so many entries has at most.
     pub(super) fn bytes_max(entries: u32) -> usize {
-        HEAD_BYTES + WORDS_MAX + CONTEXTS_MAX.div_ceil(64) * 8 + entries as usize * ENTRY_BYTES
+        HEAD_BYTES + WORDS_MAX + RANGE_BYTES + USED_WORDS * 8 + entries as usize * ENTRY_BYTES
     }
 
     /// The bytes: four words, then lists.
     pub(super) fn encode(&self, me: ProcId) -> Vec<u8> {
         match self {
-            Message::Gather { operation, used, entries } => {
-                let mut bytes = head([1, *operation, used.len() as u32, entries.len() as u32]);
-                used.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            Message::Gather { operation, used: UsedIds { base, end, words }, most, entries } => {
+                let mut bytes = head([1, *operation, words.len() as u32, entries.len() as u32]);
+                [base, end, most].iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+                words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
                 put_entries(&mut bytes, entries);
                 bytes
             }
@@ -96,13 +102,18 @@ impl Message {
         let (first, second, third) = (word(1), word(2), word(3));
         match word(0) {
             1 => {
+                let (range, rest) = rest.split_at_checked(RANGE_BYTES)?;
+                let (range, _) = range.as_chunks::<4>();
+                let [base, end, most] = [0, 1, 2].map(|index: usize| u32::from_le_bytes(range[index]));
                 let (words, rest) = rest.split_at_checked((second as usize).checked_mul(8)?)?;
-                if second as usize > CONTEXTS_MAX.div_ceil(64) {
+                let fits = base.is_multiple_of(64) && base <= end && end.max(most) as usize <= CONTEXTS_MAX;
+                if second as usize > USED_WORDS || !fits {
                     return None;
                 }
                 let (words, _) = words.as_chunks::<8>();
-                let used = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-                Some(Message::Gather { operation: first, used, entries: entries(rest, third)? })
+                let words = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                let used = UsedIds { base, end, words };
+                Some(Message::Gather { operation: first, used, most, entries: entries(rest, third)? })
             }
             2 if (first as usize) < CONTEXTS_MAX => {
                 Some(Message::Propose { id: first, entries: entries(rest, third)? })
@@ -158,8 +169,13 @@ mod tests {
         let entries = vec![(None, -1), (Some(u32::MAX), i32::MIN), (Some(0), 7)];
         let reason = "killed by signal 9".to_owned();
         vec![
-            Message::Gather { operation: 2, used: vec![3, u64::MAX], entries: entries.clone() },
-            Message::Gather { operation: 1, used: vec![], entries: vec![] },
+            Message::Gather {
+                operation: 2,
+                used: UsedIds { base: 640, end: 8832, words: vec![3, u64::MAX] },
+                most: 9000,
+                entries: entries.clone(),
+            },
+            Message::Gather { operation: 1, used: UsedIds::NONE, most: 2, entries: vec![] },
             Message::Propose { id: CONTEXTS_MAX as u32 - 1, entries },
             Message::Vote { yes: true, incarnation: 9 },
             Message::Decide { commit: false, incarnation: u32::MAX },
@@ -210,6 +226,12 @@ mod tests {
             [[0, 0, 0, 0], [1, 1, u32::MAX, 0], [1, 1, 0, u32::MAX], [2, CONTEXTS_MAX as u32, 0, 0], [3, 2, 0, 0]]
         {
             assert_eq!(Message::decode(&super::head(head)), None, "{head:?}");
+        }
+        let most = CONTEXTS_MAX as u32;
+        for (range, fits) in [([0, 64, 9], true), ([32, 64, 9], false), ([64, 0, 9], false), ([0, most + 1, 9], false)]
+        {
+            let bytes: Vec<u8> = [1, 1, 0, 0].iter().chain(&range).flat_map(|word: &u32| word.to_le_bytes()).collect();
+            assert_eq!(Message::decode(&bytes).is_some(), fits, "{range:?}");
         }
         for head in [[5, 9, 0, 0], [5, 1, 0, 1], [6, 0, 0, 0]] {
             assert_eq!(Message::decode(&super::head(head)), None, "{head:?}");

@@ -26,7 +26,7 @@ use crate::core::Engine;
 use crate::request::Request;
 use std::sync::Arc;
 use tickwire_components::{Comm, CommError, Group, NIL, PostError, Row};
-use tickwire_systems::communicators::{make, release, reserve, smallest_free, used};
+use tickwire_systems::communicators::{UsedIds, make, release, reserve};
 use tickwire_transports::TagLimits;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +66,8 @@ pub(super) struct Negotiation {
     complete: bool,
     /// The proposal; [`NIL`] if there is none.
     id: u32,
+    /// No id below is free on all.
+    floor: u32,
     /// Own vote: a no, or the incarnation known here.
     vote: Option<Option<u32>>,
     /// Whether the id is reserved here for this agreement.
@@ -107,6 +109,7 @@ impl Negotiation {
             entries,
             complete: false,
             id: NIL,
+            floor: 0,
             vote: None,
             reserved: false,
         }
@@ -161,6 +164,9 @@ impl Negotiation {
                 Some(Message::Propose { id, entries }) if entries.len() == self.asked() => {
                     self.propose(engine, id, entries).map(|()| true)
                 }
+                Some(Message::Decide { commit: false, incarnation }) => {
+                    self.look_further(engine, incarnation).map(|()| true)
+                }
                 Some(other) => Err(self.answer_of_parent(engine, other)),
             },
             Phase::Vote => self.count_votes(engine),
@@ -180,25 +186,24 @@ impl Negotiation {
         if !self.heard_from_children(engine)? {
             return Ok(false);
         }
-        let mut union = if self.operation.takes_part(engine.rank().0) {
-            used(engine.tables.all(&mut engine.world).communicators)
-        } else {
-            Vec::new()
+        let (mut union, mut most) = match self.operation.takes_part(engine.rank().0) {
+            true => engine.used_ids(self.floor),
+            false => (UsedIds::NONE, UsedIds::NONE.end),
         };
         // The first round alone brings entries; in later ones all members know them.
         let brings = matches!(self.operation, Operation::Split { .. }) && !self.complete;
         for index in 0..self.down.len() {
             let (proc, span) = (self.down[index].proc, self.down[index].span);
             match self.down[index].message.take() {
-                Some(Message::Gather { operation, used, entries }) => {
+                Some(Message::Gather { operation, used, most: theirs, entries }) => {
                     if operation != self.operation.number() {
                         return Err(CommError::Mismatch);
                     }
                     if entries.len() != if brings { span as usize } else { 0 } {
                         return Err(accuse(engine, proc));
                     }
-                    union.resize(union.len().max(used.len()), 0);
-                    union.iter_mut().zip(used).for_each(|(word, other)| *word |= other);
+                    union.add(used);
+                    most = most.min(theirs);
                     self.entries.extend(entries);
                 }
                 Some(Message::Failed(error)) => return Err(error),
@@ -208,18 +213,33 @@ impl Negotiation {
         if self.up.is_some() {
             let operation = self.operation.number();
             let entries = if brings { self.entries.clone() } else { Vec::new() };
-            self.tell_parent(engine, &Message::Gather { operation, used: union, entries })?;
+            self.tell_parent(engine, &Message::Gather { operation, used: union, most, entries })?;
             self.phase = Phase::AwaitProposal;
         } else {
-            let id = smallest_free(&union).ok_or(CommError::Exhausted)?;
-            let TagLimits { mode, contexts, .. } = engine.tags;
-            if id >= contexts {
-                return Err(CommError::TagModeContexts { most: contexts, mode });
-            }
+            let Some(id) = union.smallest_free(most) else {
+                if union.end < most && union.end > self.floor {
+                    return self.look_further(engine, union.end).map(|()| true);
+                }
+                let TagLimits { mode, contexts, .. } = engine.tags;
+                let trimmed = !mode.is_empty() && most == contexts;
+                let error = CommError::TagModeContexts { most, mode };
+                return Err(if trimmed { error } else { CommError::Exhausted });
+            };
             let entries = self.entries.clone();
             self.propose(engine, id, entries)?;
         }
         Ok(true)
+    }
+
+    /// Begins a round in which only ids from one on are of interest: no other is free on all.
+    fn look_further(&mut self, engine: &mut Engine, floor: u32) -> Result<(), CommError> {
+        self.tell_children(engine, &Message::Decide { commit: false, incarnation: floor })?;
+        self.floor = floor;
+        if !self.complete {
+            // Those of others come once more.
+            self.entries.truncate(1);
+        }
+        self.begin(engine)
     }
 
     fn propose(&mut self, engine: &mut Engine, id: u32, entries: Vec<Entry>) -> Result<(), CommError> {
@@ -268,7 +288,7 @@ impl Negotiation {
             Some((_, key)) if self.key < *key => None,
             Some(_) => Some(None),
             None => {
-                let vote = reserve(&mut engine.world, &engine.tables, self.id);
+                let vote = reserve(&mut engine.world, &engine.tables, self.id, engine.tags.incarnations);
                 // Rows were spawned: an observer of the application may have lost the world.
                 engine.is_lost();
                 self.reserved = vote.is_some();
@@ -282,8 +302,12 @@ impl Negotiation {
 
     fn decide(&mut self, engine: &mut Engine, commit: bool, incarnation: u32) -> Result<(), CommError> {
         self.tell_children(engine, &Message::Decide { commit, incarnation })?;
+        // The first one of an id is 1.
+        if commit && self.reserved && incarnation >= engine.tags.incarnations.max(2) {
+            return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
+        }
         if !commit {
-            self.give_up_id(engine);
+            self.give_up_id(engine, false);
             return self.begin(engine);
         }
         let mut made = None;
@@ -386,16 +410,18 @@ impl Negotiation {
         for edge in self.up.iter_mut().chain(&mut self.down) {
             edge.receive = None;
         }
-        self.give_up_id(engine);
+        // Another member may have heard of its decision.
+        self.give_up_id(engine, true);
         self.phase = Phase::Ended;
         self.result = Some(Err(error));
     }
 
-    fn give_up_id(&mut self, engine: &mut Engine) {
+    fn give_up_id(&mut self, engine: &mut Engine, may_be_used: bool) {
         if std::mem::take(&mut self.reserved) {
             let id = self.id;
             engine.comms.reserved.retain(|&(reserved, _)| reserved != id);
-            release(&mut engine.tables.all(&mut engine.world), id);
+            release(&mut engine.tables.all(&mut engine.world), id, may_be_used);
+            engine.comms.lowest = engine.comms.lowest.min(id);
         }
     }
 }

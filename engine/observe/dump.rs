@@ -1,6 +1,7 @@
 //! The walk over all tables: what is pending, whatever the transport.
 
 use crate::core::{Closed, Engine};
+use std::collections::BTreeSet;
 use std::mem::size_of;
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::ANY;
@@ -9,11 +10,11 @@ use tickwire_components::{
     Row, Stamp, Unexpected, Vc, VcState, car_flags, context,
 };
 use tickwire_systems::ProgressSystems;
-use tickwire_systems::credits::collect;
+use tickwire_systems::credits::{collect, window};
 use tickwire_systems::supply_buffers::capacity;
 use tickwire_systems::tables::AllTables;
 use tickwire_traces::dump::{
-    Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, Kind, MessageDump, Obstacle,
+    Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle,
     OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, SystemBytes, TrafficDump, TransportBytes,
 };
 
@@ -25,9 +26,12 @@ const TICK_BYTES: usize = 8;
 impl Engine {
     /// All that is pending: operations and messages with their envelopes, states, ages, peers and bytes, oldest first.
     ///
-    /// Looks at every row, so it takes as long as the tables are large; nothing is changed.
+    /// Looks at every row, so it takes as long as the tables are large; nothing is changed. But messages that wait at a transport
+    /// that matches by itself are moved into the engine's own queue first, where receives find them in the same order: a look at
+    /// them there would show one of each kind. What it does not give is counted ([`Dump::hidden`]).
     pub fn dump(&mut self) -> Dump {
         self.sample_clock();
+        let hidden = self.unhide();
         let now = self.tables.progress(&mut self.world).stamp();
         let awaited = self.observer.awaited;
         let accounting = self.accounting();
@@ -52,6 +56,8 @@ impl Engine {
         }
         let mut unexpected = messages(&all, now);
         let peers = peers(&mut self.tables.all(&mut self.world), &operations, &unexpected);
+        let named: BTreeSet<u32> =
+            operations.iter().map(|o| o.context).chain(unexpected.iter().map(|m| m.context)).collect();
         let (operations_left_out, unexpected_left_out) =
             (oldest(&mut operations, |o| o.age), oldest(&mut unexpected, |m| m.age));
         let all = self.tables.all(&mut self.world);
@@ -69,14 +75,28 @@ impl Engine {
             },
             active: all.progress.active,
             submissions: (all.inbound.shared().queue.len() + all.inbound.waiting().len()) as u64,
-            communicators: communicators(all.communicators),
+            communicators: communicators(all.communicators, |context| named.contains(&context)),
             peers,
             operations,
             unexpected,
             operations_left_out,
             unexpected_left_out,
+            hidden,
             accounting,
         }
+    }
+
+    /// Moves what a transport that matches by itself holds into the engine's own queue.
+    fn unhide(&mut self) -> Option<HiddenDump> {
+        let all = self.tables.all(&mut self.world);
+        if self.closed != Closed::No || !all.progress.lodges() {
+            return None;
+        }
+        let communicators = self.pull_everything();
+        let all = self.tables.all(&mut self.world);
+        let endpoint = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?;
+        let transport = endpoint.transport.get().name().to_owned();
+        (communicators > 0).then_some(HiddenDump { transport, communicators })
     }
 
     /// Bytes by queue, table, transport and system, and how often each system has run. [`Engine::dump`] has those by peer.
@@ -227,8 +247,10 @@ fn messages(all: &AllTables<'_>, now: Stamp) -> Vec<MessageDump> {
     found
 }
 
-fn communicators(rows: &[Communicator]) -> Vec<CommunicatorDump> {
+/// Those with the lowest ids, and all that are named.
+fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<CommunicatorDump> {
     let used = (0..).zip(rows).filter(|(_, comm)| matches!(comm.state, CommState::Live | CommState::Closing));
+    let used = used.filter(|(id, comm)| *id < SHOWN_MAX as u32 || is_named(context::base(comm.context)));
     let dumped = used.map(|(id, comm)| CommunicatorDump {
         id,
         context: context::base(comm.context),
@@ -251,7 +273,7 @@ fn traffic(all: &mut AllTables<'_>, row: usize) -> Option<TrafficDump> {
 
 /// The credit of a connection, where so many lines of the peer's messages are kept.
 fn credit(all: &AllTables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
-    let (window, line) = (all.progress.window, LINE_BYTES as u64);
+    let (window, line) = (window(all.progress, vc), LINE_BYTES as u64);
     CreditDump {
         bytes: u64::from(vc.lines) * line,
         offers: vc.envelopes.into(),

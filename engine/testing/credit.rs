@@ -56,7 +56,8 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
             // Its head has brought the cost of all parts.
             (CarKind::Send, Large::STREAMED) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
             (CarKind::Send, Large::OFFERED) => add(&mut account.promised, 0, 1),
-            (CarKind::Grant, _) => add(&mut account.granting, large.length as u32, large.wanted as u32),
+            // Those with an address say how many offers were made.
+            (CarKind::Grant, 0) => add(&mut account.granting, large.length as u32, large.wanted as u32),
             _ => {}
         }
     }

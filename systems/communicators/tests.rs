@@ -6,6 +6,7 @@ use crate::posting::{check_receive, check_send, queue_receive, receive_car, take
 use crate::supply_buffers::supply_buffers;
 use crate::testing::TestWorld;
 use crate::transfer::transfer;
+use tickwire_components::context::INCARNATIONS;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{ArrivalState, NoBytes, VcState};
@@ -21,7 +22,7 @@ fn world() -> (TestWorld, Row, Row) {
 
 fn take(world: &mut TestWorld, id: u32) -> Option<u32> {
     let tables = world.tables.clone();
-    reserve(&mut world.world, &tables, id)
+    reserve(&mut world.world, &tables, id, INCARNATIONS)
 }
 
 /// Makes a communicator of procs 2, 0 and 1, in this order.
@@ -55,30 +56,37 @@ fn receive(world: &mut TestWorld, handle: u32) -> Row {
 }
 
 #[test]
-fn the_smallest_id_that_nobody_uses_is_found() {
-    let (world, ..) = &mut world();
-    assert_eq!(used(world.all().communicators), [0b111], "the world, the proc itself, and what is reserved");
-    assert_eq!(smallest_free(&[]), Some(0));
-    assert_eq!(smallest_free(&[0b1011]), Some(2));
-    assert_eq!(smallest_free(&[u64::MAX]), Some(64));
-    assert_eq!(smallest_free(&[u64::MAX, u64::MAX >> 1]), Some(127));
-    assert_eq!(smallest_free(&vec![u64::MAX; CONTEXTS_MAX / 64 + 1]), None);
-    let mut full = vec![u64::MAX; CONTEXTS_MAX / 64 + 1];
-    *full.last_mut().unwrap() >>= 2;
-    assert_eq!(smallest_free(&full), Some(CONTEXTS_MAX as u32 - 1), "the highest id");
-}
-
-#[test]
 fn an_id_is_reserved_once_and_the_table_grows_to_it() {
     let (world, ..) = &mut world();
     assert_eq!((take(world, 0), take(world, 2)), (None, None), "in use, and reserved");
     assert_eq!(take(world, 100), Some(0));
     assert!(world.all().communicators.len() > 100);
-    release(&mut world.all(), 100);
+    release(&mut world.all(), 100, true);
     assert_eq!(take(world, 100), Some(1), "others may have made a communicator of it");
-    let tables = world.tables.clone();
-    tables.grow_communicators(&mut world.world, CONTEXTS_MAX);
+    release(&mut world.all(), 100, false);
+    assert_eq!(take(world, 100), Some(1), "nobody has");
+    assert!(world.all().communicators.len() <= 256, "rows are there for ids that were in use");
+    let last = CONTEXTS_MAX as u32 - 1;
+    assert_eq!(take(world, last), Some(0));
     assert_eq!(world.all().communicators.len(), CONTEXTS_MAX);
+    let made = make_of(world, last, INCARNATIONS - 1);
+    assert!(live(world.all().communicators, made).is_ok_and(|comm| comm.context != context::base(NIL)));
+}
+
+#[test]
+fn an_id_is_not_used_again_once_it_has_had_all_incarnations() {
+    let (world, ..) = &mut world();
+    let mut words = std::collections::BTreeSet::new();
+    release(&mut world.all(), 2, true);
+    while let Some(known) = take(world, 2) {
+        let handle = make_of(world, 2, known + 1);
+        let comm = live(world.all().communicators, handle).unwrap();
+        assert!(words.insert((comm.context, handle)), "neither a word nor a handle comes twice");
+        close(&mut world.all(), 2);
+        assert!(reap(&mut world.all(), 2));
+    }
+    assert_eq!(words.len() as u32, INCARNATIONS - 2, "but for the first one, and the one that was given up");
+    assert_eq!(first_free(world.all().communicators, 0, INCARNATIONS), 3);
 }
 
 #[test]
@@ -207,7 +215,7 @@ fn freeing_waits_for_what_is_pending_and_drops_what_nobody_can_receive() {
     let posted = receive(&mut world, handle);
     close(&mut world.all(), 2);
     assert!(!reap(&mut world.all(), 2));
-    assert_eq!(used(world.all().communicators), [0b111], "its id is not free");
+    assert_eq!(first_free(world.all().communicators, 0, INCARNATIONS), 3, "its id is not free");
     let row = arrive(&mut world, one, word, 2, b"");
     assert_eq!(world.arrival(row).car, posted, "what is pending ends as it would have");
     let row = arrive(&mut world, one, word, 2, b"nobody's");
@@ -221,6 +229,6 @@ fn freeing_waits_for_what_is_pending_and_drops_what_nobody_can_receive() {
     assert!(!reap(&mut world.all(), 2), "an agreement is in progress on it");
     world.all().communicators[2].agreements = 0;
     assert!(reap(&mut world.all(), 2));
-    assert_eq!(used(world.all().communicators), [0b11]);
+    assert_eq!(first_free(world.all().communicators, 0, INCARNATIONS), 2);
     assert_eq!(world.all().progress.unexpected.count, 0);
 }

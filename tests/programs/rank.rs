@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwire::components::limits::Limits;
-use tickwire::testing::SplitMix;
+use tickwire::testing::{SplitMix, rows};
+use tickwire::transports::ofi::Choice;
 use tickwire::{
     Bootstrap, ENV_SPLICE, ENV_TRANSPORTS, Engine, OperationError, PostError, Rank, RequestError, Source, Tag,
     TagFilter,
@@ -35,6 +36,10 @@ fn main() {
     // In the test of a death messages go in pieces: only then they are half way for long enough.
     let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
     let builder = Engine::builder().limits(Limits { read_min, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() });
+    let builder = match args[0].as_str() {
+        "devices" => builder.ofi(Choice { include: vec![args[2].clone()], devices: 2, ..Choice::default() }),
+        _ => builder,
+    };
     let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
     let place = Path::new(&args[1]);
     if engine.rank().0 == 0 {
@@ -50,6 +55,7 @@ fn main() {
         "stopped-sender" => stopped_sender(&mut engine),
         "hosts" => hosts(&mut engine, place),
         "no-descriptors" => no_descriptors(&mut engine, place),
+        "devices" => devices(&mut engine, &args[2]),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
     }
@@ -499,6 +505,18 @@ const DROP: usize = 1 << 10;
 const BATCH: usize = 64;
 /// What the receiver of a flood may grow by, bytes.
 const GROWTH_MAX: u64 = 64 << 20;
+
+/// Two endpoints of a provider, each with a device of its own, of which the first is used.
+fn devices(engine: &mut Engine, provider: &str) {
+    let endpoints = rows(engine).endpoints;
+    let open: Vec<_> = endpoints.iter_mut().map(|endpoint| endpoint.transport.get()).collect();
+    let names: Vec<_> = open.iter().map(|transport| transport.name()).collect();
+    assert_eq!(names, ["loopback", &format!("ofi:{provider}"), &format!("ofi:{provider}@2")]);
+    assert_ne!(open[1].card(), open[2].card(), "each has an address of its own");
+    lengths(engine);
+    let moved: Vec<_> = rows(engine).endpoints.iter_mut().map(|endpoint| endpoint.transport.get().moved()).collect();
+    assert!(moved[1].0 > 1 << 20 && moved[1].1 > 1 << 20 && moved[2] == (0, 0), "{moved:?}");
+}
 
 /// One rank sends so many messages that the other posts no receive for; then that one receives them all, the last one
 /// first if so asked.

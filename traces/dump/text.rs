@@ -1,7 +1,8 @@
 //! A dump in words: a line for the engine, one for each peer, operation and message.
 
 use super::{
-    Activity, Age, Connection, CreditDump, Dump, Kind, MessageDump, Obstacle, OperationDump, PeerDump, Plane, Stage,
+    Activity, Age, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle, OperationDump, PeerDump,
+    Plane, Stage,
 };
 use crate::words::{Bytes, Nanoseconds, count};
 use std::fmt;
@@ -31,7 +32,14 @@ impl fmt::Display for Dump {
             &self.unexpected,
             self.unexpected_left_out,
             |m| self.message(m),
-        )
+        )?;
+        match &self.hidden {
+            None => Ok(()),
+            Some(HiddenDump { transport, communicators }) => {
+                let communicators = count(*communicators, "communicator", "communicators");
+                writeln!(f, "  messages that {transport} holds cannot be seen: of {communicators} it has not given all")
+            }
+        }
     }
 }
 
@@ -254,6 +262,7 @@ mod tests {
             operations: vec![posted, send, starved],
             operations_left_out: 3,
             unexpected: vec![message],
+            hidden: Some(HiddenDump { transport: "ofi:net".into(), communicators: 2 }),
             ..Default::default()
         };
         let expected = "\
@@ -268,6 +277,7 @@ of communicator 5: sending
     and 3 more
   messages that no receive has taken, oldest first:
                      12.3 s (1 tick)  4 B from rank 0, tag 8 in world: here
+  messages that ofi:net holds cannot be seen: of 2 communicators it has not given all
 ";
         assert_eq!(dump.to_string(), expected);
     }

@@ -19,6 +19,9 @@ pub const ENV_POLL: &str = "TICKWIRE_OFI_POLL";
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
 
+/// The variable that says, unless it is empty or 0, that CQ data is not to be used.
+pub const ENV_WITHOUT_DATA: &str = "TICKWIRE_OFI_WITHOUT_CQ_DATA";
+
 /// What a user wants of providers.
 ///
 /// A name is a provider's exact one, `tcp;ofi_rxm`, or one of its layers: `tcp`, `ofi_rxm`.
@@ -37,11 +40,21 @@ pub struct Choice {
     /// No descriptor to sleep on: a wait that has had nothing for long polls every ms. With one, the kernel does more for each
     /// message that comes over TCP; without, `tcp;ofi_rxm` asks for each peer's socket at each look.
     pub polls: bool,
+    /// Tagged mode: a provider is taken as if it had no CQ data, so that `auto` is `ofi_tag_1`. The same for all procs.
+    pub without_data: bool,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Choice { include: Vec::new(), exclude: Vec::new(), interface: None, devices: 1, tags: None, polls: false }
+        Choice {
+            include: Vec::new(),
+            exclude: Vec::new(),
+            interface: None,
+            devices: 1,
+            tags: None,
+            polls: false,
+            without_data: false,
+        }
     }
 }
 
@@ -76,7 +89,9 @@ impl Choice {
         }
         self.exclude.extend(list(ENV_EXCLUDE));
         self.interface = self.interface.or_else(|| std::env::var(ENV_INTERFACE).ok().filter(|name| !name.is_empty()));
-        self.polls |= std::env::var(ENV_POLL).is_ok_and(|word| !word.is_empty() && word != "0");
+        let is_set = |name: &str| std::env::var(name).is_ok_and(|word| !word.is_empty() && word != "0");
+        self.polls |= is_set(ENV_POLL);
+        self.without_data |= is_set(ENV_WITHOUT_DATA);
         self
     }
 

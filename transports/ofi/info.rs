@@ -208,6 +208,15 @@ impl Info {
         Ok(Info { library: self.library, raw: NonNull::new(raw).ok_or_else(none)? })
     }
 
+    /// Makes it a candidate without CQ data, to open objects from.
+    pub(super) fn forget_data(&mut self) {
+        // SAFETY: owned by `self`, and borrowed as a whole.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            (*(*self.raw.as_ptr()).domain_attr).cq_data_size = 0;
+        }
+    }
+
     /// The structure, to open objects from.
     pub(super) fn as_ptr(&self) -> *mut sys::fi_info {
         self.raw.as_ptr()

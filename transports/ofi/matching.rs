@@ -5,8 +5,10 @@
 //! have their header in front. Every receive has a place of its own here for the longest message that may come, so that the
 //! provider never sees one that is longer than its receive, which some providers lose or lose others by. The lower half of
 //! the CQ data is the sender's rank, the upper half the length of the message that is offered, for probes, which see nothing
-//! else of it.
+//! else of it. With fewer than 8 bytes of CQ data there is no length, and without 4 none at all: then only what is claimed tells
+//! its length.
 
+use super::mode::{DATA_BYTES, Tags};
 use super::slab::{Contexts, Slab};
 use super::tags::{Protocol, TagFormat};
 use super::{Completion, Domain, Endpoint, Failure, MemoryRegion, OfiError, Refused};
@@ -74,7 +76,9 @@ struct Done {
 
 /// See the module.
 pub(super) struct Matching {
-    pub(super) format: TagFormat,
+    format: TagFormat,
+    /// Bytes of CQ data that go with a message.
+    data_bytes: usize,
     pub(super) directed: bool,
     /// Bytes of a place: header and payload.
     bytes: usize,
@@ -96,9 +100,10 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    pub(super) fn new(format: TagFormat, directed: bool, matched_max: usize) -> Self {
+    pub(super) fn new(tags: Tags, directed: bool, matched_max: usize) -> Self {
         Matching {
-            format,
+            format: tags.format,
+            data_bytes: tags.data_bytes,
             directed,
             bytes: (HEADER_BYTES + matched_max.max(OFFER_BYTES as usize)).next_multiple_of(64),
             chunks: Vec::new(),
@@ -115,11 +120,16 @@ impl Matching {
         }
     }
 
-    /// The bits and the CQ data of an envelope.
-    pub(super) fn label(&self, protocol: Protocol, header: &Header) -> (u64, u64) {
+    /// The bits and the CQ data of an envelope, as far as the provider has some.
+    pub(super) fn label(&self, protocol: Protocol, header: &Header) -> (u64, Option<u64>) {
         let bits = self.format.message(protocol, header.context(), header.source(), header.tag());
-        let length = header.length.min(u32::MAX.into());
-        (bits, u64::from(header.source()) | length << 32)
+        let (source, length) = (u64::from(header.source()), header.length.min(u32::MAX.into()));
+        let data = match self.data_bytes {
+            DATA_BYTES.. => Some(source | length << 32),
+            4.. => Some(source),
+            _ => None,
+        };
+        (bits, data)
     }
 
     fn grow(&mut self, endpoint: &Endpoint) -> Result<(), OfiError> {
@@ -266,16 +276,14 @@ impl Matching {
         std::mem::replace(&mut self.seen, Peeked::Pending)
     }
 
-    /// The envelope that bits and data say.
+    /// The envelope that bits and data say, without a length where the data has none.
     fn envelope(&self, place: u32, completion: &Completion) -> Header {
         let context = self.places[place as usize].wanted.context;
-        // Every message has data, whatever the flags say: those of a look do not on several providers.
+        // What is sent with data has it, whatever the flags say: those of a look do not on several providers.
         let (bits, data) = (completion.tag, completion.data);
         let source = self.format.source(bits, data);
-        let (kind, length) = match self.format.protocol(bits) {
-            Protocol::Rts => (Kind::Rts, data >> 32),
-            _ => (Kind::Eager, data >> 32),
-        };
+        let length = if self.data_bytes >= DATA_BYTES { data >> 32 } else { 0 };
+        let kind = if self.format.protocol(bits) == Protocol::Rts { Kind::Rts } else { Kind::Eager };
         Header::new(kind, context, source, self.format.tag(bits), 0, length)
     }
 
@@ -370,7 +378,10 @@ impl Matching {
                 self.done.push_back(Done { state, row, place: NIL, header, payload, from });
             }
         }
-        (self.looking, self.asked) = (false, 0);
+        if std::mem::take(&mut self.looking) {
+            self.seen = Peeked::Nothing;
+        }
+        self.asked = 0;
     }
 
     /// Whether something has been said that nobody has been told, or a look is under way.

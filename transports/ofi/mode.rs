@@ -1,10 +1,11 @@
 //! Whether an endpoint is opened in tagged mode, and why not.
 
 use super::tags::{ProviderTags, TagFormat, TagMode};
-use super::{Info, OfiError, tagged_hints};
+use super::{ENV_INCLUDE, Info, OfiError, tagged_hints};
 use libfabric_sys as sys;
 
-/// Bytes of CQ data that tagged mode needs: the sender's rank, and the length of an offered message, which a probe must know.
+/// Bytes of CQ data that are used: the sender's rank, and the length of an offered message, which a probe must know. With fewer,
+/// who looks for a message has to claim it.
 pub(super) const DATA_BYTES: usize = 8;
 
 /// Providers whose matching cannot be used (measured with libfabric 1.17), up to which version of libfabric, and why.
@@ -28,50 +29,64 @@ const STALLS: &str = "holds up all that a peer sends behind an unexpected messag
 pub(super) struct Opening {
     pub(super) info: Info,
     /// In tagged mode.
-    pub(super) format: Option<TagFormat>,
+    pub(super) tags: Option<Tags>,
     /// Who matches, and why, in words.
     pub(super) words: String,
 }
 
-/// Decides on the mode of a candidate.
+/// How a provider that matches is used.
+#[derive(Clone, Copy)]
+pub(super) struct Tags {
+    pub(super) format: TagFormat,
+    /// Bytes of CQ data that go with each message, at most [`DATA_BYTES`].
+    pub(super) data_bytes: usize,
+}
+
+/// Decides on the mode of a candidate; `without_data` as if it had no CQ data.
 ///
 /// # Errors
 /// [`OfiError::Tags`] if a mode was asked for by name that the provider cannot do; [`OfiError::Call`].
-pub(super) fn choose(info: Info, mode: Option<TagMode>) -> Result<Opening, OfiError> {
-    let message = |info: Info, words: String| Ok(Opening { info, format: None, words });
+pub(super) fn choose(info: Info, mode: Option<TagMode>, without_data: bool) -> Result<Opening, OfiError> {
+    let message = |info: Info, words: String| Ok(Opening { info, tags: None, words });
     let Some(mode) = mode else { return message(info, "message mode: the engine matches".into()) };
     let provider = info.provider().to_owned();
-    let version = info.library().version();
-    let broken = BROKEN.iter().find(|(name, last, _)| provider == *name && version <= *last);
-    if let Some((_, _, why)) = broken {
-        let (major, minor) = version;
-        let words = format!("message mode: provider {provider} of libfabric {major}.{minor} {why}");
-        return message(info, words);
-    }
-    let lacks = |reason: String| OfiError::Tags { provider: provider.clone(), reason };
-    let found = match tagged(&info)? {
-        None => Err(UNTAGGED.to_owned()),
-        Some(tagged) => {
-            let tags = ProviderTags {
-                format: tagged.ep_attr().mem_tag_format,
-                data_bytes: tagged.domain_attr().cq_data_size,
-                directed_receive: tagged.raw().caps & sys::FI_DIRECTED_RECV != 0,
-            };
-            let format = TagFormat::new(mode, &tags);
-            match tags.data_bytes >= DATA_BYTES {
-                true => format.map(|format| (tagged, format)),
-                false => format.and(Err(format!("has {} bytes of CQ data, and needs {DATA_BYTES}", tags.data_bytes))),
-            }
+    let refused = |reason: String| Err(OfiError::Tags { provider: provider.clone(), reason });
+    let usable = match flaw(&provider, info.library().version()) {
+        Some(why) => Err(why),
+        None => tagged(&info)?.ok_or_else(|| UNTAGGED.to_owned()),
+    };
+    let mut tagged = match usable {
+        Ok(tagged) => tagged,
+        Err(why) if mode == TagMode::Auto => return message(info, format!("message mode: provider {provider} {why}")),
+        Err(why) => {
+            let instead = format!("use auto or message, or another provider ({ENV_INCLUDE})");
+            return refused(format!("tag mode {mode} cannot be: the provider {why}; {instead}"));
         }
     };
-    match found {
-        Ok((info, format)) => {
-            let words = format!("tagged mode {}: the provider matches", format.mode());
-            Ok(Opening { info, format: Some(format), words })
-        }
-        Err(why) if mode == TagMode::Auto => message(info, format!("message mode: provider {provider} {why}")),
-        Err(why) => Err(lacks(why)),
+    if without_data {
+        tagged.forget_data();
     }
+    let provided = ProviderTags {
+        format: tagged.ep_attr().mem_tag_format,
+        data_bytes: tagged.domain_attr().cq_data_size,
+        directed_receive: tagged.raw().caps & sys::FI_DIRECTED_RECV != 0,
+    };
+    match TagFormat::new(mode, &provided) {
+        Ok(format) => {
+            let words = format!("tagged mode {}: the provider matches", format.mode());
+            let tags = Tags { format, data_bytes: provided.data_bytes.min(DATA_BYTES) };
+            Ok(Opening { info: tagged, tags: Some(tags), words })
+        }
+        Err(why) if mode == TagMode::Auto => message(info, format!("message mode: provider {provider}: {why}")),
+        Err(why) => refused(why),
+    }
+}
+
+/// Why the matching of a provider cannot be used, if that is known of a version of libfabric.
+fn flaw(provider: &str, (major, minor): (u32, u32)) -> Option<String> {
+    let known = |&&(name, last, _): &&(&str, (u32, u32), &str)| provider == name && (major, minor) <= last;
+    let (_, _, why) = BROKEN.iter().find(known)?;
+    Some(format!("of libfabric {major}.{minor} {why}"))
 }
 
 /// The same candidate for tagged messages, whatever is known of its matching.
@@ -105,10 +120,12 @@ fn tagged(info: &Info) -> Result<Option<Info>, OfiError> {
     Ok(None)
 }
 
-/// Who matches, as procs compare it: 0 for the engine, else the tag mode, the bits of its context and the longest message.
-pub(super) fn signature(tags: Option<(TagFormat, usize)>) -> u32 {
-    tags.map_or(0, |(format, matched_max)| {
+/// Who matches, as procs compare it: 0 for the engine, else the tag mode, whether lengths are in the CQ data, the bits of the
+/// context and the longest message.
+pub(super) fn signature(tags: Option<(Tags, usize)>) -> u32 {
+    tags.map_or(0, |(Tags { format, data_bytes }, matched_max)| {
         let mode = TagMode::NAMES.iter().position(|(_, mode)| *mode == format.mode()).unwrap_or(0) as u32;
-        mode << 30 | format.context_bits() << 24 | (matched_max as u32 & 0x00FF_FFFF)
+        let lengths = u32::from(data_bytes >= DATA_BYTES);
+        mode << 30 | lengths << 29 | format.context_bits() << 24 | (matched_max as u32 & 0x00FF_FFFF)
     })
 }

@@ -8,13 +8,14 @@
 //! | `ofi_tag_2` | 20 | 2 | 18 | 24 |
 //! | `ofi_tag_full` | 32 | 2 | none: in the CQ data | 28 |
 //!
-//! `auto` is `ofi_tag_full` where the provider has CQ data and directed receives, else `ofi_tag_1`. What a provider keeps of
+//! `auto` is `ofi_tag_full` where the provider has CQ data and directed receives, else `ofi_tag_1`. The other two need no CQ
+//! data; without 8 bytes of it a probe takes what it looks at out of the provider, to learn its length. What a provider keeps of
 //! the highest bits for itself (zeros in front of its `mem_tag_format`) is taken from the context.
 //!
-//! **The context** is the low bits of an envelope's context word ([`context`]): the communicator's id, 13 bits, and above it as
-//! much of its incarnation as there is room for, 11 bits in `ofi_tag_2` and 15 in `ofi_tag_full`, which counts modulo that.
-//! In `ofi_tag_1` there is room for 12 bits of the id alone: ids end at 4095, and a message that nobody received in a
-//! communicator that was freed may be taken in a later one that has its id. The plane has no bits: what the engine says to
+//! **The context** is the low bits of an envelope's context word ([`context`]): the communicator's id, 20 bits, and above it as
+//! much of its incarnation as there is room for, 4 bits in `ofi_tag_2` and 8 in `ofi_tag_full`. An id is used as often as that
+//! tells its communicators apart, so that a message which nobody received is never taken in a later one. In `ofi_tag_1` there is
+//! room for 12 bits of the id alone: there are 4096, and each is used once. The plane has no bits: what the engine says to
 //! itself on behalf of a communicator does not go through the provider's matching.
 //!
 //! **The protocol** says what a message is ([`Protocol`]). A receive ignores both bits, since it takes each kind. So an
@@ -193,6 +194,7 @@ impl TagFormat {
         TagLimits {
             mode: self.mode.name(),
             contexts: below(self.context_bits.min(context::ID_BITS)),
+            incarnations: below(self.context_bits.saturating_sub(context::ID_BITS)).min(context::INCARNATIONS),
             ranks: if self.source_bits == 0 { u32::MAX } else { below(self.source_bits) },
             // As the readme has it: a tag is a positive number of so many bits, its sign included.
             tag_max: (below(self.tag_bits - 1) - 1).min(TAG_MAX),
@@ -284,8 +286,9 @@ mod tests {
         let limits = |mode| format(mode, WHOLE).limits();
         let (one, two, full) = (limits(TagMode::One), limits(TagMode::Two), limits(TagMode::Full));
         assert_eq!((one.contexts - 1, one.ranks - 1, one.tag_max), (4095, 262_143, i32::MAX as u32));
-        assert_eq!((two.contexts, two.ranks - 1, two.tag_max), (1 << 13, 262_143, 524_287));
-        assert_eq!((full.contexts, full.ranks, full.tag_max), (1 << 13, u32::MAX, i32::MAX as u32));
+        assert_eq!((two.contexts, two.ranks - 1, two.tag_max), (1 << 20, 262_143, 524_287));
+        assert_eq!((full.contexts, full.ranks, full.tag_max), (1 << 20, u32::MAX, i32::MAX as u32));
+        assert_eq!([one.incarnations, two.incarnations, full.incarnations], [1, 1 << 4, 1 << 8]);
         assert_eq!(format(TagMode::One, NET).limits().contexts, 2048);
         assert_eq!([one.mode, two.mode, full.mode], ["ofi_tag_1", "ofi_tag_2", "ofi_tag_full"]);
     }
@@ -371,10 +374,12 @@ mod tests {
     fn incarnations_tell_apart_what_has_one_id_where_there_is_room() {
         let bits =
             |mode, incarnation| format(mode, WHOLE).message(Protocol::Eager, context::word(5, incarnation), 1, 1);
-        for (mode, room) in [(TagMode::Two, 11), (TagMode::Full, 15)] {
-            assert_ne!(bits(mode, 0), bits(mode, 1));
-            assert_ne!(bits(mode, 0), bits(mode, (1 << room) - 1));
-            assert_eq!(bits(mode, 0), bits(mode, 1 << room));
+        for mode in [TagMode::Two, TagMode::Full] {
+            let incarnations = format(mode, WHOLE).limits().incarnations;
+            let all: std::collections::BTreeSet<_> =
+                (0..incarnations).map(|incarnation| bits(mode, incarnation)).collect();
+            assert_eq!(all.len() as u32, incarnations);
+            assert_eq!(bits(mode, 0), bits(mode, incarnations), "no more than these");
         }
         assert_eq!(bits(TagMode::One, 0), bits(TagMode::One, 1));
         // Planes do not go through the provider, so nothing of them is in the bits.

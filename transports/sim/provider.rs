@@ -254,7 +254,9 @@ impl<T: Transport> Provider<T> {
             return;
         };
         let header = self.envelope(&self.unexpected[place], &wanted);
-        self.seen = Peeked::Found(header, self.unexpected[place].vc);
+        // The length is in the CQ data, and nowhere else before the message itself.
+        let length = if self.config.tags.data_bytes >= size_of::<u64>() { header.length } else { 0 };
+        self.seen = Peeked::Found(Header { length, ..header }, self.unexpected[place].vc);
         if claim {
             let tagged = self.unexpected.remove(place);
             self.claimed.push((header, tagged.payload, tagged.vc));

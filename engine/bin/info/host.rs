@@ -139,8 +139,9 @@ fn fabric(ofi: &Ofi) -> Found {
     let mut found = found(ofi.name(), Ok(ofi.capabilities()));
     found.capabilities.push(("matching", ofi.matching().to_owned()));
     if ofi.capabilities().matches_tags {
-        let TagLimits { contexts, ranks, tag_max, .. } = ofi.capabilities().tags;
-        found.capabilities.push(("tag_limits", format!("{contexts} contexts, {ranks} ranks, tags to {tag_max}")));
+        let TagLimits { contexts, incarnations, ranks, tag_max, .. } = ofi.capabilities().tags;
+        let words = format!("{contexts} contexts, each {incarnations} times, {ranks} ranks, tags to {tag_max}");
+        found.capabilities.push(("tag_limits", words));
     }
     found
 }
@@ -189,6 +190,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
             "bytes kept of messages before their receives, all peers' shares",
         ),
         limit("buffers_max", limits.buffers_max as u64, "unexpected messages with payload"),
+        limit("contexts_max", limits.contexts_max as u64, "communicators"),
         limit("forward_bytes", limits.forward_bytes as u64, "B of temporaries of operations that pass bytes on"),
         limit(
             "registrations_max",

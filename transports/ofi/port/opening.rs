@@ -6,9 +6,9 @@ use crate::Traffic;
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::matching::Matching;
+use crate::ofi::mode::Tags;
 use crate::ofi::multi::with_multi;
 use crate::ofi::slab::{Contexts, Slab};
-use crate::ofi::tags::TagFormat;
 use crate::ofi::{
     AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiConfig, OfiError, no_completion,
 };
@@ -98,15 +98,11 @@ fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, [*mut c_void; 2]), Of
 impl Port {
     /// Opens a candidate for frames of up to the configured length.
     ///
-    /// With a format of tags, in tagged mode for messages of up to so many bytes.
-    pub(in crate::ofi) fn open(
-        info: Info,
-        config: &OfiConfig,
-        tags: Option<(TagFormat, usize)>,
-    ) -> Result<Self, OfiError> {
+    /// With tags, in tagged mode for messages of up to so many bytes.
+    pub(in crate::ofi) fn open(info: Info, config: &OfiConfig, tags: Option<(Tags, usize)>) -> Result<Self, OfiError> {
         let OfiConfig { lengths, progress_event_count: events, .. } = *config;
         let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
-        let matching = tags.map(|(format, matched_max)| Box::new(Matching::new(format, directed, matched_max)));
+        let matching = tags.map(|(tags, matched_max)| Box::new(Matching::new(tags, directed, matched_max)));
         let longest = lengths.frame_max().max(tags.map_or(0, |(_, matched_max)| matched_max));
         let place_bytes = (LEAD_BYTES + longest).next_multiple_of(64);
         let opened = open(info, config, matching.is_some(), place_bytes)?;

@@ -96,7 +96,7 @@ impl Port {
         header: &Header,
         pieces: &P,
         protocol: Protocol,
-        (bits, data): (u64, u64),
+        (bits, data): (u64, Option<u64>),
     ) -> Sent {
         let lane = &self.lanes[link as usize];
         let with_header = protocol != Protocol::Eager;
@@ -107,7 +107,11 @@ impl Port {
             // SAFETY: an open endpoint, and an own place, just written.
             #[expect(unsafe_code, reason = "FFI")]
             unsafe {
-                sys::ops::fi_tinjectdata(endpoint, message.start().cast(), message.len(), data, to, bits)
+                let (start, length) = (message.start().cast(), message.len());
+                match data {
+                    Some(data) => sys::ops::fi_tinjectdata(endpoint, start, length, data, to, bits),
+                    None => sys::ops::fi_tinject(endpoint, start, length, to, bits),
+                }
             }
         } else if let Some(&slot) = self.free.last() {
             let message = frame::write_matched(self.sending.place(slot as usize), header, with_header, pieces);
@@ -115,7 +119,12 @@ impl Port {
             let (start, length) = (message.start().cast(), message.len());
             // SAFETY: as in `send`: place and context belong to the slot.
             #[expect(unsafe_code, reason = "FFI")]
-            let code = unsafe { sys::ops::fi_tsenddata(endpoint, start, length, descriptor, data, to, bits, context) };
+            let code = unsafe {
+                match data {
+                    Some(data) => sys::ops::fi_tsenddata(endpoint, start, length, descriptor, data, to, bits, context),
+                    None => sys::ops::fi_tsend(endpoint, start, length, descriptor, to, bits, context),
+                }
+            };
             if code == 0 {
                 self.free.pop();
                 self.links[slot as usize] = link;

@@ -154,3 +154,47 @@ fn frames_are_in_order_also_when_what_they_say_of_their_number_begins_again() {
     }
     assert!(taker.tags.iter().copied().eq(0..FRAMES));
 }
+
+#[test]
+fn one_call_reads_no_more_completions_than_are_asked_for() {
+    for provider in ["shm", "net", "tcp;ofi_rxm", "sockets"] {
+        for events in [2, OfiConfig::new("", 0, 1).progress_event_count] {
+            let one = |me| endpoint_of(&OfiConfig { progress_event_count: events, ..config(me, provider) });
+            let (Some(first), Some(second)) = (one(0), one(1)) else { continue };
+            let most = most_at_once(World::new(vec![first, second]), 3.min(events), &format!("{provider}, {events}"));
+            assert!(most <= events, "{provider}: {most} of {events}");
+        }
+    }
+}
+
+/// The most completions that one call has read, once it was `enough`, and for some rounds more.
+fn most_at_once(mut world: World, enough: usize, what: &str) -> usize {
+    let [link, _] = world.connect();
+    let mut taker = Taker { tags: Vec::new(), refuses: None };
+    let (start, mut most, mut sent, mut rounds) = (Instant::now(), 0, 0, 0);
+    while most < enough || rounds < 20 {
+        assert!(start.elapsed() < BOUND, "{what}: {most} of {enough}");
+        // Four go by themselves.
+        for _ in 0..4 {
+            while !send_now(&mut world.all[0], link, Kind::Eager, sent, 8) {
+                world.all[0].ready();
+            }
+            sent += 1;
+        }
+        world.all[0].flush();
+        while taker.tags.len() < sent as usize {
+            assert!(start.elapsed() < BOUND, "{what}: {} of {sent}", taker.tags.len());
+            world.all[0].ready();
+            let port = world.all[1].port.get_mut();
+            match port.look_plainly(1) {
+                Some(count) => {
+                    most = most.max(count);
+                    port.take_read(count, u32::MAX, &mut taker);
+                }
+                None => drop(tick(&mut world.all[1], Way::InTwo, u32::MAX, &mut taker)),
+            }
+        }
+        rounds += 1;
+    }
+    most
+}

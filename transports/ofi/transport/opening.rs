@@ -28,6 +28,9 @@ const NEAR_PART_BYTES: usize = 4096 - LEAD_BYTES;
 /// How often a patient look asks a provider that looks into memory: that takes no longer than to go around all that a tick
 /// looks at.
 const NEAR_LOOKS: u32 = 4;
+/// Bytes of a provider's memory that a message takes which nothing is paired with: `ofi_rxm` keeps the buffer that it was
+/// received into, 16 KiB and its own headers, however short the message. `sockets` takes some 3000 such messages in all.
+const KEPT_BYTES: usize = 17 << 10;
 
 impl Ofi {
     /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order: names are `ofi:` and the
@@ -68,9 +71,9 @@ impl Ofi {
             |error: crate::ShmError| OfiError::Control { provider: provider.clone(), reason: error.to_string() };
         let boot_id = identity::boot_id().map_err(identity)?;
         let host = identity::host_card(boot_id, Path::new("/dev/shm")).map_err(identity)?;
-        let Opening { info, format, words } = mode::choose(info, config.choice.tag_mode()?)?;
+        let Opening { info, tags, words } = mode::choose(info, config.choice.tag_mode()?, config.choice.without_data)?;
         let matched_max = config.matched_max.min(config.lengths.frame_max());
-        let tags = format.map(|format| (format, matched_max));
+        let tags = tags.map(|tags| (tags, matched_max));
         let port = Port::open(info, config, tags)?;
         let address = port.name()?;
         if address.len() > ADDRESS_BYTES_MAX {
@@ -98,11 +101,12 @@ impl Ofi {
             can_sleep: port.queue().wait_fd().is_some(),
             // It decides by itself how often the fabric is asked.
             cheap_poll: true,
-            matches_tags: format.is_some(),
-            tags: format.map_or(TagLimits::NONE, |format| format.limits()),
+            matches_tags: tags.is_some(),
+            tags: tags.map_or(TagLimits::NONE, |(tags, _)| tags.format.limits()),
             matched_max,
+            kept_bytes: if tags.is_some() { KEPT_BYTES } else { 0 },
             directed_receive: port.is_directed(),
-            completion_data: if format.is_some() { mode::DATA_BYTES } else { 0 },
+            completion_data: tags.map_or(0, |(tags, _)| tags.data_bytes),
             ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, frame_max)
         };
         Ok(Ofi {
