@@ -10,8 +10,9 @@ mod negotiation;
 pub use agreement::{Agreed, Agreement};
 
 use crate::core::{Closed, Engine};
-use edges::Key;
+use edges::{Key, Owed};
 use negotiation::Negotiation;
+use std::collections::VecDeque;
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, PostError, Rank, Row};
 use tickwire_systems::communicators::{UsedIds, close, first_free, is_unused, live, reap};
 use tickwire_transports::TagLimits;
@@ -23,6 +24,8 @@ pub(crate) struct Comms {
     negotiations: Vec<Negotiation>,
     /// Ids that are reserved here, and for whom.
     reserved: Vec<(u32, Key)>,
+    /// Messages and receives of agreements that there were no rows for.
+    owed: VecDeque<Owed>,
     /// Rows that were freed while operations on them were pending.
     closing: Vec<Row>,
     /// No id below is free here.
@@ -166,7 +169,7 @@ impl Engine {
     fn reap_communicator(&mut self, row: Row) -> bool {
         let mut all = self.tables.all(&mut self.world);
         // A message whose bytes have no place yet cannot be dropped: the next look around does it.
-        if all.progress.arrivals > 0 || !is_unused(&mut all, row) {
+        if all.progress.arrivals > 0 || !self.comms.owed.is_empty() || !is_unused(&mut all, row) {
             return false;
         }
         let Some(context) = all.communicators.get(row as usize).map(|comm| comm.context) else { return false };
@@ -193,7 +196,7 @@ impl Engine {
         if !self.comms.closing.is_empty() {
             self.reap_communicators();
         }
-        if !self.comms.negotiations.is_empty() {
+        if !(self.comms.negotiations.is_empty() && self.comms.owed.is_empty()) {
             self.drive_negotiations();
         }
     }

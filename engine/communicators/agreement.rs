@@ -283,8 +283,15 @@ impl Engine {
     /// Goes on with all agreements as far as they can go. One that ends may let another go on.
     pub(super) fn drive_negotiations(&mut self) {
         // Ids change hands when all that has arrived has its place: what came early or late is looked at then.
-        if self.comms.negotiations.is_empty() || self.tables.progress(&mut self.world).arrivals > 0 {
+        let idle = self.comms.negotiations.is_empty() && self.comms.owed.is_empty();
+        if idle || self.tables.progress(&mut self.world).arrivals > 0 {
             return;
+        }
+        while let Some(owed) = self.comms.owed.pop_front() {
+            if !owed.settle(self) {
+                self.comms.owed.push_front(owed);
+                break;
+            }
         }
         let mut list = std::mem::take(&mut self.comms.negotiations);
         while list.iter_mut().any(|negotiation| negotiation.drive(self)) {}

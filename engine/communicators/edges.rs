@@ -12,12 +12,16 @@ pub(super) type Key = (u32, u32, u32);
 
 /// An edge of the tree.
 pub(super) struct Edge {
+    /// Whose messages it carries.
+    pub(super) key: Key,
     /// The peer's rank in the parent communicator.
     pub(super) rank: u32,
     /// The peer.
     pub(super) proc: u32,
     /// Members in its part of the tree.
     pub(super) span: u32,
+    /// Room for its next message, while no receive is posted for that; else 0.
+    pub(super) bytes: usize,
     /// The receive of its next message.
     pub(super) receive: Option<Request<Vec<u8>>>,
     /// That message, once there.
@@ -32,8 +36,67 @@ pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)
     (0..steps).map_while(child).take_while(within).map(move |(child, span)| (child, span.min(size - child)))
 }
 
+/// What an engine owes the members of an agreement, for want of rows when it was due. Sent and posted as soon as there are some,
+/// in this order, also if the agreement has failed meanwhile.
+pub(super) enum Owed {
+    /// A message: key of the agreement, own rank, proc of the member, bytes.
+    Message(Key, u32, u32, Vec<u8>),
+    /// A receive whose message nobody looks at: key, rank and proc of the member, bytes.
+    Receive(Key, u32, u32, usize),
+}
+
+impl Owed {
+    /// `false` if rows are short.
+    pub(super) fn settle(&self, engine: &mut Engine) -> bool {
+        let full = match self {
+            Owed::Message(key, own, proc, bytes) => send(engine, *key, *own, *proc, bytes).err(),
+            Owed::Receive(key, rank, proc, bytes) => receive(engine, *key, *rank, *proc, *bytes).err(),
+        };
+        !matches!(full, Some(PostError::Full { .. }))
+    }
+}
+
+impl Edge {
+    /// Leaves the edge's next message to the engine.
+    pub(super) fn leave(&mut self, engine: &mut Engine) {
+        self.receive = None;
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes > 0 {
+            engine.comms.owed.push_back(Owed::Receive(self.key, self.rank, self.proc, bytes));
+        }
+    }
+}
+
+/// Posts the receive of an edge's next message, if there are rows for it; else [`hear`] does.
+pub(super) fn expect(engine: &mut Engine, edge: &mut Edge) -> Result<(), CommError> {
+    match receive(engine, edge.key, edge.rank, edge.proc, edge.bytes) {
+        Ok(receive) => (edge.receive, edge.bytes) = (Some(receive), 0),
+        Err(PostError::Full { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Sends a message over an edge. One to a member that is gone is lost: it is missed where its answer is due.
+pub(super) fn tell(engine: &mut Engine, own: u32, edge: &Edge, message: &Message) -> Option<Request<Vec<u8>>> {
+    let bytes = message.encode(ProcId(engine.rank().0));
+    let before = |owed: &Owed| matches!(owed, Owed::Message(key, _, proc, _) if (*key, *proc) == (edge.key, edge.proc));
+    if !engine.comms.owed.iter().any(before) {
+        match send(engine, edge.key, own, edge.proc, &bytes) {
+            Ok(request) => return Some(request),
+            Err(PostError::Full { .. }) => {}
+            Err(_) => return None,
+        }
+    }
+    engine.comms.owed.push_back(Owed::Message(edge.key, own, edge.proc, bytes));
+    None
+}
+
 /// Looks for the next message of an edge; `true` if it is there.
 pub(super) fn hear(engine: &mut Engine, edge: &mut Edge) -> Result<bool, CommError> {
+    if edge.bytes > 0 {
+        expect(engine, edge)?;
+    }
     let Some(receive) = &edge.receive else { return Ok(edge.message.is_some()) };
     if matches!(engine.state(receive.id()), Ok(false)) {
         return Ok(false);
@@ -76,24 +139,18 @@ fn envelope(key: Key, source: u32, proc: u32, length: usize) -> Envelope {
 }
 
 /// Posts a send to a member, without the checks of an application's call.
-pub(super) fn send(
-    engine: &mut Engine,
-    key: Key,
-    rank: u32,
-    edge: &Edge,
-    message: &Message,
-) -> Result<Request<Vec<u8>>, PostError> {
+fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Result<Request<Vec<u8>>, PostError> {
     if let Some(error) = engine.refusal() {
         return Err(error);
     }
-    let bytes = message.encode(ProcId(engine.rank().0));
-    let vc_row = engine.reach(edge.proc)?;
+    let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
     let all = engine.tables.all(&mut engine.world);
     if all.vcs[vc_row as usize].state == tickwire_components::VcState::Failed {
-        return Err(PostError::PeerFailed { proc: ProcId(edge.proc), reason: all.procs.reason(vc_row).to_owned() });
+        return Err(PostError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(vc_row).to_owned() });
     }
-    let envelope = envelope(key, rank, edge.proc, bytes.len());
+    let bytes = bytes.to_vec();
+    let envelope = envelope(key, own, proc, bytes.len());
     let car = send_car(&envelope, vc_row, 0);
     // SAFETY: the row holds the buffer from below on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
@@ -106,15 +163,15 @@ pub(super) fn send(
 }
 
 /// Posts a receive from a member, likewise.
-pub(super) fn receive(engine: &mut Engine, key: Key, edge: &Edge, bytes: usize) -> Result<Request<Vec<u8>>, PostError> {
+fn receive(engine: &mut Engine, key: Key, rank: u32, proc: u32, bytes: usize) -> Result<Request<Vec<u8>>, PostError> {
     if let Some(error) = engine.refusal() {
         return Err(error);
     }
     let buffer = vec![0; bytes];
-    let vc_row = engine.reach(edge.proc)?;
+    let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
     let all = engine.tables.all(&mut engine.world);
-    let car = receive_car(all.progress, &envelope(key, edge.rank, edge.proc, 0), vc_row);
+    let car = receive_car(all.progress, &envelope(key, rank, proc, 0), vc_row);
     // SAFETY: the row holds the buffer from below on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let row = unsafe { take_rows(all.progress, all.cars, all.requests, &buffer, car) };

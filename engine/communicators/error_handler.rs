@@ -34,7 +34,7 @@ impl Engine {
     /// Why a receive from any source cannot go on, after its communicator's handler.
     #[cold]
     pub(crate) fn disturbed(&mut self, id: RequestId) -> RequestError {
-        let error = self.disturbance();
+        let error = self.disturbance(id);
         self.raise_request(id, &error);
         error
     }

@@ -17,10 +17,12 @@
 //!
 //! A member that fails says so on each edge in place of its next message, and drops its receives, which the engine
 //! finishes: each edge carries exactly one message each way in each pair, whatever happens, so nothing is left over
-//! that a later agreement could take for its own.
+//! that a later agreement could take for its own. So nobody breaks off between the messages of a pass: who finds one of its
+//! neighbours dead tells the others all the same, and misses that one where its answer is due, in the pair that follows, whose
+//! messages then say so. What the root has decided stands, whoever has died since.
 
 use super::agreement::Operation;
-use super::edges::{Edge, Key, accuse, children, hear, receive, send};
+use super::edges::{Edge, Key, accuse, children, expect, hear, tell};
 use super::message::{Entry, Message};
 use crate::core::Engine;
 use crate::request::Request;
@@ -83,7 +85,7 @@ impl Negotiation {
         let edge = |index: u32, span: u32| {
             let proc = everyone.proc(index).unwrap_or(NIL);
             let rank = comm.rank_of(proc).unwrap_or(NIL);
-            Edge { rank, proc, span, receive: None, message: None }
+            Edge { key, rank, proc, span, bytes: 0, receive: None, message: None }
         };
         let up = (index > 0).then(|| edge(index & (index - 1), 0));
         let down = children(index, everyone.size()).map(|(child, span)| edge(child, span)).collect();
@@ -184,7 +186,7 @@ impl Negotiation {
     /// Up: what is used in this part of the tree. At the root: the proposal.
     fn gather(&mut self, engine: &mut Engine) -> Result<bool, CommError> {
         if !self.heard_from_children(engine)? {
-            return Ok(false);
+            return self.look_at_parent(engine).map(|()| false);
         }
         let (mut union, mut most) = match self.operation.takes_part(engine.rank().0) {
             true => engine.used_ids(self.floor),
@@ -213,7 +215,7 @@ impl Negotiation {
         if self.up.is_some() {
             let operation = self.operation.number();
             let entries = if brings { self.entries.clone() } else { Vec::new() };
-            self.tell_parent(engine, &Message::Gather { operation, used: union, most, entries })?;
+            self.tell_parent(engine, &Message::Gather { operation, used: union, most, entries });
             self.phase = Phase::AwaitProposal;
         } else {
             let Some(id) = union.smallest_free(most) else {
@@ -233,7 +235,7 @@ impl Negotiation {
 
     /// Begins a round in which only ids from one on are of interest: no other is free on all.
     fn look_further(&mut self, engine: &mut Engine, floor: u32) -> Result<(), CommError> {
-        self.tell_children(engine, &Message::Decide { commit: false, incarnation: floor })?;
+        self.tell_children(engine, &Message::Decide { commit: false, incarnation: floor });
         self.floor = floor;
         if !self.complete {
             // Those of others come once more.
@@ -243,7 +245,7 @@ impl Negotiation {
     }
 
     fn propose(&mut self, engine: &mut Engine, id: u32, entries: Vec<Entry>) -> Result<(), CommError> {
-        self.tell_children(engine, &Message::Propose { id, entries: entries.clone() })?;
+        self.tell_children(engine, &Message::Propose { id, entries: entries.clone() });
         (self.id, self.entries, self.complete) = (id, entries, true);
         self.expect(engine, Phase::Vote)
     }
@@ -253,9 +255,9 @@ impl Negotiation {
         if self.vote.is_none() {
             self.vote = self.try_vote(engine);
         }
-        let Some(mut vote) = self.vote else { return Ok(false) };
-        if !self.heard_from_children(engine)? {
-            return Ok(false);
+        let (heard, Some(mut vote)) = (self.heard_from_children(engine)?, self.vote) else { return Ok(false) };
+        if !heard {
+            return self.look_at_parent(engine).map(|()| false);
         }
         for index in 0..self.down.len() {
             let proc = self.down[index].proc;
@@ -269,7 +271,7 @@ impl Negotiation {
         }
         if self.up.is_some() {
             let (yes, incarnation) = (vote.is_some(), vote.unwrap_or(0));
-            self.tell_parent(engine, &Message::Vote { yes, incarnation })?;
+            self.tell_parent(engine, &Message::Vote { yes, incarnation });
             self.phase = Phase::AwaitDecision;
         } else {
             let incarnation = vote.unwrap_or(0).wrapping_add(1);
@@ -301,7 +303,7 @@ impl Negotiation {
     }
 
     fn decide(&mut self, engine: &mut Engine, commit: bool, incarnation: u32) -> Result<(), CommError> {
-        self.tell_children(engine, &Message::Decide { commit, incarnation })?;
+        self.tell_children(engine, &Message::Decide { commit, incarnation });
         // The first one of an id is 1.
         if commit && self.reserved && incarnation >= engine.tags.incarnations.max(2) {
             return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
@@ -337,8 +339,8 @@ impl Negotiation {
         // Also of a member that has called another operation, the message fits.
         let bytes = Message::bytes_max(self.size);
         for edge in self.up.iter_mut().chain(&mut self.down) {
-            edge.message = None;
-            edge.receive = Some(receive(engine, self.key, edge, bytes)?);
+            (edge.message, edge.bytes) = (None, bytes);
+            expect(engine, edge)?;
         }
         Ok(())
     }
@@ -356,6 +358,16 @@ impl Negotiation {
         Ok(all)
     }
 
+    /// A parent that is gone, or has failed, is not waited for until the last child has come.
+    fn look_at_parent(&mut self, engine: &mut Engine) -> Result<(), CommError> {
+        let Some(edge) = &mut self.up else { return Ok(()) };
+        hear(engine, edge)?;
+        match &edge.message {
+            Some(Message::Failed(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
     fn heard_from_parent(&mut self, engine: &mut Engine) -> Result<Option<Message>, CommError> {
         let Some(edge) = &mut self.up else { return Ok(None) };
         Ok(if hear(engine, edge)? { edge.message.take() } else { None })
@@ -369,25 +381,14 @@ impl Negotiation {
         }
     }
 
-    fn tell_parent(&mut self, engine: &mut Engine, message: &Message) -> Result<(), CommError> {
+    fn tell_parent(&mut self, engine: &mut Engine, message: &Message) {
         self.up_sent = true;
-        let Some(edge) = &self.up else { return Ok(()) };
-        let send = send(engine, self.key, self.rank, edge, message)?;
-        self.sends.push(send);
-        Ok(())
+        self.sends.extend(self.up.iter().filter_map(|edge| tell(engine, self.rank, edge, message)));
     }
 
-    /// Tells all, also when one cannot be told; that one is the error then.
-    fn tell_children(&mut self, engine: &mut Engine, message: &Message) -> Result<(), CommError> {
+    fn tell_children(&mut self, engine: &mut Engine, message: &Message) {
         self.down_sent = true;
-        let mut result = Ok(());
-        for edge in &self.down {
-            match send(engine, self.key, self.rank, edge, message) {
-                Ok(send) => self.sends.push(send),
-                Err(error) => result = Err(error.into()),
-            }
-        }
-        result
+        self.sends.extend(self.down.iter().filter_map(|edge| tell(engine, self.rank, edge, message)));
     }
 
     /// There will be no communicator here: all neighbours hear it in place of the next message.
@@ -400,15 +401,15 @@ impl Negotiation {
         };
         let message = Message::Failed(error.clone());
         if !self.up_sent {
-            let _ = self.tell_parent(engine, &message);
+            self.tell_parent(engine, &message);
         }
         if !self.down_sent {
-            let _ = self.tell_children(engine, &message);
+            self.tell_children(engine, &message);
         }
         // The engine finishes what is under way.
         self.sends.clear();
         for edge in self.up.iter_mut().chain(&mut self.down) {
-            edge.receive = None;
+            edge.leave(engine);
         }
         // Another member may have heard of its decision.
         self.give_up_id(engine, true);
