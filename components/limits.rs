@@ -265,8 +265,9 @@ pub struct Limits {
     pub yields: u32,
     /// Longest single sleep of `wait`, ms.
     pub sleep_ms_max: u32,
-    /// How long a connection may take, ms.
-    pub connect_ms_max: u32,
+    /// How long a peer that lives may take to answer a first contact, ms; `None`, which is the default, for as long as it lives:
+    /// a peer that computes, or is stopped, answers when it ticks again.
+    pub connect_ms_max: Option<u32>,
     /// How long after its death a peer's requests may still be pending, ms.
     pub failure_ms_max: u32,
     /// How long a peer on another host may be without an answer of its kernel before it counts as dead, ms; a frame that a
@@ -324,7 +325,7 @@ impl Default for Limits {
             spins: 20_000,
             yields: 200,
             sleep_ms_max: 100,
-            connect_ms_max: 10_000,
+            connect_ms_max: None,
             failure_ms_max: 1_000,
             dead_link_ms_max: 5_000,
             progress_event_count: PROGRESS_EVENTS,

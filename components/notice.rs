@@ -74,6 +74,13 @@ impl Notices {
         notices.into_iter().for_each(|notice| self.call(notice, outcome.clone()));
     }
 
+    /// Calls all of a row with the next run of Complete.
+    pub fn tell_later(&mut self, row: Row, outcome: &Outcome) {
+        let inner = self.0.get();
+        let notices = inner.rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
+        inner.late.extend(notices.into_iter().map(|notice| (notice, outcome.clone())));
+    }
+
     /// Calls those of requests that were done before.
     pub fn tell_late(&mut self) {
         // What one of them adds is for the next run.

@@ -105,6 +105,10 @@ pub struct ProcTable {
     pub me: u32,
     /// Why VCs have failed: (row, words). Few.
     pub reasons: Vec<(Row, String)>,
+    /// VCs that have ended in order. Few.
+    pub departed: Vec<Row>,
+    /// Procs whose processes have failed, by the launcher's word, and why, while their last frames are still to be read. Few.
+    pub fallen: Vec<(u32, String)>,
 }
 
 impl ProcTable {

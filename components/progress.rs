@@ -219,6 +219,8 @@ pub struct Moved {
 pub enum Ended {
     /// The peer has finalized.
     Finalized,
+    /// The peer says that it ends without having finalized.
+    Unfinished,
     /// The peer sent what cannot be; in words.
     Corrupt(String),
     /// The transport says so; in words.
@@ -228,6 +230,8 @@ pub enum Ended {
 impl Ended {
     /// The reason that is told of [`Ended::Finalized`].
     pub const FINALIZED: &'static str = "the peer has finalized";
+    /// The reason that is told of [`Ended::Unfinished`].
+    pub const UNFINISHED: &'static str = "the peer has ended without having finalized";
 }
 
 /// The engine's one row. Every system reads and writes it.
@@ -329,6 +333,8 @@ pub struct Progress {
     pub wanted: Vec<u32>,
     /// VCs that have ended, and why.
     pub ended: Vec<(Row, Ended)>,
+    /// VCs that have failed, and not in order, and whose failure nobody has acknowledged.
+    pub unacknowledged: u32,
     /// Incremented whenever the state of a VC changes, for those who watch.
     pub vc_changes: u32,
     /// The tables are as large as they may become.
@@ -399,6 +405,7 @@ impl Default for Progress {
             probing: false,
             wanted: Vec::new(),
             ended: Vec::new(),
+            unacknowledged: 0,
             vc_changes: 0,
             rows_exhausted: false,
             budget: crate::limits::TICK_BUDGET as u32,

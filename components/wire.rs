@@ -27,7 +27,7 @@
 //! | [`Kind::Splice`] | none | 0 | at least 1 | 0 |
 //! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 |
 //!
-//! A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
+//! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
 //! starts, and in its tag field the number of its first piece. A [`Kind::Offers`] has its number, which wraps, in its tag field.
 
 use crate::credit::Credit;
@@ -58,6 +58,9 @@ pub const TAIL_MAX: u8 = 64 - HEADER_BYTES as u8 - ADDRESS_BYTES as u8;
 /// Bytes of payload of an [`Kind::Rts`] with [`READABLE`] at most.
 pub const OFFER_BYTES: u64 = ADDRESS_BYTES + TAIL_MAX as u64;
 
+/// Tag of a [`Kind::Bye`] whose sender has not finalized: it was dropped half way, or has panicked.
+pub const UNFINISHED: u32 = 1;
+
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -70,7 +73,7 @@ pub enum Kind {
     Cts = 3,
     /// A piece of a message that was asked for.
     Piece = 4,
-    /// The sender has finalized: nothing follows.
+    /// The sender has finalized, or ends with its tag [`UNFINISHED`]: nothing follows.
     Bye = 5,
     /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted.
     Nack = 6,

@@ -11,7 +11,7 @@ use crate::tables::CompleteTables;
 use std::panic::resume_unwind;
 use tickwire_components::{
     Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Queue, Rank, Request,
-    RequestError, RequestState, Row, Status, Tag, Vc, car_flags,
+    RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
 };
 
 /// The system.
@@ -66,8 +66,11 @@ pub fn outcome(cars: &[Car], large: &[Large], vcs: &[Vc], procs: &ProcTable, row
     Err(if flags == 0 {
         return Ok(status);
     } else if flags & car_flags::PEER_FAILED != 0 {
-        let proc = ProcId(vcs.get(car.vc as usize).map_or(NIL, |vc| vc.proc));
-        RequestError::PeerFailed { proc, reason: procs.reason(car.vc).to_owned() }
+        // One from any source has ended for the sake of a peer that it might have waited for.
+        let failed = |vc: &Vc| vc.state == VcState::Failed && !vc.acknowledged;
+        let vc = if car.vc == NIL { vcs.iter().position(failed).map_or(NIL, |vc| vc as Row) } else { car.vc };
+        let proc = ProcId(vcs.get(vc as usize).map_or(NIL, |vc| vc.proc));
+        RequestError::PeerFailed { proc, reason: procs.reason(vc).to_owned() }
     } else if flags & car_flags::CANCELLED != 0 {
         RequestError::Cancelled
     } else if flags & car_flags::FINALIZED != 0 {

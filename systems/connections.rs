@@ -10,7 +10,7 @@ use crate::complete::abort;
 use crate::credits::{due, window};
 use crate::endpoint::Endpoint;
 use crate::lodging;
-use crate::matching::{enqueue, posted_to_any, remove_posted};
+use crate::matching::{enqueue, may_await_any, posted_to_any, remove_posted};
 use crate::registering::sweep;
 use crate::supply_buffers::give_buffer;
 use crate::supply_buffers::hand_out::forget;
@@ -19,13 +19,15 @@ use bevy_ecs::world::World;
 use tickwire_components::limits::ARRIVALS;
 use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::{
-    CUT_OFF, CarKind, CarState, Destination, Ended, NIL, Pending, PostError, ProcId, Queue, RequestState, Row, Vc,
-    VcState, car_flags,
+    CUT_OFF, Car, CarKind, CarState, Communicator, Destination, Ended, NIL, Pending, PostError, ProcId, Queue,
+    RequestError, RequestState, Row, Vc, VcState, car_flags,
 };
-use tickwire_transports::LinkEvent;
+use tickwire_transports::{AnyTransport, LinkEvent};
 
 /// Free CAR rows below which more are spawned ahead of use.
 const CARS_LOW: u32 = 64;
+/// Procs that [`ask_after`] asks for at most: a system call or two each.
+const ASKED_A_LOOK: u32 = 64;
 
 /// Does what systems asked for and only the world as a whole can do.
 #[cold]
@@ -58,13 +60,8 @@ pub fn maintain(world: &mut World, tables: &Tables) {
                 }
                 all.progress.pending |= Pending::WORLD;
             }
-            // An orderly end: receives from any source go on waiting for the others.
-            Ended::Finalized => {
-                end(&mut all, row, Ended::FINALIZED.to_owned());
-                if let Some(vc) = all.vcs.get_mut(row as usize) {
-                    vc.acknowledged = true;
-                }
-            }
+            Ended::Finalized => depart(&mut all, row, Ended::FINALIZED.to_owned()),
+            Ended::Unfinished => fail(&mut all, row, Ended::UNFINISHED.to_owned()),
             Ended::Corrupt(words) => fail(&mut all, row, format!("protocol violation: {words}")),
             Ended::Link(words) => fail(&mut all, row, words),
         }
@@ -210,21 +207,32 @@ fn handle(world: &mut World, tables: &Tables, endpoint: u8, event: LinkEvent) {
                 accepted(&mut all, row, endpoint, link);
             }
         }
-        LinkEvent::Accepted { link, proc } => {
-            let Ok(row) = known_row(world, tables, proc) else { return };
-            let mut all = tables.all(world);
-            accepted(&mut all, row, endpoint, link);
-        }
+        LinkEvent::Accepted { link, proc } => match known_row(world, tables, proc) {
+            Ok(row) => accepted(&mut tables.all(world), row, endpoint, link),
+            Err(error) => {
+                let endpoint = &mut tables.endpoints(world)[endpoint as usize];
+                endpoint.transport.get().give_up(link, &error.to_string());
+            }
+        },
         LinkEvent::Replaced { link, by } => {
             let mut all = tables.all(world);
-            if let Some(row) = row_of(&all, endpoint, link) {
-                accepted(&mut all, row, endpoint, by);
+            match row_of(&all, endpoint, link) {
+                Some(row) => accepted(&mut all, row, endpoint, by),
+                None => {
+                    all.endpoints[endpoint as usize].transport.get().give_up(by, "the connection has failed before")
+                }
             }
         }
         LinkEvent::Failed { link, reason } => {
             let mut all = tables.all(world);
-            if let Some(row) = row_of(&all, endpoint, link) {
-                fail(&mut all, row, reason);
+            let Some(row) = row_of(&all, endpoint, link) else { return };
+            // One that has said goodbye before has ended in order.
+            match all.progress.ended.iter().position(|ended| *ended == (row, Ended::Finalized)) {
+                Some(at) => {
+                    all.progress.ended.remove(at);
+                    depart(&mut all, row, Ended::FINALIZED.to_owned());
+                }
+                None => fail(&mut all, row, reason),
             }
         }
     }
@@ -237,15 +245,17 @@ fn row_of(all: &AllTables<'_>, endpoint: u8, link: u32) -> Option<Row> {
 
 fn accepted(all: &mut AllTables<'_>, row: Row, endpoint: u8, link: u32) {
     let Vc { state, endpoint: old_endpoint, link: old_link, .. } = all.vcs[row as usize];
+    if state == VcState::Failed {
+        // What the peer sends would be read by nobody: it must not wait.
+        let words = format!("the connection has failed before: {}", all.procs.reason(row));
+        return all.endpoints[endpoint as usize].transport.get().give_up(link, &words);
+    }
     if state == VcState::Connected && (old_endpoint, old_link) != (endpoint, link) && has_lent(all, row) {
         // What the transport of the other one has been lent comes back only with that.
         return all.endpoints[endpoint as usize].transport.get().close_link(link);
     }
     all.endpoints[endpoint as usize].transport.get().attach(link, row);
     let vc = &mut all.vcs[row as usize];
-    if vc.state == VcState::Failed {
-        return;
-    }
     vc.endpoint = endpoint;
     vc.link = link;
     connected(all, row);
@@ -291,23 +301,88 @@ fn move_posted(all: &mut AllTables<'_>, row: Row) {
     }
 }
 
-/// Ends a VC by failure: every operation that needs it gets the reason, receives from any source are told.
+/// Ends a VC by failure: every operation that needs it gets the reason, so does the peer, and receives from any source are told.
 pub fn fail(all: &mut AllTables<'_>, row: Row, reason: String) {
-    let Some(vc) = all.vcs.get(row as usize) else { return };
-    if vc.state == VcState::Failed {
-        return;
+    let words = reason.clone();
+    if end(all, row, reason, |transport, link| transport.give_up(link, &words)) {
+        all.progress.unacknowledged += 1;
+        remind(all);
     }
-    let proc = vc.proc;
-    end(all, row, reason);
-    disturb(all, proc);
 }
 
-/// Ends a VC: every operation that needs it gets the reason, all others go on.
-fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
-    let Some(vc) = all.vcs.get_mut(row as usize) else { return };
-    if vc.state == VcState::Failed {
+/// Ends a VC in order: receives from any source go on waiting for the others. One whose process has failed, though its engine
+/// has said goodbye, has not ended in order.
+fn depart(all: &mut AllTables<'_>, row: Row, reason: String) {
+    let Some(proc) = all.vcs.get(row as usize).map(|vc| vc.proc) else { return };
+    if let Some(at) = all.procs.fallen.iter().position(|(fallen, _)| *fallen == proc) {
+        let (_, reason) = all.procs.fallen.swap_remove(at);
+        return fail(all, row, reason);
+    }
+    if end(all, row, reason, AnyTransport::close_link) {
+        all.vcs[row as usize].acknowledged = true;
+        all.procs.departed.push(row);
+    }
+}
+
+/// The launcher says that a proc's process has ended, in order or by a failure.
+pub fn process_ended(world: &mut World, tables: &Tables, proc: u32, reason: String, failed: bool) {
+    let all = tables.all(world);
+    let Some(known) = all.procs.known.get(proc as usize) else { return };
+    if proc == all.procs.me || known.row == NIL && !failed {
         return;
     }
+    let Ok(row) = known_row(world, tables, proc) else { return };
+    let mut all = tables.all(world);
+    match (all.vcs[row as usize].state, failed) {
+        // It tells by itself, after its last frame; and if that is a goodbye, it is not true.
+        (VcState::Connected, true) => all.procs.fallen.push((proc, reason)),
+        (VcState::Connected, false) => {}
+        (VcState::Unconnected | VcState::Connecting, true) => fail(&mut all, row, reason),
+        (VcState::Unconnected | VcState::Connecting, false) => depart(&mut all, row, reason),
+        (VcState::Failed, true) => {
+            if let Some(at) = all.procs.departed.iter().position(|&departed| departed == row) {
+                all.procs.departed.swap_remove(at);
+                all.procs.reasons.push((row, reason));
+                all.vcs[row as usize].acknowledged = false;
+                all.progress.unacknowledged += 1;
+                remind(&mut all);
+            }
+        }
+        (VcState::Failed, false) => {}
+    }
+}
+
+/// Asks the transports after some procs that were never contacted, from `next` on: whether their processes have ended. For
+/// receives from any source, where no launcher tells.
+pub fn ask_after(world: &mut World, tables: &Tables, next: &mut u32) {
+    let procs = tables.all(world).procs.known.len() as u32;
+    for _ in 0..procs.min(ASKED_A_LOOK) {
+        let proc = *next % procs;
+        *next = proc + 1;
+        let all = tables.all(world);
+        let row = all.procs.known[proc as usize].row;
+        if proc == all.procs.me || all.vcs.get(row as usize).is_some_and(|vc| vc.state != VcState::Unconnected) {
+            continue;
+        }
+        let ended = all.endpoints.iter_mut().find_map(|endpoint| {
+            let transport = endpoint.transport.get();
+            let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
+            transport.has_ended(proc, card)
+        });
+        if let Some(reason) = ended {
+            process_ended(world, tables, proc, reason, true);
+        }
+    }
+}
+
+/// Ends a VC: every operation that needs it gets the reason, all others go on. `false` if it has ended before.
+fn end(all: &mut AllTables<'_>, row: Row, reason: String, close: impl FnOnce(&mut AnyTransport, u32)) -> bool {
+    let Some(vc) = all.vcs.get_mut(row as usize) else { return false };
+    if vc.state == VcState::Failed {
+        return false;
+    }
+    let proc = vc.proc;
+    all.procs.fallen.retain(|(fallen, _)| *fallen != proc);
     let (link, endpoint) = (vc.link, vc.endpoint);
     vc.state = VcState::Failed;
     all.progress.hungry -= u32::from(vc.envelopes_left == 0);
@@ -316,7 +391,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     all.procs.reasons.push((row, reason));
     if link != NIL {
-        all.endpoints[endpoint as usize].transport.get().close_link(link);
+        close(all.endpoints[endpoint as usize].transport.get(), link);
     }
     cut_off(all, row);
     let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
@@ -354,6 +429,7 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String) {
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);
+    true
 }
 
 /// Whether a transport has been lent places of messages of a VC.
@@ -397,14 +473,51 @@ fn fail_taken_over(all: &mut AllTables<'_>, receive: Row) {
     }
 }
 
-/// Receives from any source that the proc might have matched are told; they stay posted.
-fn disturb(all: &mut AllTables<'_>, proc: u32) {
-    for row in posted_to_any(all.cars) {
-        let row = &all.cars[row as usize];
-        if known(all.communicators, row.context).is_some_and(|comm| comm.rank_of(proc).is_some()) {
-            let request = &mut all.requests[row.request as usize];
-            request.disturbed |= request.state == RequestState::Active;
+/// Whose failure a receive from any source has to be told of, if nobody has acknowledged it: a member of its communicator.
+pub fn failed_member(comms: &[Communicator], vcs: &[Vc], context: u32) -> Option<Row> {
+    let comm = known(comms, context)?;
+    let failed = |vc: &Vc| vc.state == VcState::Failed && !vc.acknowledged && comm.rank_of(vc.proc).is_some();
+    vcs.iter().position(failed).map(|row| row as Row)
+}
+
+/// Tells receives from any source of failures that nobody has acknowledged, also those that were posted after them. They stay
+/// posted, but those of other threads, which hear of nothing else than an end.
+#[cold]
+pub fn remind(all: &mut AllTables<'_>) {
+    if all.progress.unacknowledged == 0 || !may_await_any(all.progress) {
+        return;
+    }
+    for row in posted_to_any(all.cars).collect::<Vec<Row>>() {
+        let Car { request, context, .. } = all.cars[row as usize];
+        let entry = &mut all.requests[request as usize];
+        if entry.disturbed || entry.state != RequestState::Active {
+            continue;
         }
+        let Some(vc) = failed_member(all.communicators, all.vcs, context) else { continue };
+        if entry.notified && all.notices.slot(request).is_some() {
+            withdraw(all, row);
+            continue;
+        }
+        entry.disturbed = true;
+        if std::mem::take(&mut entry.notified) {
+            let (proc, reason) = (ProcId(all.vcs[vc as usize].proc), all.procs.reason(vc).to_owned());
+            all.notices.tell_later(request, &Err(RequestError::PeerFailedPending { proc, reason }));
+            all.progress.late = true;
+            all.progress.pending |= Pending::COMPLETE;
+        }
+    }
+}
+
+/// Ends a receive from any source, since a member has failed that it might have waited for.
+fn withdraw(all: &mut AllTables<'_>, row: Row) {
+    let car = &all.cars[row as usize];
+    let removed = match car.state {
+        CarState::Staged => all.progress.staged.remove(all.cars, row),
+        _ if lodging::is_lodged(car) => return lodging::recall(all.progress, all.cars, row, car_flags::PEER_FAILED),
+        _ => remove_posted(all.progress, all.cars, all.vcs, row),
+    };
+    if removed {
+        abort(all.progress, all.cars, row, car_flags::PEER_FAILED);
     }
 }
 
@@ -595,6 +708,161 @@ mod tests {
         tell(&mut world, &[LinkEvent::Accepted { link: 5, proc: 1 }]);
         assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, "first"));
         assert_eq!(world.all().procs.reasons.len(), 1);
+    }
+
+    #[test]
+    fn a_link_that_nobody_will_use_is_given_up_at_once_and_its_peer_told_why() {
+        let mut world = TestWorld::new(4);
+        world.contact(1, VcState::Connecting);
+        tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "no answer".into() }]);
+        world.wire().given_up.clear();
+        let events = [
+            LinkEvent::Accepted { link: 5, proc: 1 },
+            LinkEvent::Replaced { link: 1, by: 6 },
+            LinkEvent::Accepted { link: 7, proc: 77 },
+        ];
+        tell(&mut world, &events);
+        let given_up = std::mem::take(&mut world.wire().given_up);
+        assert_eq!(given_up.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [5, 6, 7]);
+        assert_eq!(given_up[0].1, "the connection has failed before: no answer");
+        assert!(world.wire().attached.is_empty(), "nothing of them is read");
+    }
+
+    #[test]
+    fn a_peer_is_told_why_its_link_is_given_up_and_of_a_goodbye_nothing() {
+        let mut world = TestWorld::new(4);
+        let (one, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+        let ended = &mut world.all().progress.ended;
+        ended.extend([(one, Ended::Corrupt("a strange frame".into())), (two, Ended::Finalized)]);
+        world.all().progress.pending = Pending::WORLD;
+        let tables = world.tables.clone();
+        maintain(&mut world.world, &tables);
+        assert_eq!(world.wire().given_up, [(1, "protocol violation: a strange frame".to_owned())]);
+        assert_eq!(world.wire().closed_links, [1, 2]);
+    }
+
+    /// What a request from any source is told of: the proc that has failed.
+    fn told(world: &mut TestWorld, posted: Posted) -> Option<u32> {
+        let context = world.car(posted).context;
+        let disturbed = world.request(posted).disturbed;
+        let all = world.all();
+        disturbed.then(|| all.vcs[failed_member(all.communicators, all.vcs, context).unwrap() as usize].proc)
+    }
+
+    #[test]
+    fn the_death_of_a_proc_that_was_never_contacted_is_told_to_receives_from_any_source() {
+        let mut world = TestWorld::new(5);
+        let tables = world.tables.clone();
+        let any = world.receive(None, None, &[1]);
+        process_ended(&mut world.world, &tables, 3, "exited".into(), false);
+        assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "an end in order");
+        process_ended(&mut world.world, &tables, 0, "killed".into(), true);
+        process_ended(&mut world.world, &tables, 77, "killed".into(), true);
+        assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "the own one, and none");
+        process_ended(&mut world.world, &tables, 4, "killed".into(), true);
+        assert_eq!(told(&mut world, any), Some(4));
+        assert_eq!(world.all().procs.reason(1), "killed");
+        // One that is posted while nobody has acknowledged it.
+        let later = world.receive(None, Some(7), &[1]);
+        assert_eq!(told(&mut world, later), None);
+        remind(&mut world.all());
+        assert_eq!(told(&mut world, later), Some(4));
+    }
+
+    #[test]
+    fn a_goodbye_counts_for_nothing_if_the_process_fails() {
+        for order in 0..4 {
+            let mut world = TestWorld::new(3);
+            let (tables, one) = (world.tables.clone(), world.contact(1, VcState::Connected));
+            let any = world.receive(None, None, &[1]);
+            let goodbye = |world: &mut TestWorld| {
+                world.all().progress.ended.push((one, Ended::Finalized));
+                world.all().progress.pending = Pending::WORLD;
+            };
+            match order {
+                0 => {
+                    goodbye(&mut world);
+                    maintain(&mut world.world, &tables);
+                    assert_eq!(told(&mut world, any), None);
+                    process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+                }
+                1 => {
+                    process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+                    assert_eq!(world.vc(one).state, VcState::Connected, "its last frames are read first");
+                    goodbye(&mut world);
+                    maintain(&mut world.world, &tables);
+                }
+                // What the transport says after a goodbye does not make it another end.
+                _ => {
+                    goodbye(&mut world);
+                    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "closed".into() }]);
+                    maintain(&mut world.world, &tables);
+                    assert_eq!((world.vc(one).state, world.vc(one).acknowledged), (VcState::Failed, true));
+                    if order == 2 {
+                        assert_eq!(told(&mut world, any), None);
+                        continue;
+                    }
+                    process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+                }
+            }
+            assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), "exit status 3"), "{order}");
+            assert_eq!(world.all().progress.unacknowledged, 1);
+            process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+            assert_eq!(world.all().progress.unacknowledged, 1, "once");
+        }
+    }
+
+    #[test]
+    fn an_end_half_way_is_a_failure() {
+        let mut world = TestWorld::new(3);
+        let (tables, one) = (world.tables.clone(), world.contact(1, VcState::Connected));
+        let any = world.receive(None, None, &[1]);
+        world.all().progress.ended.push((one, Ended::Unfinished));
+        world.all().progress.pending = Pending::WORLD;
+        maintain(&mut world.world, &tables);
+        assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), Ended::UNFINISHED));
+    }
+
+    #[test]
+    fn procs_that_were_never_contacted_are_asked_after_and_no_others() {
+        let mut world = TestWorld::new(200);
+        let tables = world.tables.clone();
+        world.contact(7, VcState::Connected);
+        let any = world.receive(None, None, &[1]);
+        world.wire().ended.extend([0, 7, 150]);
+        let mut next = 0;
+        ask_after(&mut world.world, &tables, &mut next);
+        assert_eq!((next, told(&mut world, any)), (ASKED_A_LOOK, None), "so many in one look");
+        for _ in 0..3 {
+            ask_after(&mut world.world, &tables, &mut next);
+        }
+        assert_eq!(told(&mut world, any), Some(150));
+        assert_eq!(world.all().progress.unacknowledged, 1);
+    }
+
+    #[test]
+    fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
+        let mut world = TestWorld::new(3);
+        let tables = world.tables.clone();
+        let [awaited, submitted] = [1, 2].map(|tag| world.receive(None, Some(tag), &[1]));
+        let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let all = world.all();
+        all.notices.await_in(submitted.car, 3);
+        all.requests[submitted.car as usize].notified = true;
+        all.requests[awaited.car as usize].notified = true;
+        let hears = heard.clone();
+        all.notices.add(awaited.car, Box::new(move |outcome| hears.lock().unwrap().push(outcome)));
+        process_ended(&mut world.world, &tables, 2, "killed".into(), true);
+        world.run(crate::complete::complete);
+        let (proc, reason) = (ProcId(2), "killed".to_owned());
+        let error = RequestError::PeerFailedPending { proc, reason: reason.clone() };
+        assert_eq!(*heard.lock().unwrap(), [Err(error)]);
+        assert_eq!(world.car(awaited).state, CarState::Posted, "it stays posted");
+        assert_eq!(world.request(submitted).state, RequestState::Done);
+        let all = world.all();
+        assert_eq!(all.progress.answers, [submitted.car]);
+        let outcome = crate::complete::outcome(all.cars, all.large, all.vcs, all.procs, submitted.car);
+        assert_eq!(outcome, Err(RequestError::PeerFailed { proc, reason }));
     }
 
     #[test]

@@ -267,12 +267,20 @@ fn match_arrival(
                 refuse(progress, arrival, "a count of offers where no transport matches");
             }
         }
-        Some(Kind::Bye) => {
-            progress.ended.push((arrival.vc, Ended::Finalized));
-            progress.pending |= Pending::WORLD;
-        }
+        Some(Kind::Bye) => match header.tag() {
+            0 => end(progress, arrival.vc, Ended::Finalized),
+            wire::UNFINISHED => end(progress, arrival.vc, Ended::Unfinished),
+            _ => refuse(progress, arrival, "a farewell that cannot be"),
+        },
         _ => refuse(progress, arrival, "a message past the matching of its transport"),
     }
+}
+
+/// A peer has said how it ends.
+#[cold]
+fn end(progress: &mut Progress, vc: Row, ended: Ended) {
+    progress.ended.push((vc, ended));
+    progress.pending |= Pending::WORLD;
 }
 
 /// Where an offered message is in its sender's memory; 0 if it cannot be read, [`Large::DIRECT`] if a transport may move it.
@@ -766,6 +774,14 @@ mod tests {
         world.arrive(one, Header::new(Kind::Bye, 0, 0, 0, 0, 0), &[]);
         world.run(match_cars);
         assert_eq!(world.take_ended(), [(one, Ended::Finalized)]);
+        world.all().progress.arrivals = 0;
+        world.arrive(one, Header::new(Kind::Bye, 0, 0, wire::UNFINISHED, 0, 0), &[]);
+        world.run(match_cars);
+        assert_eq!(world.take_ended(), [(one, Ended::Unfinished)]);
+        world.all().progress.arrivals = 0;
+        world.arrive(one, Header::new(Kind::Bye, 0, 0, 2, 0, 0), &[]);
+        world.run(match_cars);
+        assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == one));
     }
 
     #[test]

@@ -223,6 +223,11 @@ pub(crate) fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [V
     }
 }
 
+/// Whether receives from any source may be posted: `false` is certain.
+pub fn may_await_any(progress: &Progress) -> bool {
+    !(progress.wildcard.is_empty() && progress.staged.is_empty()) || progress.indexed()
+}
+
 /// The receives from any source that are posted, or will be by the next Match, in no order.
 pub fn posted_to_any(cars: &[Car]) -> impl Iterator<Item = Row> {
     let any = |car: &Car| {

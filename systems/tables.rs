@@ -291,6 +291,8 @@ impl Tables {
                 card_bytes: plan.card_bytes,
                 me: plan.me,
                 reasons: Vec::new(),
+                departed: Vec::new(),
+                fallen: Vec::new(),
             },
             Inbound::new(submissions),
             Settings(plan.limits.clone()),

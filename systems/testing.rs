@@ -59,8 +59,12 @@ pub struct WireState {
     pub events: Vec<LinkEvent>,
     /// Calls of release.
     pub releases: u32,
-    /// Links that the engine has closed.
+    /// Links that the engine has closed, those of [`WireState::given_up`] too.
     pub closed_links: Vec<u32>,
+    /// Links that the engine has given up, and why.
+    pub given_up: Vec<(u32, String)>,
+    /// Procs whose processes have ended.
+    pub ended: Vec<u32>,
     /// Procs that it cannot reach.
     pub unreachable: Vec<u32>,
     /// Memory of peers that can be read: where it starts, and the bytes. Empty if none can.
@@ -307,6 +311,15 @@ unsafe impl Transport for FakeWire {
 
     fn close_link(&mut self, link: u32) {
         lock(&self.state).closed_links.push(link);
+    }
+
+    fn give_up(&mut self, link: u32, reason: &str) {
+        lock(&self.state).given_up.push((link, reason.into()));
+        self.close_link(link);
+    }
+
+    fn has_ended(&self, proc: u32, _: &[u8]) -> Option<String> {
+        lock(&self.state).ended.contains(&proc).then(|| format!("the process of proc {proc} has ended"))
     }
 
     fn close(&mut self) {}

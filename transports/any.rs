@@ -184,6 +184,10 @@ pub unsafe trait Outside: Send {
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>);
     /// See [`Transport::close_link`].
     fn close_link(&mut self, link: u32);
+    /// See [`Transport::give_up`].
+    fn give_up(&mut self, link: u32, reason: &str);
+    /// See [`Transport::has_ended`].
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String>;
     /// See [`Transport::wait_fd`].
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
     /// See [`Transport::arm`].
@@ -331,6 +335,12 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     }
     fn close_link(&mut self, link: u32) {
         self.0.close_link(link);
+    }
+    fn give_up(&mut self, link: u32, reason: &str) {
+        self.0.give_up(link, reason);
+    }
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        self.0.has_ended(proc, card)
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.wait_fd()
@@ -750,6 +760,16 @@ impl AnyTransport {
     /// See [`Transport::close_link`].
     pub fn close_link(&mut self, link: u32) {
         each!(self, t => t.close_link(link));
+    }
+
+    /// See [`Transport::give_up`].
+    pub fn give_up(&mut self, link: u32, reason: &str) {
+        each!(self, t => t.give_up(link, reason));
+    }
+
+    /// See [`Transport::has_ended`].
+    pub fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        each!(self, t => t.has_ended(proc, card))
     }
 
     /// See [`Transport::wait_fd`].

@@ -11,6 +11,7 @@ pub mod handshake;
 pub mod heap;
 mod loopback;
 pub mod ofi;
+mod processes;
 pub mod rings;
 pub mod shm;
 pub mod sim;
@@ -582,8 +583,21 @@ pub unsafe trait Transport: Send {
     /// Looks after connections; may make system calls.
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>);
 
-    /// Closes a link; no event follows.
+    /// Closes a link; no event follows. The peer is told.
     fn close_link(&mut self, link: u32);
+
+    /// As [`Transport::close_link`], of a link that is of no use, and tells the peer why, where it can.
+    fn give_up(&mut self, link: u32, reason: &str) {
+        let _ = reason;
+        self.close_link(link);
+    }
+
+    /// Why a proc that is not connected will never answer, if the transport knows: its process has ended. The card says which
+    /// process it is. May make system calls.
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        let _ = (proc, card);
+        None
+    }
 
     /// A descriptor that is readable when something has happened since [`Transport::arm`].
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

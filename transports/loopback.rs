@@ -38,6 +38,14 @@ struct Member {
 }
 
 impl Member {
+    /// Tells it, and wakes it if it sleeps.
+    fn tell(&mut self, news: News) {
+        self.news.push(news);
+        if self.inbox.call() {
+            ring(&self.doorbell);
+        }
+    }
+
     /// The link that a peer has opened, if that has not been looked at yet.
     fn opened_by(&self, peer: u32) -> Option<u32> {
         self.news.iter().find_map(|item| match item {
@@ -50,6 +58,8 @@ impl Member {
 enum News {
     /// A link to a peer, with this side's ends.
     Opened { link: u32, proc: u32, ends: Box<Ends> },
+    /// A peer has closed a link, and why; the number is this side's.
+    Closed { link: u32, reason: String },
     /// A peer has left.
     Left { proc: u32 },
 }
@@ -87,13 +97,15 @@ pub struct Loopback {
     links: Links,
     /// Proc of each link.
     procs: Vec<u32>,
+    /// The peer's number of each link.
+    theirs: Vec<u32>,
     doorbell: Arc<OwnedFd>,
     capabilities: Capabilities,
     connected: Vec<u32>,
     /// Links to peers that have yet to join.
     awaited: Vec<u32>,
-    /// Links whose peers have left, and whose last frames are still to be read.
-    endings: Vec<u32>,
+    /// Links whose peers have closed them, and why; their last frames are still to be read.
+    endings: Vec<(u32, String)>,
     closed: bool,
 }
 
@@ -140,17 +152,35 @@ impl Loopback {
             ..Capabilities::least(Reach::Process, 100, hub.ring_bytes / 4 - 32)
         };
         let links = Links::new(inbox);
-        let (hub, procs) = (hub.clone(), Vec::new());
+        let (hub, procs, theirs) = (hub.clone(), Vec::new(), Vec::new());
         let (connected, awaited, endings) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Loopback { hub, me, links, procs, doorbell, capabilities, connected, awaited, endings, closed: false })
+        let closed = false;
+        Ok(Loopback { hub, me, links, procs, theirs, doorbell, capabilities, connected, awaited, endings, closed })
     }
 
-    fn note(&mut self, link: u32, proc: u32) {
+    fn note(&mut self, link: u32, proc: u32, theirs: u32) {
         while self.procs.len() <= link as usize {
             self.procs.push(NIL);
+            self.theirs.push(NIL);
             self.links.reserve();
         }
         self.procs[link as usize] = proc;
+        self.theirs[link as usize] = theirs;
+    }
+
+    /// Closes a link and tells the peer, which would wait for its frames otherwise.
+    fn hang_up(&mut self, link: u32, reason: &str) {
+        self.links.close(link);
+        self.awaited.retain(|&awaited| awaited != link);
+        self.endings.retain(|(ending, _)| *ending != link);
+        let Some(proc) = self.procs.get_mut(link as usize).map(|proc| std::mem::replace(proc, NIL)) else { return };
+        if proc == NIL || proc == self.me {
+            return;
+        }
+        let mut shared = self.hub.lock();
+        if let Some(Some(member)) = shared.members.get_mut(self.hub.place(proc)) {
+            member.tell(News::Closed { link: self.theirs[link as usize], reason: reason.to_owned() });
+        }
     }
 
     /// What peers have done since the last look.
@@ -164,7 +194,7 @@ impl Loopback {
                 News::Opened { link, proc, ends } => {
                     let awaited = self.awaited.iter().position(|&link| self.procs[link as usize] == proc);
                     let awaited = awaited.map(|at| self.awaited.swap_remove(at));
-                    self.note(link, proc);
+                    self.note(link, proc, ends.slot);
                     self.links.open(link, NIL, *ends);
                     events.push(match awaited {
                         Some(awaited) => {
@@ -174,10 +204,17 @@ impl Loopback {
                         None => LinkEvent::Accepted { link, proc },
                     });
                 }
+                News::Closed { link, reason } => {
+                    // Unless it was closed here as well.
+                    if self.procs.get(link as usize).is_some_and(|&proc| proc != NIL) {
+                        self.links.look(link);
+                        self.endings.push((link, reason));
+                    }
+                }
                 News::Left { proc } => {
                     for (link, _) in (0..).zip(&self.procs).filter(|&(_, &p)| p == proc) {
                         self.links.look(link);
-                        self.endings.push(link);
+                        self.endings.push((link, "the engine has gone without having finalized".into()));
                     }
                 }
             }
@@ -241,7 +278,7 @@ unsafe impl Transport for Loopback {
             let link = known.unwrap_or(me.next_link);
             me.next_link = me.next_link.max(link + 1);
             drop(shared);
-            self.note(link, proc);
+            self.note(link, proc, NIL);
             self.awaited.retain(|&awaited| awaited != link);
             self.awaited.push(link);
             return Ok(link);
@@ -269,7 +306,7 @@ unsafe impl Transport for Loopback {
                 past_min: u64::MAX,
                 keep: out_memory,
             };
-            self.note(link, proc);
+            self.note(link, proc, link);
             self.links.open(link, NIL, ends);
             self.connected.push(link);
             return Ok(link);
@@ -297,13 +334,10 @@ unsafe impl Transport for Loopback {
             past_min: u64::MAX,
             keep: keep.clone(),
         };
-        peer.news.push(News::Opened { link: theirs, proc: self.me, ends: Box::new(ends) });
-        if peer.inbox.call() {
-            ring(&peer.doorbell);
-        }
+        peer.tell(News::Opened { link: theirs, proc: self.me, ends: Box::new(ends) });
         drop(shared);
         self.awaited.retain(|&awaited| awaited != mine);
-        self.note(mine, proc);
+        self.note(mine, proc, theirs);
         let ends =
             Ends { outgoing: out, incoming: back, inbox, slot: theirs, doorbell, one_sided, past_min: u64::MAX, keep };
         self.links.open(mine, NIL, ends);
@@ -378,21 +412,17 @@ unsafe impl Transport for Loopback {
         }
         // A peer that has left writes nothing any more; what it has written is read before its end is told.
         let links = &self.links;
-        self.endings.retain(|&link| {
-            let more = links.heard(link).1;
-            if !more {
-                events.push(LinkEvent::Failed { link, reason: "the engine has gone".into() });
-            }
-            more
-        });
+        for (link, reason) in self.endings.extract_if(.., |(link, _)| !links.heard(*link).1) {
+            events.push(LinkEvent::Failed { link, reason });
+        }
     }
 
     fn close_link(&mut self, link: u32) {
-        self.awaited.retain(|&awaited| awaited != link);
-        self.links.close(link);
-        if let Some(proc) = self.procs.get_mut(link as usize) {
-            *proc = NIL;
-        }
+        self.hang_up(link, "the engine has closed the connection");
+    }
+
+    fn give_up(&mut self, link: u32, reason: &str) {
+        self.hang_up(link, &format!("the engine gave the connection up: {reason}"));
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -419,10 +449,7 @@ unsafe impl Transport for Loopback {
         shared.left[place] = true;
         for peer in self.procs.iter().filter(|&&p| p != NIL && p != self.me) {
             if let Some(Some(member)) = shared.members.get_mut(self.hub.place(*peer)) {
-                member.news.push(News::Left { proc: self.me });
-                if member.inbox.call() {
-                    ring(&member.doorbell);
-                }
+                member.tell(News::Left { proc: self.me });
             }
         }
     }

@@ -10,6 +10,8 @@
 //!   the lower proc number wins.
 //! - **Trust.** Peers are processes of the same user, by the kernel's word. What they send is validated all the same:
 //!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
+//!   A proc is called for as long as its process lives: one that computes, or is stopped, answers when it goes on. Its card says
+//!   which process it is.
 //! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
 //!   the socket). What the peer wrote before is read first; then the end is reported, once.
 //! - **Writing.** Long frames are written past the caches: the reader, on another processor, reads them ahead out of memory,
@@ -36,6 +38,7 @@ mod tests;
 
 use crate::handshake::{Greeting, ONE_SIDED, Packet};
 use crate::heap;
+use crate::processes::Process;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links};
@@ -46,6 +49,7 @@ use calling::Call;
 pub use config::{ShmConfig, ShmError, Splicing};
 use deaths::Deaths;
 use ending::{Ending, Line};
+use identity::HostCard;
 use own::Own;
 pub use reading::BytesRead;
 use rustix::event::{EventfdFlags, eventfd};
@@ -109,6 +113,8 @@ pub struct Shm {
     /// Whether the read that comes next is timed.
     timing: bool,
     deaths: Deaths,
+    /// When processes without descriptors were asked after, ns.
+    asked_ns: u64,
 }
 
 impl Shm {
@@ -127,7 +133,7 @@ impl Shm {
         segment::sweep(&config.directory);
         let descriptors = |source| ShmError::Descriptors { source };
         let boot_id = identity::boot_id()?;
-        let card = identity::host_card(boot_id, &config.directory)?;
+        let card = HostCard::own(identity::host_card(boot_id, &config.directory)?);
         let pid = std::process::id();
         let frame_max = config.ring_bytes / 4 - HEADER_BYTES;
         let heap = heap::offer().filter(|_| config.shared_heap);
@@ -187,6 +193,7 @@ impl Shm {
             read: BytesRead::default(),
             timing: false,
             deaths: Deaths::default(),
+            asked_ns: 0,
         })
     }
 
@@ -245,6 +252,16 @@ impl Shm {
         self.links.close(link);
     }
 
+    /// Closes a link with a last word.
+    fn close_with(&mut self, link: u32, word: &Packet) {
+        if let Some(Stage::Open(line)) = self.stage(link) {
+            line.tell(word);
+        }
+        self.take_down(link);
+        self.free_number(link);
+        self.queued.retain(|event| *event != LinkEvent::Connected { link });
+    }
+
     fn fail(&mut self, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
         self.take_down(link);
         events.push(LinkEvent::Failed { link, reason });
@@ -260,7 +277,7 @@ impl Shm {
                 Token::Visitor(place) => self.hear_visitor(place, events),
                 Token::Call(link) => self.hear_call(link, now_ns, events),
                 Token::Line(link) => self.hear_line(link, now_ns),
-                Token::Process(link) => self.process_ended(link, now_ns),
+                Token::Process(link) => self.process_ended(link, now_ns, events),
             }
         }
     }
@@ -319,7 +336,7 @@ unsafe impl Transport for Shm {
     }
 
     fn card(&self) -> Vec<u8> {
-        self.own.card.to_vec()
+        self.own.card.encode()
     }
 
     fn moved(&self) -> (u64, u64) {
@@ -335,16 +352,25 @@ unsafe impl Transport for Shm {
             Err(format!("there are {procs} procs"))
         } else if card.is_empty() {
             Err(format!("proc {proc} has not opened it"))
-        } else if card != self.own.card {
-            Err(format!("proc {proc} runs on another host"))
         } else {
-            Ok(())
+            match HostCard::decode(card) {
+                Some(card) if card.host == self.own.card.host => Ok(()),
+                Some(_) => Err(format!("proc {proc} runs on another host")),
+                None => Err(format!("proc {proc} has a card of another kind: use one build of tickwire for all procs")),
+            }
         }
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.reaches(proc, card)?;
-        self.call(proc, now_ns)
+        let card = HostCard::decode(card).ok_or("its card cannot be read")?;
+        self.call(proc, &card, now_ns)
+    }
+
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        self.reaches(proc, card).ok()?;
+        let HostCard { pid, start_time, .. } = HostCard::decode(card)?;
+        Process::find(pid, start_time).err()
     }
 
     fn attach(&mut self, link: u32, vc: Row) {
@@ -428,18 +454,18 @@ unsafe impl Transport for Shm {
         }
         self.report_faults(events);
         self.look(now_ns, events);
+        self.ask_after_processes(now_ns, events);
         self.hurry_calls(now_ns, events);
         self.dismiss_visitors(now_ns);
         self.report_endings(now_ns, events);
     }
 
     fn close_link(&mut self, link: u32) {
-        if let Some(Stage::Open(line)) = self.stage(link) {
-            line.tell(&Packet::Closed);
-        }
-        self.take_down(link);
-        self.free_number(link);
-        self.queued.retain(|event| *event != LinkEvent::Connected { link });
+        self.close_with(link, &Packet::Closed);
+    }
+
+    fn give_up(&mut self, link: u32, reason: &str) {
+        self.close_with(link, &Packet::Refused(reason.to_owned()));
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

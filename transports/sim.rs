@@ -119,6 +119,16 @@ impl<T: Transport> Sim<T> {
         self.net.is_dead(self.me, self.now_ns)
     }
 
+    /// A link is closed here; the peer is told after what was sent.
+    fn forget(&mut self, link: u32) {
+        let state = self.link(link);
+        state.over = true;
+        (state.failed, state.writing) = (None, None);
+        let (vc, proc) = (state.vc, state.proc);
+        self.lanes.remove(&vc);
+        self.net.closes(self.me, proc);
+    }
+
     /// Takes what the wrapped transport has; the frames' times are decided here.
     fn take_in(&mut self, now_ns: u64) {
         loop {
@@ -418,13 +428,19 @@ unsafe impl<T: Transport> Transport for Sim<T> {
     }
 
     fn close_link(&mut self, link: u32) {
-        let state = self.link(link);
-        state.over = true;
-        (state.failed, state.writing) = (None, None);
-        let (vc, proc) = (state.vc, state.proc);
-        self.lanes.remove(&vc);
-        self.net.closes(self.me, proc);
+        self.forget(link);
         self.inner.close_link(link);
+    }
+
+    fn give_up(&mut self, link: u32, reason: &str) {
+        self.forget(link);
+        self.inner.give_up(link, reason);
+    }
+
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        let died_ns = self.net.died_ns(proc);
+        let told = died_ns.is_some_and(|died_ns| died_ns + self.net.config().notice_ns <= self.now_ns);
+        if told { Some("the proc has died".into()) } else { self.inner.has_ended(proc, card) }
     }
 
     fn wait_fd(&self) -> Option<rustix::fd::BorrowedFd<'_>> {

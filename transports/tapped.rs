@@ -326,6 +326,14 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.close_link(link);
     }
 
+    fn give_up(&mut self, link: u32, reason: &str) {
+        self.inner.give_up(link, reason);
+    }
+
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        self.inner.has_ended(proc, card)
+    }
+
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.wait_fd()
     }

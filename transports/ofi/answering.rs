@@ -140,6 +140,6 @@ impl Ofi {
             }
             None => LinkEvent::Accepted { link, proc: theirs.proc },
         };
-        self.open_link(link, Line::new(socket, theirs), event, events);
+        self.open_link(link, Line::new(socket, theirs, &self.own), event, events);
     }
 }

@@ -9,6 +9,7 @@ use super::own::{Own, random};
 use super::transport::{Peer, Stage};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Mismatch};
+use crate::processes::{self, Process};
 use crate::watching::Token;
 use rustix::io::Errno;
 use std::net::SocketAddr;
@@ -16,9 +17,12 @@ use std::net::SocketAddr;
 /// Between two attempts, ns.
 const RETRY_NS: u64 = 1_000_000;
 
-/// A connection that this side asks for.
+/// A connection that this side asks for. It is asked for as long as the other end lives, which its host's kernel says: a process
+/// that computes, or is stopped, answers when it goes on.
 pub(super) struct Call {
     card: Card,
+    /// Who is to answer, if it is on this host.
+    process: Option<Process>,
     /// Is connected once `greeted`.
     socket: Option<Socket>,
     greeted: bool,
@@ -30,6 +34,19 @@ impl Call {
     /// Gives the attempt up.
     pub(super) fn hang_up(mut self, own: &Own) {
         self.drop_socket(own);
+        self.forget_process(own);
+    }
+
+    fn forget_process(&self, own: &Own) {
+        if let Some(descriptor) = self.process.as_ref().and_then(Process::descriptor) {
+            own.watched.forget(descriptor);
+        }
+    }
+
+    /// That nobody will answer, in words, if that is so.
+    pub(super) fn process_ended(&self) -> Option<String> {
+        let process = self.process.as_ref().filter(|process| process.has_ended())?;
+        Some(format!("{} before it answered", processes::ended(process.pid())))
     }
 
     fn drop_socket(&mut self, own: &Own) {
@@ -43,7 +60,7 @@ impl Call {
     fn advance(&mut self, own: &Own, link: u32, proc: u32, token: u64, now_ns: u64) -> Result<(), String> {
         let to = self.card.control;
         let waited_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
-        if waited_ms > u64::from(own.config.connect_ms_max) {
+        if own.config.connect_ms_max.is_some_and(|most| waited_ms > most.into()) {
             return Err(format!(
                 "proc {proc} at {to} did not answer within {waited_ms} ms: have it call tick, let TCP through between the \
                  hosts, choose another interface (TICKWIRE_OFI_INTERFACE), or raise connect_ms_max"
@@ -127,12 +144,19 @@ impl Ofi {
             };
         }
         let token = random().map_err(|error| format!("no random numbers ({error})"))?;
+        let (pid, start_time) = card.process;
+        let near = card.host == self.own.host;
+        let process = near.then(|| Process::find(pid, start_time)).transpose()?;
         let link = self.number(proc, token).ok_or_else(|| format!("there are {LINKS_MAX} connections: close some"))?;
         if let Err(reason) = self.port.get_mut().expect_peer(link, &card.address) {
             self.free.push(link);
             return Err(reason);
         }
-        let call = Call { card, socket: None, greeted: false, started_ns: now_ns, next_ns: now_ns };
+        if let Some(descriptor) = process.as_ref().and_then(Process::descriptor) {
+            // One that cannot be watched is asked after now and then.
+            let _ = self.own.watched.add(descriptor, Token::Process(link));
+        }
+        let call = Call { card, process, socket: None, greeted: false, started_ns: now_ns, next_ns: now_ns };
         self.table[link as usize].stage = Stage::Calling(Box::new(call));
         self.procs.insert(proc, link);
         self.calls.push(link);
@@ -182,10 +206,11 @@ impl Ofi {
                 });
                 let address = call.card.address.clone();
                 let Some(socket) = call.socket.take() else { return };
+                call.forget_process(&self.own);
                 let opened =
                     checked.and_then(|()| self.port.get_mut().open_lane(link, theirs.slot, proof.token, &address));
                 self.own.watched.forget(&socket);
-                let mut line = Line::new(socket, &theirs);
+                let mut line = Line::new(socket, &theirs, &self.own);
                 match opened {
                     Ok(()) => self.open_link(link, line, LinkEvent::Connected { link }, events),
                     Err(reason) => {

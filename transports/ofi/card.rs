@@ -8,15 +8,17 @@
 //! | 4–19 | its address, IPv6 or mapped IPv4 |
 //! | 20–27 | secret that a caller shows, so that nobody else is let in |
 //! | 28–35 | the host: what two processes must share to reach each other within it |
-//! | 36– | fabric address |
+//! | 36–47 | the process: its number, and when it was started |
+//! | 48– | fabric address |
 //! | then 4 | who matches: 0 the engine, else the tag mode and the longest message |
 
+use crate::processes;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Version of the card's layout.
-const CARD_VERSION: u8 = 2;
+const CARD_VERSION: u8 = 3;
 /// Bytes before the fabric address.
-const FIXED: usize = 36;
+const FIXED: usize = 36 + processes::CARD_BYTES;
 /// Bytes of a fabric address at most: a card has 255.
 pub(super) const ADDRESS_BYTES_MAX: usize = 200;
 
@@ -26,6 +28,8 @@ pub(super) struct Card {
     pub(super) control: SocketAddr,
     pub(super) secret: u64,
     pub(super) host: [u8; 8],
+    /// Number of the process, and when it was started.
+    pub(super) process: (u32, u64),
     pub(super) address: Vec<u8>,
     /// Who matches, and how.
     pub(super) matching: u32,
@@ -42,6 +46,7 @@ impl Card {
         bytes.extend(ip.octets());
         bytes.extend(self.secret.to_be_bytes());
         bytes.extend(self.host);
+        bytes.extend(processes::to_card(self.process.0, self.process.1));
         bytes.extend(&self.address);
         bytes.extend(self.matching.to_be_bytes());
         bytes
@@ -60,6 +65,7 @@ impl Card {
             return Err("its card is cut off: use one build of tickwire for all procs".into());
         };
         let part = |at: usize| <[u8; 8]>::try_from(&fixed[at..at + 8]).unwrap_or_default();
+        let process = fixed.last_chunk().map_or((0, 0), |process| processes::in_card(*process));
         let mut ip = [0; 16];
         ip.copy_from_slice(&fixed[4..20]);
         let ip = Ipv6Addr::from(ip).to_canonical();
@@ -67,6 +73,7 @@ impl Card {
             control: SocketAddr::new(ip, u16::from_be_bytes([fixed[2], fixed[3]])),
             secret: u64::from_be_bytes(part(20)),
             host: part(28),
+            process,
             address: address.to_vec(),
             matching: u32::from_be_bytes(*matching),
         })
@@ -79,7 +86,14 @@ mod tests {
 
     fn card(control: &str) -> Card {
         let control = control.parse().unwrap();
-        Card { control, secret: 0x0123_4567_89AB_CDEF, host: *b"thishost", address: vec![7; 28], matching: 9 }
+        Card {
+            control,
+            secret: 0x0123_4567_89AB_CDEF,
+            host: *b"thishost",
+            process: (7, 1 << 40),
+            address: vec![7; 28],
+            matching: 9,
+        }
     }
 
     #[test]

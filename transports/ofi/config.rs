@@ -35,8 +35,8 @@ pub struct OfiConfig {
     pub progress_event_count: usize,
     /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
     pub multi_receive: bool,
-    /// How long a connection may take, ms.
-    pub connect_ms_max: u32,
+    /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
+    pub connect_ms_max: Option<u32>,
     /// How long a connection may be without an answer of the peer's kernel before it counts as dead, ms.
     pub dead_link_ms_max: u32,
     /// How long a close waits for what was sent to arrive, ms.

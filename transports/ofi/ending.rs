@@ -12,6 +12,7 @@ use super::own::Own;
 use super::transport::Stage;
 use crate::LinkEvent;
 use crate::handshake::Greeting;
+use crate::processes::{self, Process};
 use crate::watching::Token;
 use rustix::io::Errno;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ const NEAR_TIME: Duration = Duration::from_millis(20);
 /// The control socket of a connection, and who is at its other end.
 pub(super) struct Line {
     socket: Socket,
+    /// The process, if it is on this host: its end counts even if a child of it holds the socket.
+    process: Option<Process>,
     pid: u32,
     boot_id: u128,
     pub(super) tally: Tally,
@@ -50,8 +53,12 @@ pub(super) struct Ending {
 }
 
 impl Line {
-    pub(super) fn new(socket: Socket, theirs: &Greeting) -> Self {
-        Line { socket, pid: theirs.pid, boot_id: theirs.boot_id, tally: Tally::default() }
+    pub(super) fn new(socket: Socket, theirs: &Greeting, own: &Own) -> Self {
+        let Greeting { pid, start_time, boot_id, .. } = *theirs;
+        // One that is not found as it says has its number in another pid namespace, or has ended: the socket tells then.
+        let known = boot_id == own.greeting.boot_id && processes::start_time(pid) == Some(start_time);
+        let process = known.then(|| Process::find(pid, start_time).ok()).flatten();
+        Line { socket, process, pid, boot_id, tally: Tally::default() }
     }
 
     pub(super) fn tell(&mut self, message: &Message) {
@@ -59,7 +66,11 @@ impl Line {
     }
 
     pub(super) fn watch(&self, own: &Own, link: u32) -> Result<(), Errno> {
-        own.watched.add(&self.socket, Token::Line(link))
+        own.watched.add(&self.socket, Token::Line(link))?;
+        match self.process.as_ref().and_then(Process::descriptor) {
+            Some(descriptor) => own.watched.add(descriptor, Token::Process(link)),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn has_news(&self) -> bool {
@@ -68,6 +79,13 @@ impl Line {
 
     pub(super) fn cut(self, own: &Own) {
         own.hang_up(&self.socket);
+        self.forget_process(own);
+    }
+
+    fn forget_process(&self, own: &Own) {
+        if let Some(descriptor) = self.process.as_ref().and_then(Process::descriptor) {
+            own.watched.forget(descriptor);
+        }
     }
 
     /// Whether the peer is an engine of this process, which nobody may be ticking now.
@@ -77,6 +95,44 @@ impl Line {
 }
 
 impl Ofi {
+    /// A peer's process on this host has ended, though a child of it may hold its socket.
+    pub(super) fn process_ended(&mut self, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        // What it said last tells more.
+        self.hear_line(link, now_ns);
+        match self.stage(link) {
+            Some(Stage::Open(line)) => {
+                let pid = line.pid;
+                let proc = self.table[link as usize].proc;
+                self.end(link, format!("process {pid} of proc {proc} has ended"), None, now_ns);
+            }
+            Some(Stage::Calling(call)) => {
+                if let Some(reason) = call.process_ended() {
+                    self.fail(link, reason, events);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks now and then after processes of this host that no descriptor tells of.
+    pub(super) fn ask_after_processes(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        if now_ns.wrapping_sub(self.asked_ns) < processes::ASK_NS {
+            return;
+        }
+        self.asked_ns = now_ns;
+        let silent = |process: &Process| process.descriptor().is_none() && process.has_ended();
+        for link in 0..self.table.len() as u32 {
+            let has_ended = match self.stage(link) {
+                Some(Stage::Open(line)) => line.process.as_ref().is_some_and(silent),
+                Some(Stage::Calling(call)) => call.process_ended().is_some(),
+                _ => false,
+            };
+            if has_ended {
+                self.process_ended(link, now_ns, events);
+            }
+        }
+    }
+
     /// A peer has said something beside the fabric, or its socket has ended. Several words may come at once, and the descriptor
     /// does not ring again for those that have been read.
     pub(super) fn hear_line(&mut self, link: u32, now_ns: u64) {
@@ -124,7 +180,9 @@ impl Ofi {
                 None,
             ),
             Heard::Message(Ok(Message::Closed { sent, .. })) => {
-                (format!("proc {proc} (process {}) has closed the connection", line.pid), Some(sent))
+                let pid = line.pid;
+                let words = format!("proc {proc} (process {pid}) has closed the connection without having finalized");
+                (words, Some(sent))
             }
             Heard::Message(Ok(Message::Refused(why))) => (format!("proc {proc} gave the connection up: {why}"), None),
             Heard::Message(Ok(_)) => (out_of_turn(proc), None),
@@ -139,7 +197,10 @@ impl Ofi {
         let Some(stage) = self.stage(link) else { return };
         let Stage::Open(line) = std::mem::replace(stage, Stage::Gone) else { return };
         let line = match due {
-            Some(_) => Some(line),
+            Some(_) => {
+                line.forget_process(&self.own);
+                Some(line)
+            }
             None => {
                 line.cut(&self.own);
                 self.port.get_mut().disturb();

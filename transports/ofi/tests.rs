@@ -317,7 +317,7 @@ fn frames_without_the_token_are_dropped_and_corrupt_ones_end_their_link() {
 fn a_peer_that_is_not_there_or_does_not_answer_is_one_clear_error() {
     let Some(caller) = endpoint(0, "sockets") else { return };
     let mut world = World::new(vec![caller]);
-    world.all[0].own.config.connect_ms_max = 100;
+    world.all[0].own.config.connect_ms_max = Some(100);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let real = Card::decode(&world.all[0].card()).unwrap();
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -13,6 +13,7 @@ use super::mode;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
+use crate::processes::Process;
 use crate::watching::Token;
 use crate::{Capabilities, LinkEvent, Peeked, Reach, Sent, TagLimits, Take, Traffic, Transport, Wanted};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -74,6 +75,8 @@ pub struct Ofi {
     asleep: bool,
     /// Its descriptor rings all the time, and is not watched.
     rings: bool,
+    /// When processes without descriptors were asked after, ns.
+    pub(super) asked_ns: u64,
 }
 
 impl Ofi {
@@ -159,6 +162,16 @@ impl Ofi {
         events.push(LinkEvent::Failed { link, reason });
     }
 
+    /// Closes a link with a last word.
+    fn close_with(&mut self, link: u32, word: &control::Message) {
+        if let Some(Stage::Open(line)) = self.stage(link) {
+            line.tell(word);
+        }
+        self.take_down(link);
+        self.free_number(link);
+        self.queued.retain(|event| *event != LinkEvent::Connected { link });
+    }
+
     /// Tells the pace how many connections there are that something can come over.
     pub(super) fn count_open(&self) {
         let open = self.table.iter().filter(|peer| matches!(peer.stage, Stage::Open(_) | Stage::Ending(_))).count();
@@ -175,8 +188,7 @@ impl Ofi {
                 Token::Visitor(place) => self.hear_visitor(place, events),
                 Token::Call(link) => self.hear_call(link, now_ns, events),
                 Token::Line(link) => self.hear_line(link, now_ns),
-                // Only the sockets of peers are known here.
-                Token::Process(_) => {}
+                Token::Process(link) => self.process_ended(link, now_ns, events),
             }
         }
     }
@@ -419,6 +431,7 @@ unsafe impl Transport for Ofi {
         }
         self.report_faults(events);
         self.look(now_ns, events);
+        self.ask_after_processes(now_ns, events);
         self.hurry_calls(now_ns, events);
         self.dismiss_visitors(now_ns);
         self.report_endings(now_ns, events);
@@ -428,12 +441,17 @@ unsafe impl Transport for Ofi {
     fn close_link(&mut self, link: u32) {
         self.port.get_mut().flush();
         let closed = self.closed(link);
-        if let Some(Stage::Open(line)) = self.stage(link) {
-            line.tell(&closed);
-        }
-        self.take_down(link);
-        self.free_number(link);
-        self.queued.retain(|event| *event != LinkEvent::Connected { link });
+        self.close_with(link, &closed);
+    }
+
+    fn give_up(&mut self, link: u32, reason: &str) {
+        self.close_with(link, &control::Message::Refused(reason.to_owned()));
+    }
+
+    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
+        self.reaches(proc, card).ok()?;
+        let Card { host, process: (pid, start_time), .. } = Card::decode(card).ok()?;
+        (host == self.own.host).then(|| Process::find(pid, start_time).err()).flatten()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,11 +1,13 @@
 //! Connections that this side asks for. Nothing here waits: what does not go now is tried again by `control`.
 
 use super::ending::Line;
+use super::identity::HostCard;
 use super::segment::{self, Map};
 use super::socket::{self, Read, Received};
 use super::{LINKS_MAX, Own, Peer, Shm, Stage, Token};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Mismatch, ONE_SIDED, Packet};
+use crate::processes::{self, Process};
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{Ends, InboxView};
 use crate::rings::memory::RawRing;
@@ -30,8 +32,11 @@ pub(super) fn pair_bytes(ring_bytes: usize) -> usize {
     2 * RawRing::bytes(ring_bytes)
 }
 
-/// A connection that this side asks for.
+/// A connection that this side asks for. It is asked for as long as the process at the other end lives: one that computes, or is
+/// stopped, answers when it goes on.
 pub(super) struct Call {
+    /// Who is to answer.
+    process: Process,
     /// Is connected once `greeted`.
     socket: Option<OwnedFd>,
     greeted: bool,
@@ -45,6 +50,18 @@ impl Call {
     /// Gives the attempt up.
     pub(super) fn hang_up(mut self, own: &Own) {
         self.drop_socket(own);
+        if let Some(descriptor) = self.process.descriptor() {
+            own.watched.forget(descriptor);
+        }
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// That nobody will answer, in words.
+    pub(super) fn process_ended(&self) -> String {
+        format!("{} before it answered", processes::ended(self.process.pid()))
     }
 
     fn drop_socket(&mut self, own: &Own) {
@@ -57,7 +74,7 @@ impl Call {
     /// The next step towards an open connection, if it is time for one.
     fn advance(&mut self, own: &Own, link: u32, proc: u32, now_ns: u64) -> Result<(), String> {
         let waited_ms = now_ns.saturating_sub(self.started_ns) / 1_000_000;
-        if waited_ms > u64::from(own.config.connect_ms_max) {
+        if own.config.connect_ms_max.is_some_and(|most| waited_ms > most.into()) {
             return Err(format!(
                 "proc {proc} did not answer within {waited_ms} ms: have it call tick, or raise connect_ms_max"
             ));
@@ -117,8 +134,11 @@ impl Call {
     /// Nobody listens there: perhaps not yet.
     fn refused(&mut self, proc: u32, now_ns: u64) -> Result<(), String> {
         let since = *self.refused_ns.get_or_insert(now_ns);
+        if self.process.has_ended() {
+            return Err(self.process_ended());
+        }
         if now_ns.saturating_sub(since) > REFUSED_NS_MAX {
-            return Err(format!("proc {proc} is not running, or has finalized"));
+            return Err(format!("proc {proc} has closed its endpoint, or has finalized"));
         }
         Ok(())
     }
@@ -201,7 +221,7 @@ pub(super) fn ends(
 
 impl Shm {
     /// Starts to connect, unless that has been done.
-    pub(super) fn call(&mut self, proc: u32, now_ns: u64) -> Result<u32, String> {
+    pub(super) fn call(&mut self, proc: u32, card: &HostCard, now_ns: u64) -> Result<u32, String> {
         if self.listener.is_none() {
             return Err("this endpoint is closed".into());
         }
@@ -215,9 +235,14 @@ impl Shm {
                 _ => Err(format!("the last connection to proc {proc} is ending: ask again after it has failed")),
             };
         }
+        let process = Process::find(card.pid, card.start_time)?;
         let link = self.number(proc).ok_or_else(|| format!("there are {LINKS_MAX} connections: close some"))?;
-        let call =
-            Call { socket: None, greeted: false, pair: None, started_ns: now_ns, refused_ns: None, next_ns: now_ns };
+        if let Some(descriptor) = process.descriptor() {
+            // One that cannot be watched is asked after now and then.
+            let _ = self.own.watched.add(descriptor, Token::Process(link));
+        }
+        let (socket, pair, refused_ns) = (None, None, None);
+        let call = Call { process, socket, greeted: false, pair, started_ns: now_ns, refused_ns, next_ns: now_ns };
         self.table[link as usize].stage = Stage::Calling(Box::new(call));
         self.procs.insert(proc, link);
         self.calls.push(link);
@@ -268,6 +293,9 @@ impl Shm {
                 let Some(socket) = call.socket.take() else { return };
                 let pair = call.pair.take();
                 self.own.watched.forget(&socket);
+                if let Some(descriptor) = call.process.descriptor() {
+                    self.own.watched.forget(descriptor);
+                }
                 let me = self.own.config.me;
                 let welcomed = match received.descriptors {
                     Ok(descriptors) => self.welcome(socket, &theirs, proc, pair, descriptors),

@@ -20,8 +20,8 @@ pub struct ShmConfig {
     pub ring_bytes: usize,
     /// Payloads of frames from this length on are written past the caches of the own processor, bytes.
     pub past_min: usize,
-    /// How long a connection may take, ms.
-    pub connect_ms_max: u32,
+    /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
+    pub connect_ms_max: Option<u32>,
     /// Where the segments are made; a tmpfs.
     pub directory: PathBuf,
     /// Whether peers get the process's [shared heap](crate::heap) to read, if it is open.

@@ -4,13 +4,13 @@ use super::calling::out_of_turn;
 use super::deaths::Watched;
 use super::socket::{self, Read};
 use super::splicing::Pipes;
-use super::{Own, Shm, Stage, Token, identity, reading};
+use super::{Own, Shm, Stage, Token, reading};
 use crate::LinkEvent;
 use crate::handshake::Packet;
 use crate::heap::PeerHeap;
+use crate::processes::{self, Process};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::sync::Arc;
 
 /// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
@@ -19,11 +19,10 @@ const UNREAD_NS_MAX: u64 = 1_000_000_000;
 /// The control socket of a connection, and the process at its other end.
 pub(super) struct Line {
     socket: OwnedFd,
-    /// `None` where the kernel has none to give; the socket's end then is all there is.
-    process: Option<OwnedFd>,
+    /// Its end counts even if a child of it holds the socket.
+    process: Process,
     /// Under which number its end is watched for, once its memory was read.
     watched: Watched,
-    pid: u32,
     /// Whether the kernel lets this process read its memory.
     readable: bool,
     /// Its shared heap, as this process maps it.
@@ -45,21 +44,16 @@ pub(super) struct Ending {
 impl Line {
     /// A line to process `pid`, which was started at `start_time` by its own word; `attach` if its memory is to be read.
     pub(super) fn new(socket: OwnedFd, pid: u32, start_time: u64, attach: bool) -> Result<Self, (OwnedFd, String)> {
-        let process = match i32::try_from(pid).ok().and_then(Pid::from_raw).map(|p| pidfd_open(p, PidfdFlags::empty()))
-        {
-            Some(Err(Errno::SRCH)) => return Err((socket, format!("process {pid} has ended"))),
-            Some(Ok(process)) => Some(process),
-            _ => None,
-        };
-        // After the descriptor was opened: so it is this process, not one that has its number now.
-        match identity::start_time(pid) {
-            Some(found) if found != start_time => {
-                Err((socket, format!("peer says process {pid} was started at {start_time}, the kernel says {found}")))
+        if let Some(found) = processes::start_time(pid).filter(|&found| found != start_time) {
+            let words = format!("peer says process {pid} was started at {start_time}, the kernel says {found}");
+            return Err((socket, words));
+        }
+        match Process::find(pid, start_time) {
+            Ok(process) => {
+                let readable = attach && process.descriptor().is_some() && reading::allowed(pid);
+                Ok(Line { socket, process, watched: 0, readable, heap: None, pipes: Pipes::default() })
             }
-            _ => {
-                let readable = attach && process.is_some() && reading::allowed(pid);
-                Ok(Line { socket, process, watched: 0, pid, readable, heap: None, pipes: Pipes::default() })
-            }
+            Err(reason) => Err((socket, reason)),
         }
     }
 
@@ -81,8 +75,9 @@ impl Line {
     /// The process, if its memory may be read: its number, the descriptor that says that the number is still its own, and
     /// under which number its end is watched for.
     pub(super) fn readable_process(&mut self) -> Option<(u32, &OwnedFd, &mut Watched)> {
-        let Line { process, pid, readable, watched, .. } = self;
-        process.as_ref().filter(|_| *readable).map(|process| (*pid, process, watched))
+        let Line { process, readable, watched, .. } = self;
+        let pid = process.pid();
+        process.descriptor().filter(|_| *readable).map(|descriptor| (pid, descriptor, watched))
     }
 
     /// Sends a packet, if that goes.
@@ -97,7 +92,7 @@ impl Line {
 
     pub(super) fn watch(&self, own: &Own, link: u32) -> Result<(), Errno> {
         own.watched.add(&self.socket, Token::Line(link))?;
-        match &self.process {
+        match self.process.descriptor() {
             Some(process) => own.watched.add(process, Token::Process(link)),
             None => Ok(()),
         }
@@ -113,10 +108,18 @@ impl Line {
         self.socket
     }
 
+    /// As if the kernel had no descriptor of the process to give.
+    #[cfg(test)]
+    pub(super) fn forget_process(&mut self, own: &Own) {
+        if let Some(descriptor) = self.process.forget() {
+            own.watched.forget(&descriptor);
+        }
+    }
+
     /// Closes both descriptors.
     pub(super) fn cut(self, own: &Own) {
         own.hang_up(&self.socket);
-        if let Some(process) = &self.process {
+        if let Some(process) = self.process.descriptor() {
             own.watched.forget(process);
         }
     }
@@ -127,12 +130,14 @@ impl Shm {
     pub(super) fn hear_line(&mut self, link: u32, now_ns: u64) {
         let Some(peer) = self.table.get(link as usize) else { return };
         let (proc, Stage::Open(line)) = (peer.proc, &peer.stage) else { return };
-        let pid = line.pid;
+        let pid = line.process.pid();
         let reason = match socket::read(&line.socket) {
             Read::Nothing => return,
-            Read::Ended => format!("process {pid} has ended"),
+            Read::Ended => processes::ended(pid),
             Read::Packet(received) => match received.packet {
-                Ok(Packet::Closed) => format!("proc {proc} (process {pid}) has closed the connection"),
+                Ok(Packet::Closed) => {
+                    format!("proc {proc} (process {pid}) has closed the connection without having finalized")
+                }
                 Ok(Packet::Refused(reason)) => format!("proc {proc} gave the connection up: {reason}"),
                 Ok(Packet::Splice) => return self.pass_pipes(link),
                 Ok(Packet::Pipes) => {
@@ -147,12 +152,37 @@ impl Shm {
     }
 
     /// A peer's process has ended, though a child of it may hold its socket.
-    pub(super) fn process_ended(&mut self, link: u32, now_ns: u64) {
+    pub(super) fn process_ended(&mut self, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
         // What it said last tells more.
         self.hear_line(link, now_ns);
-        if let Some(Stage::Open(line)) = self.stage(link) {
-            let reason = format!("process {} has ended", line.pid);
-            self.end(link, reason, now_ns);
+        match self.stage(link) {
+            Some(Stage::Open(line)) => {
+                let reason = processes::ended(line.process.pid());
+                self.end(link, reason, now_ns);
+            }
+            Some(Stage::Calling(call)) => {
+                let reason = call.process_ended();
+                self.fail(link, reason, events);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks now and then after processes that no descriptor tells of.
+    pub(super) fn ask_after_processes(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        if now_ns.wrapping_sub(self.asked_ns) < processes::ASK_NS {
+            return;
+        }
+        self.asked_ns = now_ns;
+        for link in 0..self.table.len() as u32 {
+            let has_ended = match self.stage(link) {
+                Some(Stage::Open(line)) => line.process.descriptor().is_none() && line.process.has_ended(),
+                Some(Stage::Calling(call)) => call.process().has_ended(),
+                _ => false,
+            };
+            if has_ended {
+                self.process_ended(link, now_ns, events);
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! Which host, which process: what a card and a greeting say.
 
 use super::ShmError;
+use crate::processes;
+pub(crate) use crate::processes::start_time;
 use std::path::Path;
 
 /// The id of this boot of this machine.
@@ -12,17 +14,6 @@ pub(crate) fn boot_id() -> Result<u128, ShmError> {
         path: path.into(),
         source: std::io::Error::new(std::io::ErrorKind::InvalidData, "not a boot id"),
     })
-}
-
-/// When a process was started, clock ticks since boot: with its pid, it names a process for good.
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Field 22. The second field, the program's name, may hold spaces and parentheses.
-fn parse_start_time(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// A hash of what two processes must share to use shared memory: the boot, the namespaces that sockets' names and
@@ -37,6 +28,37 @@ pub(crate) fn host_card(boot_id: u128, directory: &Path) -> Result<[u8; 8], ShmE
         hash.add(&found.ino().to_ne_bytes());
     }
     Ok(hash.0.to_be_bytes())
+}
+
+/// What a card says: the host, and the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HostCard {
+    /// See [`host_card`].
+    pub(crate) host: [u8; 8],
+    /// Number of the process.
+    pub(crate) pid: u32,
+    /// When it was started.
+    pub(crate) start_time: u64,
+}
+
+impl HostCard {
+    /// The own one.
+    pub(crate) fn own(host: [u8; 8]) -> Self {
+        let (pid, start_time) = processes::own();
+        HostCard { host, pid, start_time }
+    }
+
+    /// Its bytes: the host, then the process.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&self.host[..], &processes::to_card(self.pid, self.start_time)].concat()
+    }
+
+    /// Reads a card; `None` if it is none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (host, process) = bytes.split_first_chunk()?;
+        let (pid, start_time) = processes::in_card(process.try_into().ok()?);
+        Some(HostCard { host: *host, pid, start_time })
+    }
 }
 
 /// FNV-1a, 64 bits: the same in every build, which the standard library's hash does not promise.
@@ -59,18 +81,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_can_be_named() {
+    fn this_boot_can_be_named() {
         assert_ne!(boot_id().expect("a boot id"), 0);
-        assert!(start_time(std::process::id()).expect("a start time") > 0);
-        assert_eq!(start_time(u32::MAX), None);
     }
 
     #[test]
-    fn a_name_with_parentheses_does_not_shift_the_fields() {
-        let rest = (3..30).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
-        assert_eq!(parse_start_time(&format!("7 (a) b (c)) {rest}")), Some(22));
-        assert_eq!(parse_start_time("7 (a) 1 2 3"), None);
-        assert_eq!(parse_start_time(""), None);
+    fn a_card_comes_back_as_it_was() {
+        let card = HostCard::own(*b"the host");
+        assert_eq!(HostCard::decode(&card.encode()), Some(card));
+        assert_eq!(card.pid, std::process::id());
+        for cut in 0..card.encode().len() {
+            assert_eq!(HostCard::decode(&card.encode()[..cut]), None);
+        }
     }
 
     #[test]

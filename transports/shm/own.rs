@@ -1,5 +1,6 @@
 //! What an endpoint has for itself.
 
+use super::identity::HostCard;
 use super::{ShmConfig, segment, socket};
 use crate::handshake::Greeting;
 use crate::watching::Watched;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 pub(super) struct Own {
     pub(super) config: ShmConfig,
     pub(super) uid: u32,
-    pub(super) card: [u8; 8],
+    pub(super) card: HostCard,
     pub(super) greeting: Greeting,
     pub(super) inbox: OwnedFd,
     pub(super) doorbell: Arc<OwnedFd>,

@@ -500,7 +500,7 @@ fn a_proc_that_does_not_run_is_reported() {
     let started = net.now_ns;
     let link = net.call(0, 1).expect("starts");
     assert!(net.shm(0).wants_control());
-    net.fails_with(0, "proc 1 is not running, or has finalized");
+    net.fails_with(0, "proc 1 has closed its endpoint, or has finalized");
     let waited = net.now_ns - started;
     assert!((250_000_000..300_000_000).contains(&waited), "{waited} ns");
     assert!(!net.shm(0).wants_control());
@@ -515,8 +515,26 @@ fn a_proc_that_does_not_run_is_reported() {
 }
 
 #[test]
-fn a_proc_that_never_answers_is_reported() {
-    let mut net = Net::new("silent", 2);
+fn a_proc_that_computes_for_an_hour_answers_when_it_goes_on() {
+    for calls_back in [false, true] {
+        let mut net = Net::new("computes", 2);
+        net.call(0, 1).expect("starts");
+        for _ in 0..3600 {
+            net.now_ns += 1_000_000_000;
+            net.control(0);
+        }
+        assert!(net.events[0].is_empty(), "{:?}", net.events);
+        if calls_back {
+            net.call(1, 0).expect("starts");
+        }
+        net.until("connected", |net| net.link(0, 1).is_some() && net.link(1, 0).is_some());
+        net.talks(0, 1);
+    }
+}
+
+#[test]
+fn a_proc_that_does_not_answer_in_the_applications_time_is_reported() {
+    let mut net = Net::with("silent", 2, |config| config.connect_ms_max = Some(10_000));
     let _link = net.call(0, 1).expect("starts");
     let started = net.now_ns;
     while net.failures(0).is_empty() {
@@ -532,6 +550,17 @@ fn a_proc_that_never_answers_is_reported() {
     assert_eq!(net.link(1, 0), None);
     net.connect(0, 1);
     net.talks(0, 1);
+}
+
+#[test]
+fn a_link_that_is_given_up_tells_its_peer_why() {
+    let mut net = Net::new("given-up", 3);
+    let (a, _) = net.connect(0, 1);
+    net.connect(0, 2);
+    net.shm(0).give_up(a, "it is of no use");
+    net.fails_with(1, "proc 0 gave the connection up: it is of no use");
+    assert!(net.failures(0).is_empty() && net.link(0, 1).is_none());
+    net.talks(0, 2);
 }
 
 #[test]
@@ -578,9 +607,14 @@ fn a_full_file_system_fails_a_connection_in_words() {
 fn cards_tell_hosts_apart() {
     let net = Net::new("cards", 2);
     let [Some(a), Some(b)] = &net.shms[..] else { panic!("two") };
-    assert_eq!(a.card().len(), 8);
+    let card = HostCard::decode(&b.card()).expect("a card");
     assert_eq!(a.reaches(1, &b.card()), Ok(()));
-    assert_eq!(a.reaches(1, &[0; 8]), Err("proc 1 runs on another host".into()));
+    let elsewhere = HostCard { host: [0; 8], ..card };
+    assert_eq!(a.reaches(1, &elsewhere.encode()), Err("proc 1 runs on another host".into()));
+    assert_eq!((a.has_ended(1, &b.card()), a.has_ended(1, &elsewhere.encode())), (None, None));
+    let gone = HostCard { start_time: card.start_time + 1, ..card };
+    assert_eq!(a.has_ended(1, &gone.encode()), Some(format!("process {} has ended", card.pid)));
+    assert!(a.reaches(1, &[0; 8]).is_err_and(|why| why.contains("one build of tickwire")));
     assert_eq!(a.reaches(1, &[]), Err("proc 1 has not opened it".into()));
     assert!(a.reaches(0, &a.card()).is_err());
     assert!(a.reaches(2, &b.card()).is_err());
@@ -789,7 +823,7 @@ fn false_answers_fail_the_call() {
         answered("answer-hello", |own, s, _| socket::send(s, &Packet::Hello(welcome(own)), &[]).expect("sent")),
         "out of turn",
     );
-    fails(answered("answer-nothing", |_, _, _| ()), "not running, or has finalized");
+    fails(answered("answer-nothing", |_, _, _| ()), "has closed its endpoint, or has finalized");
 }
 
 const CHILD: &str = "TICKWIRE_TEST_SHM_CHILD";
@@ -799,34 +833,90 @@ const CHILD: &str = "TICKWIRE_TEST_SHM_CHILD";
 fn child() {
     let Ok(job) = std::env::var(CHILD) else { return };
     let mut shm = Shm::open(config(&job, 1, 2)).expect("opens");
-    let card = shm.card();
-    let link = shm.connect(0, &card, 0).expect("starts");
+    if std::env::var_os(STOPS).is_some() {
+        let own = rustix::process::getpid();
+        rustix::process::kill_process(own, rustix::process::Signal::STOP).expect("the own process");
+    }
+    let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero().get() as u32;
+    let start_time = crate::processes::start_time(parent).expect("it lives");
+    let card = HostCard { pid: parent, start_time, ..shm.own.card };
+    shm.connect(0, &card.encode(), 0).expect("starts");
     let started = std::time::Instant::now();
     let mut events = Vec::new();
     let mut sent = 0;
     while started.elapsed().as_secs() < 60 {
         shm.control(started.elapsed().as_nanos() as u64, &mut events);
-        if events.contains(&LinkEvent::Connected { link })
-            && sent < 10
-            && send(&mut shm, link, sent, b"last") == Sent::Done
-        {
+        let open = events.iter().find_map(|event| match *event {
+            LinkEvent::Connected { link } | LinkEvent::Replaced { by: link, .. } => Some(link),
+            _ => None,
+        });
+        if sent < 10 && open.is_some_and(|link| send(&mut shm, link, sent, b"last") == Sent::Done) {
             sent += 1;
         }
         std::thread::yield_now();
     }
 }
 
+/// The variable that has the child stop itself once it is open.
+const STOPS: &str = "TICKWIRE_TEST_SHM_STOPS";
+
+/// Starts [`child`] as proc 1.
+fn start_child(net: &Net, stops: bool) -> std::process::Child {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("a path"));
+    command.args(["--exact", "shm::tests::child", "--nocapture"]).env(CHILD, &net.job);
+    if stops {
+        command.env(STOPS, "1");
+    }
+    command.stdout(std::process::Stdio::null()).spawn().expect("starts")
+}
+
+#[test]
+fn a_stopped_process_is_waited_for_until_it_goes_on_or_dies() {
+    for (hold, dies) in [(false, false), (false, true), (true, true)] {
+        let mut net = Net::with("stopped", 1, |config| config.procs = 2);
+        let mut child = start_child(&net, true);
+        let stat = format!("/proc/{}/stat", child.id());
+        let started = std::time::Instant::now();
+        while !std::fs::read_to_string(&stat).expect("it is this test's own").contains(") T ") {
+            assert!(started.elapsed().as_secs() < 60, "it never stopped");
+            std::thread::yield_now();
+        }
+        let start_time = crate::processes::start_time(child.id()).expect("it lives");
+        let card = HostCard { pid: child.id(), start_time, ..net.shm(0).own.card };
+        let now_ns = net.now_ns;
+        net.shm(0).connect(1, &card.encode(), now_ns).expect("starts");
+        for _ in 0..3600 {
+            net.now_ns += 1_000_000_000;
+            net.control(0);
+        }
+        assert!(net.events[0].is_empty(), "{:?}", net.events);
+        let held = if hold { hold_descriptors(child.id()) } else { vec![] };
+        let started = std::time::Instant::now();
+        if dies {
+            child.kill().expect("it is this test's own");
+            net.fails_with(0, &format!("process {} has ended before it answered", child.id()));
+            assert!(started.elapsed().as_millis() < 1000, "{:?}", started.elapsed());
+            assert!(net.shm(0).connect(1, &card.encode(), now_ns).is_err_and(|why| why.contains("has ended")));
+        } else {
+            let pid = rustix::process::Pid::from_child(&child);
+            rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it is this test's own");
+            while net.frames[0].len() < 10 && started.elapsed().as_secs() < 60 {
+                net.tick();
+                std::thread::yield_now();
+            }
+            assert_eq!(net.frames[0].len(), 10);
+            child.kill().expect("it is this test's own");
+        }
+        child.wait().expect("reaped");
+        drop(held);
+    }
+}
+
 #[test]
 fn a_killed_process_is_noticed_though_its_socket_is_held() {
-    for hold in [false, true] {
+    for (hold, told) in [(false, true), (true, true), (true, false)] {
         let mut net = Net::with("killed", 1, |config| config.procs = 2);
-        let program = std::env::current_exe().expect("a path");
-        let mut child = std::process::Command::new(program)
-            .args(["--exact", "shm::tests::child", "--nocapture"])
-            .env(CHILD, &net.job)
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .expect("starts");
+        let mut child = start_child(&net, false);
         let started = std::time::Instant::now();
         while net.frames[0].len() < 10 && started.elapsed().as_secs() < 60 {
             net.tick();
@@ -834,6 +924,13 @@ fn a_killed_process_is_noticed_though_its_socket_is_held() {
         }
         assert_eq!(net.frames[0].len(), 10);
         let held = if hold { hold_descriptors(child.id()) } else { vec![] };
+        if !told {
+            // As where the kernel has no descriptors of processes.
+            let link = net.link(0, 1).expect("open");
+            let Shm { own, table, .. } = net.shm(0);
+            let Stage::Open(line) = &mut table[link as usize].stage else { panic!("open") };
+            line.forget_process(own);
+        }
         child.kill().expect("killed");
         child.wait().expect("reaped");
         net.fails_with(0, &format!("process {} has ended", child.id()));

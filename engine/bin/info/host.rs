@@ -220,7 +220,11 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("spins", limits.spins.into(), "empty looks of a wait before it yields"),
         limit("yields", limits.yields.into(), "yields of a wait before it sleeps"),
         limit("sleep_ms_max", limits.sleep_ms_max.into(), "ms of one sleep"),
-        limit("connect_ms_max", limits.connect_ms_max.into(), "ms that a connection may take"),
+        limit(
+            "connect_ms_max",
+            limits.connect_ms_max.map_or(0, u64::from),
+            "ms that a living peer may take to answer a first contact; 0: as long as it lives",
+        ),
         limit("failure_ms_max", limits.failure_ms_max.into(), "ms until a peer's death is told"),
         limit("dead_link_ms_max", limits.dead_link_ms_max.into(), "ms without an answer until a link is dead"),
         limit("progress_event_count", limits.progress_event_count as u64, "completions read from a fabric in one call"),

@@ -10,6 +10,7 @@ use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
 use crate::ofi::port::Port;
 use crate::ofi::{Info, Library, OfiConfig, OfiError, control, message_hints};
+use crate::processes;
 use crate::shm::identity;
 use crate::watching::{Token, Watched};
 use crate::{Capabilities, Reach, TagLimits};
@@ -83,7 +84,9 @@ impl Ofi {
         let secret = random().map_err(|e| control("no random numbers", e))?;
         let watched = Watched::new().map_err(|e| control("no descriptor", e))?;
         watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
-        let card = Card { control: at, secret, host, address: address.clone(), matching: mode::signature(tags) };
+        let process = processes::own();
+        let (address, matching) = (address, mode::signature(tags));
+        let card = Card { control: at, secret, host, process, address: address.clone(), matching };
         let own = Own {
             card: card.encode(),
             host,
@@ -129,6 +132,7 @@ impl Ofi {
             queued: Vec::new(),
             asleep: false,
             rings: false,
+            asked_ns: 0,
         })
     }
 }

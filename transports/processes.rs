@@ -1,0 +1,190 @@
+//! Whether a process of this host has ended. A process that computes, or is stopped, has not.
+//!
+//! A process is named by its number and the time when it was started, as its card and its greeting say: a number alone may
+//! have been given to another one. Where the kernel has a descriptor for it (`pidfd_open(2)`), that tells of its end and can be
+//! slept on; elsewhere, and where no descriptor is left, `/proc` and `kill(2)` are asked now and then.
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+
+/// Time between two questions after a process without a descriptor, ns.
+pub(crate) const ASK_NS: u64 = 50_000_000;
+/// Bytes of a process in a card.
+pub(crate) const CARD_BYTES: usize = 12;
+
+/// A process of this host.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: u32,
+    /// Clock ticks since boot; 0 if nobody knows.
+    start_time: u64,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Process {
+    /// The process of this number that was started then.
+    ///
+    /// # Errors
+    /// That it has ended, in words.
+    pub(crate) fn find(pid: u32, start_time: u64) -> Result<Self, String> {
+        let descriptor = match number(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            Some(Err(Errno::SRCH)) => return Err(ended(pid)),
+            Some(Ok(descriptor)) => Some(descriptor),
+            _ => None,
+        };
+        // Asked after the descriptor was opened: so it is of this process, not of one that has its number now.
+        let process = Process { pid, start_time, descriptor };
+        if process.has_ended_by_proc() { Err(ended(pid)) } else { Ok(process) }
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Readable once it has ended; `None` where the kernel has none to give.
+    pub(crate) fn descriptor(&self) -> Option<&OwnedFd> {
+        self.descriptor.as_ref()
+    }
+
+    /// As if the kernel had none to give.
+    #[cfg(test)]
+    pub(crate) fn forget(&mut self) -> Option<OwnedFd> {
+        self.descriptor.take()
+    }
+
+    /// Whether it has ended. One or two system calls.
+    pub(crate) fn has_ended(&self) -> bool {
+        match &self.descriptor {
+            Some(descriptor) => {
+                let mut fds = [rustix::event::PollFd::new(descriptor, rustix::event::PollFlags::IN)];
+                let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+                rustix::event::poll(&mut fds, Some(&now)) == Ok(1)
+            }
+            None => self.has_ended_by_proc(),
+        }
+    }
+
+    /// The same without its descriptor.
+    fn has_ended_by_proc(&self) -> bool {
+        let Some(pid) = number(self.pid) else { return false };
+        match std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(parse) {
+            // Its parent has not asked yet how it ended.
+            Some(('Z' | 'X', _)) => true,
+            Some((_, started)) => self.start_time != 0 && started != self.start_time,
+            None => test_kill_process(pid) == Err(Errno::SRCH),
+        }
+    }
+}
+
+/// That a process has ended, in words.
+pub(crate) fn ended(pid: u32) -> String {
+    format!("process {pid} has ended")
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+/// When a process was started, clock ticks since boot: with its number, it names a process for good.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, started)| started)
+}
+
+/// Fields 3 and 22: state and start time. The second field, the program's name, may hold spaces and parentheses.
+fn parse(stat: &str) -> Option<(char, u64)> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// Number and start time of the own process; the latter is 0 if it cannot be known.
+pub(crate) fn own() -> (u32, u64) {
+    let pid = std::process::id();
+    (pid, start_time(pid).unwrap_or(0))
+}
+
+/// A process as a card says it: number and start time, big-endian.
+pub(crate) fn to_card(pid: u32, start_time: u64) -> [u8; CARD_BYTES] {
+    let mut card = [0; CARD_BYTES];
+    card[..4].copy_from_slice(&pid.to_be_bytes());
+    card[4..].copy_from_slice(&start_time.to_be_bytes());
+    card
+}
+
+/// Number and start time of a process, out of a card.
+pub(crate) fn in_card(card: [u8; CARD_BYTES]) -> (u32, u64) {
+    let [p0, p1, p2, p3, start @ ..] = card;
+    (u32::from_be_bytes([p0, p1, p2, p3]), u64::from_be_bytes(start))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    /// A process that lives until it is ended.
+    fn child() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is there")
+    }
+
+    fn of(child: &Child) -> Process {
+        let started = start_time(child.id()).expect("it lives");
+        Process::find(child.id(), started).expect("it lives")
+    }
+
+    #[test]
+    fn this_process_can_be_named() {
+        let (pid, started) = own();
+        assert_eq!(in_card(to_card(pid, started)), (pid, started));
+        assert_eq!((pid, Some(started)), (std::process::id(), start_time(pid)));
+        assert!(started > 0 && start_time(u32::MAX).is_none());
+        assert!(!Process::find(pid, started).expect("it lives").has_ended());
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let rest = (4..30).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(parse(&format!("7 (a) b (c)) T {rest}")), Some(('T', 22)));
+        assert_eq!(parse("7 (a) R 1 2 3"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_lives_and_one_that_is_killed_does_not() {
+        for with_descriptor in [true, false] {
+            let mut child = child();
+            let mut process = of(&child);
+            if !with_descriptor {
+                process.descriptor = None;
+            }
+            assert!(!process.has_ended());
+            let pid = number(child.id()).expect("a pid");
+            rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is this test's own");
+            while parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its own")).expect("fields").0
+                != 'T'
+            {
+                std::thread::yield_now();
+            }
+            assert!(!process.has_ended(), "it is stopped");
+            child.kill().expect("it is this test's own");
+            while !process.has_ended() {
+                std::thread::yield_now();
+            }
+            let started = process.start_time;
+            assert_eq!(Process::find(child.id(), started).unwrap_err(), ended(child.id()), "nobody has reaped it");
+            child.wait().expect("it has ended");
+            assert!(process.has_ended());
+            assert_eq!(Process::find(child.id(), started).unwrap_err(), ended(child.id()));
+        }
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_now_is_of_one_that_has_ended() {
+        let (pid, started) = own();
+        assert_eq!(Process::find(pid, started + 1).unwrap_err(), ended(pid));
+        assert!(Process::find(pid, 0).is_ok(), "of one that nobody knows more of, nothing is said");
+    }
+}
