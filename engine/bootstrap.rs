@@ -32,6 +32,8 @@ pub const ENV_JOB: &str = "TICKWIRE_JOB";
 pub const ENV_FD: &str = "TICKWIRE_FD";
 /// Environment variable with the longest wait for an answer of the launcher, fences included, in ms.
 pub const ENV_FENCE_MS: &str = "TICKWIRE_FENCE_MS";
+/// What is said of a rank whose process has ended in order.
+pub const EXITED: &str = "exited";
 /// Longest name of a job, bytes: it becomes part of names in /dev/shm and of socket names (108 bytes at most).
 pub const JOB_BYTES_MAX: usize = 40;
 
@@ -80,6 +82,11 @@ pub trait Exchange: Send {
     fn poll_event(&mut self) -> Option<BootstrapEvent> {
         None
     }
+    /// Whether [`poll_event`](Self::poll_event) tells of the ranks that end. Where it does not, receives from any source learn of
+    /// ranks that were never contacted by asking the system, which knows those of this host only.
+    fn tells_ends(&self) -> bool {
+        false
+    }
     /// Whether all ranks run on this host, so that no network is needed between them.
     fn one_host(&self) -> bool {
         true
@@ -87,6 +94,9 @@ pub trait Exchange: Send {
     /// Announces that this rank takes no further part: fences do not wait for it, its exit is no failure, and it may
     /// no longer be told of events.
     fn finish(&mut self) {}
+    /// Ends this rank's part without [`finish`](Self::finish): its engine was dropped half way, or by a panic. What comes of the
+    /// process is a failure.
+    fn abandon(&mut self) {}
 }
 
 /// News about the rest of the job.
@@ -97,7 +107,7 @@ pub enum BootstrapEvent {
     RankEnded {
         /// Which one.
         rank: u32,
-        /// "exited" for a clean end; otherwise the cause, such as "killed by signal 9 (SIGKILL)".
+        /// [`EXITED`] for a clean end; otherwise the cause, such as "killed by signal 9 (SIGKILL)".
         reason: String,
     },
     /// The launcher is gone: no further events will come and requests fail. Reported once.

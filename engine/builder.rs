@@ -305,6 +305,7 @@ impl Builder {
             shared_heap,
             tags,
             comms: Default::default(),
+            ends: Default::default(),
             observer,
             #[cfg(feature = "dynamic-endpoints")]
             dynamic_slots: Vec::new(),

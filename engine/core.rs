@@ -1,6 +1,6 @@
 //! The engine: a world, its schedule, and the calls that drive them.
 
-use crate::bootstrap::{BootstrapEvent, Exchange};
+use crate::bootstrap::{BootstrapEvent, EXITED, Exchange};
 use crate::builder::TicksDue;
 use crate::executor::frequent_passes;
 use crate::request::Home;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK, Limits};
 use tickwire_components::submission::Submissions;
-use tickwire_components::{Comm, Ended, NIL, Pending, PostError, Rank, RequestError, Row, VcState, Work, posting};
-use tickwire_systems::connections::{contact, control, wants_control};
+use tickwire_components::{Comm, NIL, Pending, PostError, Rank, RequestError, Row, Work, posting};
+use tickwire_systems::connections::{ask_after, contact, control, process_ended, remind, wants_control};
 use tickwire_systems::deliver::{deliver, look_and_deliver};
+use tickwire_systems::matching::{may_await_any, posted_to_any};
 use tickwire_systems::tables::{LookTables, Tables, words_of};
 use tickwire_traces::{Counters, DELIVER, Trace, tracy};
 use tickwire_transports::{LinkEvent, TagLimits};
@@ -79,10 +80,25 @@ pub struct Engine {
     /// What fits the tags of the transport that matches by itself, if one does.
     pub(crate) tags: TagLimits,
     pub(crate) comms: crate::communicators::Comms,
+    pub(crate) ends: Ends,
     pub(crate) observer: crate::observe::Observer,
     #[cfg(feature = "dynamic-endpoints")]
     pub(crate) dynamic_slots: Vec<(String, crate::slots::DynamicSlot)>,
     pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
+}
+
+/// Time between two looks after members that have failed, for receives from any source, ns.
+const ASK_NS: u64 = 20_000_000;
+
+/// How far an engine has asked after members that have failed.
+#[derive(Default)]
+pub(crate) struct Ends {
+    /// When it did last, ns.
+    asked_ns: u64,
+    /// The proc that is asked after next.
+    next: u32,
+    /// A probe of any source waits.
+    pub(crate) probed: bool,
 }
 
 /// Whether an engine still takes calls.
@@ -301,8 +317,13 @@ impl Engine {
         }
         while let Some(event) = self.exchange.poll_event() {
             if let BootstrapEvent::RankEnded { rank, reason } = event {
-                self.rank_ended(rank, reason);
+                let failed = reason != EXITED;
+                let reason = format!("process of rank {rank} has ended: {reason}");
+                process_ended(&mut self.world, &self.tables, rank, reason, failed);
             }
+        }
+        if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= ASK_NS {
+            self.ask_after_ends();
         }
         self.free_dropped();
         if self.tables.progress(&mut self.world).lodges() {
@@ -329,16 +350,18 @@ impl Engine {
         self.observe();
     }
 
-    /// The launcher says that a proc has ended. A peer that is connected tells it by itself, after its last frame.
-    fn rank_ended(&mut self, rank: u32, reason: String) {
-        let all = self.tables.all(&mut self.world);
-        let Some(known) = all.procs.known.get(rank as usize) else { return };
-        if let Some(vc) = all.vcs.get(known.row as usize)
-            && matches!(vc.state, VcState::Connecting | VcState::Unconnected)
-        {
-            let reason = format!("process of rank {rank} has ended: {reason}");
-            all.progress.ended.push((known.row, Ended::Link(reason)));
-            all.progress.pending |= Pending::WORLD;
+    /// Sees to it that receives from any source hear of members that have failed: of those that nobody has acknowledged, and,
+    /// where no launcher tells, of procs that were never contacted.
+    #[cold]
+    fn ask_after_ends(&mut self) {
+        self.ends.asked_ns = self.controlled_ns;
+        let mut all = self.tables.all(&mut self.world);
+        remind(&mut all);
+        if self.exchange.tells_ends() {
+            return;
+        }
+        if self.ends.probed || may_await_any(all.progress) && posted_to_any(all.cars).next().is_some() {
+            ask_after(&mut self.world, &self.tables, &mut self.ends.next);
         }
     }
 

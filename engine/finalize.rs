@@ -2,7 +2,7 @@
 
 use crate::core::{Closed, Engine};
 use std::time::{Duration, Instant};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
 use tickwire_systems::complete::abort;
 use tickwire_transports::Sent;
@@ -13,40 +13,77 @@ const DROP_TIME: Duration = Duration::from_millis(500);
 impl Engine {
     /// Sends what was promised, tells the peers, and closes. Idempotent. Receives that have no message are given up.
     ///
+    /// An engine that is dropped does the same for half a second. If an operation is pending then, or the drop comes of a panic,
+    /// peers are told that it has ended without having finalized, which is a failure to them: so are receives from any source.
+    ///
     /// # Errors
-    /// If sends were still pending after `timeout`, or the engine was poisoned. It is closed all the same.
+    /// If sends were still pending after `timeout`, which is a failure to peers too, or the engine was poisoned. It is closed all
+    /// the same.
     pub fn finalize(&mut self, timeout: Duration) -> Result<(), FinalizeError> {
+        self.leave(timeout, false)
+    }
+
+    /// Ends all there is. Of a `dropped` engine nobody hears an error: its peers do.
+    fn leave(&mut self, timeout: Duration, dropped: bool) -> Result<(), FinalizeError> {
         let poisoned = match &self.closed {
             Closed::Finalized => return Ok(()),
             Closed::Poisoned(words) => Some(words.clone()),
             Closed::No => None,
         };
         let start = Instant::now();
-        let mut pending = 0;
+        let (mut pending, mut orderly) = (0, false);
         if poisoned.is_none() {
             self.free_dropped();
             let _ = self.flush(start + timeout);
             pending = self.sends_pending();
-            self.say_goodbye(start + timeout);
-            for endpoint in self.tables.endpoints(&mut self.world) {
-                endpoint.transport.get().end_direct();
-            }
+            orderly = pending == 0 && !(dropped && self.tables.progress(&mut self.world).active > 0);
+            self.say_goodbye(Some(start + timeout), orderly);
+        }
+        // Peers are told to read no more before any buffer is given back.
+        self.close_transports();
+        if poisoned.is_none() {
             self.give_up();
         }
-        self.closed = Closed::Finalized;
-        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
-        self.refuse_submissions();
-        self.say_closed();
-        for endpoint in self.tables.endpoints(&mut self.world) {
-            endpoint.transport.get().close();
+        self.close();
+        match dropped && !orderly {
+            true => self.exchange.abandon(),
+            false => self.exchange.finish(),
         }
-        self.flush_trace();
-        self.exchange.finish();
         match poisoned {
             Some(words) => Err(FinalizeError::Poisoned(words)),
             None if pending > 0 => Err(FinalizeError::Pending { pending, ms: start.elapsed().as_millis() as u64 }),
             None => Ok(()),
         }
+    }
+
+    /// Ends all there is while the application panics: nobody waits, and none of its code is called that can be left alone.
+    fn abandon(&mut self) {
+        match self.closed {
+            Closed::Finalized => return,
+            Closed::Poisoned(_) => {}
+            Closed::No => self.say_goodbye(None, false),
+        }
+        self.close_transports();
+        self.close();
+        self.exchange.abandon();
+    }
+
+    /// Nothing is sent, read or filled any more.
+    fn close_transports(&mut self) {
+        for endpoint in self.tables.endpoints(&mut self.world) {
+            let transport = endpoint.transport.get();
+            transport.end_direct();
+            transport.close();
+        }
+    }
+
+    /// Every call says from here on that the engine is closed.
+    fn close(&mut self) {
+        self.closed = Closed::Finalized;
+        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
+        self.refuse_submissions();
+        self.say_closed();
+        self.flush_trace();
     }
 
     /// Progresses until no send is pending.
@@ -72,11 +109,11 @@ impl Engine {
         all.cars.iter().filter(pending).count()
     }
 
-    /// Tells every connected peer that nothing follows.
-    fn say_goodbye(&mut self, end: Instant) {
+    /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.
+    fn say_goodbye(&mut self, end: Option<Instant>, orderly: bool) {
         let me = self.exchange.rank();
         for row in 0..self.tables.all(&mut self.world).vcs.len() {
-            let goodbye = Header::new(Kind::Bye, 0, 0, 0, 0, 0);
+            let goodbye = Header::new(Kind::Bye, 0, 0, if orderly { 0 } else { UNFINISHED }, 0, 0);
             loop {
                 let all = self.tables.all(&mut self.world);
                 let vc = all.vcs[row];
@@ -87,7 +124,7 @@ impl Engine {
                 let sent = transport.send(vc.link, &goodbye, &tickwire_components::NoBytes, None);
                 // A transport that takes parts of frames might have taken one: a second try would begin anew. It is closed next.
                 let whole = transport.capabilities().whole_frames;
-                if sent != Sent::Blocked || !whole || Instant::now() >= end {
+                if sent != Sent::Blocked || !whole || end.is_none_or(|end| Instant::now() >= end) {
                     break;
                 }
                 self.advance(false);
@@ -136,7 +173,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = self.finalize(DROP_TIME);
+        match std::thread::panicking() {
+            true => self.abandon(),
+            false => drop(self.leave(DROP_TIME, true)),
+        }
         if self.tables.lost().is_some() {
             // Nobody knows which generations were used: the home is not used again.
             return;

@@ -20,6 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use crate::bootstrap::EXITED;
 use crate::trace::ENV_TRACE;
 use rustix::fs::Access;
 use thiserror::Error;
@@ -213,7 +214,7 @@ impl RankStatus {
 impl fmt::Display for RankStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            RankStatus::Exited(0) => f.write_str("exited"),
+            RankStatus::Exited(0) => f.write_str(EXITED),
             RankStatus::Exited(code) => write!(f, "exit status {code}"),
             RankStatus::Killed(signal) => {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a real-time signal");

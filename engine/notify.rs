@@ -63,12 +63,16 @@ impl Drop for Teller {
 impl Engine {
     /// Calls a function once when a request is done, with how it ended, also if its token is dropped before.
     ///
+    /// It is called too, with [`RequestError::PeerFailedPending`], when a proc fails that a receive from any source might wait for.
+    /// That stays posted: acknowledge the failure, and give another callback.
+    ///
     /// It is called by a tick, from Complete; of a request that is done already, by the next one. Several callbacks of a
     /// request are called in the order in which they were given. A panic in one poisons the engine, once all others that were
     /// due have been called; those that are left are then called with [`RequestError::Poisoned`].
     ///
     /// # Errors
-    /// If the handle is stale, inactive, or the engine is closed.
+    /// If the handle is stale, inactive, or the engine is closed; or if a failure has not been acknowledged that would have to be
+    /// told at once.
     pub fn on_complete<W: Waitable>(
         &mut self,
         request: &W,
@@ -78,6 +82,9 @@ impl Engine {
             return Err(self.closed.request_error());
         }
         let id = request.request_id();
+        if self.is_disturbed(id) && self.state(id) == Ok(false) {
+            return Err(self.disturbed(id));
+        }
         let outcome = match request.ready_status() {
             Some(status) => Ok(status),
             None if id.row == NIL => Err(RequestError::Stale),

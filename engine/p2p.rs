@@ -587,6 +587,8 @@ impl Engine {
     ///
     /// # Errors
     /// How the request ended if not well, or that the handle is stale. The request can still be taken.
+    /// [`RequestError::PeerFailedPending`] if it is a receive from any source and a proc has failed that it might wait for: it stays
+    /// posted, and says so until the failure is acknowledged.
     #[inline]
     pub fn test<W: Waitable>(&mut self, request: &W) -> Result<Test, RequestError> {
         if let Some(status) = request.ready_status() {
@@ -597,6 +599,7 @@ impl Engine {
             return Ok(Test::Done(Status::NULL));
         }
         match self.state(id)? {
+            false if self.is_disturbed(id) => Err(self.disturbed(id)),
             false => Ok(Test::Pending),
             true => self.outcome(id).map(Test::Done),
         }

@@ -334,13 +334,16 @@ impl Engine {
     fn await_message(&mut self, wanted: &EnvelopeKey, comm: Comm, claim: bool) -> Result<Found, OperationError> {
         let mut found = self.find_anywhere(wanted, claim);
         if found.is_none() {
-            self.wait_until(|engine| {
+            self.ends.probed = wanted.source == ANY;
+            let waited = self.wait_until(|engine| {
                 found = engine.find_anywhere(wanted, claim);
                 match found {
                     Some(_) => Ok(true),
                     None => engine.check_sources(wanted.source, comm).map(|()| false),
                 }
-            })?;
+            });
+            self.ends.probed = false;
+            waited?;
         }
         found.ok_or_else(|| RequestError::Stale.into())
     }

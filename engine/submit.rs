@@ -93,7 +93,8 @@ impl Submitter {
         self.submit(buffer, false, to.0, tag.0, comm)
     }
 
-    /// Submits a receive. See [`Engine::irecv`].
+    /// Submits a receive. See [`Engine::irecv`]. One from any source ends with [`RequestError::PeerFailed`] if a member of the
+    /// communicator fails, or has failed, and the engine's owner has not acknowledged that: there is no other way to tell.
     ///
     /// # Errors
     /// If all slots are in use or the engine is closed; the buffer comes back.

@@ -8,6 +8,7 @@ use rustix::event::epoll;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
+use tickwire_systems::connections::failed_member;
 
 /// The descriptors that an engine sleeps on.
 pub(crate) struct Waiter {
@@ -221,17 +222,25 @@ impl Engine {
         Ok(false)
     }
 
+    /// Whose failure a pending receive from any source has to be told of.
     #[cold]
-    pub(crate) fn disturbance(&mut self) -> RequestError {
+    pub(crate) fn disturbance(&mut self, id: RequestId) -> RequestError {
         let all = self.tables.all(&mut self.world);
-        let failed =
-            |vc: &tickwire_components::Vc| vc.state == tickwire_components::VcState::Failed && !vc.acknowledged;
-        let row = all.vcs.iter().position(failed).unwrap_or(0);
-        let (proc, reason) = (ProcId(all.vcs[row].proc), all.procs.reason(row as u32).to_owned());
+        let context = all.cars[id.row as usize].context;
+        let row = failed_member(all.communicators, all.vcs, context).unwrap_or(0);
+        let (proc, reason) = (ProcId(all.vcs[row as usize].proc), all.procs.reason(row).to_owned());
         RequestError::PeerFailedPending { proc, reason }
     }
 
-    /// Acknowledges all failures of procs so far: receives from any source go on without them. Returns those that had not been
+    /// Whether a receive from any source is pending that has to be told of a failure.
+    #[inline(always)]
+    pub(crate) fn is_disturbed(&mut self, id: RequestId) -> bool {
+        let requests = self.tables.request(&mut self.world).requests;
+        requests.get(id.row as usize).is_some_and(|request| request.disturbed)
+    }
+
+    /// Acknowledges all failures of procs so far: receives from any source go on without them. Until then those that wait for a
+    /// message of a communicator with a failed member say so, also those that are posted later. Returns those that had not been
     /// acknowledged before, with what is known of each.
     pub fn acknowledge_failures(&mut self) -> Vec<(ProcId, String)> {
         let all = self.tables.all(&mut self.world);
@@ -245,6 +254,7 @@ impl Engine {
         for request in all.requests.iter_mut() {
             request.disturbed = false;
         }
+        all.progress.unacknowledged = 0;
         acknowledged
     }
 

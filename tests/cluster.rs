@@ -7,20 +7,24 @@ mod world;
 
 use bevy_ecs::prelude::*;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tickwire::bootstrap::{BootstrapError, Exchange};
 use tickwire::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::components::slots::EndpointSlot;
 use tickwire::components::wire::{Header, Kind};
 use tickwire::components::{TagFilter, VcState};
 use tickwire::systems::views::Column;
-use tickwire::testing::{Board, Cluster, Death, Pair, SimConfig, SimNet, check_credit, rows};
+use tickwire::testing::{
+    Board, BoardExchange, Cluster, Death, Pair, ROWS, STEP_NS, SimConfig, SimNet, check_credit, rows,
+};
 use tickwire::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::{
     Bootstrap, BuildError, Comm, Engine, FinalizeError, Limits, OperationError, PostError, ProgressSystems, Rank,
-    RequestError, Source, Tag, Test,
+    Request, RequestError, Source, Status, Tag, Test,
 };
 use tickwire_tests::cases::{self, BOUND, content};
 
@@ -226,8 +230,9 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         cluster.finish(BOUND, 0, to_one).unwrap();
         let told = cluster.engines[0].wait(&any).unwrap_err();
         assert!(matches!(told, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{told}");
-        assert!(cases::is_pending(&mut cluster, 0, &any), "it stays posted");
+        assert_eq!(cluster.engines[0].test(&any), Err(told), "whoever tests hears it too");
         cluster.engines[0].acknowledge_failures();
+        assert!(cases::is_pending(&mut cluster, 0, &any), "it stays posted");
         let send = cluster.engines[1].isend(vec![9; 3], ME, Tag(3), world).unwrap();
         assert_eq!(cluster.finish(BOUND, 0, any).unwrap().1.source, Rank(1));
         cluster.finish(BOUND, 1, send).unwrap();
@@ -306,10 +311,311 @@ fn a_rank_that_ends_before_it_is_connected_fails_what_waits_for_it() {
     cluster.board.end(2, "killed by signal 9 (SIGKILL)");
     for _ in 0..100 {
         cluster.tick(0);
-        cluster.now_ns += tickwire::testing::STEP_NS;
+        cluster.now_ns += STEP_NS;
     }
     let error = cluster.engines[0].test(&receive).unwrap_err();
     assert!(error.to_string().contains("killed by signal 9"), "{error}");
+}
+
+/// Clusters in which engines of one process reach each other in different ways.
+fn ways(engines: u32) -> Vec<Cluster> {
+    let net = SimNet::new(engines, SimConfig::calm(1));
+    vec![Cluster::loopback(engines), Cluster::shm(engines), Cluster::sim(engines, &net)]
+}
+
+/// Who a receive from any source of an engine says has failed, if it says so.
+fn told(cluster: &mut Cluster, rank: usize, request: &Request<Vec<u8>>) -> Option<(u32, String)> {
+    match cluster.engines[rank].test(request) {
+        Ok(Test::Pending) => None,
+        Err(RequestError::PeerFailedPending { proc, reason }) => Some((proc.0, reason)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_first_send_waits_as_long_as_its_receiver_computes() {
+    let mut cluster = Cluster::shm(2);
+    let world = cluster.engines[0].comm_world();
+    let send = cluster.engines[0].isend(vec![7; 100], Rank(1), Tag(1), world).unwrap();
+    for _ in 0..3600 {
+        cluster.now_ns += 1_000_000_000;
+        cluster.tick(0);
+    }
+    assert_eq!(cluster.vc_state(0, 1), Some(VcState::Connecting));
+    let dump = cluster.engines[0].dump();
+    assert!(dump.to_string().contains("connecting"), "{dump}");
+    assert_eq!(cluster.engines[0].test(&send), Ok(Test::Pending));
+    let receive = cluster.engines[1].irecv(vec![0; 100], ME, Tag(1), world).unwrap();
+    assert_eq!(cluster.finish(BOUND, 1, receive).unwrap().0, [7; 100]);
+    cluster.finish(BOUND, 0, send).unwrap();
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
+    let within_1_s = 1_000_000_000 / STEP_NS as u32;
+    let impatient = Cluster::build(3, |rank| {
+        let connect_ms_max = (rank == 0).then_some(5);
+        Engine::builder().initial_rows(ROWS).limits(Limits { connect_ms_max, ..Limits::default() })
+    });
+    for mut cluster in ways(3).into_iter().chain([impatient]) {
+        let world = cluster.engines[0].comm_world();
+        let send = match cluster.engines[0].limits().connect_ms_max {
+            // Proc 1 computes for longer than proc 0 waits.
+            Some(_) => Some(cluster.engines[0].isend(vec![1], Rank(1), Tag(1), world).unwrap()),
+            None => {
+                cluster.board.end(1, "lost from sight");
+                None
+            }
+        };
+        for _ in 0..100 {
+            cluster.now_ns += STEP_NS;
+            cluster.tick(0);
+        }
+        assert_eq!(cluster.vc_state(0, 1), Some(VcState::Failed));
+        // Then it calls, for all kinds of reasons.
+        let receive = cluster.engines[1].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
+        let large = cluster.engines[1].isend(vec![0; 1 << 20], ME, Tag(2), world).unwrap();
+        let error = cluster.finish(within_1_s, 1, receive).unwrap_err().error;
+        let words = error.to_string();
+        assert!(words.contains("gave the connection up: the connection has failed before: "), "{words}");
+        let error = cluster.finish(within_1_s, 1, large).unwrap_err().error;
+        assert!(matches!(error, RequestError::PeerFailed { .. }), "{error}");
+        if let Some(send) = send {
+            let words = cluster.finish(1, 0, send).unwrap_err().error.to_string();
+            assert!(words.contains("did not answer within 6 ms"), "{words}");
+        }
+        // Others have nothing to do with it.
+        let send = cluster.engines[0].isend(vec![1], Rank(2), Tag(1), world).unwrap();
+        let receive = cluster.engines[2].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
+        assert_eq!(cluster.finish(BOUND, 2, receive).unwrap().0, [1]);
+        cluster.finish(BOUND, 0, send).unwrap();
+    }
+}
+
+#[test]
+fn a_link_that_one_side_gives_up_ends_at_the_other_whatever_it_goes_over() {
+    for mut cluster in ways(2) {
+        let world = cluster.engines[0].comm_world();
+        cases::every_length(&mut cluster);
+        let waits = cluster.engines[1].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
+        let mut all = rows(&mut cluster.engines[0]);
+        let row = all.vcs.iter().position(|vc| vc.proc == 1).unwrap() as u32;
+        tickwire::systems::connections::fail(&mut all, row, "it says what cannot be".into());
+        let error = cluster.finish(BOUND, 1, waits).unwrap_err().error.to_string();
+        assert!(error.contains("gave the connection up: it says what cannot be"), "{error}");
+    }
+}
+
+#[test]
+fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
+    for mut cluster in ways(4) {
+        let world = cluster.engines[0].comm_world();
+        let own = cluster.engines[0].comm_self();
+        let any =
+            |cluster: &mut Cluster, tag| cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(tag), world).unwrap();
+        let before = any(&mut cluster, 1);
+        let alone = cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(1), own).unwrap();
+        // An end in order is none that they must hear of.
+        cluster.board.end(3, "exited");
+        cluster.tick_times(500);
+        assert_eq!(told(&mut cluster, 0, &before), None);
+        cluster.board.end(2, "killed by signal 9 (SIGKILL)");
+        cluster.tick_times(2);
+        assert_eq!(cluster.vc_state(0, 2), Some(VcState::Failed), "it was never contacted");
+        let expected = Some((2, "process of rank 2 has ended: killed by signal 9 (SIGKILL)".to_owned()));
+        assert_eq!(told(&mut cluster, 0, &before), expected);
+        let waited = cluster.engines[0].wait(&before).unwrap_err();
+        assert!(matches!(waited, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{waited}");
+        let after = any(&mut cluster, 2);
+        let mut again = cluster.engines[0].recv_init(vec![0; 8], Source::Any, Tag(3), world).unwrap();
+        cluster.engines[0].start(&again).unwrap();
+        let submitted = cluster.engines[0].submitter().irecv(vec![5; 8], Source::Any, Tag(4), world).unwrap();
+        let bound = 50_000_000 / STEP_NS as u32;
+        cluster.tick_times(bound);
+        assert_eq!(told(&mut cluster, 0, &after), expected);
+        assert!(cluster.engines[0].test(&again).is_err());
+        let failed = submitted.wait().unwrap_err();
+        assert!(matches!(failed.error, RequestError::PeerFailed { proc, .. } if proc.0 == 2), "{failed:?}");
+        assert_eq!(failed.buffer, Some(vec![5; 8]), "the buffer comes back");
+        assert!(cluster.engines[0].on_complete(&after, |_| ()).is_err());
+        assert_eq!(told(&mut cluster, 0, &alone), None, "it is in no communicator with it");
+        // Acknowledged, they go on.
+        cluster.engines[0].acknowledge_failures();
+        let later = any(&mut cluster, 5);
+        cluster.tick_times(bound);
+        assert_eq!([&before, &after, &later].map(|request| told(&mut cluster, 0, request)), [None, None, None]);
+        let heard = Arc::new(Mutex::new(None));
+        let hears = heard.clone();
+        cluster.engines[0].on_complete(&later, move |outcome| *hears.lock().unwrap() = Some(outcome)).unwrap();
+        for tag in [1, 2, 3, 5] {
+            let send = cluster.engines[1].isend(vec![tag as u8; 8], ME, Tag(tag), world).unwrap();
+            cluster.finish(BOUND, 1, send).unwrap();
+        }
+        for (tag, request) in [(1, before), (2, after), (5, later)] {
+            assert_eq!(cluster.finish(BOUND, 0, request).unwrap().0, [tag; 8]);
+        }
+        assert_eq!(heard.lock().unwrap().take().unwrap().unwrap().source, Rank(1));
+        cluster.tick_until(BOUND, "the persistent one is done", |c| c.engines[0].test(&again).unwrap().is_done());
+        assert_eq!(cluster.engines[0].buffer(&mut again).unwrap()[0], 3);
+        drop(alone);
+    }
+}
+
+#[test]
+fn without_a_launcher_a_process_is_known_by_its_card() {
+    /// A world of two, of which the other one is a process that only its card names.
+    struct Forged {
+        board: BoardExchange,
+        process: (u32, u64),
+    }
+    impl Exchange for Forged {
+        fn rank(&self) -> u32 {
+            0
+        }
+        fn size(&self) -> u32 {
+            2
+        }
+        fn job(&self) -> &str {
+            self.board.job()
+        }
+        fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+            self.board.put(key, value)
+        }
+        fn fence(&mut self) -> Result<(), BootstrapError> {
+            Ok(())
+        }
+        fn get(&mut self, _: u32, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
+            self.board.get(0, key)
+        }
+        fn get_all(&mut self, key: &str) -> Result<Vec<Option<Vec<u8>>>, BootstrapError> {
+            let own = self.board.get(0, key)?.unwrap();
+            let shm = tickwire::systems::connections::card_of(&own, "shm").unwrap();
+            let (pid, started) = self.process;
+            let process = [&pid.to_be_bytes()[..], &started.to_be_bytes()].concat();
+            let mut theirs = Vec::new();
+            let card = [&shm[..shm.len() - process.len()], &process].concat();
+            tickwire::systems::connections::add_card(&mut theirs, "shm", &card);
+            Ok(vec![Some(own), Some(theirs)])
+        }
+    }
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let started = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
+    let exchange = Forged { board: Board::new(1).exchange(0), process: (child.id(), started) };
+    let mut engine = Engine::builder().include(["loopback", "shm"]).build(Bootstrap::custom(exchange)).unwrap();
+    let world = engine.comm_world();
+    let any = engine.irecv(vec![0; 8], Source::Any, Tag(1), world).unwrap();
+    let waited = engine.wait_for(&any, Duration::from_millis(100));
+    assert_eq!(waited, Err(RequestError::Timeout), "it lives");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let start = Instant::now();
+    let told = engine.wait_for(&any, Duration::from_secs(10)).unwrap_err();
+    assert!(matches!(&told, RequestError::PeerFailedPending { proc, .. } if proc.0 == 1), "{told}");
+    assert!(told.to_string().contains(&format!("process {} has ended", child.id())), "{told}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    // So is a probe.
+    let probed = engine.probe(Source::Any, Tag(1), world).unwrap_err();
+    assert!(probed.to_string().contains("has ended"), "{probed}");
+}
+
+/// How an engine may go, and what its peers are told.
+#[test]
+fn an_engine_that_goes_says_whether_it_has_finalized() {
+    type Go = fn(Engine);
+    let idle: Go = |engine| drop(engine);
+    let finalized: Go = |mut engine| {
+        let world = engine.comm_world();
+        let _never = engine.irecv(vec![0; 8], Source::Any, Tag(9), world).unwrap();
+        engine.finalize(Duration::from_secs(1)).unwrap();
+    };
+    let panics: Go = |engine| {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let _engine = engine;
+            resume_unwind(Box::new("a bug of the application"));
+        }));
+        assert!(caught.is_err());
+    };
+    let half_way: Go = |mut engine| {
+        let world = engine.comm_world();
+        let _never = engine.irecv(vec![0; 8], Source::Any, Tag(9), world).unwrap();
+        drop(engine);
+    };
+    let undelivered: Go = |mut engine| {
+        let world = engine.comm_world();
+        let _large = engine.isend(vec![0; 1 << 20], ME, Tag(9), world).unwrap();
+        let ended = engine.finalize(Duration::from_millis(5)).unwrap_err();
+        assert!(matches!(ended, FinalizeError::Pending { pending: 1, .. }), "{ended}");
+    };
+    for (what, go, orderly) in [
+        ("dropped idle", idle, true),
+        ("finalized", finalized, true),
+        ("dropped by a panic", panics, false),
+        ("dropped half way", half_way, false),
+        ("finalized in vain", undelivered, false),
+    ] {
+        for mut cluster in ways(3) {
+            let world = cluster.engines[0].comm_world();
+            // They are connected, and what was sent before is read.
+            let hello = cluster.engines[2].isend(vec![1], ME, Tag(0), world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0], Rank(2), Tag(0), world).unwrap();
+            cluster.finish(BOUND, 0, receive).unwrap();
+            cluster.finish(BOUND, 2, hello).unwrap();
+            let last = cluster.engines[2].isend(vec![2], ME, Tag(1), world).unwrap();
+            let _ = cluster.engines[2].take(last);
+            let any = cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(2), world).unwrap();
+            let from = cluster.engines[0].irecv(vec![0; 8], Rank(2), Tag(2), world).unwrap();
+            go(cluster.engines.pop().unwrap());
+            cluster.checked = false;
+            let error = cluster.finish(BOUND, 0, from).unwrap_err().error.to_string();
+            let words = if orderly { "the peer has finalized" } else { "without having finalized" };
+            assert!(error.contains(words), "{what}: {error}");
+            cluster.tick_times(5);
+            match told(&mut cluster, 0, &any) {
+                None => assert!(orderly, "{what}"),
+                Some((proc, reason)) => assert!(!orderly && proc == 2 && reason.contains(words), "{what}: {reason}"),
+            }
+            let last = cluster.engines[0].irecv(vec![0], Rank(2), Tag(1), world).unwrap();
+            assert_eq!(cluster.finish(BOUND, 0, last).unwrap().0, [2], "{what}: it came before");
+        }
+    }
+}
+
+#[test]
+fn buffers_come_back_only_when_peers_have_been_told_to_read_no_more() {
+    for dropped in [false, true] {
+        let mut cluster = Cluster::shm(2);
+        let world = cluster.engines[0].comm_world();
+        let offered = cluster.engines[1].isend(vec![7; 1 << 20], ME, Tag(1), world).unwrap();
+        cluster.tick_until(BOUND, "it is offered", |c| c.engines[0].dump().unexpected.len() == 1);
+        let (mut sender, now_ns) = (cluster.engines.pop().unwrap(), cluster.now_ns);
+        let receiver = Mutex::new((cluster.engines.pop().unwrap(), now_ns));
+        let outcome = Arc::new(Mutex::new(None));
+        let says = outcome.clone();
+        let call = move |sent: Result<Status, RequestError>| {
+            assert_eq!(sent, Err(RequestError::Finalized));
+            // The sender has its memory back: what is read out of it now is no message.
+            let (engine, now_ns) = &mut *receiver.lock().unwrap();
+            let receive = engine.irecv(vec![0; 1 << 20], Rank(1), Tag(1), Comm(0)).unwrap();
+            for _ in 0..BOUND {
+                *now_ns += STEP_NS;
+                engine.tick_at(*now_ns);
+                match engine.test(&receive) {
+                    Ok(Test::Pending) => {}
+                    ended => return *says.lock().unwrap() = Some(ended),
+                }
+            }
+        };
+        sender.on_complete(&offered, call).unwrap();
+        drop(offered);
+        match dropped {
+            true => drop(sender),
+            false => assert!(sender.finalize(Duration::from_millis(5)).is_err()),
+        }
+        let ended = outcome.lock().unwrap().take().expect("it has ended");
+        assert!(matches!(ended, Err(RequestError::PeerFailed { .. })), "{ended:?}");
+    }
 }
 
 // States of a VC.

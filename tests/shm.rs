@@ -113,6 +113,25 @@ fn a_rank_that_may_open_no_more_files_says_so_to_whoever_calls_it() {
 }
 
 #[test]
+fn a_rank_that_is_stopped_or_computes_is_waited_for_and_one_that_was_given_up_is_told() {
+    for limit in ["none", "300"] {
+        let outcome = run(2, "computes", &[limit]);
+        assert_eq!(outcome.code(), 0, "{limit}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_fails_is_told_to_receives_from_any_source_also_if_nobody_knew_it() {
+    let ways =
+        [("killed", RankStatus::Killed(9)), ("panics", RankStatus::Exited(101)), ("exits", RankStatus::Exited(3))];
+    for (way, status) in ways {
+        let outcome = run(3, "stranger", &[way]);
+        assert_eq!(outcome.statuses[2], status, "{way}: {outcome:?}");
+        assert!(outcome.statuses[..2].iter().all(|status| status.is_success()), "{way}: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_programs_whole_heap_is_read_by_its_peer_without_the_kernel() {
     let outcome = run_program(env!("CARGO_BIN_EXE_tests-heap"), 2, "heap", &[], None);
     assert_eq!(outcome.code(), 0, "{outcome:?}");

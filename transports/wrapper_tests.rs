@@ -187,6 +187,13 @@ unsafe impl Transport for Recorder {
     fn close_link(&mut self, _: u32) {
         self.note("close_link");
     }
+    fn give_up(&mut self, _: u32, _: &str) {
+        self.note("give_up");
+    }
+    fn has_ended(&self, _: u32, _: &[u8]) -> Option<String> {
+        self.note("has_ended");
+        Some("has_ended".into())
+    }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.note("wait_fd");
         Some(self.descriptor.as_fd())
@@ -292,6 +299,8 @@ macro_rules! call_all {
         heard("must_poll", &t.must_poll());
         heard("disarm", &t.disarm());
         heard("close_link", &t.close_link(0));
+        heard("give_up", &t.give_up(0, "why"));
+        heard("has_ended", &t.has_ended(0, &[]));
         heard("close", &t.close());
         answers.insert("events", format!("{events:?}"));
         answers

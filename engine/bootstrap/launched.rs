@@ -276,6 +276,15 @@ impl Exchange for Launched {
         event
     }
 
+    fn tells_ends(&self) -> bool {
+        !self.gone
+    }
+
+    fn abandon(&mut self) {
+        // The launcher sees the exit, and that nothing was said before it.
+        self.finished = true;
+    }
+
     fn finish(&mut self) {
         if !self.finished && !self.gone {
             let mut frame = Vec::new();
@@ -289,7 +298,7 @@ impl Exchange for Launched {
 }
 
 impl Drop for Launched {
-    /// An engine that is dropped in order has finished; one that is dropped by a panic has failed, and its exit says so.
+    /// Without an engine, which would have said what comes of it: in order unless by a panic, whose exit says so.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.finish();

@@ -35,7 +35,9 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     // In the test of a death messages go in pieces: only then they are half way for long enough.
     let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
-    let builder = Engine::builder().limits(Limits { read_min, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() });
+    let connect_ms_max = (args[0] == "computes").then(|| args[2].parse().ok()).flatten();
+    let limits = Limits { read_min, connect_ms_max, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() };
+    let builder = Engine::builder().limits(limits);
     let builder = match args[0].as_str() {
         "devices" => builder.ofi(Choice { include: vec![args[2].clone()], devices: 2, ..Choice::default() }),
         _ => builder,
@@ -56,6 +58,8 @@ fn main() {
         "hosts" => hosts(&mut engine, place),
         "no-descriptors" => no_descriptors(&mut engine, place),
         "devices" => devices(&mut engine, &args[2]),
+        "computes" => computes(&mut engine, place, connect_ms_max.is_some()),
+        "stranger" => return stranger(engine, place, &args[2]),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
     }
@@ -253,7 +257,11 @@ fn death(engine: &mut Engine, place: &Path) {
     assert!(matches!(refused, OperationError::Post(PostError::PeerFailed { .. })), "{refused}");
     let told = engine.wait_for(&any, PATIENCE).unwrap_err();
     assert!(matches!(told, RequestError::PeerFailedPending { .. }), "{told}");
+    let later = engine.irecv(vec![0; 8], Source::Any, Tag(8), world).unwrap();
+    let told = engine.wait_for(&later, PATIENCE).unwrap_err();
+    assert!(matches!(told, RequestError::PeerFailedPending { .. }), "{told}");
     engine.acknowledge_failures();
+    assert!(engine.cancel(&later).unwrap());
     // The others go on.
     let (left, right) = ((me + doomed.0 - 1) % doomed.0, (me + 1) % doomed.0);
     let send = engine.isend(content(me.into(), 100_000), Rank(right), Tag(6), world).unwrap();
@@ -265,6 +273,131 @@ fn death(engine: &mut Engine, place: &Path) {
     engine.wait_for(&send, PATIENCE).unwrap();
     engine.send(&[me as u8; 8], Rank(right), Tag(4), world).unwrap();
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
+}
+
+/// Leaves a word for the other ranks.
+fn say(place: &Path, word: &str) {
+    std::fs::write(place.join(word), []).unwrap();
+}
+
+/// Goes on with something until another rank has left a word.
+fn until(place: &Path, word: &str, mut go_on: impl FnMut()) {
+    let start = Instant::now();
+    while !place.join(word).exists() {
+        assert!(start.elapsed() < PATIENCE, "nobody says {word}");
+        go_on();
+    }
+}
+
+/// Rank 1 computes, or is stopped, before there is any contact, and rank 0 sends to it. Without a limit of the application's the
+/// message waits; with one it fails, and so does what rank 1 does with rank 0 when it goes on.
+fn computes(engine: &mut Engine, place: &Path, limited: bool) {
+    let world = engine.comm_world();
+    if engine.rank() == Rank(1) {
+        std::fs::write(place.join("process"), getpid().to_string()).unwrap();
+        kill_process(getpid(), Signal::STOP).unwrap();
+        until(place, "go on", std::thread::yield_now);
+        let start = Instant::now();
+        let mut bytes = [0; 3];
+        let received = engine.recv(&mut bytes, Rank(0), Tag(1), world);
+        match received {
+            Ok(status) => assert_eq!((status.length, bytes, limited), (3, [1, 2, 3], false)),
+            Err(error) => {
+                let words = error.to_string();
+                assert!(
+                    limited && words.contains("gave the connection up: the connection has failed before"),
+                    "{words}"
+                );
+                assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+                let refused = engine.send(&[1], Rank(0), Tag(1), world).unwrap_err().to_string();
+                assert!(refused.contains("gave the connection up"), "{refused}");
+            }
+        }
+        return say(place, "told");
+    }
+    until(place, "process", std::thread::yield_now);
+    let start = Instant::now();
+    let pid: i32 = loop {
+        let pid = std::fs::read_to_string(place.join("process")).unwrap();
+        if std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T ")) {
+            break pid.parse().unwrap();
+        }
+        assert!(start.elapsed() < PATIENCE, "it never stopped");
+    };
+    let send = engine.isend(vec![1, 2, 3], Rank(1), Tag(1), world).unwrap();
+    let waited = engine.wait_for(&send, Duration::from_millis(700)).unwrap_err();
+    match limited {
+        true => assert!(waited.to_string().contains("did not answer within"), "{waited}"),
+        false => assert_eq!(waited, RequestError::Timeout),
+    }
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::CONT).unwrap();
+    assert_eq!(engine.test(&send).is_ok(), !limited, "it computes now");
+    say(place, "go on");
+    if !limited {
+        engine.wait_for(&send, PATIENCE).unwrap();
+    }
+    until(place, "told", || {
+        let _ = engine.tick();
+    });
+}
+
+/// Rank 2 ends in one of several ways while rank 0, which may never have talked to it, receives from any source; rank 1 is well.
+fn stranger(mut engine: Engine, place: &Path, way: &str) {
+    let world = engine.comm_world();
+    let knows = way != "killed";
+    match engine.rank().0 {
+        0 => {}
+        1 => {
+            until(place, "acknowledged", || {
+                let _ = engine.tick();
+            });
+            for tag in [3, 4] {
+                engine.send(&[tag; 8], Rank(0), Tag(tag.into()), world).unwrap();
+            }
+            return engine.finalize(PATIENCE).unwrap();
+        }
+        _ => {
+            if knows {
+                engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+            }
+            until(place, "posted", || {
+                let _ = engine.tick();
+            });
+            std::fs::write(place.join("died"), now_ms().to_string()).unwrap();
+            match way {
+                "killed" => die(place),
+                "panics" => panic!("as the test wants it"),
+                "exits" => drop(engine),
+                other => panic!("no such way: {other}"),
+            }
+            std::process::exit(3);
+        }
+    }
+    if knows {
+        engine.recv(&mut [0; 8], Rank(2), Tag(1), world).unwrap();
+    }
+    let any = engine.irecv(vec![0; 8], Source::Any, Tag(3), world).unwrap();
+    say(place, "posted");
+    let told = engine.wait_for(&any, PATIENCE).unwrap_err();
+    let died_ms: u64 = std::fs::read_to_string(place.join("died")).unwrap().parse().unwrap();
+    let took_ms = now_ms() - died_ms;
+    println!("told after {took_ms} ms: {told}");
+    assert!(matches!(&told, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{told}");
+    let words = match way {
+        "killed" => "killed by signal 9",
+        "panics" => "without having finalized",
+        _ => "exit status 3",
+    };
+    assert!(told.to_string().contains(words), "{told}");
+    assert!(took_ms <= NOTICE_MS_MAX, "told after {took_ms} ms");
+    let later = engine.irecv(vec![0; 8], Source::Any, Tag(4), world).unwrap();
+    let again = engine.wait_for(&later, PATIENCE).unwrap_err();
+    assert!(matches!(&again, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{again}");
+    engine.acknowledge_failures();
+    say(place, "acknowledged");
+    assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(1));
+    assert_eq!(engine.wait_for(&later, PATIENCE).unwrap().source, Rank(1));
+    engine.finalize(PATIENCE).unwrap();
 }
 
 /// Bytes that Transfer has moved.
