@@ -5,13 +5,14 @@ use crate::plan::{Case, Plan};
 use crate::{CampaignArgs, PartArgs};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,6 +27,8 @@ const AWAY_MS_SHORT: u64 = 1_500;
 const LONG_SECONDS: u64 = 300;
 /// A job ends by itself before; this is for one that cannot.
 const LONGER: Duration = Duration::from_secs(30);
+/// How long a job may take to end when it is told to: a launcher gives its ranks two seconds.
+const GRACE: Duration = Duration::from_secs(6);
 /// Lines of a job's output that are shown.
 const SHOWN: usize = 200;
 
@@ -176,9 +179,7 @@ impl Campaign {
         let status = loop {
             let interrupted = self.interrupted.load(Ordering::Relaxed);
             if interrupted || Instant::now() > deadline {
-                // Its ranks end with it.
-                let _ = child.kill();
-                let _ = child.wait();
+                end(&mut child);
                 if interrupted {
                     return Ok(None);
                 }
@@ -249,6 +250,21 @@ impl Campaign {
         }
         words
     }
+}
+
+/// Ends a job, which ends its ranks; by force if it does not.
+fn end(child: &mut Child) {
+    let since = Instant::now();
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    while since.elapsed() < GRACE {
+        if let Ok(Some(_)) = child.try_wait() {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+    // The kernel ends its ranks with it.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// The last lines of a file.
