@@ -6,7 +6,7 @@ use crate::report::Report;
 use tickwire::launch::RankStatus;
 
 /// Words of which an error has one where there were too few of something.
-const SHORT: [&str; 3] = ["open files", "more files", "descriptor"];
+const SHORT: [&str; 4] = ["open files", "more files", "descriptor", "is full"];
 /// The status of a process that has panicked.
 const PANICKED: i32 = 101;
 

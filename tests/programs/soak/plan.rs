@@ -22,7 +22,7 @@ pub(crate) enum Case {
     Stopped,
     /// Ranks start late, or compute for long before their first call and between.
     Late,
-    /// `/dev/shm` is nearly full.
+    /// `/dev/shm` is nearly full; in some jobs there is no `memfd_create` either, so that connections may be refused.
     Full,
     /// Ranks may open 16 more files.
     Files,
@@ -47,8 +47,11 @@ pub(crate) enum Denied {
     Pidfd,
     Uring,
     Membarrier,
+    /// `memfd_create`: segments are files of `/dev/shm` then.
+    Memfd,
 }
 
+/// Those that nothing but time may depend on.
 const DENIED: [Denied; 4] = [Denied::Reading, Denied::Pidfd, Denied::Uring, Denied::Membarrier];
 
 /// What happens to a rank.
@@ -136,7 +139,10 @@ impl Plan {
             Case::Killed => plan.ends(&mut random),
             Case::Stopped => plan.stops(&mut random, away_ms),
             Case::Late => plan.late(&mut random, away_ms),
-            Case::Full => plan.free_bytes = Some([0, 64 << 10, 700 << 10, 2 << 20][random.below(4) as usize]),
+            Case::Full => {
+                plan.free_bytes = Some([0, 64 << 10, 700 << 10, 2 << 20][random.below(4) as usize]);
+                plan.denied.extend((random.below(2) == 0).then_some(Denied::Memfd));
+            }
             Case::Files => {
                 // As many as it takes that not all of them can be connected.
                 plan.ranks = 7 + random.below(2) as u32;
@@ -204,7 +210,7 @@ impl Plan {
 
     /// Whether connections may be refused for want of something.
     pub(crate) fn is_short(&self) -> bool {
-        self.files.is_some()
+        self.files.is_some() || self.denied.contains(&Denied::Memfd)
     }
 
     /// Whether no operation may fail.

@@ -23,6 +23,7 @@ pub(crate) fn deny(plan: &Plan) {
         Denied::Pidfd => libc::SYS_pidfd_open,
         Denied::Uring => libc::SYS_io_uring_setup,
         Denied::Membarrier => libc::SYS_membarrier,
+        Denied::Memfd => libc::SYS_memfd_create,
     };
     let rules = plan.denied.iter().map(|denied| (number(denied), Vec::new())).collect();
     let refuse = SeccompAction::Errno(plan.errno as u32);
