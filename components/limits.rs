@@ -253,6 +253,10 @@ pub struct Limits {
     /// all others do, and as they do in any case where the application has systems, a trace is written, a profiler is
     /// connected or a receipt is open.
     pub own_at_once: bool,
+    /// Row by row: a message that is short enough leaves within the call that sends it, and one that is awaited goes through
+    /// the steps of all systems by itself (Deliver). Otherwise every message goes through the systems column by column. Both
+    /// ways do the same; `false` is for tests that compare them, and for whoever looks for a difference.
+    pub deliver: bool,
     /// Frames that a tick reads at most; at least 2.
     pub tick_budget: usize,
     /// Passes of a tick at most.
@@ -319,6 +323,7 @@ impl Default for Limits {
             hash_seed: 0x7469_636B_7769_7265,
             wildcard_bits: 32,
             own_at_once: true,
+            deliver: true,
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,
             control_us: CONTROL_US,

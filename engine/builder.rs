@@ -311,7 +311,7 @@ impl Builder {
             dynamic_slots: Vec::new(),
             not_sync: std::marker::PhantomData,
         };
-        if !is_watched {
+        if !is_watched && engine.limits.deliver {
             engine.pass_frequently(engine.limits.passes_max.max(2));
         }
         // The own proc is connected from the start, if a transport reaches it.
@@ -435,12 +435,12 @@ impl Builder {
         for add in self.systems.drain(..) {
             add(&mut schedule);
         }
-        let (tables, passes_max) = (tables.clone(), self.limits.passes_max);
+        let (tables, limits) = (tables.clone(), &self.limits);
         if self.trace.is_some() || cfg!(feature = "tracy") {
             let watcher = Watcher::new(self.trace.clone(), rank);
-            schedule.set_executor(TickExecutor::new(watcher, tables, own, passes_max, counters));
+            schedule.set_executor(TickExecutor::new(watcher, tables, own, limits, counters));
         } else {
-            schedule.set_executor(TickExecutor::new(Unwatched, tables, own, passes_max, counters));
+            schedule.set_executor(TickExecutor::new(Unwatched, tables, own, limits, counters));
         }
         refuse_conditions(&schedule)?;
         schedule.initialize(world).map_err(|e| BuildError::Schedule(e.to_string(schedule.graph(), world)))?;

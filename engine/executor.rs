@@ -8,6 +8,7 @@ use bevy_ecs::system::{RunSystemError, System};
 use std::any::TypeId;
 use std::sync::Arc;
 use tickwire_components::Pending;
+use tickwire_components::limits::Limits;
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::complete::complete;
 use tickwire_systems::connections::maintain;
@@ -32,6 +33,8 @@ pub(crate) struct TickExecutor<W> {
     steps: Vec<Step>,
     drain: usize,
     passes_max: u32,
+    /// See [`Limits::deliver`].
+    deliver: bool,
     counters: Arc<Counters>,
     /// Whether the application has systems.
     users: bool,
@@ -56,7 +59,7 @@ impl<W: Watch> TickExecutor<W> {
         watch: W,
         tables: Tables,
         own: [(TypeId, ProgressSystems); 6],
-        passes_max: u32,
+        limits: &Limits,
         counters: Arc<Counters>,
     ) -> Self {
         TickExecutor {
@@ -65,7 +68,8 @@ impl<W: Watch> TickExecutor<W> {
             own,
             steps: Vec::new(),
             drain: 0,
-            passes_max,
+            passes_max: limits.passes_max,
+            deliver: limits.deliver,
             counters,
             users: false,
             place: [0; 8],
@@ -203,7 +207,7 @@ impl<W: Watch> TickExecutor<W> {
     /// The passes when there are only the engine's systems; returns how many there were.
     fn run_own(&mut self, systems: &mut [SystemWithAccess], world: &mut World) -> u32 {
         let TickExecutor { watch, tables, counters, .. } = self;
-        if watch.profiles() && delivers(tables, world) {
+        if self.deliver && watch.profiles() && delivers(tables, world) {
             counters.ran(DELIVER);
             watch.run(DELIVER, tables, world, |world| {
                 let left = tables.progress(world).drained_min;

@@ -73,6 +73,10 @@ struct Taken<'a, 'b>(&'a mut Deliveries<'b>);
 
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Taken<'_, '_> {
+    fn now_ns(&mut self) -> u64 {
+        self.0.tables().progress.now_ns
+    }
+
     #[inline(always)]
     unsafe fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
         take_message(self.0.tables(), header, payload, vc_row)
@@ -574,7 +578,8 @@ mod tests {
     fn what_was_read_ends_at_once_and_in_order_as_far_as_complete_need_not_look() {
         let (mut world, vc) = world();
         // As over shared memory: frames leave when they are made.
-        world.all().endpoints[0].rows = None;
+        let endpoint = &mut world.all().endpoints[0];
+        (endpoint.rows, endpoint.by_post) = (None, false);
         world.wire().memory.push((4096, (0..100).collect()));
         let posted = [100, 100, 90, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
         let mut address = 4096u64.to_ne_bytes();
@@ -604,7 +609,7 @@ mod tests {
     fn mapped() -> (TestWorld, Row) {
         let (mut world, vc) = world();
         let endpoint = &mut world.all().endpoints[0];
-        (endpoint.rows, endpoint.plain) = (None, true);
+        (endpoint.rows, endpoint.by_post, endpoint.plain) = (None, false, true);
         let mut wire = world.wire();
         wire.memory.push((4096, (0..100).collect()));
         wire.is_mapped = true;

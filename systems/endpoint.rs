@@ -41,9 +41,12 @@ pub struct Endpoint {
     pub windows: bool,
     /// Credit goes with other frames where there are some. Fixed when it is opened.
     pub piggybacks: bool,
-    /// Frames need nothing beside themselves: no state in a row, no registered memory, no credit that goes with them, and the
+    /// Frames leave at once and need nothing beside themselves: no registered memory, no credit that goes with them, and the
     /// engine matches. Fixed when it is opened.
     pub plain: bool,
+    /// Frames leave by Post alone, never within the call that makes them: the transport keeps a state for each row, or
+    /// [`Limits::deliver`] is off. Fixed when it is opened.
+    pub by_post: bool,
     /// It matches receives with messages by itself. Fixed when it is opened.
     pub matches: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
@@ -117,7 +120,8 @@ impl Endpoint {
         let prompt = transport.is_prompt() && !matches;
         let mapped = capabilities.mapped;
         let mapped_min = if reads && mapped.bytes > 0 { limits.mapped_min as u64 } else { u64::MAX };
-        let inline_end = if capabilities.whole_frames { inline_max + 1 } else { 0 };
+        let inline_end = if capabilities.whole_frames && limits.deliver { inline_max + 1 } else { 0 };
+        let by_post = rows.is_some() || !limits.deliver;
         let piggybacks = capabilities.whole_frames && !capabilities.windows && !matches;
         Endpoint {
             eager_max,
@@ -132,7 +136,8 @@ impl Endpoint {
             windows: capabilities.windows,
             // A message that is matched has no header to bring it.
             piggybacks,
-            plain: rows.is_none() && !registers && !piggybacks && !matches,
+            plain: !by_post && !registers && !piggybacks && !matches,
+            by_post,
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
             prompt,

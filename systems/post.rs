@@ -276,7 +276,7 @@ fn send_row(
 
 /// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
 ///
-/// Not for transports that keep a state for each row: these are driven by [`post`].
+/// Not for endpoints whose frames leave by [`post`] alone.
 pub fn send_now(
     progress: &mut Progress,
     cars: &mut [Car],
@@ -289,7 +289,7 @@ pub fn send_now(
         CarKind::Send => !vc.sends.is_empty(),
         _ => !progress.replies.is_empty(),
     };
-    if vc.state != VcState::Connected || kept_back || endpoint.rows.is_some() {
+    if vc.state != VcState::Connected || kept_back || endpoint.by_post {
         return false;
     }
     if cars[row as usize].kind == CarKind::Send {
@@ -800,7 +800,7 @@ mod tests {
         let endpoint = &mut world.all().endpoints[0];
         endpoint.mapped = Mapped { start: bytes.as_ptr().addr() + 1000, bytes: 7900 };
         (endpoint.mapped_min, endpoint.short_end) = (500, 500);
-        (endpoint.rows, endpoint.plain) = (None, true);
+        (endpoint.rows, endpoint.by_post, endpoint.plain) = (None, false, true);
         world
     }
 

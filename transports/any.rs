@@ -176,6 +176,8 @@ pub unsafe trait Outside: Send {
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
     /// See [`Transport::drain_link`].
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
+    /// See [`Transport::deliver`].
+    fn deliver(&mut self, most: u32, take: &mut dyn Take) -> (u32, bool);
     /// See [`Transport::release`].
     fn release(&mut self);
     /// See [`Transport::wants_control`].
@@ -323,6 +325,9 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     }
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         self.0.drain_link(link, now_ns, arrivals)
+    }
+    fn deliver(&mut self, most: u32, mut take: &mut dyn Take) -> (u32, bool) {
+        self.0.deliver(most, &mut take)
     }
     fn release(&mut self) {
         self.0.release();
@@ -695,7 +700,7 @@ impl AnyTransport {
         each!(self, t => t.ready())
     }
 
-    /// See [`Transport::deliver`]. A boxed transport delivers nothing.
+    /// See [`Transport::deliver`].
     #[inline(always)]
     pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         match self.links() {
@@ -709,6 +714,7 @@ impl AnyTransport {
     fn deliver_otherwise(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         match self {
             AnyTransport::Ofi(t) => t.deliver(most, take),
+            AnyTransport::Outside(t) => t.deliver(most, take),
             _ => (0, self.ready()),
         }
     }

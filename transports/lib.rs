@@ -302,6 +302,9 @@ pub enum LinkEvent {
 /// Who takes frames row by row. See [`Transport::deliver`].
 #[expect(unsafe_code, reason = "payloads are addresses")]
 pub trait Take {
+    /// The engine's time, ns.
+    fn now_ns(&mut self) -> u64;
+
     /// A message as a whole, and its VC; `false` if it is not for here.
     ///
     /// # Safety
@@ -319,6 +322,28 @@ pub trait Take {
     /// # Safety
     /// As [`Take::message`].
     unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool;
+}
+
+#[expect(unsafe_code, reason = "payloads are addresses")]
+impl<T: Take + ?Sized> Take for &mut T {
+    fn now_ns(&mut self) -> u64 {
+        (**self).now_ns()
+    }
+
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { (**self).message(header, payload, vc) }
+    }
+
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: as above.
+        unsafe { (**self).other(header, payload, vc) }
+    }
+
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        // SAFETY: as above.
+        unsafe { (**self).matched(header, payload, vc, receive) }
+    }
 }
 
 /// A way to move frames. One instance is one endpoint; the engine that owns it is its only user.

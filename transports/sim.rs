@@ -14,8 +14,9 @@ pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
 pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
-use crate::{Capabilities, LinkEvent, Mapped, Sent, TagLimits, Traffic, Transport};
-use lane::{Lane, corrupt};
+use crate::rings::ring::is_of_read;
+use crate::{Capabilities, LinkEvent, Mapped, Sent, TagLimits, Take, Traffic, Transport};
+use lane::{Lane, Late, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
@@ -36,6 +37,8 @@ pub struct SimState<S> {
 struct LinkState {
     proc: u32,
     vc: Row,
+    /// Frames that have come on it, but for those with nothing but credit.
+    frames: u64,
     /// Why it has failed; told once its lane is empty.
     failed: Option<String>,
     /// It takes nothing until then, ns.
@@ -48,7 +51,7 @@ struct LinkState {
 
 impl LinkState {
     fn new(proc: u32, over: bool) -> Self {
-        LinkState { proc, vc: NIL, failed: None, storm_ns: 0, writing: None, over }
+        LinkState { proc, vc: NIL, frames: 0, failed: None, storm_ns: 0, writing: None, over }
     }
 }
 
@@ -154,14 +157,20 @@ impl<T: Transport> Sim<T> {
     /// A frame of the wrapped transport: what becomes of it, and when.
     fn take_frame(&mut self, now_ns: u64, mut header: Header, mut payload: Box<[u8]>, vc: Row) {
         let config = self.net.config();
-        let due_ns = now_ns + self.random.within(&config.delay_ns);
         let Some(link) = self.links.iter_mut().find(|link| link.vc == vc && !link.over) else { return };
         if link.failed.is_some() {
             return;
         }
+        // What becomes of a frame follows from its number on its way, not from when somebody looked, nor from how much of the
+        // credit went in frames of its own.
+        link.frames += u64::from(header.kind() != Some(Kind::Credit));
+        let way = u64::from(link.proc) << 48 ^ u64::from(self.me) << 32 ^ link.frames;
+        let mut random = SplitMix::new(config.seed ^ way.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let due_ns = now_ns + random.within(&config.delay_ns);
         if config.corrupt_of_65536 > 0
-            && self.random.below(65536) < config.corrupt_of_65536.into()
-            && corrupt(config.corruption, &mut header, &mut payload, &mut self.random)
+            && header.kind() != Some(Kind::Credit)
+            && random.below(65536) < config.corrupt_of_65536.into()
+            && corrupt(config.corruption, &mut header, &mut payload, &mut random)
         {
             self.net.corrupts(link.proc, self.me);
             if config.corruption == Corruption::Header && header.payload() != payload.len() as u64 {
@@ -171,7 +180,7 @@ impl<T: Transport> Sim<T> {
         }
         let lane = self.lanes.entry(vc).or_insert_with(|| Lane::new(link.proc));
         if config.credit_portion > 0 {
-            header = lane.portion(header, config.credit_portion, &mut self.random);
+            header = lane.portion(header, config.credit_portion, &mut random);
         }
         lane.push(due_ns, header, payload);
     }
@@ -206,6 +215,32 @@ impl<T: Transport> Sim<T> {
             count += 1;
         }
         count
+    }
+
+    /// Hands frames that are due to `take`, one by one, as far as it takes them; whether something may be left then.
+    fn hand_over(&mut self, now_ns: u64, most: u32, take: &mut impl Take) -> (u32, bool) {
+        for count in 0..most {
+            let Some(vc) = self.next_lane(now_ns, None) else { return (count, !self.lanes.is_empty()) };
+            let Some(late) = self.lanes.get_mut(&vc).and_then(|lane| lane.frames.pop_front()) else { break };
+            let Late { header, mut payload, due_ns } = late;
+            // SAFETY: the payload is of this call until the frame is put back or dropped.
+            #[expect(unsafe_code, reason = "payloads are addresses")]
+            let taken = unsafe {
+                match header.lead {
+                    lead if lead == Kind::Eager as u64 => take.message(&header, span(&mut payload), vc),
+                    lead if is_of_read(lead, header.length) => take.other(&header, span(&mut payload), vc),
+                    _ => false,
+                }
+            };
+            let Some(lane) = self.lanes.get_mut(&vc) else { break };
+            if !taken {
+                lane.frames.push_front(Late { header, payload, due_ns });
+                return (count, true);
+            }
+            self.last = vc;
+            self.net.lands(lane.proc, self.me, &header);
+        }
+        (most, true)
     }
 
     /// Links whose failure is known, and whose last frames have been handed out, are over.
@@ -381,6 +416,16 @@ unsafe impl<T: Transport> Transport for Sim<T> {
         }
         self.take_in(now_ns);
         self.deliver(now_ns, arrivals, None)
+    }
+
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let now_ns = take.now_ns();
+        self.now_ns = self.now_ns.max(now_ns);
+        if self.is_dead() {
+            return (0, false);
+        }
+        self.take_in(now_ns);
+        self.hand_over(now_ns, most, take)
     }
 
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {

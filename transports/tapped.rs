@@ -91,6 +91,10 @@ impl<T: Take> Telling<'_, T> {
 
 #[expect(unsafe_code, reason = "payloads are addresses")]
 impl<T: Take> Take for Telling<'_, T> {
+    fn now_ns(&mut self) -> u64 {
+        self.take.now_ns()
+    }
+
     unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
         // SAFETY: by the same contract.
         let taken = unsafe { self.take.message(header, payload, vc) };

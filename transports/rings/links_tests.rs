@@ -283,6 +283,9 @@ struct Taken(Vec<(Row, u32)>);
 
 #[expect(unsafe_code, reason = "payloads are addresses")]
 impl Take for Taken {
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
     unsafe fn message(&mut self, header: &Header, _: Span, vc: Row) -> bool {
         self.0.push((vc, header.tag()));
         true

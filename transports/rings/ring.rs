@@ -353,6 +353,17 @@ fn fill_runs<M: RingMemory, P: Pieces + ?Sized>(memory: &M, mut at: u64, payload
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
 const _: () = assert!(frame_bytes(OFFER_BYTES) == 64);
 
+/// Whether a frame belongs to a message that its receiver reads, by its first word and its length: what
+/// [`Take::other`](crate::Take::other) is for. Lengths are as [`Header::check`] wants them.
+#[inline]
+pub(crate) fn is_of_read(lead: u64, length: u64) -> bool {
+    match lead {
+        lead if lead == Kind::Done as u64 => length == 0,
+        lead if lead == Kind::Splice as u64 => length != 0,
+        lead => is_offer(lead, length),
+    }
+}
+
 #[inline]
 fn is_offer(lead: u64, length: u64) -> bool {
     let tail = Header { lead, ..Header::default() }.tail();
@@ -469,13 +480,7 @@ impl<M: RingMemory> Reader<M> {
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
         let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
-        let is_read = match lead {
-            // As `Header::check` wants them.
-            lead if lead == Kind::Done as u64 => length == 0,
-            lead if lead == Kind::Splice as u64 => length != 0,
-            lead => is_offer(lead, length),
-        };
-        if !is_read {
+        if !is_of_read(lead, length) {
             return None;
         }
         let header = Header { lead, origin, name, length };

@@ -214,6 +214,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
         limit("past_min", limits.past_min as u64, "B of a frame over shared memory that is written past the caches"),
         limit("own_at_once", limits.own_at_once.into(), "whether messages to oneself go to posted receives at once"),
+        limit("deliver", limits.deliver.into(), "whether messages go row by row where nothing else waits"),
         limit("tick_budget", limits.tick_budget as u64, "frames that a tick reads"),
         limit("passes_max", limits.passes_max.into(), "passes of a tick"),
         limit("control_us", limits.control_us.into(), "us between two looks at sockets"),

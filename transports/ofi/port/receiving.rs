@@ -17,6 +17,10 @@ struct Nobody;
 
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Nobody {
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
+
     #[inline(always)]
     unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
@@ -39,6 +43,10 @@ struct Bounded<'a, T> {
 
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 impl<T: Take> Take for Bounded<'_, T> {
+    fn now_ns(&mut self) -> u64 {
+        self.take.now_ns()
+    }
+
     #[inline(always)]
     unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
         // SAFETY: by the same contract.

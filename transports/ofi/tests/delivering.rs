@@ -11,6 +11,10 @@ struct Taker {
 
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Taker {
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
+
     unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
         if self.refuses.take_if(|tag| *tag == header.tag()).is_some() {
             return false;
