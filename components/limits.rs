@@ -11,15 +11,25 @@ pub const ANY: u32 = u32::MAX;
 pub const PROCS_MAX: usize = 1 << 24;
 /// What a message in buffered mode takes of the attached buffer besides its bytes: its rows.
 pub const BUFFERED_OVERHEAD: usize = 128;
-/// Ranks that one local launcher starts. One engine maps about 0.5 MiB a peer; 4096 peers fill a 2 GiB /dev/shm.
+/// Ranks that one local launcher starts. One engine maps 20 KiB a peer, 80 MiB for 4096 of them, and what its rings have grown by.
 pub const LOCAL_RANKS_MAX: usize = 4096;
 
 /// Context ids, and so communicators of one proc: 20 bits of a context word. A row costs about 110 B with what bevy keeps of it;
 /// there are rows up to the highest id that was in use.
 pub const CONTEXTS_MAX: usize = 1 << 20;
 
-/// Bytes of one direction of a pair's ring over shared memory: eight pieces, and half of a common 512 KiB L2 slice.
+/// Bytes that one direction of a pair's ring over shared memory grows to: eight pieces, and half of a common 512 KiB L2 slice.
 pub const RING_BYTES: usize = 256 << 10;
+/// Bytes of such a ring at first: 128 short messages, and both rings of a pair in the nearest cache. Five pages a pair: 64
+/// procs that all talk to each other take 40 MiB.
+pub const FIRST_RING_BYTES: usize = 8 << 10;
+/// How many times a ring has to be filled while it is too small before it grows: a message of a few frames is no reason.
+pub const RING_PATIENCE: u64 = 8;
+/// How many times a ring has to be filled at all before it becomes as large as it may: 1 MiB through one of [`FIRST_RING_BYTES`].
+pub const RING_LAPS: u64 = 128;
+/// Bytes of all rings together that have grown, which a proc writes: 32 of [`RING_BYTES`], for the 26 neighbours of a cell in
+/// a grid of three dimensions. A host of 128 procs has 1 GiB of them at most.
+pub const GROWN_BYTES: usize = 8 << 20;
 /// Bytes of a ring between two engines of one process: a cluster of 64 has 4032 of them, 63 MiB at most.
 pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
 /// Largest eager payload. Above, one more round trip is cheaper than the copy out of a temporary.
@@ -238,8 +248,14 @@ pub struct Limits {
     /// Messages from this length on go straight from the sender's memory into the receiver's over fabrics that allow it;
     /// [`usize::MAX`] for never. The receiver's limit counts; below 64 KiB none does.
     pub direct_min: usize,
-    /// Bytes of a shared-memory ring, one direction of a pair; a power of two.
+    /// Bytes that a shared-memory ring may grow to, one direction of a pair; a power of two, the same for all procs.
     pub ring_bytes: usize,
+    /// Bytes of such a ring at first, a power of two, the same for all procs; [`Limits::ring_bytes`] if that is less. A ring grows
+    /// once [`RING_PATIENCE`] times as much has gone through it while it was too small, or [`RING_LAPS`] times as much in all.
+    pub first_ring_bytes: usize,
+    /// Bytes of all rings together that have grown and that this proc writes. All others stay as they are: messages that are
+    /// longer than a quarter of one go through it in parts.
+    pub grown_bytes_max: usize,
     /// Payloads in one run of frames over shared memory from this length on are written past the caches, by streaming stores,
     /// bytes, and packed ones if they are of [`PACKED_PAST_MIN`] too; [`usize::MAX`] for never.
     pub past_min: usize,
@@ -318,6 +334,8 @@ impl Default for Limits {
             mapped_min: MAPPED_MIN,
             direct_min: DIRECT_MIN,
             ring_bytes: RING_BYTES,
+            first_ring_bytes: FIRST_RING_BYTES,
+            grown_bytes_max: GROWN_BYTES,
             past_min: PAST_MIN,
             matching: Matching::Auto,
             hash_seed: 0x7469_636B_7769_7265,
@@ -350,8 +368,10 @@ impl Limits {
     /// One sentence that names the limit and what it may be.
     pub fn check(&self) -> Result<(), String> {
         let frame = crate::wire::HEADER_BYTES + self.lengths().frame_max();
-        if !self.ring_bytes.is_power_of_two() || self.ring_bytes < 4096 || self.ring_bytes > 1 << 30 {
-            return Err(format!("ring_bytes is {}: give a power of two from 4096 to 2^30", self.ring_bytes));
+        for (name, bytes) in [("ring_bytes", self.ring_bytes), ("first_ring_bytes", self.first_ring_bytes)] {
+            if !bytes.is_power_of_two() || !(4096..=1 << 30).contains(&bytes) {
+                return Err(format!("{name} is {bytes}: give a power of two from 4096 to 2^30"));
+            }
         }
         if frame > self.ring_bytes / 4 {
             let fits = self.ring_bytes / 4 - crate::wire::HEADER_BYTES;
@@ -402,6 +422,8 @@ impl Limits {
 
 // A frame never fills more than a quarter of a ring, so that a drained ring always takes the next one.
 const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_power_of_two());
+const _: () =
+    assert!(FIRST_RING_BYTES.is_power_of_two() && FIRST_RING_BYTES <= RING_BYTES && RING_BYTES <= GROWN_BYTES);
 const _: () = assert!(crate::wire::HEADER_BYTES + EAGER_MAX <= RING_BYTES / 4);
 const _: () = assert!(crate::wire::HEADER_BYTES + PIECE_BYTES <= RING_BYTES / 4);
 const _: () = assert!(CREDIT_INITIAL.envelopes >= 4 && 2 * CREDIT_ENVELOPES_MAX <= u16::MAX as u32);
@@ -431,5 +453,7 @@ mod tests {
         let long = wrong(|l| l.fabric_lengths.piece_bytes = FABRIC_FRAME_MAX + 1);
         assert_eq!(long, "fabric_lengths give frames of 16777217 B: 16777216 is the most");
         assert!(wrong(|l| l.piece_bytes = l.ring_bytes).contains("may be at most"));
+        assert_eq!(wrong(|l| l.ring_bytes = 5000), "ring_bytes is 5000: give a power of two from 4096 to 2^30");
+        assert_eq!(wrong(|l| l.first_ring_bytes = 64), "first_ring_bytes is 64: give a power of two from 4096 to 2^30");
     }
 }

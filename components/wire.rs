@@ -38,7 +38,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -91,8 +91,11 @@ pub enum Kind {
     Splice = 12,
     /// How many offers its sender has given to the receiver's transport so far, which matches by itself: it has none left to make.
     Offers = 13,
-    /// The rest of the ring up to its end is unused. A ring's own mark, never handed on; the last kind.
+    /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
     Wrap = 14,
+    /// The ring goes on in a larger one, at the same position. A ring's own mark, never handed on; its second byte is the binary
+    /// logarithm of the larger one's bytes.
+    Moved = 15,
 }
 
 impl Kind {
@@ -114,6 +117,7 @@ impl Kind {
             12 => Kind::Splice,
             13 => Kind::Offers,
             14 => Kind::Wrap,
+            15 => Kind::Moved,
             _ => return None,
         })
     }
@@ -149,7 +153,7 @@ impl Kind {
             Kind::Head => bare(Length::BeyondPayload),
             Kind::Piece | Kind::Part | Kind::Splice => bare(Length::Some),
             Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => bare(Length::None),
-            Kind::Wrap => None,
+            Kind::Wrap | Kind::Moved => None,
         }
     }
 }
@@ -384,7 +388,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 14),
+                None => assert!(byte == 0 || byte > 15),
             }
         }
     }
@@ -441,7 +445,7 @@ mod tests {
         assert!(check(Header::new(Kind::Head, 0, 1, 4, 0, 100)).is_err(), "a head without a part");
         let short = Header::new(Kind::Rts, 0, 1, 4, 5, 8).with_flags(READABLE);
         assert!(check(short.with_tail(7)).is_ok() && check(short.with_tail(8)).is_err(), "no more than all but a byte");
-        for lead in [0, Kind::Wrap as u64, 15, 255] {
+        for lead in [0, Kind::Wrap as u64, Kind::Moved as u64, 16, 255] {
             assert_eq!(check(Header { lead, ..Header::default() }), Err("a frame of unknown kind"));
         }
     }

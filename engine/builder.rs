@@ -375,6 +375,8 @@ impl Builder {
         if self.wants("shm") && procs > 1 && !clustered {
             let mut config = ShmConfig::new(exchange.job(), me, procs);
             config.ring_bytes = self.limits.ring_bytes;
+            config.first_ring_bytes = self.limits.first_ring_bytes;
+            config.grown_bytes_max = self.limits.grown_bytes_max;
             config.past_min = self.limits.past_min;
             config.connect_ms_max = self.limits.connect_ms_max;
             config.shared_heap = self.shared_heap == Some(true);

@@ -61,6 +61,8 @@ pub struct Endpoint {
     pub countdown: u32,
     /// A look has found something that Deliver has not taken.
     pub found: bool,
+    /// Payload of a frame that every connection takes, bytes; of longer ones [`Endpoint::fits`] tells.
+    pub sure_bytes: u64,
     /// Its column in the CAR table.
     pub rows: Option<RowStates>,
 }
@@ -129,6 +131,7 @@ impl Endpoint {
             short_end: inline_end.min(mapped_min),
             inline_end,
             piece_bytes: lengths.piece_bytes.min(frame_max) as u64,
+            sure_bytes: capabilities.frame_sure as u64,
             read_min: if reads { limits.read_min as u64 } else { u64::MAX },
             mapped,
             mapped_min,
@@ -161,6 +164,15 @@ impl Endpoint {
     #[inline(always)]
     pub const fn is_whole(&self, length: u64) -> bool {
         length <= self.part_bytes
+    }
+
+    /// How much of a payload goes in one frame of a connection for certain.
+    #[inline]
+    pub fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        match payload <= self.sure_bytes {
+            true => payload,
+            false => self.transport.get().fits(link, payload),
+        }
     }
 
     /// Whether a message in one run that is offered may be read by its receiver.

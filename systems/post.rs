@@ -252,7 +252,7 @@ fn send_row(
         large[row as usize].address = way;
         spend(progress, vc, endpoint, &cars[row as usize], way, large[row as usize].length);
     }
-    let mut header = head(cars, large, endpoint, row);
+    let mut header = head(cars, large, vc.link, endpoint, row);
     let mut state = None;
     if let Some(rows) = endpoint.rows {
         state = row_states.get(rows, row);
@@ -299,7 +299,7 @@ pub fn send_now(
         }
         large[row as usize].address = way;
     }
-    let header = head(cars, large, endpoint, row);
+    let header = head(cars, large, vc.link, endpoint, row);
     // A failure is told by the next frame, which the queue sends.
     if send_head(cars, vc.link, endpoint, &header, row, None) != Sent::Done {
         return false;
@@ -362,7 +362,8 @@ pub unsafe fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32,
 fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
     // What is in more than one run leaves in one frame or is asked for.
-    let (whole, one_run) = (endpoint.is_whole(length), cars[row as usize].chain == NIL);
+    let one_run = cars[row as usize].chain == NIL;
+    let whole = endpoint.is_whole(length) && endpoint.fits(vc.link, length) == length;
     // A transport that matches tells when it has: what is short goes with the question.
     let asks = flags & car_flags::ASKING & if endpoint.matches { !car_flags::SYNCHRONOUS } else { !0 };
     // There, its header is in front of it.
@@ -370,7 +371,8 @@ fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, r
     if is_mapped(&cars[row as usize], endpoint, length) && vc.envelopes > 0 {
         return Some(Large::OFFERED);
     }
-    if endpoint.is_eager(length + header, one_run) && asks == 0 && length == capacity(cars, row) {
+    let eager = endpoint.is_eager(length + header, one_run) && (one_run || whole);
+    if eager && asks == 0 && length == capacity(cars, row) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
         }
@@ -409,7 +411,7 @@ fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, car: &Car, w
 
 /// The header of what a row says first, from the tables.
 #[inline]
-fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header {
+fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
     let car = &cars[row as usize];
     let Large { length, wanted, address } = large[row as usize];
     match car.kind {
@@ -434,8 +436,10 @@ fn head(cars: &[Car], large: &[Large], endpoint: &Endpoint, row: Row) -> Header 
             return Header::new(Kind::Sync, car.context, car.source, car.tag, row, length).with_priority(car.priority);
         }
         _ if address == Large::STREAMED => {
-            let part = (length - car.done).min(endpoint.part_bytes);
+            let part = endpoint.fits(link, (length - car.done).min(endpoint.part_bytes));
             return match car.done {
+                // There is more room than when it was decided.
+                0 if part == length => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
                 0 => Header::new(Kind::Head, car.context, car.source, car.tag, part as u32, length),
                 _ => Header::new(Kind::Part, car.context, 0, 0, 0, part),
             };
@@ -628,6 +632,50 @@ mod tests {
         assert_eq!((sent[0].header, &sent[0].payload[..]), (Header::new(Kind::Eager, 0, 0, 5, 0, 7), &b"abcdefg"[..]));
         assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 7));
         assert!(world.vc(vc).sends.is_empty() && world.all().progress.pending.has(Pending::COMPLETE));
+    }
+
+    /// A world whose connections take frames of 100 bytes for certain.
+    fn narrow() -> (TestWorld, Row) {
+        let (mut world, vc) = world();
+        let endpoint = &mut world.all().endpoints[0];
+        (endpoint.sure_bytes, endpoint.rows) = (100, None);
+        world.wire().fits = Some(100);
+        (world, vc)
+    }
+
+    #[test]
+    fn what_a_connection_does_not_take_whole_goes_in_parts_or_is_asked_for() {
+        let (mut world, vc) = narrow();
+        let bytes: Vec<u8> = (0..250).collect();
+        world.send(1, 5, &[&bytes]);
+        world.send(1, 6, &[&bytes[..100]]);
+        world.send(1, 7, &[&bytes[..60], &bytes[60..101]]);
+        world.send(1, 8, &[&bytes[..60], &bytes[60..100]]);
+        world.run(post);
+        let lengths: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.payload.len())).collect();
+        let [head, part, eager, offer] = [Kind::Head, Kind::Part, Kind::Eager, Kind::Rts].map(Some);
+        assert_eq!(lengths, [(head, 100), (part, 100), (part, 50), (eager, 100), (offer, 0), (eager, 100)]);
+        let sent: Vec<u8> = world.wire().sent[..3].iter().flat_map(|frame| frame.payload.clone()).collect();
+        assert_eq!(sent, bytes);
+        assert!(world.vc(vc).sends.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_takes_more_by_then_is_used_as_it_is() {
+        let bytes: Vec<u8> = (0..250).collect();
+        for (gone, rest) in [(0, &[(Kind::Eager, 250)][..]), (1, &[(Kind::Part, 150)][..])] {
+            let (mut world, vc) = narrow();
+            world.wire().room = Some(gone);
+            world.send(1, 5, &[&bytes]);
+            world.run(post);
+            assert_eq!(world.wire().sent.len(), gone, "parts, by what there was room for");
+            (world.wire().fits, world.wire().room) = (None, None);
+            world.run(post);
+            let sent: Vec<_> = world.wire().sent[gone..].iter().map(|f| (f.header.kind(), f.payload.len())).collect();
+            assert_eq!(sent, rest.iter().map(|&(kind, bytes)| (Some(kind), bytes)).collect::<Vec<_>>());
+            let all: Vec<u8> = world.wire().sent.iter().flat_map(|frame| frame.payload.clone()).collect();
+            assert!(all == bytes && world.vc(vc).sends.is_empty() && world.finished().len() == 1);
+        }
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct WireState {
     pub sent: Vec<SentFrame>,
     /// Frames it takes before it says that there is no room; `None` takes all.
     pub room: Option<usize>,
+    /// Bytes of payload that a frame takes for certain, where that is less than a frame may have.
+    pub fits: Option<u64>,
     /// Links that fail.
     pub broken: Vec<u32>,
     /// Frames to be drained: (VC row, header, payload).
@@ -164,6 +166,10 @@ unsafe impl Transport for FakeWire {
 
     fn attach(&mut self, link: u32, vc: Row) {
         lock(&self.state).attached.push((link, vc));
+    }
+
+    fn fits(&mut self, _: u32, payload: u64) -> u64 {
+        payload.min(lock(&self.state).fits.unwrap_or(u64::MAX))
     }
 
     fn reads(&self, _: u32, _: u64, _: u64) -> bool {

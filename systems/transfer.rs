@@ -341,7 +341,8 @@ fn send_vc_pieces(
         let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
         let (sent, moved, outcome) = match layout(cars, row) {
             None => {
-                let frames = pieces(cars, row, wanted, endpoint.piece_bytes, most);
+                let piece_bytes = endpoint.fits(vc.link, endpoint.piece_bytes.min(wanted - cars[row as usize].done));
+                let frames = pieces(cars, row, wanted, piece_bytes, most);
                 left -= frames.len();
                 // SAFETY: the bytes of a posted send are there until it ends.
                 let (sent, outcome) = unsafe { endpoint.transport.get().send_batch(vc.link, &frames, state) };
@@ -428,7 +429,8 @@ fn send_stretch(
     // Of few pieces through a ring each is shorter, so that the receiver begins sooner.
     let few = endpoint.cheap_poll && wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
     let most = if few { endpoint.piece_bytes / 2 } else { endpoint.piece_bytes };
-    let piece = stretch.part(envelope.done as usize, most.min(wanted - envelope.done) as usize);
+    let most = endpoint.fits(link, most.min(wanted - envelope.done));
+    let piece = stretch.part(envelope.done as usize, most as usize);
     let length = piece.len() as u64;
     let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, length);
     match endpoint.transport.get().send(link, &header, &Scattered(piece), state) {

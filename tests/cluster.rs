@@ -90,6 +90,62 @@ fn all_cases_over_small_rings_and_pieces() {
     cases::all(&mut Cluster::shm_with(2, |builder| builder.limits(limits.clone())));
 }
 
+/// What goes through rings that are shorter than messages may be: never longer ones, or as soon as they are wanted. Nothing is
+/// read out of the sender's memory.
+fn through_short_rings(engines: u32, grown_bytes_max: usize) -> Cluster {
+    let limits = Limits { first_ring_bytes: 4096, grown_bytes_max, read_min: usize::MAX, ..Limits::default() };
+    Cluster::shm_with(engines, |builder| builder.limits(limits.clone()))
+}
+
+#[test]
+fn all_cases_over_rings_that_may_not_grow_and_over_some_that_do() {
+    for grown_bytes_max in [0, 40 << 10, 8 << 20] {
+        for engines in [2, 3] {
+            cases::all(&mut through_short_rings(engines, grown_bytes_max));
+        }
+        cases::storm(&mut through_short_rings(4, grown_bytes_max), 7, 12);
+    }
+}
+
+#[test]
+fn messages_longer_than_a_ring_go_through_it_and_it_grows_only_if_they_go_on() {
+    for grown_bytes_max in [0, 8 << 20] {
+        let mut cluster = through_short_rings(2, grown_bytes_max);
+        let world = cluster.engines[0].comm_world();
+        let ring = |cluster: &mut Cluster| {
+            let dump = cluster.engines[0].dump();
+            dump.peers.iter().find(|peer| peer.proc == 1).unwrap().traffic.unwrap().ring_sent
+        };
+        let pass = |cluster: &mut Cluster, number: u64, length: usize| {
+            let message = content(number, length);
+            let receive = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+            // In one run or in three, which go in one frame or are asked for.
+            if number.is_multiple_of(2) {
+                let send = cluster.engines[0].isend(message.clone(), Rank(1), Tag(1), world).unwrap();
+                assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == message, "{length}");
+                cluster.finish(BOUND, 0, send).unwrap();
+            } else {
+                let runs: Vec<Vec<u8>> = message.chunks(length.div_ceil(3).max(1)).map(Vec::from).collect();
+                let send = cluster.engines[0].isend(runs, Rank(1), Tag(1), world).unwrap();
+                assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == message, "{length}");
+                cluster.finish(BOUND, 0, send).unwrap();
+            }
+        };
+        for number in 0..2 {
+            pass(&mut cluster, number, 8 << 10);
+        }
+        assert_eq!(ring(&mut cluster), 4096, "two messages are no reason");
+        for (number, length) in (2..).zip((0..9000).step_by(311).chain([1 << 16, (1 << 20) + 1])) {
+            pass(&mut cluster, number, length);
+        }
+        match grown_bytes_max {
+            0 => assert_eq!(ring(&mut cluster), 4096),
+            _ => assert_eq!(ring(&mut cluster), 256 << 10),
+        }
+        cluster.assert_at_rest();
+    }
+}
+
 #[test]
 fn all_cases_over_a_simulated_network() {
     for seed in 0..6 {

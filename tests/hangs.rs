@@ -102,7 +102,12 @@ fn a_dump_has_every_queue_whatever_the_transport() {
         assert_eq!(messages, [(8, 1 << 20, true, Some(1)), (9, 16, false, Some(1))]);
         let peer = dump.peers.iter().find(|peer| peer.proc == 1).unwrap();
         assert_eq!((peer.posted.rows, peer.posted.bytes, peer.unexpected.rows), (2, 72, 2));
-        assert_eq!(peer.traffic.unwrap().received, 128, "two frames of a cache line");
+        let traffic = peer.traffic.unwrap();
+        assert_eq!(traffic.received, 128, "two frames of a cache line");
+        assert!(traffic.ring_sent > 0 && traffic.ring_received == traffic.ring_sent, "{traffic:?}");
+        let of = dump.accounting.transports.iter().find(|transport| transport.name == peer.transport).unwrap();
+        assert_eq!(of.shared_bytes > 0, peer.transport == "shm", "loopback has no memory that others have mapped");
+        assert!(of.traffic.ring_received >= traffic.ring_received);
         let bytes = |name: &str| dump.accounting.queues.iter().find(|(queue, _)| queue == name).unwrap().1;
         assert_eq!(bytes("receives posted for one source").bytes, 72);
         assert_eq!(bytes("messages unexpected, held in temporaries").bytes, 16);

@@ -199,7 +199,7 @@ impl<'a> Run<'a> {
 
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
     fn put(&mut self, mut header: Header) {
-        if header.lead as u8 == 0 || header.lead as u8 == Kind::Wrap as u8 {
+        if [0, Kind::Wrap as u8, Kind::Moved as u8].contains(&(header.lead as u8)) {
             header.lead |= 16;
         }
         if header.lead as u8 == Kind::Head as u8 {

@@ -164,7 +164,7 @@ impl Stage {
             Kind::Cts | Kind::Splice => (self.offered, 100),
             Kind::Done | Kind::Nack => (self.offered, 0),
             Kind::Bye | Kind::Credit | Kind::Offers => (0, 0),
-            Kind::Piece | Kind::Part | Kind::Wrap => (0, 100),
+            Kind::Piece | Kind::Part | Kind::Wrap | Kind::Moved => (0, 100),
         };
         match kind {
             Kind::Splice => Header::splice(message, 0, 0, length),

@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use tickwire::components::Pieces;
 use tickwire::components::limits::MAPPED_MIN;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
 use tickwire::{Datatype, ENV_SPLICE, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
+use tickwire_tests::binaries::binary;
 use tickwire_tests::cases::{BOUND, content};
 
 /// An empty directory of a test's own.
@@ -39,6 +43,107 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: O
     assert!(!left.iter().any(|entry| entry.to_string_lossy().contains(&name)), "left in /dev/shm: {left:?}");
     let _ = std::fs::remove_dir_all(place);
     outcome
+}
+
+/// What the ranks of a job have written of their memory.
+struct Memory {
+    /// Bytes of all segments that any of them has mapped, each once.
+    mapped: u64,
+    /// What they say that they have made.
+    made: u64,
+    /// All memory of the processes, what several have in common divided among them, bytes.
+    all: u64,
+}
+
+fn memory_of(place: &Path, ranks: u32) -> Memory {
+    let (mut segments, mut made, mut all) = (BTreeMap::new(), 0, 0);
+    for rank in 0..ranks {
+        let text = std::fs::read_to_string(place.join(format!("memory-{rank}"))).unwrap();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| words[at].parse::<u64>().unwrap();
+            match words[0] {
+                "map" => drop(segments.insert(number(1), number(2))),
+                "made" => made += number(1),
+                _ => all += number(1) << 10,
+            }
+        }
+    }
+    Memory { mapped: segments.values().sum(), made, all }
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Runs a job in which each rank sends so many bytes to each other one, or all pass a barrier, by a command.
+fn run_memory(place: &Path, ranks: u32, length: usize, command: impl FnOnce(&[&OsStr]) -> Command) -> Memory {
+    let (tickwire, rank) = (binary("tickwire"), env!("CARGO_BIN_EXE_tests-rank"));
+    let (ranks_text, length) = (ranks.to_string(), length.to_string());
+    let words = ["run", "-n", &ranks_text, "--", rank, "memory"].map(OsStr::new);
+    let words: Vec<&OsStr> =
+        [tickwire.as_os_str()].into_iter().chain(words).chain([place.as_os_str(), OsStr::new(&length)]).collect();
+    let output = command(&words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    memory_of(place, ranks)
+}
+
+fn plainly(words: &[&OsStr]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+#[test]
+fn sixty_four_ranks_that_all_talk_take_64_mib_and_say_so() {
+    let place = scratch("memory");
+    let Memory { mapped, made, .. } = run_memory(&place, 64, 8 << 10, plainly);
+    assert_eq!(mapped, made, "what they say is what there is");
+    println!("{} KiB", made >> 10);
+    assert!(made <= 64 * MIB, "{made}");
+    let _ = std::fs::remove_dir_all(place);
+}
+
+/// The command for 256 ranks within 1 GiB is in the documentation; here is an eighth of both.
+#[test]
+fn ranks_that_pass_a_barrier_take_4_mib_each() {
+    let place = scratch("barrier");
+    let Memory { mapped, made, all } = run_memory(&place, 32, 0, plainly);
+    assert_eq!(mapped, made);
+    println!("{} KiB, {} KiB of them for rings", all >> 10, made >> 10);
+    assert!(all <= 1024 / 8 * MIB, "{all}");
+    let _ = std::fs::remove_dir_all(place);
+}
+
+#[test]
+fn a_small_dev_shm_or_none_bounds_nobody() {
+    let may = Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|output| output.status.success());
+    if !may {
+        return println!("skipped: this user may not make a mount namespace (unshare -m)");
+    }
+    for mount in ["mount -t tmpfs -o size=64m tmpfs /dev/shm", "mount -t tmpfs -o ro,size=4k tmpfs /dev/shm"] {
+        let place = scratch("namespace");
+        let script = format!("{mount} && exec \"$@\"");
+        let Memory { mapped, made, .. } = run_memory(&place, 32, 8 << 10, |words| {
+            let mut command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", &script, "sh"]).args(words);
+            command
+        });
+        assert_eq!(mapped, made, "{mount}");
+        let _ = std::fs::remove_dir_all(place);
+    }
+}
+
+#[test]
+fn a_limit_of_the_size_of_files_is_an_error_or_keeps_rings_small() {
+    let rank = env!("CARGO_BIN_EXE_tests-rank");
+    for (kib, test, args) in [(4, "file-size", &[][..]), (20, "storm", &["4", "40"][..])] {
+        let place = scratch(&format!("file-size-{kib}"));
+        // In bytes, as bash and dash count in different units.
+        let limit = format!("--fsize={}", kib << 10);
+        let job = Job::new(4).program("prlimit").args([&limit, "--", rank, test]).args([place.as_os_str()]).args(args);
+        let outcome = job.on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
+        assert_eq!(outcome.code(), 0, "{kib} KiB: {outcome:?}");
+        let _ = std::fs::remove_dir_all(place);
+    }
 }
 
 #[test]

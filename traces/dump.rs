@@ -166,6 +166,10 @@ data! {
         pub read: u64,
         /// Whether a frame waits for room.
         pub full: bool,
+        /// What the ring to the peer holds; 0 where there is none.
+        pub ring_sent: u64,
+        /// What the ring from the peer holds.
+        pub ring_received: u64,
     }
 
     /// Where a connection stands.
@@ -345,8 +349,11 @@ data! {
         pub name: String,
         /// Open connections.
         pub connections: u64,
-        /// The sum of what they have carried.
+        /// The sum of what they have carried, and of their rings.
         pub traffic: TrafficDump,
+        /// Bytes of memory, in whole pages, that this rank has made and shares with peers: the sum of all ranks of a host is what the
+        /// transport takes there.
+        pub shared_bytes: u64,
     }
 }
 
@@ -356,6 +363,8 @@ impl std::ops::AddAssign for TrafficDump {
         self.received += other.received;
         self.read += other.read;
         self.full |= other.full;
+        self.ring_sent += other.ring_sent;
+        self.ring_received += other.ring_received;
     }
 }
 

@@ -97,6 +97,10 @@ pub unsafe trait Outside: Send {
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
+    /// See [`Transport::fits`].
+    fn fits(&mut self, link: u32, payload: u64) -> u64;
+    /// See [`Transport::shared_bytes`].
+    fn shared_bytes(&self) -> u64;
     /// See [`Transport::reads`].
     fn reads(&self, link: u32, address: u64, length: u64) -> bool;
     /// See [`Transport::traffic`].
@@ -221,6 +225,12 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     }
     fn moved(&self) -> (u64, u64) {
         self.0.moved()
+    }
+    fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        self.0.fits(link, payload)
+    }
+    fn shared_bytes(&self) -> u64 {
+        self.0.shared_bytes()
     }
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.0.connect(proc, card, now_ns)
@@ -431,6 +441,17 @@ impl AnyTransport {
     /// See [`Transport::moved`].
     pub fn moved(&self) -> (u64, u64) {
         each!(self, t => t.moved())
+    }
+
+    /// See [`Transport::fits`].
+    #[inline(never)]
+    pub fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        each!(self, t => t.fits(link, payload))
+    }
+
+    /// See [`Transport::shared_bytes`].
+    pub fn shared_bytes(&self) -> u64 {
+        each!(self, t => t.shared_bytes())
     }
 
     /// See [`Transport::reads`].

@@ -14,13 +14,13 @@
 //! | 18–19 | reserved, 0 |
 //! | 20–23, 24–27, 28–31 | slot, proc number, number of procs |
 //! | 32–39, 40–47 | bytes of a ring, of the largest payload in a frame |
-//! | 48–51, 52–55 | pid, reserved (0) |
+//! | 48–51, 52–55 | pid, bytes of a ring at first |
 //! | 56–63 | start time of the process, clock ticks since boot |
 //! | 64–79 | boot id |
 //! | 80–143 | name of the job, padded with 0 |
 //! | 144–151, 152–159 | where the shared heap starts in the process, its bytes; 0 without one |
 //!
-//! A refusal is the first nine bytes and a sentence.
+//! A refusal is the first nine bytes and a sentence, and a larger ring the first nine and its bytes, eight.
 
 use thiserror::Error;
 use tickwire_components::limits::PROCS_MAX;
@@ -51,8 +51,10 @@ pub struct Greeting {
     pub proc: u32,
     /// Procs in the job.
     pub procs: u32,
-    /// Bytes of a ring.
+    /// Bytes that a ring may grow to.
     pub ring_bytes: u64,
+    /// Bytes of a ring at first.
+    pub first_ring_bytes: u32,
     /// Bytes of payload in a frame at most.
     pub frame_max: u64,
     /// Process id.
@@ -88,6 +90,8 @@ pub enum Packet {
     Pipes,
     /// A proc has an endpoint for long messages; its address follows.
     Direct,
+    /// A larger place for the data of the ring from this proc, of so many bytes, which comes with this packet.
+    Ring(u64),
 }
 
 /// Why a packet or a peer is refused.
@@ -189,6 +193,16 @@ pub enum Mismatch {
         /// Ours, bytes.
         ours: u64,
     },
+    /// Rings of another size at first.
+    #[error(
+        "peer has rings of {theirs} bytes at first, this process of {ours}: give all procs the same first_ring_bytes"
+    )]
+    FirstRing {
+        /// Theirs, bytes.
+        theirs: u32,
+        /// Ours, bytes.
+        ours: u32,
+    },
     /// Frames of another size.
     #[error("peer takes payloads of {theirs} bytes in a frame, this process {ours}: give all procs the same limits")]
     Frame {
@@ -228,6 +242,10 @@ impl Greeting {
         if self.ring_bytes != mine.ring_bytes {
             return Err(Mismatch::Ring { theirs: self.ring_bytes, ours: mine.ring_bytes });
         }
+        if self.first_ring_bytes != mine.first_ring_bytes {
+            let (theirs, ours) = (self.first_ring_bytes, mine.first_ring_bytes);
+            return Err(Mismatch::FirstRing { theirs, ours });
+        }
         if self.frame_max != mine.frame_max {
             return Err(Mismatch::Frame { theirs: self.frame_max, ours: mine.frame_max });
         }
@@ -259,7 +277,7 @@ impl Greeting {
         bytes.extend(self.ring_bytes.to_ne_bytes());
         bytes.extend(self.frame_max.to_ne_bytes());
         bytes.extend(self.pid.to_ne_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(self.first_ring_bytes.to_ne_bytes());
         bytes.extend(self.start_time.to_ne_bytes());
         bytes.extend(self.boot_id.to_ne_bytes());
         bytes.extend(self.job.bytes().take(JOB_BYTES_MAX));
@@ -295,7 +313,7 @@ impl Greeting {
         if bytes[10] != header {
             return Err(Mismatch::Header { theirs: bytes[10], ours: header });
         }
-        if bytes[11] & !ONE_SIDED != 0 || bytes[18..20] != [0; 2] || bytes[52..56] != [0; 4] {
+        if bytes[11] & !ONE_SIDED != 0 || bytes[18..20] != [0; 2] {
             return Err(Mismatch::Reserved);
         }
         let job = &bytes[80..HEAP];
@@ -314,6 +332,7 @@ impl Greeting {
             ring_bytes: long(32),
             frame_max: long(40),
             pid: read(48),
+            first_ring_bytes: read(52),
             start_time: long(56),
             boot_id: field(bytes, 64).map_or(0, u128::from_ne_bytes),
             job,
@@ -337,10 +356,12 @@ impl Packet {
     const SPLICE: u8 = 6;
     const PIPES: u8 = 7;
     const DIRECT: u8 = 8;
+    const RING: u8 = 9;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, text) = match self {
+            Packet::Ring(ring) => return [&MAGIC[..], &[Self::RING], &ring.to_ne_bytes()].concat(),
             Packet::Hello(greeting) => return greeting.encode(Self::HELLO),
             Packet::Welcome(greeting) => return greeting.encode(Self::WELCOME),
             Packet::Refused(text) => (Self::REFUSED, text.as_str()),
@@ -380,6 +401,10 @@ impl Packet {
             Self::SPLICE => Ok(Packet::Splice),
             Self::PIPES => Ok(Packet::Pipes),
             Self::DIRECT => Ok(Packet::Direct),
+            Self::RING => match <[u8; 8]>::try_from(&bytes[TEXT..]) {
+                Ok(ring) => Ok(Packet::Ring(u64::from_ne_bytes(ring))),
+                Err(_) => Err(Mismatch::Length { theirs: bytes.len(), ours: TEXT + 8 }),
+            },
             unknown => Err(Mismatch::Kind(unknown)),
         }
     }
@@ -396,6 +421,7 @@ mod tests {
             proc: 1,
             procs: 4,
             ring_bytes: 4096,
+            first_ring_bytes: 4096,
             frame_max: 992,
             pid: 42,
             start_time: 1 << 40,
@@ -437,12 +463,11 @@ mod tests {
     fn every_forged_field_is_refused_by_name() {
         assert_eq!(forged(0, b"TICKWIRE"), Err(Mismatch::Magic));
         assert_eq!(forged(8, &[0]), Err(Mismatch::Kind(0)));
-        assert_eq!(forged(8, &[9]), Err(Mismatch::Kind(9)));
+        assert_eq!(forged(8, &[10]), Err(Mismatch::Kind(10)));
         assert_eq!(forged(9, &[4]), Err(Mismatch::Word { theirs: 4, ours: size_of::<usize>() as u8 }));
         assert_eq!(forged(10, &[64]), Err(Mismatch::Header { theirs: 64, ours: 32 }));
         assert_eq!(forged(11, &[2]), Err(Mismatch::Reserved));
         assert_eq!(forged(18, &[0, 1]), Err(Mismatch::Reserved));
-        assert_eq!(forged(55, &[1]), Err(Mismatch::Reserved));
         let version = VERSION + 1;
         assert_eq!(forged(16, &version.to_ne_bytes()), Err(Mismatch::Version { theirs: version, ours: VERSION }));
         assert_eq!(forged(80, &[0xFF]), Err(Mismatch::Text));
@@ -498,6 +523,7 @@ mod tests {
         assert_eq!(fits(|g| g.proc = 4), Err(Mismatch::Proc { theirs: 4, procs: 4 }));
         assert_eq!(fits(|g| g.procs = 5), Err(Mismatch::Procs { theirs: 5, ours: 4 }));
         assert_eq!(fits(|g| g.ring_bytes = 8192), Err(Mismatch::Ring { theirs: 8192, ours: 4096 }));
+        assert_eq!(fits(|g| g.first_ring_bytes = 8192), Err(Mismatch::FirstRing { theirs: 8192, ours: 4096 }));
         assert_eq!(fits(|g| g.frame_max = 1), Err(Mismatch::Frame { theirs: 1, ours: 992 }));
         assert_eq!(fits(|g| g.job.push('!')), Err(Mismatch::Job { theirs: "a-job!".into(), ours: "a-job".into() }));
         let boot = fits(|g| g.boot_id = 1).expect_err("refused").to_string();

@@ -86,6 +86,8 @@ pub struct Capabilities {
     pub inject_max: usize,
     /// Bytes of payload in one frame at most.
     pub frame_max: usize,
+    /// Bytes of payload in a frame that every link takes; of longer ones, [`Transport::fits`] tells what a link takes.
+    pub frame_sure: usize,
     /// How messages are cut, where that is not as the engine's limits say; at most `frame_max` goes in a frame.
     pub lengths: Option<Lengths>,
     /// Bytes of user data with a completion. With fewer than 8, what [`Transport::peek`] finds has no length where it matches.
@@ -123,6 +125,7 @@ impl Capabilities {
             whole_frames: false,
             inject_max: 0,
             frame_max,
+            frame_sure: frame_max,
             lengths: None,
             completion_data: 0,
             can_sleep: false,
@@ -266,6 +269,8 @@ pub struct Traffic {
     pub read: u64,
     /// Whether the frame that was refused last still waits for room.
     pub full: bool,
+    /// What the rings to the peer and from it hold at most; 0 where there are none.
+    pub rings: [u64; 2],
 }
 
 /// What happened to a link.
@@ -551,6 +556,18 @@ pub unsafe trait Transport: Send {
 
     /// Tells the engine's own number of the peer behind a link.
     fn attach(&mut self, link: u32, vc: Row);
+
+    /// How much of a payload, at most [`Capabilities::frame_max`] bytes, a frame of a link takes for certain once its peer has
+    /// read all that is there. A longer one may be refused for as long as the link lives, and is to be cut. Never less than it was before.
+    fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        let _ = link;
+        payload
+    }
+
+    /// Bytes of memory, in whole pages, that it has made and shares with peers.
+    fn shared_bytes(&self) -> u64 {
+        0
+    }
 
     /// Sends a frame. `state` is the row state of its CAR, and a fresh one at the first try.
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut Self::RowState) -> Sent;

@@ -2,7 +2,7 @@
 
 use crate::rings::fences;
 use crate::rings::inbox::Inbox;
-use crate::rings::links::{Ends, InboxView, Links, ring};
+use crate::rings::links::{Ends, InboxView, Links, Need, ring};
 use crate::rings::memory::{HeapMemory, RawRing};
 use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
 use rustix::event::{EventfdFlags, eventfd};
@@ -304,6 +304,7 @@ unsafe impl Transport for Loopback {
                 doorbell,
                 one_sided,
                 past_min: u64::MAX,
+                ring_max: 0,
                 keep: out_memory,
             };
             self.note(link, proc, link);
@@ -332,14 +333,24 @@ unsafe impl Transport for Loopback {
             doorbell: my_doorbell,
             one_sided,
             past_min: u64::MAX,
+            ring_max: 0,
             keep: keep.clone(),
         };
         peer.tell(News::Opened { link: theirs, proc: self.me, ends: Box::new(ends) });
         drop(shared);
         self.awaited.retain(|&awaited| awaited != mine);
         self.note(mine, proc, theirs);
-        let ends =
-            Ends { outgoing: out, incoming: back, inbox, slot: theirs, doorbell, one_sided, past_min: u64::MAX, keep };
+        let ends = Ends {
+            outgoing: out,
+            incoming: back,
+            inbox,
+            slot: theirs,
+            doorbell,
+            one_sided,
+            past_min: u64::MAX,
+            ring_max: 0,
+            keep,
+        };
         self.links.open(mine, NIL, ends);
         self.connected.push(mine);
         Ok(mine)
@@ -393,14 +404,16 @@ unsafe impl Transport for Loopback {
     #[inline]
     fn wants_control(&self) -> bool {
         !(self.connected.is_empty() && self.endings.is_empty())
-            || self.links.has_fault()
+            || self.links.has_need()
             || self.links.inbox().wants_control()
     }
 
     fn control(&mut self, _now_ns: u64, events: &mut Vec<LinkEvent>) {
         events.extend(self.connected.drain(..).map(|link| LinkEvent::Connected { link }));
-        while let Some((link, corrupt)) = self.links.take_fault() {
-            events.push(LinkEvent::Failed { link, reason: format!("corrupt ring: {corrupt}") });
+        while let Some((link, need)) = self.links.take_need() {
+            if let Need::Closing(corrupt) = need {
+                events.push(LinkEvent::Failed { link, reason: format!("corrupt ring: {corrupt}") });
+            }
         }
         if self.links.inbox().called() {
             self.look_at_news(events);

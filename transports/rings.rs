@@ -21,4 +21,5 @@ mod remote_tests;
 pub mod ring;
 #[cfg(test)]
 mod ring_tests;
+mod shortage;
 pub mod window;

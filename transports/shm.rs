@@ -8,6 +8,8 @@
 //!   the pair and greets with it, its own inbox and its doorbell; who accepts answers with its inbox, its doorbell and
 //!   the number under which the other announces its frames. When two connect to each other at once, the attempt of
 //!   the lower proc number wins.
+//! - **Memory.** A segment is a sealed `memfd`: no directory bounds it, and no peer can cut it. Rings begin small and grow with
+//!   what goes through them, within a bound for all that one proc writes. See `segment`, `room` and `growing`.
 //! - **Trust.** Peers are processes of the same user, by the kernel's word. What they send is validated all the same:
 //!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
 //!   A proc is called for as long as its process lives: one that computes, or is stopped, answers when it goes on. Its card says
@@ -27,9 +29,11 @@ mod calling;
 mod config;
 mod deaths;
 mod ending;
+mod growing;
 pub(crate) mod identity;
 mod own;
 mod reading;
+mod room;
 mod segment;
 mod socket;
 mod splicing;
@@ -41,7 +45,7 @@ use crate::heap;
 use crate::processes::Process;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
-use crate::rings::links::{InboxView, Links};
+use crate::rings::links::{InboxView, Links, Need};
 use crate::watching::{Token, Watched};
 use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
 use answering::{Visitor, spare};
@@ -52,11 +56,14 @@ use ending::{Ending, Line};
 use identity::HostCard;
 use own::Own;
 pub use reading::BytesRead;
+use room::Room;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
+use segment::Files;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{HEADER_BYTES, Header};
@@ -124,16 +131,19 @@ impl Shm {
         &mut self.links
     }
 
-    /// Opens an endpoint, and removes segments of this user that nobody holds.
+    /// Opens an endpoint. Where segments are files of a directory, it removes those of this user that nobody holds.
     ///
     /// # Errors
     /// What is missing and what to do.
     pub fn open(config: ShmConfig) -> Result<Self, ShmError> {
         config.check()?;
-        segment::sweep(&config.directory);
+        let files = if config.files == Files::default() { Files::possible() } else { config.files };
+        if files != Files::Memory {
+            segment::sweep(&config.directory);
+        }
         let descriptors = |source| ShmError::Descriptors { source };
         let boot_id = identity::boot_id()?;
-        let card = HostCard::own(identity::host_card(boot_id, &config.directory)?);
+        let card = HostCard::own(identity::host_card(boot_id, None)?);
         let pid = std::process::id();
         let frame_max = config.ring_bytes / 4 - HEADER_BYTES;
         let heap = heap::offer().filter(|_| config.shared_heap);
@@ -144,6 +154,7 @@ impl Shm {
             proc: config.me,
             procs: config.procs,
             ring_bytes: config.ring_bytes as u64,
+            first_ring_bytes: config.first_bytes() as u32,
             frame_max: frame_max as u64,
             pid,
             start_time: identity::start_time(pid).unwrap_or(0),
@@ -153,8 +164,10 @@ impl Shm {
             heap_bytes: heap.map_or(0, |heap| heap.bytes),
         };
         let listener = listen(&config)?;
-        let place =
-            segment::Place { directory: &config.directory, job: &config.job, me: config.me, named: config.named };
+        let frame_sure = config.first_bytes() / 4 - HEADER_BYTES;
+        let (room, made) = (Room::default(), Arc::default());
+        let (directory, job, me) = (&config.directory, &config.job, config.me);
+        let place = segment::Place { files, directory, job, me, room: &room, made: &made };
         let (inbox, map) = segment::create(place, size_of::<Inbox>())?;
         let base = map.base();
         // SAFETY: a new mapping of an inbox's size, zeroed and aligned to a page, kept by the view.
@@ -169,6 +182,10 @@ impl Shm {
             doorbell: Arc::new(doorbell),
             watched: Watched::new().map_err(descriptors)?,
             heap: heap.map(|heap| heap.file),
+            files,
+            room,
+            made,
+            grown: Arc::default(),
             config,
         };
         // Of its own memory at least; of a peer's, each connection finds out.
@@ -179,7 +196,7 @@ impl Shm {
         Ok(Shm {
             spare,
             own,
-            capabilities: Capabilities { mapped, ..capabilities(frame_max, remote_read) },
+            capabilities: Capabilities { mapped, frame_sure, ..capabilities(frame_max, remote_read) },
             listener: Some(listener),
             links: Links::new(view),
             table: Vec::new(),
@@ -282,8 +299,16 @@ impl Shm {
         }
     }
 
-    fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
-        while let Some((link, corrupt)) = self.links.take_fault() {
+    /// Does what connections need.
+    fn serve(&mut self, events: &mut Vec<LinkEvent>) {
+        while let Some((link, need)) = self.links.take_need() {
+            let corrupt = match need {
+                Need::Closing(corrupt) => corrupt,
+                Need::Room => {
+                    self.grow(link);
+                    continue;
+                }
+            };
             let reason = format!("corrupt ring: {corrupt}");
             if let Some(Stage::Open(line)) = self.stage(link) {
                 line.tell(&Packet::Refused(reason.clone()));
@@ -385,6 +410,14 @@ unsafe impl Transport for Shm {
         self.links.traffic(link)
     }
 
+    fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        self.links.fits(link, payload)
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        self.own.made.load(Ordering::Relaxed)
+    }
+
     unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let bytes = self.read_memory(link, reads, asked)?;
         self.links.read_directly(link, bytes);
@@ -442,7 +475,7 @@ unsafe impl Transport for Shm {
 
     #[inline]
     fn wants_control(&self) -> bool {
-        !self.calls.is_empty() || !self.endings.is_empty() || !self.queued.is_empty() || self.links.has_fault()
+        !self.calls.is_empty() || !self.endings.is_empty() || !self.queued.is_empty() || self.links.has_need()
     }
 
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
@@ -452,8 +485,9 @@ unsafe impl Transport for Shm {
         if self.listener.is_none() {
             return;
         }
-        self.report_faults(events);
+        self.serve(events);
         self.look(now_ns, events);
+        self.links.tend();
         self.ask_after_processes(now_ns, events);
         self.hurry_calls(now_ns, events);
         self.dismiss_visitors(now_ns);
@@ -473,7 +507,7 @@ unsafe impl Transport for Shm {
     }
 
     fn arm(&mut self) -> bool {
-        self.queued.is_empty() && self.endings.is_empty() && !self.links.has_fault() && self.links.arm()
+        self.queued.is_empty() && self.endings.is_empty() && !self.links.has_need() && self.links.arm()
     }
 
     fn disarm(&mut self) {

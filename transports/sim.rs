@@ -361,6 +361,18 @@ unsafe impl<T: Transport> Transport for Sim<T> {
         Ok(link)
     }
 
+    fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        match self.capabilities.whole_frames {
+            true => self.inner.fits(link, payload),
+            // The rest of a frame is to be of the same one, whatever the link has room for by then.
+            false => payload.min(self.capabilities.frame_sure as u64),
+        }
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        self.inner.shared_bytes()
+    }
+
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.inner.traffic(link)
     }

@@ -164,6 +164,14 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.reads(link, address, length)
     }
 
+    fn fits(&mut self, link: u32, payload: u64) -> u64 {
+        self.inner.fits(link, payload)
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        self.inner.shared_bytes()
+    }
+
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.inner.traffic(link)
     }

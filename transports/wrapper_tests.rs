@@ -64,6 +64,14 @@ unsafe impl Transport for Recorder {
         self.note("moved");
         (3, 4)
     }
+    fn fits(&mut self, _: u32, _: u64) -> u64 {
+        self.note("fits");
+        12
+    }
+    fn shared_bytes(&self) -> u64 {
+        self.note("shared_bytes");
+        13
+    }
     fn reads(&self, _: u32, _: u64, _: u64) -> bool {
         self.note("reads");
         true
@@ -262,6 +270,8 @@ macro_rules! call_all {
         heard("connect", &t.connect(1, &[], 0));
         heard("attach", &t.attach(0, 1));
         heard("moved", &t.moved());
+        heard("fits", &t.fits(0, 1));
+        heard("shared_bytes", &t.shared_bytes());
         heard("reads", &t.reads(0, 1, 2));
         heard("traffic", &t.traffic(0));
         // SAFETY: there are no bytes.

@@ -17,6 +17,7 @@ use tickwire_traces::dump::{
     Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle,
     OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, SystemBytes, TrafficDump, TransportBytes,
 };
+use tickwire_transports::Traffic;
 
 /// Members of a communicator that a dump lists at most.
 const MEMBERS_MAX: usize = 4096;
@@ -268,7 +269,8 @@ fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<C
 fn traffic(all: &mut AllTables<'_>, row: usize) -> Option<TrafficDump> {
     let Vc { endpoint, link, .. } = all.vcs[row];
     let traffic = all.endpoints.get_mut(endpoint as usize)?.transport.get().traffic(link)?;
-    Some(TrafficDump { sent: traffic.sent, received: traffic.received, read: traffic.read, full: traffic.full })
+    let Traffic { sent, received, read, full, rings: [ring_sent, ring_received] } = traffic;
+    Some(TrafficDump { sent, received, read, full, ring_sent, ring_received })
 }
 
 /// The credit of a connection, where so many lines of the peer's messages are kept.
@@ -403,7 +405,11 @@ fn transports(all: &mut AllTables<'_>) -> Vec<TransportBytes> {
     let mut found: Vec<TransportBytes> = all
         .endpoints
         .iter_mut()
-        .map(|endpoint| TransportBytes { name: endpoint.transport.get().name().to_owned(), ..Default::default() })
+        .map(|endpoint| {
+            let transport = endpoint.transport.get();
+            let (name, shared_bytes) = (transport.name().to_owned(), transport.shared_bytes());
+            TransportBytes { name, shared_bytes, ..Default::default() }
+        })
         .collect();
     for row in 0..all.vcs.len() {
         if let Some(carried) = traffic(all, row)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tickwire::components::limits::Limits;
 use tickwire::testing::{SplitMix, rows};
 use tickwire::transports::ofi::Choice;
+use tickwire::transports::rings::memory::RawRing;
 use tickwire::{
     Bootstrap, ENV_SPLICE, ENV_TRANSPORTS, Engine, OperationError, PostError, Rank, RequestError, Source, Tag,
     TagFilter,
@@ -60,10 +61,82 @@ fn main() {
         "devices" => devices(&mut engine, &args[2]),
         "computes" => computes(&mut engine, place, connect_ms_max.is_some()),
         "stranger" => return stranger(engine, place, &args[2]),
+        "memory" => memory(&mut engine, place, args[2].parse().unwrap()),
+        "file-size" => file_size(&mut engine, place),
         "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
     }
     engine.finalize(PATIENCE).unwrap();
+}
+
+/// Each rank to each other one so many bytes, or an empty message around in a tree; then what it has mapped and what it says that it has made, as lines of a file. It goes on
+/// until all have written theirs.
+fn memory(engine: &mut Engine, place: &Path, length: usize) {
+    let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
+    if length == 0 {
+        barrier(engine);
+    }
+    let others: Vec<u32> = (0..size).filter(|&rank| rank != me && length > 0).collect();
+    let receives: Vec<_> =
+        others.iter().map(|&rank| engine.irecv(vec![0; length], Rank(rank), Tag(1), world).unwrap()).collect();
+    let message = |rank: u32| content(name(me, rank, 0), length);
+    let sends: Vec<_> =
+        others.iter().map(|&rank| engine.isend(message(rank), Rank(rank), Tag(1), world).unwrap()).collect();
+    for (&rank, receive) in others.iter().zip(receives) {
+        engine.wait_for(&receive, PATIENCE).unwrap();
+        assert!(engine.take(receive).unwrap().0 == content(name(rank, me, 0), length), "from {rank}");
+    }
+    engine.wait_all(&sends).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut lines = String::new();
+    for line in maps.lines().filter(|line| line.contains("memfd:tickwire-rings")) {
+        let mut words = line.split_ascii_whitespace();
+        let (first, last) = words.next().unwrap().split_once('-').unwrap();
+        let [first, last] = [first, last].map(|address| u64::from_str_radix(address, 16).unwrap());
+        lines += &format!("map {} {}\n", words.nth(3).unwrap(), last - first);
+    }
+    let made = engine.accounting().transports.iter().map(|transport| transport.shared_bytes).sum::<u64>();
+    let pss = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+    let pss = pss.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap().trim().trim_end_matches(" kB").to_owned();
+    lines += &format!("made {made}\npss {pss}\n");
+    std::fs::write(place.join("writing").with_extension(me.to_string()), lines).unwrap();
+    std::fs::rename(place.join("writing").with_extension(me.to_string()), place.join(format!("memory-{me}"))).unwrap();
+    let start = Instant::now();
+    while !(0..size).all(|rank| place.join(format!("memory-{rank}")).exists()) {
+        engine.tick();
+        std::thread::yield_now();
+        assert!(start.elapsed() < PATIENCE, "not all have come so far");
+    }
+}
+
+/// Nobody goes on before all have come: up and down a binary tree.
+fn barrier(engine: &mut Engine) {
+    let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
+    let below = [2 * me + 1, 2 * me + 2].into_iter().filter(|&rank| rank < size);
+    for rank in below.clone() {
+        engine.recv(&mut [], Rank(rank), Tag(1), world).unwrap();
+    }
+    if me > 0 {
+        engine.send(&[], Rank((me - 1) / 2), Tag(1), world).unwrap();
+        engine.recv(&mut [], Rank((me - 1) / 2), Tag(2), world).unwrap();
+    }
+    below.for_each(|rank| engine.send(&[], Rank(rank), Tag(2), world).unwrap());
+}
+
+/// No segment of a pair may be made: that is an error of the connection, which says what was asked for.
+fn file_size(engine: &mut Engine, place: &Path) {
+    let (start, world) = (Instant::now(), engine.comm_world());
+    if engine.rank() == Rank(0) {
+        let sent = engine.send(&[1], Rank(1), Tag(1), world);
+        let words = sent.expect_err("no ring may be made").to_string();
+        let asked = 2 * RawRing::bytes(Limits::default().first_ring_bytes);
+        assert!(words.contains("ulimit -f") && words.contains(&format!("{asked} bytes")), "{words}");
+        std::fs::write(place.join("told"), []).unwrap();
+    }
+    while !place.join("told").exists() {
+        engine.tick();
+        assert!(start.elapsed() < PATIENCE, "nothing was told");
+    }
 }
 
 /// Messages of all orders of magnitude between two ranks, there and back.

@@ -142,6 +142,9 @@ impl fmt::Display for PeerDump {
             if traffic.full {
                 write!(f, ", no room for the next frame")?;
             }
+            if traffic.ring_sent > 0 {
+                write!(f, ", rings of {} to and {} from it", Bytes(traffic.ring_sent), Bytes(traffic.ring_received))?;
+            }
         }
         let queues =
             [("sends", self.sends), ("in pieces", self.data), ("posted", self.posted), ("unexpected", self.unexpected)];
@@ -226,7 +229,14 @@ mod tests {
             proc: 1,
             transport: "shm".into(),
             state: Connection::Connected,
-            traffic: Some(TrafficDump { sent: 64, received: 128, read: 0, full: true }),
+            traffic: Some(TrafficDump {
+                sent: 64,
+                received: 128,
+                full: true,
+                ring_sent: 8192,
+                ring_received: 1 << 18,
+                ..Default::default()
+            }),
             data: QueueBytes { rows: 1, bytes: 983_040 },
             credit: Some(CreditDump {
                 bytes: 640,
@@ -267,7 +277,8 @@ mod tests {
         };
         let expected = "\
 rank 2 of 4, process 77, job job-1: waiting in a call, 2 operations pending; tick 9, after 5 ns
-  peer 1: connected over shm, 64 B sent, 128 B received, no room for the next frame; in pieces 1 (960.0 KiB); \
+  peer 1: connected over shm, 64 B sent, 128 B received, no room for the next frame, rings of 8192 B to and \
+256.0 KiB from it; in pieces 1 (960.0 KiB); \
 credit 640 B and 1 offer; granted 20.0 KiB of 1.0 MiB and 7 of 16 offers
   operations, oldest first:
                      12.3 s (1 tick)  receive of up to 64 B from rank 0, tag 7 in world: posted, awaited

@@ -116,7 +116,7 @@ impl Message {
             }
             Packet::Direct => Message::Direct(more.to_vec()),
             // No process is here whose pages could go through a pipe.
-            Packet::Splice | Packet::Pipes => return Err(Mismatch::Kind(packet[MAGIC.len()])),
+            Packet::Splice | Packet::Pipes | Packet::Ring(_) => return Err(Mismatch::Kind(packet[MAGIC.len()])),
         };
         Ok(Some((message, length)))
     }
@@ -292,6 +292,7 @@ mod tests {
             proc: 1,
             procs: 4,
             ring_bytes: 0,
+            first_ring_bytes: 0,
             frame_max: 992,
             pid: 42,
             start_time: 1 << 40,

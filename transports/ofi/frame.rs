@@ -234,7 +234,7 @@ fn split(all: Span, length: u64) -> (Span, Span) {
 #[inline]
 pub(super) fn check(header: &Header, payload: Span) -> Result<(), String> {
     match header.kind() {
-        None | Some(Kind::Wrap) => Err(format!("a frame of unknown kind {}", header.lead as u8)),
+        None | Some(Kind::Wrap | Kind::Moved) => Err(format!("a frame of unknown kind {}", header.lead as u8)),
         _ if header.payload() != payload.len() as u64 => {
             Err(format!("a frame of {} bytes with {} in it", header.payload(), payload.len()))
         }

@@ -38,7 +38,7 @@ pub(super) fn sweep() {
 
 /// What numbers of processes, and names of segments, belong to.
 fn host() -> Option<u64> {
-    let card = identity::host_card(identity::boot_id().ok()?, Path::new(DIRECTORY)).ok()?;
+    let card = identity::host_card(identity::boot_id().ok()?, Some(Path::new(DIRECTORY))).ok()?;
     Some(u64::from_be_bytes(card))
 }
 

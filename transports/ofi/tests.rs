@@ -222,6 +222,7 @@ fn callers_that_are_none_are_told_why_and_harm_nobody() {
         proc: 2,
         procs: 3,
         ring_bytes: 0,
+        first_ring_bytes: 0,
         frame_max: world.all[1].capabilities().frame_max as u64,
         pid: 1,
         start_time: 1,

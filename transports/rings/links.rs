@@ -1,5 +1,9 @@
 //! The table of a transport's connections over rings: one row a peer, a ring each way.
 
+mod growth;
+
+pub use growth::Passed;
+
 use super::fences;
 use super::inbox::{Inbox, SLOTS};
 use super::lag::{Lag, give_a_moment};
@@ -7,6 +11,7 @@ use super::memory::RawRing;
 use super::ring::{BESIDE_HEADER, Corrupt, Reader, RingMemory, Writer};
 use super::window::{Granter, Spender};
 use crate::{Sent, Take, Traffic};
+use growth::Grown;
 use rustix::fd::OwnedFd;
 use std::any::Any;
 use std::cell::Cell;
@@ -67,8 +72,19 @@ pub struct Ends {
     pub one_sided: bool,
     /// Payloads from this length on are written past the caches, bytes: for a peer on another processor.
     pub past_min: u64,
+    /// Bytes that a ring may grow to at most, a power of two; 0 if it stays as it is.
+    pub ring_max: usize,
     /// Keeps the rings' memory alive.
     pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// What a connection needs its transport for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// Its ring turned out corrupt: it is to be closed.
+    Closing(Corrupt),
+    /// Its ring has been too small for long: it should [grow](Links::wish).
+    Room,
 }
 
 /// A row: one connection.
@@ -94,6 +110,7 @@ struct LinkRow {
     direct: u64,
     doorbell: Arc<OwnedFd>,
     fault: Option<Corrupt>,
+    grown: Grown,
     _keep: Arc<dyn Any + Send + Sync>,
 }
 
@@ -115,8 +132,12 @@ pub struct Links {
     backlog: VecDeque<u32>,
     /// Who has the odd frame of a drain's room: 0 the watched rings, 1 the others.
     odd: usize,
-    /// Links whose rings turned out corrupt and that nobody was told about yet.
-    faults: Vec<(u32, Corrupt)>,
+    /// What nobody was told about yet.
+    needs: Vec<(u32, Need)>,
+    /// Links with a ring that is about to go on in a larger one.
+    growing: Vec<u32>,
+    /// The link that was looked at last by [`Links::tend`].
+    looked_at: u32,
     /// Closed links with payloads that nobody has released yet: kept for their memory.
     closed: Vec<LinkRow>,
     /// Bytes that closed links have sent and received.
@@ -165,7 +186,9 @@ impl Links {
             touched: Vec::with_capacity(64),
             backlog: VecDeque::with_capacity(64),
             odd: 0,
-            faults: Vec::new(),
+            needs: Vec::new(),
+            growing: Vec::new(),
+            looked_at: 0,
             closed: Vec::new(),
             closed_bytes: (0, 0),
             quiet: Cell::new(true),
@@ -188,8 +211,10 @@ impl Links {
     /// Opens a reserved connection.
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
         let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
+        let mut writer = Writer::new(ends.outgoing).past_caches_from(ends.past_min);
+        writer.shortage().may_become(ends.ring_max as u64);
         self.rows[link as usize] = Some(Box::new(LinkRow {
-            writer: Writer::new(ends.outgoing).past_caches_from(ends.past_min),
+            writer,
             reader: Reader::new(ends.incoming),
             granter: Granter::default(),
             spender: Spender::default(),
@@ -206,6 +231,7 @@ impl Links {
             direct: 0,
             doorbell: ends.doorbell,
             fault: None,
+            grown: Grown::none(ends.ring_max),
             _keep: ends.keep,
         }));
         self.touched.reserve(self.rows.len());
@@ -228,7 +254,8 @@ impl Links {
             self.unlist(place);
         }
         self.backlog.retain(|&l| l != link);
-        self.faults.retain(|&(l, _)| l != link);
+        self.needs.retain(|&(l, _)| l != link);
+        self.growing.retain(|&l| l != link);
         if self.touched.is_empty() {
             self.closed.clear();
         }
@@ -275,7 +302,8 @@ impl Links {
     pub fn traffic(&self, link: u32) -> Option<Traffic> {
         let row = self.rows.get(link as usize).and_then(Option::as_deref)?;
         let (sent, received) = (row.writer.position(), row.reader.position());
-        Some(Traffic { sent, received, read: row.direct, full: row.writer.wants_room() })
+        let rings = [row.writer.memory(), row.reader.memory()].map(RingMemory::capacity);
+        Some(Traffic { sent, received, read: row.direct, full: row.writer.wants_room(), rings })
     }
 
     /// Notes bytes that came past the rings.
@@ -335,10 +363,13 @@ impl Links {
                 }
                 Sent::Done
             }
-            Ok(false) => Sent::Blocked,
+            Ok(false) => {
+                self.note_shortage(link);
+                Sent::Blocked
+            }
             Err(corrupt) => {
                 if row.fault.replace(corrupt).is_none() {
-                    self.faults.push((link, corrupt));
+                    self.needs.push((link, Need::Closing(corrupt)));
                 }
                 Sent::Failed
             }
@@ -565,7 +596,7 @@ impl Links {
                 Ok(None) => break,
                 Err(corrupt) => {
                     row.fault = Some(corrupt);
-                    self.faults.push((link, corrupt));
+                    self.needs.push((link, Need::Closing(corrupt)));
                     break;
                 }
             }
@@ -592,15 +623,15 @@ impl Links {
         }
     }
 
-    /// A connection whose ring turned out corrupt, each once.
-    pub fn take_fault(&mut self) -> Option<(u32, Corrupt)> {
-        self.faults.pop()
+    /// What a connection needs, each once.
+    pub fn take_need(&mut self) -> Option<(u32, Need)> {
+        self.needs.pop()
     }
 
-    /// Whether [`Links::take_fault`] has one.
+    /// Whether [`Links::take_need`] has one.
     #[inline]
-    pub fn has_fault(&self) -> bool {
-        !self.faults.is_empty()
+    pub fn has_need(&self) -> bool {
+        !self.needs.is_empty()
     }
 
     fn start_watching(&mut self, link: u32) {

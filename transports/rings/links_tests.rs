@@ -12,6 +12,7 @@ use tickwire_components::wire::{Header, Kind, frame_bytes};
 use tickwire_components::{Arrival, NIL, NoBytes, Row, Span};
 
 const CAPACITY: usize = 1024;
+const RING_MAX: usize = 16 * CAPACITY;
 
 #[expect(unsafe_code, reason = "a view of the heap")]
 fn inbox() -> InboxView {
@@ -79,6 +80,7 @@ fn connect(a: &mut Side, b: &mut Side) -> (u32, u32) {
         doorbell: peer.doorbell.clone(),
         one_sided: super::fences::one_sided(),
         past_min: 100,
+        ring_max: RING_MAX,
         keep: keep.clone(),
     };
     let (of_a, of_b) = (ends(there, back, b, at_b), ends(back, there, a, at_a));
@@ -215,9 +217,9 @@ fn a_corrupt_ring_is_reported_once_and_others_go_on() {
     for _ in 0..5 {
         b.drain(8);
     }
-    assert!(b.links.has_fault());
-    assert_eq!(b.links.take_fault().map(|(link, _)| link), Some(at));
-    assert_eq!(b.links.take_fault(), None);
+    assert!(b.links.has_need());
+    assert_eq!(b.links.take_need().map(|(link, _)| link), Some(at));
+    assert_eq!(b.links.take_need(), None);
     assert_eq!(send(&mut a, other, 2), Sent::Done);
     assert_eq!(b.drain(8), [(still, 2)]);
     b.links.close(at);
@@ -231,9 +233,9 @@ fn a_fault_of_a_closed_link_is_forgotten() {
     let header = Header { lead: 99, ..Header::default() };
     assert_eq!(a.links.send(link, &header, &NoBytes), Sent::Done);
     b.drain(8);
-    assert!(b.links.has_fault());
+    assert!(b.links.has_need());
     b.links.close(at);
-    assert_eq!(b.links.take_fault(), None);
+    assert_eq!(b.links.take_need(), None);
     assert_eq!(b.links.heard(NIL), (0, false));
 }
 

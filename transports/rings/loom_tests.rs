@@ -17,8 +17,8 @@ use tickwire_components::{NoBytes, Span};
 /// Words of a modelled ring, four frames without payload.
 const WORDS: usize = 4 * frame_bytes(0) as usize / 8;
 
-struct Shared {
-    words: [AtomicU64; WORDS],
+/// What stands beside a ring's data.
+struct Beside {
     released: AtomicU64,
     watched: AtomicU32,
     starving: AtomicU32,
@@ -26,31 +26,43 @@ struct Shared {
 }
 
 #[derive(Clone)]
-struct Modelled(Arc<Shared>);
+struct Modelled {
+    words: Arc<Vec<AtomicU64>>,
+    beside: Arc<Beside>,
+}
 
 impl Modelled {
     fn new(watched: bool) -> Self {
-        Modelled(Arc::new(Shared {
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        let beside = Beside {
             released: AtomicU64::new(0),
             watched: AtomicU32::new(watched.into()),
             starving: AtomicU32::new(0),
             window: std::array::from_fn(|_| AtomicU32::new(0)),
-        }))
+        };
+        Modelled { words: words(WORDS), beside: Arc::new(beside) }
     }
+
+    /// The same ring with data twice as long.
+    fn larger(&self) -> Self {
+        Modelled { words: words(2 * WORDS), beside: self.beside.clone() }
+    }
+}
+
+fn words(count: usize) -> Arc<Vec<AtomicU64>> {
+    Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
 }
 
 // SAFETY: its bytes are within the data.
 #[expect(unsafe_code, reason = "memory that another process may write")]
 unsafe impl RingMemory for Modelled {
     fn capacity(&self) -> u64 {
-        WORDS as u64 * 8
+        self.words.len() as u64 * 8
     }
     fn load(&self, offset: u64, order: Ordering) -> u64 {
-        self.0.words[offset as usize / 8].load(order)
+        self.words[offset as usize / 8].load(order)
     }
     fn store(&self, offset: u64, word: u64, order: Ordering) {
-        self.0.words[offset as usize / 8].store(word, order);
+        self.words[offset as usize / 8].store(word, order);
     }
     unsafe fn fill(&self, _offset: u64, _from: Span) {
         unreachable!("modelled frames have no payload")
@@ -59,28 +71,28 @@ unsafe impl RingMemory for Modelled {
         Span::EMPTY
     }
     fn released(&self) -> u64 {
-        self.0.released.load(Ordering::Acquire)
+        self.beside.released.load(Ordering::Acquire)
     }
     fn release(&self, position: u64) {
-        self.0.released.store(position, Ordering::Release);
+        self.beside.released.store(position, Ordering::Release);
     }
     fn watched(&self) -> bool {
-        self.0.watched.load(Ordering::Relaxed) != 0
+        self.beside.watched.load(Ordering::Relaxed) != 0
     }
     fn watch(&self, watched: bool) {
-        self.0.watched.store(watched.into(), Ordering::Relaxed);
+        self.beside.watched.store(watched.into(), Ordering::Relaxed);
     }
     fn load_window(&self, word: usize, order: Ordering) -> u32 {
-        self.0.window[word].load(order)
+        self.beside.window[word].load(order)
     }
     fn store_window(&self, word: usize, value: u32, order: Ordering) {
-        self.0.window[word].store(value, order);
+        self.beside.window[word].store(value, order);
     }
     fn starving(&self) -> bool {
-        self.0.starving.load(Ordering::SeqCst) != 0
+        self.beside.starving.load(Ordering::SeqCst) != 0
     }
     fn starve(&self, starving: bool) {
-        self.0.starving.store(starving.into(), Ordering::SeqCst);
+        self.beside.starving.store(starving.into(), Ordering::SeqCst);
     }
 }
 
@@ -131,6 +143,39 @@ fn loom_frames_arrive_whole_and_in_order_around_the_ring() {
         });
         let mut expected = 4;
         while expected <= 6 {
+            match next(&mut reader) {
+                Some(header) => {
+                    assert_eq!(header, frame(expected));
+                    expected += 1;
+                    let _ = reader.release();
+                }
+                None => thread::yield_now(),
+            }
+        }
+        assert_eq!(next(&mut reader), None);
+        thread.join().expect("no panic");
+    });
+}
+
+#[test]
+fn loom_a_ring_goes_on_in_a_larger_one_without_a_frame_lost() {
+    model(3, || {
+        let small = Modelled::new(true);
+        let large = small.larger();
+        let (mut writer, mut reader) = (Writer::new(small.clone()), Reader::new(small));
+        assert!(reader.follow_to(large.clone()));
+        for n in 1..=2 {
+            assert!(push(&mut writer, n));
+        }
+        let thread = thread::spawn(move || {
+            assert!(push(&mut writer, 3));
+            writer.go_over(large);
+            for n in 4..=5 {
+                assert!(push(&mut writer, n), "what has not been read of the old one takes no more of the new one");
+            }
+        });
+        let mut expected = 1;
+        while expected <= 5 {
             match next(&mut reader) {
                 Some(header) => {
                     assert_eq!(header, frame(expected));

@@ -15,7 +15,9 @@ pub struct RingControl {
     released: AtomicU64,
     /// See [`super::window`]; read when credit is short, `released` when the ring is full.
     window: [AtomicU32; window::WORDS],
-    _apart: [u64; 5],
+    /// What the reader says of the larger ring that it was passed last. See [`super::links`].
+    answer: AtomicU32,
+    _apart: [u32; 9],
     watched: AtomicU32,
     _pad: [u32; 15],
     /// Written by both: the writer asks, the reader answers.
@@ -41,6 +43,18 @@ const LINES_READ: u64 = 20;
 /// As [`LINES_READ`], of lines that are written or handed over, for which nobody waits: a frame of 4 KiB.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINES_SENT: u64 = 66;
+
+/// What the reader of a ring says of a larger one that it was passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Answer {
+    /// Nothing yet.
+    None = 0,
+    /// It has mapped it.
+    Taken = 1,
+    /// It cannot have it: the ring stays as it is.
+    Refused = 2,
+}
 
 /// A view of a ring in memory that somebody else keeps alive.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +100,36 @@ impl RawRing {
     pub fn abandoned(&self) -> bool {
         fence(Ordering::SeqCst);
         self.control().abandoned.load(Ordering::SeqCst) != 0
+    }
+
+    /// The same ring with its data elsewhere: what stands before them stays where it is.
+    ///
+    /// # Safety
+    /// As [`RawRing::new`] for `capacity` bytes at `data`, which are a place for data only.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn grown(&self, data: NonNull<u8>, capacity: usize) -> Self {
+        debug_assert!(capacity.is_power_of_two() && data.as_ptr().addr().is_multiple_of(128));
+        RawRing { control: self.control, data, capacity: capacity as u64 }
+    }
+
+    /// Reader: says whether it has taken the larger ring that it was passed. Writer: forgets what it has said.
+    pub(super) fn say(&self, answer: Answer) {
+        self.control().answer.store(answer as u32, Ordering::Release);
+    }
+
+    /// Writes any word there.
+    #[cfg(all(test, not(miri)))]
+    pub(crate) fn say_anything(&self, word: u32) {
+        self.control().answer.store(word, Ordering::Release);
+    }
+
+    /// Writer: what the reader says of the larger ring; whatever it says, it is one of three.
+    pub(super) fn answer(&self) -> Answer {
+        match self.control().answer.load(Ordering::Acquire) {
+            0 => Answer::None,
+            1 => Answer::Taken,
+            _ => Answer::Refused,
+        }
     }
 
     #[expect(unsafe_code, reason = "a view of shared memory")]

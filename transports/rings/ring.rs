@@ -8,8 +8,13 @@
 //! The reader trusts nothing: a header is copied once, its length checked against the ring before anything is read.
 //! The writer checks what the reader has published in the same way. The two ends are generic over the memory, so
 //! that loom can drive them.
+//!
+//! A ring may go on in a larger one: the writer's last word in the old one is a mark, and what follows stands at the same
+//! position of the new one, which the reader has been given before. Positions count on, so what is released of the old one is
+//! released of both, and the words beside the data stay where they are.
 
 use super::atomics::{Ordering, fence};
+use super::shortage::Shortage;
 use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES, READABLE, TAIL_MAX, frame_bytes};
 use tickwire_components::{Pieces, Span};
@@ -86,6 +91,8 @@ pub enum Corrupt {
     Length(u64),
     /// A released position that is not between the last one and the writer's.
     Released(u64),
+    /// A mark that the ring goes on in a larger one, of so many bytes by its binary logarithm, which this side has not been given.
+    Moved(u8),
 }
 
 impl std::fmt::Display for Corrupt {
@@ -94,6 +101,7 @@ impl std::fmt::Display for Corrupt {
             Corrupt::Kind(byte) => write!(f, "a frame of unknown kind {byte}"),
             Corrupt::Length(length) => write!(f, "a frame of {length} bytes that cannot fit"),
             Corrupt::Released(position) => write!(f, "an impossible released position {position}"),
+            Corrupt::Moved(log) => write!(f, "it goes on in a ring of 2^{log} bytes that was never passed"),
         }
     }
 }
@@ -122,12 +130,13 @@ pub struct Writer<M> {
     wanted: u64,
     /// Payloads from this length on are written past the caches, bytes.
     past_min: u64,
+    shortage: Shortage,
 }
 
 impl<M: RingMemory> Writer<M> {
     /// The writing end of an empty ring.
     pub fn new(memory: M) -> Self {
-        Writer { memory, position: 0, released: 0, wanted: 0, past_min: u64::MAX }
+        Writer { memory, position: 0, released: 0, wanted: 0, past_min: u64::MAX, shortage: Shortage::default() }
     }
 
     /// The same that writes payloads from a length on past the caches: for a reader on another processor.
@@ -149,12 +158,42 @@ impl<M: RingMemory> Writer<M> {
         self.position
     }
 
-    /// Largest frame, bytes: a quarter of the ring, so that a drained ring always takes it.
+    /// Largest frame that a drained ring always takes, bytes: a quarter of it. Longer ones go where there is room.
+    #[inline]
     pub fn frame_max(&self) -> u64 {
         self.memory.capacity() / 4
     }
 
-    /// Writes a frame; `false` if there is no room now.
+    /// How much of a payload goes in one frame for certain, once the reader has read what is there, bytes. Asking for more than
+    /// that counts as a [shortage](Shortage).
+    pub fn fits(&mut self, payload: u64) -> u64 {
+        let need = frame_bytes(payload);
+        if need <= self.frame_max() {
+            return payload;
+        }
+        self.shortage.note(self.position, need, self.memory.capacity());
+        self.frame_max() - HEADER_BYTES as u64
+    }
+
+    /// How often the ring has been too small.
+    #[inline]
+    pub fn shortage(&mut self) -> &mut Shortage {
+        &mut self.shortage
+    }
+
+    /// Goes on in a larger ring, whose bytes are zero, and which the reader has been given: by a mark, for which there is always
+    /// room.
+    pub fn go_over(&mut self, larger: M) {
+        let (capacity, bytes) = (self.memory.capacity(), larger.capacity());
+        debug_assert!(bytes > capacity);
+        // The word behind the last frame is free.
+        let mark = Kind::Moved as u64 | u64::from(bytes.trailing_zeros()) << 8;
+        self.memory.store(self.position & (capacity - 1), mark, Ordering::Release);
+        self.memory = larger;
+        self.shortage.is_over(self.position);
+    }
+
+    /// Writes a frame; `false` if there is no room now. One that is longer than [`Writer::frame_max`] may never go.
     ///
     /// `pieces` are the payload; their total is what `header` says.
     ///
@@ -165,33 +204,56 @@ impl<M: RingMemory> Writer<M> {
         let capacity = self.memory.capacity();
         let payload = header.payload();
         let need = frame_bytes(payload);
-        debug_assert!(need <= self.frame_max());
         let offset = self.position & (capacity - 1);
         // The word behind the frame must be free too, and a frame that would wrap starts anew at the front.
-        if offset + need > capacity {
-            return self.push_at_front(*header, pieces, capacity - offset);
-        }
-        if self.position + need + 8 - self.released > capacity && !self.refresh(need + 8)? {
-            return Ok(false);
+        if offset + need > capacity || !self.has_room(need) {
+            return self.push_slowly(*header, pieces);
         }
         self.write(offset, need, header, payload, pieces);
         Ok(true)
     }
 
+    /// As [`Writer::push`], at the front of the ring, or where the reader has to be asked for room.
     #[cold]
     #[inline(never)]
-    fn push_at_front<P: Pieces + ?Sized>(&mut self, header: Header, pieces: &P, rest: u64) -> Result<bool, Corrupt> {
-        let capacity = self.memory.capacity();
-        let need = frame_bytes(header.payload());
-        if self.position + rest + need + 8 - self.released > capacity && !self.refresh(rest + need + 8)? {
-            return Ok(false);
+    fn push_slowly<P: Pieces + ?Sized>(&mut self, header: Header, pieces: &P) -> Result<bool, Corrupt> {
+        let (payload, mask) = (header.payload(), self.memory.capacity() - 1);
+        let need = frame_bytes(payload);
+        let Some(rest) = self.find_room(need)? else { return Ok(false) };
+        if rest > 0 {
+            self.memory.store(0, 0, Ordering::Relaxed);
+            self.memory.store(self.position & mask, Kind::Wrap as u64, Ordering::Release);
+            self.position += rest;
         }
-        let offset = self.position & (capacity - 1);
-        self.memory.store(0, 0, Ordering::Relaxed);
-        self.memory.store(offset, Kind::Wrap as u64, Ordering::Release);
-        self.position += rest;
-        self.write(0, need, &header, header.payload(), pieces);
+        self.write(self.position & mask, need, &header, payload, pieces);
         Ok(true)
+    }
+
+    /// Whether so many bytes, and the word behind them, were free when the reader was asked last.
+    #[inline(always)]
+    fn has_room(&self, bytes: u64) -> bool {
+        self.position + bytes + 8 - self.released <= self.memory.capacity()
+    }
+
+    /// Finds room for a frame: how many bytes at the ring's end stay unused before it. `None` if there is none now.
+    fn find_room(&mut self, need: u64) -> Result<Option<u64>, Corrupt> {
+        let capacity = self.memory.capacity();
+        let left = capacity - (self.position & (capacity - 1));
+        let rest = if need > left { left } else { 0 };
+        if !self.has_room(rest + need) {
+            let released = self.memory.released();
+            if released < self.released || released > self.position {
+                return Err(Corrupt::Released(released));
+            }
+            self.released = released;
+        }
+        let fits = self.has_room(rest + need);
+        if !fits {
+            self.shortage.note(self.position, need, capacity);
+        }
+        // Whoever has a longer one cuts it.
+        self.wanted = if fits || need > self.frame_max() { 0 } else { need };
+        Ok(fits.then_some(rest))
     }
 
     #[inline(always)]
@@ -265,20 +327,6 @@ impl<M: RingMemory> Writer<M> {
         }
     }
 
-    /// Looks how far the reader is; `true` if `need` bytes are free.
-    #[cold]
-    #[inline(never)]
-    fn refresh(&mut self, need: u64) -> Result<bool, Corrupt> {
-        let released = self.memory.released();
-        if released < self.released || released > self.position {
-            return Err(Corrupt::Released(released));
-        }
-        self.released = released;
-        let fits = self.position + need - released <= self.memory.capacity();
-        self.wanted = if fits { 0 } else { need };
-        Ok(fits)
-    }
-
     /// Whether a frame was refused for want of room.
     pub fn wants_room(&self) -> bool {
         self.wanted != 0
@@ -293,7 +341,7 @@ impl<M: RingMemory> Writer<M> {
         self.memory.starve(true);
         fence(Ordering::SeqCst);
         // What cannot be is found again by the next push, and reported there.
-        let still = matches!(self.refresh(self.wanted), Ok(false));
+        let still = matches!(self.find_room(self.wanted), Ok(None));
         if !still {
             self.memory.starve(false);
         }
@@ -370,20 +418,45 @@ fn is_offer(lead: u64, length: u64) -> bool {
     tail <= TAIL_MAX && lead ^ u64::from(tail) << 24 == READABLE_RTS && (tail == 0 || u64::from(tail) < length)
 }
 
+/// Bytes that a reader keeps to itself at most after it has read them. Each word of it to the writer costs both a cache line, so in a short ring it is up to three
+/// eighths: with the two frames of a quarter each that a writer at the end of the ring needs room for, that is less than all.
+#[inline(always)]
+const fn unpublished_max(capacity: u64) -> u64 {
+    let (eighth, some) = (capacity / 8, if capacity / 8 * 3 < UNPUBLISHED { capacity / 8 * 3 } else { UNPUBLISHED });
+    if eighth > some { eighth } else { some }
+}
+
+/// Bytes that are worth a word in any case: three messages of 1 KiB.
+const UNPUBLISHED: u64 = 4 << 10;
+
+/// Payload of a frame at most that a ring can hold, bytes.
+fn payload_max<M: RingMemory>(memory: &M) -> u64 {
+    memory.capacity() - HEADER_BYTES as u64
+}
+
+/// Whether a first word that is not 0 is a mark of the ring's own, or of no kind.
+#[inline(always)]
+fn is_mark(lead: u64) -> bool {
+    (lead as u8).wrapping_sub(1) >= Kind::Wrap as u8 - 1
+}
+
 /// The reading end.
 #[derive(Debug)]
 pub struct Reader<M> {
     memory: M,
     position: u64,
     published: u64,
+    /// No frame in the ring can have more.
     payload_max: u64,
+    /// Where the ring goes on behind the writer's mark.
+    next: Option<M>,
 }
 
 impl<M: RingMemory> Reader<M> {
     /// The reading end of an empty ring.
     pub fn new(memory: M) -> Self {
-        let payload_max = memory.capacity() / 4 - HEADER_BYTES as u64;
-        Reader { memory, position: 0, published: 0, payload_max }
+        let payload_max = payload_max(&memory);
+        Reader { memory, position: 0, published: 0, payload_max, next: None }
     }
 
     /// The memory.
@@ -410,26 +483,18 @@ impl<M: RingMemory> Reader<M> {
     /// If the writer wrote what cannot be; the position stays, so asking again gives the same.
     #[inline]
     pub fn read(&mut self) -> Result<Option<(Header, Span)>, Corrupt> {
-        let memory = &self.memory;
-        let mut offset = self.position & (memory.capacity() - 1);
-        let mut lead = memory.load(offset, Ordering::Acquire);
+        let mut lead = self.memory.load(self.position & (self.memory.capacity() - 1), Ordering::Acquire);
         if lead == 0 {
             return Ok(None);
         }
-        if (lead as u8).wrapping_sub(1) >= Kind::Wrap as u8 - 1 {
-            if lead as u8 != Kind::Wrap as u8 || offset == 0 {
-                return Err(Corrupt::Kind(lead as u8));
-            }
-            self.position += memory.capacity() - offset;
-            offset = 0;
-            lead = memory.load(0, Ordering::Acquire);
+        if is_mark(lead) {
+            lead = self.pass_marks()?;
             if lead == 0 {
                 return Ok(None);
             }
-            if (lead as u8).wrapping_sub(1) >= Kind::Wrap as u8 - 1 {
-                return Err(Corrupt::Kind(lead as u8));
-            }
         }
+        let memory = &self.memory;
+        let offset = self.position & (memory.capacity() - 1);
         // Frames start at multiples of a cache line, so a header never wraps.
         let header = Header {
             lead,
@@ -448,6 +513,41 @@ impl<M: RingMemory> Reader<M> {
         let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
         self.position += frame_bytes(payload);
         Ok(Some((header, span)))
+    }
+
+    /// Goes past the writer's own marks; returns the first word of the frame behind them, 0 if there is none yet.
+    #[cold]
+    #[inline(never)]
+    fn pass_marks(&mut self) -> Result<u64, Corrupt> {
+        let mut wrapped = false;
+        loop {
+            let offset = self.position & (self.memory.capacity() - 1);
+            let lead = self.memory.load(offset, Ordering::Acquire);
+            match lead as u8 {
+                _ if lead == 0 || !is_mark(lead) => return Ok(lead),
+                kind if wrapped => return Err(Corrupt::Kind(kind)),
+                kind if kind == Kind::Wrap as u8 && offset != 0 => {
+                    wrapped = true;
+                    self.position += self.memory.capacity() - offset;
+                }
+                kind if kind == Kind::Moved as u8 => {
+                    let log = (lead >> 8) as u8;
+                    let next = self.next.take_if(|next| next.capacity().trailing_zeros() == u32::from(log));
+                    self.memory = next.ok_or(Corrupt::Moved(log))?;
+                    self.payload_max = payload_max(&self.memory);
+                }
+                kind => return Err(Corrupt::Kind(kind)),
+            }
+        }
+    }
+
+    /// Takes the ring that the writer may go on in. `false` if there is one already, or it is not larger.
+    pub fn follow_to(&mut self, larger: M) -> bool {
+        let may = self.next.is_none() && larger.capacity() > self.memory.capacity();
+        if may {
+            self.next = Some(larger);
+        }
+        may
     }
 
     /// The next frame if it is a message as a whole without flags, priority or credit; stays before it. For anything else,
@@ -500,11 +600,11 @@ impl<M: RingMemory> Reader<M> {
         self.memory.expect_read((self.position + READ_AHEAD) & (self.memory.capacity() - 1), 64);
     }
 
-    /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring. `true` if the writer
+    /// Lets the writer use what was read, once that is worth a cache line: an eighth of the ring, or more of a short one. `true` if the writer
     /// sleeps until there is room, and must be told.
     #[inline]
     pub fn release(&mut self) -> bool {
-        if self.position - self.published <= self.memory.capacity() / 8 {
+        if self.position - self.published <= unpublished_max(self.memory.capacity()) {
             return false;
         }
         self.published = self.position;

@@ -77,6 +77,7 @@ fn frames_come_around_the_ring(past_min: u64) {
     let (mut sent, mut read) = (0, 0);
     let total = if cfg!(miri) { 60 } else { 1000 };
     while read < total {
+        let before = sent;
         while sent < total {
             let payload = payload(sent);
             let (header, pieces) = (eager(sent, payload.len()), Parts(&payload, payload.len() / 3));
@@ -91,7 +92,7 @@ fn frames_come_around_the_ring(past_min: u64) {
         }
         assert!(reader.ready());
         // Some are left, so that blocked pushes meet every state of the ring.
-        while sent - read > sent % 3 || sent == total {
+        while sent - read > sent % 3 || sent == total || sent == before {
             let Some((header, span)) = reader.read().expect("honest") else { break };
             let payload = payload(read);
             assert_eq!((header, bytes(span)), (eager(read, payload.len()), payload));
@@ -132,8 +133,8 @@ fn a_full_ring_takes_nothing_until_enough_is_released() {
     assert_eq!(count as usize, CAPACITY / FRAME - 1);
     assert!(matches!(reader.read(), Ok(Some(_))));
     let _ = reader.release();
-    assert_eq!(writer.push(&eager(99, 0), &NoBytes), Ok(false), "less than an eighth is not published");
-    while reader.position() <= CAPACITY as u64 / 8 {
+    assert_eq!(writer.push(&eager(99, 0), &NoBytes), Ok(false), "less than three eighths is not published");
+    while reader.position() <= CAPACITY as u64 / 8 * 3 {
         assert!(matches!(reader.read(), Ok(Some(_))));
     }
     let _ = reader.release();
@@ -150,8 +151,7 @@ fn an_offer_with_an_end_as_long_as_its_line_is_shown_and_a_longer_one_left_to_re
         let shown = reader.peek_read().map(|(header, span)| (header.lead, span.len()));
         assert_eq!(shown, (tail <= TAIL_MAX).then_some((header.lead, length)));
         let read = reader.read().map(|found| found.map(|(_, span)| span.len()));
-        let fits = length <= MOST;
-        assert_eq!(read.ok(), fits.then_some(Some(length)), "no payload beyond a quarter of the ring");
+        assert_eq!(read, Ok(Some(length)));
     }
 }
 
@@ -183,6 +183,7 @@ fn every_first_byte_is_a_frame_or_refused() {
             // With all flags, an offer has an address.
             2 => assert_eq!(found, Ok(Some((kind, ADDRESS_BYTES as usize)))),
             1..=13 => assert_eq!(found, Ok(Some((kind, 0)))),
+            15 => assert_eq!(found, Err(Corrupt::Moved(0xFF))),
             _ => assert_eq!(found, Err(Corrupt::Kind(kind))),
         }
         if found.is_err() {
@@ -207,7 +208,7 @@ fn every_length_fits_or_is_refused() {
             }
             writer.memory().store(start as u64 + 24, length, Ordering::Relaxed);
             writer.memory().store(start as u64, Kind::Piece as u64, Ordering::Release);
-            let fits = length <= MOST as u64 && start as u64 + frame_bytes(length) <= CAPACITY as u64;
+            let fits = length <= CAPACITY as u64 && start as u64 + frame_bytes(length) <= CAPACITY as u64;
             match reader.read() {
                 Ok(Some((_, span))) => assert!(fits && bytes(span).len() as u64 == length),
                 other => assert_eq!(other.err(), (!fits).then_some(Corrupt::Length(length))),
@@ -243,6 +244,111 @@ fn any_bytes_in_a_ring_are_read_within_its_bounds() {
             }
         }
     }
+}
+
+/// A larger place for the data of a ring.
+#[expect(unsafe_code, reason = "a view of the heap")]
+fn larger(ring: &RawRing, bytes: usize) -> (RawRing, Arc<HeapMemory>) {
+    let memory = Arc::new(HeapMemory::new(bytes));
+    // SAFETY: zeroed memory of this length, kept with both ends.
+    (unsafe { ring.grown(memory.base(), bytes) }, memory)
+}
+
+#[test]
+fn a_ring_goes_on_in_a_larger_one_wherever_it_stands() {
+    // However much was written and read before, also none and all that there is room for.
+    for (written, read) in (0..=15).flat_map(|w| (0..=w).map(move |r| (w, r))) {
+        let Both { mut writer, mut reader, memory: _memory } = both();
+        // Not at the front.
+        for n in 0..5 {
+            assert_eq!(writer.push(&eager(n, 0), &NoBytes), Ok(true));
+            assert!(matches!(reader.read(), Ok(Some(_))));
+        }
+        let _ = reader.release();
+        let mut next = 5;
+        let push = |writer: &mut Writer<RawRing>, next: &mut u32| {
+            let pushed = writer.push(&eager(*next, 0), &NoBytes).expect("honest");
+            *next += u32::from(pushed);
+        };
+        (0..written).for_each(|_| push(&mut writer, &mut next));
+        let mut expected = 5;
+        let mut check = |reader: &mut Reader<RawRing>, most| {
+            for _ in 0..most {
+                let Some((header, _)) = reader.read().expect("honest") else { return };
+                assert_eq!(header, eager(expected, 0));
+                expected += 1;
+                let _ = reader.release();
+            }
+        };
+        check(&mut reader, read);
+        for bytes in [2 * CAPACITY, 16 * CAPACITY] {
+            let (ring, memory) = larger(writer.memory(), bytes);
+            assert!(reader.follow_to(ring));
+            assert!(!reader.follow_to(ring), "one at a time");
+            writer.go_over(ring);
+            (0..20).for_each(|_| push(&mut writer, &mut next));
+            check(&mut reader, 1000);
+            assert_eq!(reader.memory().capacity(), bytes as u64);
+            std::mem::forget(memory);
+        }
+        assert_eq!(expected, next);
+        assert!(next >= 45 && !reader.ready());
+        let (smaller, _memory) = larger(writer.memory(), CAPACITY);
+        assert!(!reader.follow_to(smaller) && !reader.follow_to(*writer.memory()));
+    }
+}
+
+#[test]
+fn a_larger_ring_takes_larger_frames_and_a_small_one_says_what_it_takes() {
+    let Both { mut writer, mut reader, memory: _memory } = both();
+    let long = vec![7; 4 * MOST];
+    let push = |writer: &mut Writer<RawRing>, length: usize| {
+        writer.push(&eager(0, length), &Parts(&long[..length], 0)).expect("honest")
+    };
+    assert_eq!(
+        [0, MOST, MOST + 1, 1 << 40].map(|bytes| writer.fits(bytes as u64)),
+        [0, MOST, MOST, MOST].map(|b| b as u64)
+    );
+    assert!(push(&mut writer, 3 * MOST), "an empty ring takes more");
+    assert!(push(&mut writer, MOST) && !push(&mut writer, MOST));
+    assert!(writer.wants_room());
+    assert!(!push(&mut writer, 4 * MOST) && !writer.wants_room(), "nobody waits for what may never go");
+    let (ring, _larger) = larger(writer.memory(), 4 * CAPACITY);
+    assert!(reader.follow_to(ring));
+    writer.go_over(ring);
+    assert_eq!(writer.fits(4 * MOST as u64), 4 * MOST as u64);
+    assert!(push(&mut writer, 4 * MOST));
+    for length in [3 * MOST, MOST, 4 * MOST] {
+        assert!(matches!(reader.read(), Ok(Some((_, span))) if span.len() == length));
+    }
+    assert_eq!(reader.read().map(|found| found.is_none()), Ok(true));
+}
+
+#[test]
+fn marks_that_cannot_be_are_refused() {
+    let mark = |log: u64| Kind::Moved as u64 | log << 8;
+    let log = |bytes: usize| u64::from(bytes.trailing_zeros());
+    // Not passed.
+    let Both { writer, mut reader, memory: _memory } = both();
+    writer.memory().store(0, mark(log(2 * CAPACITY)), Ordering::Release);
+    assert_eq!(reader.read().err(), Some(Corrupt::Moved(log(2 * CAPACITY) as u8)));
+    // Of another size than what was passed.
+    let Both { writer, mut reader, memory: _memory } = both();
+    let (ring, _larger) = larger(writer.memory(), 2 * CAPACITY);
+    assert!(reader.follow_to(ring));
+    for bytes in [CAPACITY, 4 * CAPACITY] {
+        writer.memory().store(0, mark(log(bytes)), Ordering::Release);
+        assert_eq!(reader.read().err(), Some(Corrupt::Moved(log(bytes) as u8)));
+    }
+    // Behind the mark that the ring goes on at its front, where a frame must be.
+    let Both { mut writer, mut reader, memory: _memory } = both();
+    let (ring, _larger) = larger(writer.memory(), 2 * CAPACITY);
+    assert!(reader.follow_to(ring));
+    assert_eq!(writer.push(&eager(0, 0), &NoBytes), Ok(true));
+    assert!(matches!(reader.read(), Ok(Some(_))));
+    writer.memory().store(FRAME as u64, Kind::Wrap as u64, Ordering::Release);
+    writer.memory().store(0, mark(log(2 * CAPACITY)), Ordering::Release);
+    assert_eq!(reader.read().err(), Some(Corrupt::Kind(Kind::Moved as u8)));
 }
 
 #[test]

@@ -151,8 +151,10 @@ impl Shm {
         }
         let heap = self.take_heap(&theirs, &mut descriptors);
         let ends = match <[OwnedFd; 3]>::try_from(descriptors) {
-            Ok([pair, inbox, doorbell]) => segment::receive(pair, pair_bytes(self.own.config.ring_bytes))
-                .and_then(|pair| ends(&self.own, &theirs, Arc::new(pair), inbox, doorbell, false)),
+            Ok([pair, inbox, doorbell]) => {
+                segment::receive(pair, pair_bytes(self.own.config.first_bytes()), self.own.files)
+                    .and_then(|pair| ends(&self.own, &theirs, Arc::new(pair), inbox, doorbell, false))
+            }
             Err(_) => Err("the peer did not greet with three descriptors".into()),
         };
         match ends.and_then(|ends| Ok((ends, heap?))) {

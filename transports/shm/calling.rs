@@ -106,7 +106,7 @@ impl Call {
         let pair = match self.pair.take() {
             Some(pair) => pair,
             None => {
-                let bytes = pair_bytes(own.config.ring_bytes);
+                let bytes = pair_bytes(own.config.first_bytes());
                 let (file, map) = segment::create(own.place(), bytes).map_err(|e| e.to_string())?;
                 Pair { file, map: Arc::new(map) }
             }
@@ -198,12 +198,12 @@ pub(super) fn ends(
     if !socket::is_doorbell(&doorbell) {
         return Err("the peer passed something other than an event descriptor as its doorbell".into());
     }
-    let inbox = segment::receive(inbox, size_of::<Inbox>())?;
+    let inbox = segment::receive(inbox, size_of::<Inbox>(), own.files)?;
     let base = inbox.base();
     // SAFETY: a mapping of an inbox's size, aligned to a page, allocated and kept by the view.
     #[expect(unsafe_code, reason = "a view of shared memory")]
     let inbox = unsafe { InboxView::new(base, Arc::new(inbox)) };
-    let ring_bytes = own.config.ring_bytes;
+    let ring_bytes = own.config.first_bytes();
     // SAFETY: the segment has room for two rings (`pair_bytes`), one behind the other and both aligned to 128 bytes;
     // it is new, so its bytes are zero unless the peer is hostile, which the ends survive. Each side makes one writer
     // and one reader, of different rings, and keeps the map with them.
@@ -215,8 +215,8 @@ pub(super) fn ends(
     let (outgoing, incoming) = if outgoing_first { (first, second) } else { (second, first) };
     let one_sided = theirs.capabilities & own.greeting.capabilities & ONE_SIDED != 0;
     let past_min = own.config.past_min as u64;
-    let doorbell = Arc::new(doorbell);
-    Ok(Ends { outgoing, incoming, inbox, slot: theirs.slot, doorbell, one_sided, past_min, keep: pair })
+    let (doorbell, ring_max) = (Arc::new(doorbell), own.config.ring_bytes);
+    Ok(Ends { outgoing, incoming, inbox, slot: theirs.slot, doorbell, one_sided, past_min, ring_max, keep: pair })
 }
 
 impl Shm {
@@ -310,9 +310,9 @@ impl Shm {
                     }
                 }
             }
-            Ok(Packet::Hello(_) | Packet::Closed | Packet::Splice | Packet::Pipes | Packet::Direct) => {
-                self.fail(link, out_of_turn(proc), events)
-            }
+            Ok(
+                Packet::Hello(_) | Packet::Closed | Packet::Splice | Packet::Pipes | Packet::Direct | Packet::Ring(_),
+            ) => self.fail(link, out_of_turn(proc), events),
             Err(mismatch) => {
                 let _ = socket::send(socket, &Packet::Refused(mismatch.to_string()), &[]);
                 self.fail(link, mismatch.to_string(), events);

@@ -1,11 +1,12 @@
 //! How an endpoint is opened, and why it may not be.
 
+use super::segment::Files;
 use crate::handshake::JOB_BYTES_MAX;
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
-use tickwire_components::limits::{Limits, PROCS_MAX, RING_BYTES};
+use tickwire_components::limits::{FIRST_RING_BYTES, GROWN_BYTES, Limits, PROCS_MAX, RING_BYTES};
 
 /// How to open an endpoint for shared memory. Build one with [`ShmConfig::new`] and change fields.
 #[derive(Clone, Debug)]
@@ -16,13 +17,17 @@ pub struct ShmConfig {
     pub me: u32,
     /// Procs in the job.
     pub procs: u32,
-    /// Bytes of a ring, one direction of a pair; a power of two, the same for all procs.
+    /// Bytes that a ring may grow to, one direction of a pair; a power of two, the same for all procs.
     pub ring_bytes: usize,
+    /// Bytes of a ring at first, a power of two, the same for all procs; `ring_bytes` if that is less.
+    pub first_ring_bytes: usize,
+    /// Bytes of all rings together that have grown and that this proc writes.
+    pub grown_bytes_max: usize,
     /// Payloads of frames from this length on are written past the caches of the own processor, bytes.
     pub past_min: usize,
     /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
     pub connect_ms_max: Option<u32>,
-    /// Where the segments are made; a tmpfs.
+    /// Where segments are made if this process may make no `memfd`; a tmpfs.
     pub directory: PathBuf,
     /// Whether peers get the process's [shared heap](crate::heap) to read, if it is open.
     pub shared_heap: bool,
@@ -30,8 +35,8 @@ pub struct ShmConfig {
     pub cross_memory_attach: bool,
     /// When messages that may be read out of peers' memory are spliced by these, and own ones to peers.
     pub splicing: Splicing,
-    /// Makes segments under names even where unnamed files are possible.
-    pub(super) named: bool,
+    /// Makes segments of these even where better ones are possible.
+    pub(super) files: Files,
 }
 
 /// When messages are spliced by their senders rather than read out of their memory. See the module `splicing`.
@@ -60,20 +65,22 @@ impl FromStr for Splicing {
 }
 
 impl ShmConfig {
-    /// Default limits, segments in `/dev/shm`, and a shared heap that stays with this process.
+    /// Default limits, and a shared heap that stays with this process.
     pub fn new(job: impl Into<String>, me: u32, procs: u32) -> Self {
         ShmConfig {
             job: job.into(),
             me,
             procs,
             ring_bytes: RING_BYTES,
+            first_ring_bytes: FIRST_RING_BYTES,
+            grown_bytes_max: GROWN_BYTES,
             past_min: Limits::default().past_min,
             connect_ms_max: Limits::default().connect_ms_max,
             directory: "/dev/shm".into(),
             shared_heap: false,
             cross_memory_attach: true,
             splicing: Splicing::default(),
-            named: false,
+            files: Files::default(),
         }
     }
 
@@ -85,10 +92,17 @@ impl ShmConfig {
         if self.me >= self.procs || self.procs as usize > PROCS_MAX {
             return Err(ShmError::Proc { me: self.me, procs: self.procs });
         }
-        if !self.ring_bytes.is_power_of_two() || !(4096..=1 << 30).contains(&self.ring_bytes) {
-            return Err(ShmError::Ring { bytes: self.ring_bytes });
+        for (name, bytes) in [("ring_bytes", self.ring_bytes), ("first_ring_bytes", self.first_ring_bytes)] {
+            if !bytes.is_power_of_two() || !(4096..=1 << 30).contains(&bytes) {
+                return Err(ShmError::Ring { name, bytes });
+            }
         }
         Ok(())
+    }
+
+    /// Bytes of a ring at first.
+    pub(super) fn first_bytes(&self) -> usize {
+        self.first_ring_bytes.min(self.ring_bytes)
     }
 }
 
@@ -111,8 +125,10 @@ pub enum ShmError {
         procs: u32,
     },
     /// A ring size that cannot be used.
-    #[error("ring_bytes is {bytes}: give a power of two from 4096 to 2^30")]
+    #[error("{name} is {bytes}: give a power of two from 4096 to 2^30")]
     Ring {
+        /// Its limit.
+        name: &'static str,
         /// The size.
         bytes: usize,
     },
@@ -124,11 +140,33 @@ pub enum ShmError {
         /// The job.
         job: String,
     },
-    /// No room for a segment.
+    /// No memory for a segment.
     #[error(
-        "{directory:?} is full: {bytes} bytes were asked for, {free} are free ({source}). Remove files there that \
-         nobody uses, enlarge it (mount -o remount,size=8G {directory:?}; containers: --shm-size), or make ring_bytes \
-         smaller"
+        "no memory for a segment: {bytes} bytes were asked for, {available} are available to this process ({source}), of which one \
+         may take a sixteenth. End what nobody needs, raise the limit of the memory cgroup (containers: --memory), or make \
+         first_ring_bytes, ring_bytes and grown_bytes_max smaller"
+    )]
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// How much is available, as far as the system tells.
+        available: u64,
+        /// What the system said, or would have.
+        source: Errno,
+    },
+    /// A segment would be longer than files may be.
+    #[error("a segment of {bytes} bytes is beyond the limit of the size of files, {limit} bytes: raise it (ulimit -f)")]
+    FileSize {
+        /// How much was asked for.
+        bytes: usize,
+        /// How much a file may have.
+        limit: u64,
+    },
+    /// No room for a segment in the directory.
+    #[error(
+        "{directory:?} is full: {bytes} bytes were asked for, {free} are free ({source}). Let the process make a memfd \
+         (memfd_create), which needs no directory, remove files there that nobody uses, enlarge it (mount -o \
+         remount,size=8G {directory:?}; containers: --shm-size), or make first_ring_bytes smaller"
     )]
     Full {
         /// Where.
@@ -141,7 +179,10 @@ pub enum ShmError {
         source: Errno,
     },
     /// The directory of the segments cannot be used.
-    #[error("no segment can be made in {directory:?} ({source}): give a directory of a tmpfs that this user may write")]
+    #[error(
+        "no segment can be made in {directory:?} ({source}): let the process make a memfd (memfd_create), or give a directory of a \
+         tmpfs that this user may write"
+    )]
     Directory {
         /// Where.
         directory: PathBuf,
@@ -157,7 +198,7 @@ pub enum ShmError {
         source: Errno,
     },
     /// A file of the system that cannot be read.
-    #[error("{path:?} cannot be read ({source}): mount /proc, and give a directory of a tmpfs for the segments")]
+    #[error("{path:?} cannot be read ({source}): mount /proc")]
     ProcFs {
         /// Which.
         path: PathBuf,

@@ -144,6 +144,13 @@ impl Shm {
                     // It does without what there is no room for.
                     return self.take_pipes(link, received.descriptors.unwrap_or_default());
                 }
+                Ok(Packet::Ring(bytes)) => {
+                    // The kernel gives out none if there is no number for it: then it goes on with the ring that it has.
+                    match self.follow(link, bytes, received.descriptors.unwrap_or_default()) {
+                        Ok(()) => return,
+                        Err(reason) => format!("corrupt ring of proc {proc}: {reason}"),
+                    }
+                }
                 Ok(_) => out_of_turn(proc),
                 Err(mismatch) => mismatch.to_string(),
             },

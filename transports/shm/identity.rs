@@ -16,14 +16,19 @@ pub(crate) fn boot_id() -> Result<u128, ShmError> {
     })
 }
 
-/// A hash of what two processes must share to use shared memory: the boot, the namespaces that sockets' names and
-/// pids belong to, and the directory of the segments.
-pub(crate) fn host_card(boot_id: u128, directory: &Path) -> Result<[u8; 8], ShmError> {
+/// A hash of what two processes must share to use shared memory: the boot, and the namespaces that sockets' names and
+/// pids belong to. Segments are passed, so they need no directory in common; who meets by names in one gives it, and one that is not
+/// there is a place of its own.
+pub(crate) fn host_card(boot_id: u128, directory: Option<&Path>) -> Result<[u8; 8], ShmError> {
     use std::os::unix::fs::MetadataExt;
     let mut hash = Fnv::new();
     hash.add(&boot_id.to_ne_bytes());
-    for path in [Path::new("/proc/self/ns/net"), Path::new("/proc/self/ns/pid"), directory] {
+    for path in ["/proc/self/ns/net", "/proc/self/ns/pid"].map(Path::new) {
         let found = std::fs::metadata(path).map_err(|source| ShmError::ProcFs { path: path.into(), source })?;
+        hash.add(&found.dev().to_ne_bytes());
+        hash.add(&found.ino().to_ne_bytes());
+    }
+    if let Some(found) = directory.and_then(|directory| std::fs::metadata(directory).ok()) {
         hash.add(&found.dev().to_ne_bytes());
         hash.add(&found.ino().to_ne_bytes());
     }
@@ -96,11 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn cards_differ_by_directory_and_boot() {
-        let shm = host_card(1, Path::new("/dev/shm")).expect("a card");
-        assert_eq!(shm, host_card(1, Path::new("/dev/shm")).expect("a card"));
-        assert_ne!(shm, host_card(2, Path::new("/dev/shm")).expect("a card"));
-        assert_ne!(shm, host_card(1, Path::new("/proc")).expect("a card"));
-        assert!(host_card(1, Path::new("/no/such/place")).is_err());
+    fn cards_differ_by_boot_and_directory() {
+        let card = |boot_id, directory: Option<&str>| host_card(boot_id, directory.map(Path::new)).expect("a card");
+        assert_eq!(card(1, None), card(1, None));
+        assert_eq!(card(1, Some("/proc")), card(1, Some("/proc")));
+        let all = [card(1, None), card(2, None), card(1, Some("/proc")), card(1, Some("/sys"))];
+        assert!((0..4).all(|at| !all[..at].contains(&all[at])), "{all:?}");
+        assert_eq!(card(1, Some("/no/such/place")), card(1, None));
     }
 }

@@ -1,12 +1,15 @@
 //! What an endpoint has for itself.
 
 use super::identity::HostCard;
+use super::room::Room;
+use super::segment::Files;
 use super::{ShmConfig, segment, socket};
 use crate::handshake::Greeting;
 use crate::watching::Watched;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What stays the same while an endpoint is open.
 pub(super) struct Own {
@@ -17,6 +20,14 @@ pub(super) struct Own {
     pub(super) inbox: OwnedFd,
     pub(super) doorbell: Arc<OwnedFd>,
     pub(super) watched: Watched,
+    /// What segments are made of here.
+    pub(super) files: Files,
+    /// Whether there is memory.
+    pub(super) room: Room,
+    /// Bytes of the segments that it has made.
+    pub(super) made: Arc<AtomicU64>,
+    /// Bytes of those among them that rings have grown into.
+    pub(super) grown: Arc<AtomicU64>,
     /// The process's shared heap, if peers get it.
     pub(super) heap: Option<BorrowedFd<'static>>,
 }
@@ -38,7 +49,7 @@ impl Own {
     }
 
     pub(super) fn place(&self) -> segment::Place<'_> {
-        let ShmConfig { job, me, directory, named, .. } = &self.config;
-        segment::Place { directory, job, me: *me, named: *named }
+        let ShmConfig { job, me, directory, .. } = &self.config;
+        segment::Place { files: self.files, directory, job, me: *me, room: &self.room, made: &self.made }
     }
 }

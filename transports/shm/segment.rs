@@ -1,24 +1,30 @@
 //! Files of shared memory: made without a name, allocated before they are mapped, gone with their last user.
 //!
-//! A segment is an unnamed file (`O_TMPFILE`) in the configured directory, so a process that is killed leaves nothing
-//! behind. Where the file system has no unnamed files, it is made under the name `tickwire.<job>.<proc>.<pid>.<n>`
+//! A segment is a `memfd`, sealed against shrinking and growing: no name, no directory, nothing that a process that is killed leaves
+//! behind, and no peer can cut it under those that map it. Who is passed one checks the seals, the size and that it is
+//! allocated, before it maps it.
+//!
+//! Where a process may not make one (old kernels, system call filters), a segment is an unnamed file (`O_TMPFILE`) in the configured directory, and where
+//! the file system has none of these, it is made under the name `tickwire.<job>.<proc>.<pid>.<n>`
 //! and held by a lock until the name is removed, directly after it was mapped: peers get the descriptor, not the
 //! name. A process that dies in between leaves a file that nobody holds, and the next [`sweep`] removes it. The lock
 //! is `flock`, which belongs to the open file like an OFD lock: another open of the same file by the same process
-//! does not hold it.
+//! does not hold it. Such a file cannot be sealed, so it is taken by processes only that cannot make better ones.
 //!
-//! A file in a tmpfs is allocated as a whole (`fallocate`) before it is mapped: a full file system is an error, never
-//! a SIGBUS. Sealed `memfd`s are no better base: they are neither limited nor reported by `/dev/shm`. So a peer that
-//! truncates its own segment can kill those that map it; peers are processes of one user, which can do that anyway.
+//! A segment is allocated as a whole (`fallocate`) before it is mapped, so that a lack of memory is met there and never by a
+//! SIGBUS. The limits that answer by a signal are looked at before: that of the size of files (SIGXFSZ), and memory that is nearly used up,
+//! of the machine or of the process's memory cgroup, which the kernel answers by ending a process. See [`super::room`].
 
 use super::ShmError;
+use super::room::Room;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Names that one sweep looks at, at most.
 const SWEEP_LOOKS: usize = 1 << 16;
@@ -30,6 +36,28 @@ const NAMES: u32 = 64;
 pub(super) struct Map {
     base: NonNull<u8>,
     bytes: usize,
+    /// Counts it, if it was made here.
+    _share: Option<Share>,
+}
+
+/// Bytes that count in a sum as long as this lives.
+#[derive(Debug)]
+pub(super) struct Share {
+    bytes: u64,
+    sum: Arc<AtomicU64>,
+}
+
+impl Share {
+    pub(super) fn of(sum: &Arc<AtomicU64>, bytes: usize) -> Self {
+        sum.fetch_add(bytes as u64, Ordering::Relaxed);
+        Share { bytes: bytes as u64, sum: sum.clone() }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.sum.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: plain shared memory, accessed through atomics and raw copies only.
@@ -41,13 +69,13 @@ unsafe impl Sync for Map {}
 
 impl Map {
     #[expect(unsafe_code, reason = "a mapping is raw memory")]
-    fn new(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
+    pub(super) fn new(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping at an address of the kernel's choice; `bytes` are allocated in the file.
         let base = unsafe {
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)?
         };
-        NonNull::new(base.cast()).map(|base| Map { base, bytes }).ok_or(Errno::NOMEM)
+        NonNull::new(base.cast()).map(|base| Map { base, bytes, _share: None }).ok_or(Errno::NOMEM)
     }
 
     /// The first byte, at the start of a page.
@@ -64,36 +92,89 @@ impl Drop for Map {
     }
 }
 
+/// What segments are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Files {
+    /// Sealed files in memory.
+    #[default]
+    Memory,
+    /// Files of the directory without a name.
+    Unnamed,
+    /// Files of the directory whose names are removed at once.
+    #[cfg_attr(not(test), expect(dead_code, reason = "made where there are none without a name; asked for by tests"))]
+    Named,
+}
+
+impl Files {
+    /// The best that this process may make.
+    pub(super) fn possible() -> Self {
+        match memfd() {
+            Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL) => Files::Unnamed,
+            _ => Files::Memory,
+        }
+    }
+}
+
 /// Where and how to make segments.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The directory.
+    /// What they are made of.
+    pub(super) files: Files,
+    /// The directory, for files that have one.
     pub(super) directory: &'a Path,
     /// The job.
     pub(super) job: &'a str,
     /// The own proc number.
     pub(super) me: u32,
-    /// Uses a name even where unnamed files are possible.
-    pub(super) named: bool,
+    /// Whether there is memory.
+    pub(super) room: &'a Room,
+    /// Bytes of all segments that were made.
+    pub(super) made: &'a Arc<AtomicU64>,
 }
 
 /// Makes a segment of `bytes` zero bytes and maps it.
 pub(super) fn create(place: Place<'_>, bytes: usize) -> Result<(OwnedFd, Map), ShmError> {
-    let failed = |source| failure(place.directory, bytes, source);
-    if !place.named {
+    place.room.take(bytes)?;
+    let share = Share::of(place.made, bytes.next_multiple_of(rustix::param::page_size()));
+    let (file, mut map) = match place.files {
+        Files::Memory => create_sealed(bytes).map_err(|source| place.room.failure(bytes, source)),
+        _ => create_file(place, bytes).map_err(|source| failure(place.directory, bytes, source)),
+    }?;
+    map._share = Some(share);
+    Ok((file, map))
+}
+
+fn memfd() -> Result<OwnedFd, Errno> {
+    const NAME: &std::ffi::CStr = c"tickwire-rings";
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
+        // A kernel before 6.3.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(NAME, flags),
+        made => made,
+    }
+}
+
+fn create_sealed(bytes: usize) -> Result<(OwnedFd, Map), Errno> {
+    let (file, map) = allocate(memfd()?, bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok((file, map))
+}
+
+fn create_file(place: Place<'_>, bytes: usize) -> Result<(OwnedFd, Map), Errno> {
+    if place.files == Files::Unnamed {
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::open(place.directory, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return allocate(file, bytes).map_err(failed),
+            Ok(file) => return allocate(file, bytes),
             // A file system without unnamed files, or a kernel without them.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-            Err(source) => return Err(failed(source)),
+            Err(source) => return Err(source),
         }
     }
-    let (file, path) = create_named(place).map_err(failed)?;
+    let (file, path) = create_named(place)?;
     let allocated = allocate(file, bytes);
     // A sweep may have been faster: between creation and lock nobody holds the file.
     let _ = rustix::fs::unlink(&path);
-    allocated.map_err(failed)
+    allocated
 }
 
 fn create_named(place: Place<'_>) -> Result<(OwnedFd, std::path::PathBuf), Errno> {
@@ -128,11 +209,26 @@ fn allocate(file: OwnedFd, bytes: usize) -> Result<(OwnedFd, Map), Errno> {
     Ok((file, map))
 }
 
-/// Maps a segment that a peer has passed, if it is a file of exactly `bytes`.
-pub(super) fn receive(file: OwnedFd, bytes: usize) -> Result<Map, String> {
-    let stat = rustix::fs::fstat(&file).map_err(|e| format!("the peer passed a segment that cannot be read: {e}"))?;
+/// Maps a segment that a peer has passed, if it is a file of exactly `bytes` that is allocated, and sealed where this process makes such
+/// files itself.
+pub(super) fn receive(file: OwnedFd, bytes: usize, files: Files) -> Result<Map, String> {
+    check(&file, bytes, files)?;
+    Map::new(&file, bytes).map_err(|e| format!("a segment of {bytes} bytes of the peer cannot be mapped: {e}"))
+}
+
+/// Whether what a peer has passed is a segment as [`receive`] says.
+pub(super) fn check(file: &OwnedFd, bytes: usize, files: Files) -> Result<(), String> {
+    let stat = rustix::fs::fstat(file).map_err(|e| format!("the peer passed a segment that cannot be read: {e}"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("the peer passed something other than a file as a segment".into());
+    }
+    let is_sealed = rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    if files == Files::Memory && !is_sealed {
+        return Err(
+            "the peer passed a segment that is not sealed against shrinking: let all procs of the job make a memfd \
+                    (memfd_create), or none"
+                .into(),
+        );
     }
     if u64::try_from(stat.st_size) != Ok(bytes as u64) {
         return Err(format!("the peer passed a segment of {} bytes where {bytes} are due", stat.st_size));
@@ -141,7 +237,7 @@ pub(super) fn receive(file: OwnedFd, bytes: usize) -> Result<Map, String> {
     if u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) < bytes as u64 {
         return Err("the peer passed a segment that is not allocated".into());
     }
-    Map::new(&file, bytes).map_err(|e| format!("a segment of {bytes} bytes of the peer cannot be mapped: {e}"))
+    Ok(())
 }
 
 /// Removes segments of this user that nobody holds; returns how many. Files that are not ours are left alone.
@@ -176,7 +272,7 @@ fn is_ours(name: &str) -> bool {
     numbers == 3 && parts.next().is_some_and(|job| !job.is_empty())
 }
 
-/// Says which limit a segment ran into, and what to do.
+/// Says which limit a file of a directory ran into, and what to do.
 fn failure(directory: &Path, bytes: usize, source: Errno) -> ShmError {
     let directory = directory.to_owned();
     match source {
@@ -212,20 +308,24 @@ mod tests {
         }
     }
 
-    fn place(directory: &Path, named: bool) -> Place<'_> {
-        Place { directory, job: "a.job", me: 3, named }
+    const ALL: [Files; 3] = [Files::Memory, Files::Unnamed, Files::Named];
+
+    fn create(directory: &Path, files: Files, bytes: usize) -> Result<(OwnedFd, Map), ShmError> {
+        let (room, made) = (Room::default(), Arc::default());
+        super::create(Place { files, directory, job: "a.job", me: 3, room: &room, made: &made }, bytes)
     }
 
     #[test]
     fn a_segment_has_no_name_and_the_bytes_that_were_asked_for() {
         let scratch = Scratch::new("create");
-        for named in [false, true] {
-            let (file, map) = create(place(&scratch.0, named), 8192).expect("a segment");
-            assert_eq!(fs::read_dir(&scratch.0).expect("readable").count(), 0, "named: {named}");
+        for files in ALL {
+            let (file, map) = create(&scratch.0, files, 8192).expect("a segment");
+            assert_eq!(fs::read_dir(&scratch.0).expect("readable").count(), 0, "{files:?}");
             let stat = rustix::fs::fstat(&file).expect("a file");
-            assert_eq!((stat.st_size, stat.st_mode & 0o777, stat.st_nlink), (8192, 0o600, 0));
+            assert_eq!((stat.st_size, stat.st_nlink), (8192, 0));
+            assert!(files == Files::Memory || stat.st_mode & 0o777 == 0o600);
             assert!(map.base().as_ptr().addr().is_multiple_of(4096));
-            let again = receive(file, 8192).expect("mapped again");
+            let again = receive(file, 8192, files).expect("mapped again");
             // SAFETY: both maps have 8192 bytes.
             #[expect(unsafe_code, reason = "a look at shared memory")]
             unsafe {
@@ -239,30 +339,70 @@ mod tests {
     #[test]
     fn a_full_file_system_is_reported_with_the_bytes() {
         let scratch = Scratch::new("full");
-        for named in [false, true] {
+        for files in ALL {
             let bytes = 1 << 60;
-            let error = create(place(&scratch.0, named), bytes).expect_err("no room");
-            assert!(matches!(&error, ShmError::Full { bytes: b, .. } if *b == bytes), "{error}");
-            let text = error.to_string();
-            assert!(text.contains(&bytes.to_string()) && text.contains("remount"), "{text}");
+            let error = create(&scratch.0, files, bytes).expect_err("no room");
+            assert!(matches!(&error, ShmError::Memory { bytes: b, .. } if *b == bytes), "{error}");
+            assert!(error.to_string().contains(&bytes.to_string()), "{error}");
             assert_eq!(fs::read_dir(&scratch.0).expect("readable").count(), 0);
         }
-        let nowhere = create(place(Path::new("/no/such/place"), false), 4096).expect_err("no directory");
+        // What the look at the memory could not know.
+        let full = failure(&scratch.0, 4097, Errno::NOSPC);
+        assert!(matches!(&full, ShmError::Full { bytes: 4097, .. }), "{full}");
+        assert!(full.to_string().contains("4097") && full.to_string().contains("remount"), "{full}");
+        let nowhere = create(Path::new("/no/such/place"), Files::Unnamed, 4096).expect_err("no directory");
         assert!(matches!(nowhere, ShmError::Directory { .. }), "{nowhere}");
+        create(Path::new("/no/such/place"), Files::Memory, 4096).expect("memory is in no directory");
+    }
+
+    #[test]
+    fn what_was_made_counts_in_whole_pages_until_it_is_gone() {
+        let (room, made) = (Room::default(), Arc::default());
+        let place =
+            Place { files: Files::Memory, directory: Path::new("/"), job: "a", me: 0, room: &room, made: &made };
+        let (_, map) = super::create(place, 4097).expect("a segment");
+        let pages = 4097usize.next_multiple_of(rustix::param::page_size()) as u64;
+        assert_eq!(made.load(Ordering::Relaxed), pages);
+        super::create(place, 1 << 60).expect_err("no room");
+        assert_eq!(made.load(Ordering::Relaxed), pages);
+        drop(map);
+        assert_eq!(made.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn a_passed_segment_is_checked_before_it_is_mapped() {
         let scratch = Scratch::new("receive");
-        let (file, _map) = create(place(&scratch.0, false), 4096).expect("a segment");
-        let error = receive(file, 8192).expect_err("too short");
-        assert!(error.contains("4096 bytes where 8192"), "{error}");
+        for files in ALL {
+            let (file, _map) = create(&scratch.0, files, 4096).expect("a segment");
+            let error = receive(file, 8192, files).expect_err("too short");
+            assert!(error.contains("4096 bytes where 8192"), "{error}");
+        }
         let (read, _write) = rustix::pipe::pipe().expect("a pipe");
-        assert!(receive(read, 4096).is_err());
+        assert!(receive(read, 4096, Files::Memory).is_err());
+        // What its maker could cut is taken by those only that can make nothing better.
+        let (file, _map) = create(&scratch.0, Files::Unnamed, 4096).expect("a segment");
+        let error = receive(file.try_clone().expect("a descriptor"), 4096, Files::Memory).expect_err("not sealed");
+        assert!(error.contains("not sealed"), "{error}");
+        receive(file, 4096, Files::Named).expect("as its own");
+        let (unsealed, _map) = allocate(memfd().expect("a file"), 4096).expect("memory");
+        assert!(receive(unsealed, 4096, Files::Memory).expect_err("not sealed").contains("not sealed"));
+        let sparse = memfd().expect("a file");
+        rustix::fs::ftruncate(&sparse, 4096).expect("long");
+        rustix::fs::fcntl_add_seals(&sparse, SealFlags::SHRINK).expect("sealed");
+        assert!(receive(sparse, 4096, Files::Memory).expect_err("sparse").contains("not allocated"));
         let path = scratch.0.join("holes");
         let file = fs::File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         file.set_len(4096).expect("sparse");
-        assert!(receive(file.into(), 4096).expect_err("sparse").contains("not allocated"));
+        assert!(receive(file.into(), 4096, Files::Named).expect_err("sparse").contains("not allocated"));
+    }
+
+    #[test]
+    fn nobody_can_cut_a_segment() {
+        let (file, _map) = create(Path::new("/"), Files::Memory, 8192).expect("a segment");
+        for bytes in [0, 4096, 8191, 8193] {
+            assert_eq!(rustix::fs::ftruncate(&file, bytes), Err(Errno::PERM), "{bytes}");
+        }
+        assert_eq!(rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE), Err(Errno::PERM));
     }
 
     #[test]

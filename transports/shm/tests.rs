@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tickwire_components::wire::Kind;
 use tickwire_components::{NoBytes, Span};
 
+mod growing;
 mod splicing;
 
 const RING: usize = 4096;
@@ -177,8 +178,8 @@ impl Net {
 
 #[test]
 fn frames_arrive_whole_and_in_order_both_ways_around_the_ring() {
-    for named in [false, true] {
-        let mut net = Net::with("both-ways", 2, |config| config.named = named);
+    for files in [Files::Memory, Files::Unnamed, Files::Named] {
+        let mut net = Net::with("both-ways", 2, |config| config.files = files);
         let (a, b) = net.connect(0, 1);
         let most = net.shm(0).capabilities().frame_max;
         let total = 3000;
@@ -588,18 +589,23 @@ fn what_cannot_be_opened_says_what_to_do() {
     assert!(refused(|c| c.job = "j".repeat(65)).contains("letters"));
     assert!(refused(|c| c.me = 2).contains("proc 2 of 2"));
     assert!(refused(|c| c.ring_bytes = 5000).contains("power of two"));
-    assert!(refused(|c| c.directory = "/no/such/place".into()).contains("mount"));
+    assert!(refused(|c| c.first_ring_bytes = 64).contains("first_ring_bytes is 64"));
+    let nowhere = |c: &mut ShmConfig| c.directory = "/no/such/place".into();
+    let mut without = config(&job("without"), 0, 2);
+    nowhere(&mut without);
+    Shm::open(without).expect("memory is in no directory");
+    assert!(refused(|c| (c.directory, c.files) = ("/no/such/place".into(), Files::Unnamed)).contains("tmpfs"));
     let _first = Shm::open(config(&name, 0, 2)).expect("opens");
     assert!(refused(|_| ()).contains("runs on this host already"));
 }
 
 #[test]
-fn a_full_file_system_fails_a_connection_in_words() {
-    // Rings that no file system has room for, after the inbox was made.
+fn a_lack_of_memory_fails_a_connection_in_words() {
+    // Rings that no machine has memory for, after the inbox was made.
     let mut net = Net::new("full", 2);
-    net.shm(0).own.config.ring_bytes = 1 << 60;
+    (net.shm(0).own.config.ring_bytes, net.shm(0).own.config.first_ring_bytes) = (1 << 60, 1 << 60);
     let error = net.call(0, 1).expect_err("no room");
-    assert!(error.contains("is full") && error.contains("2305843009213694720 bytes were asked for"), "{error}");
+    assert!(error.contains("no memory") && error.contains("2305843009213694720 bytes were asked for"), "{error}");
     assert!(net.shm(0).procs.is_empty());
 }
 
@@ -627,6 +633,8 @@ struct Stranger {
     pair: OwnedFd,
     inbox: OwnedFd,
     doorbell: OwnedFd,
+    /// A file that can be cut.
+    loose: OwnedFd,
 }
 
 impl Stranger {
@@ -635,10 +643,13 @@ impl Stranger {
         let pair = segment::create(own.place(), calling::pair_bytes(RING)).expect("a segment").0;
         let inbox = segment::create(own.place(), size_of::<Inbox>()).expect("a segment").0;
         let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a doorbell");
+        let loose = rustix::fs::memfd_create("loose", rustix::fs::MemfdFlags::ALLOW_SEALING).expect("a file");
+        rustix::fs::fallocate(&loose, rustix::fs::FallocateFlags::empty(), 0, calling::pair_bytes(RING) as u64)
+            .expect("memory");
         let greeting = Greeting { proc, ..own.greeting.clone() };
         let socket = socket::socket().expect("a socket");
         rustix::net::connect(&socket, &socket::address(&net.job, 0).expect("an address")).expect("connects");
-        Stranger { socket, greeting, pair, inbox, doorbell }
+        Stranger { socket, greeting, pair, inbox, doorbell, loose }
     }
 
     fn bytes(&self, bytes: &[u8]) {
@@ -692,6 +703,7 @@ fn strangers_are_refused_and_harm_nobody() {
     hello(&mut net, |g| g.start_time += 1, "was started at");
     hello(&mut net, |g| g.boot_id += 1, "not on one host");
     hello(&mut net, |g| g.ring_bytes *= 2, "rings of 8192 bytes");
+    hello(&mut net, |g| g.first_ring_bytes *= 2, "rings of 8192 bytes at first");
     hello(&mut net, |g| g.job.push('x'), "belongs to job");
 
     let stranger = Stranger::new(&mut net, 2);
@@ -720,6 +732,8 @@ fn strangers_are_refused_and_harm_nobody() {
     passed(&mut net, "three descriptors", |s| vec![s.pair.as_fd(); 4]);
     passed(&mut net, "bytes where 8960 are due", |s| vec![s.inbox.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
     passed(&mut net, "segment of 8960 bytes", |s| vec![s.pair.as_fd(), s.pair.as_fd(), s.doorbell.as_fd()]);
+    passed(&mut net, "not sealed against shrinking", |s| vec![s.loose.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
+    passed(&mut net, "not sealed against shrinking", |s| vec![s.pair.as_fd(), s.loose.as_fd(), s.doorbell.as_fd()]);
     passed(&mut net, "doorbell", |s| vec![s.pair.as_fd(), s.inbox.as_fd(), s.socket.as_fd()]);
     passed(&mut net, "other than a file", |s| vec![s.socket.as_fd(), s.inbox.as_fd(), s.doorbell.as_fd()]);
 
@@ -731,7 +745,7 @@ fn strangers_are_refused_and_harm_nobody() {
     };
     with_heap(&mut net, "three descriptors", |_| vec![]);
     with_heap(&mut net, "three descriptors", |s| s.all().to_vec());
-    with_heap(&mut net, "not sealed", |s| [&s.all()[..], &[s.pair.as_fd()]].concat());
+    with_heap(&mut net, "not sealed", |s| [&s.all()[..], &[s.loose.as_fd()]].concat());
     with_heap(&mut net, "no file in memory", |s| [&s.all()[..], &[s.doorbell.as_fd()]].concat());
     passed(&mut net, "three descriptors", |s| [&s.all()[..], &[s.pair.as_fd()]].concat());
 

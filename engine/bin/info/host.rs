@@ -172,6 +172,7 @@ fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
         ("whole_frames", yes(capabilities.whole_frames)),
         ("inject_max", capabilities.inject_max.to_string()),
         ("frame_max", capabilities.frame_max.to_string()),
+        ("frame_sure", capabilities.frame_sure.to_string()),
         ("completion_data", capabilities.completion_data.to_string()),
         ("can_sleep", if capabilities.can_sleep { "yes" } else { "no: it is polled" }.into()),
         ("holds_back", yes(capabilities.holds_back)),
@@ -211,7 +212,13 @@ fn limits(limits: &Limits) -> Vec<Limit> {
             limits.direct_min as u64,
             "B from which on a message goes straight between the memory of both ends",
         ),
-        limit("ring_bytes", limits.ring_bytes as u64, "B of a ring, one direction of a pair"),
+        limit("ring_bytes", limits.ring_bytes as u64, "B that a ring grows to, one direction of a pair"),
+        limit("first_ring_bytes", limits.first_ring_bytes as u64, "B of a ring at first"),
+        limit(
+            "grown_bytes_max",
+            limits.grown_bytes_max as u64,
+            "B of all rings that have grown, as one rank writes them",
+        ),
         limit("past_min", limits.past_min as u64, "B of a frame over shared memory that is written past the caches"),
         limit("own_at_once", limits.own_at_once.into(), "whether messages to oneself go to posted receives at once"),
         limit("deliver", limits.deliver.into(), "whether messages go row by row where nothing else waits"),
@@ -256,7 +263,7 @@ impl fmt::Display for Report {
             (Some(free), Some(all)) => {
                 writeln!(f, "{SHM_DIRECTORY} {} MiB free of {} MiB\n", free >> 20, all >> 20)?;
             }
-            _ => writeln!(f, "{SHM_DIRECTORY} cannot be used: mount a tmpfs there\n")?,
+            _ => writeln!(f, "{SHM_DIRECTORY} cannot be used: only a process that may make no memfd needs it\n")?,
         }
         for missing in self.transports.iter().filter_map(|found| Some((&found.name, found.missing.as_ref()?))) {
             writeln!(f, "transport {} is not available: {}", missing.0, missing.1)?;

@@ -14,8 +14,9 @@ use serde::Serialize;
 use tickwire::components::slots::EndpointSlot;
 use tickwire::components::wire::Header;
 use tickwire::components::{Arrival, KnownProc, Pieces, ProcTable, Row, Vc};
+use tickwire::transports::rings::memory::RawRing;
 use tickwire::transports::{Capabilities, LinkEvent, Reach, Sent, Transport};
-use tickwire::{Bootstrap, Engine, ProcId};
+use tickwire::{Bootstrap, Engine, Limits, ProcId};
 
 use crate::fault::Fault;
 use crate::worlds::OneHost;
@@ -53,9 +54,28 @@ pub(crate) struct Report {
     procs: u32,
     known: Known,
     contacted: Contacted,
-    /// Stated, not allocated here: for each proc that is connected over shared memory.
-    ring_bytes_a_connected_proc: usize,
+    /// Stated, not allocated here.
+    rings: Rings,
     bounds: Vec<Bound>,
+}
+
+/// What shared memory takes for rings, in whole pages.
+#[derive(Serialize)]
+struct Rings {
+    /// For each pair of procs that are connected: both rings as they begin, made by the one of the two that calls.
+    pair: usize,
+    /// What one ring of a pair may grow to.
+    ring_max: usize,
+    /// What all rings together that have grown may take of those that one proc writes: no field a proc.
+    grown_max: usize,
+}
+
+impl Rings {
+    fn of(limits: &Limits) -> Self {
+        let (first, page) = (limits.first_ring_bytes.min(limits.ring_bytes), rustix::param::page_size());
+        let pair = (2 * RawRing::bytes(first)).next_multiple_of(page);
+        Rings { pair, ring_max: limits.ring_bytes, grown_max: limits.grown_bytes_max }
+    }
 }
 
 #[derive(Serialize)]
@@ -104,9 +124,9 @@ pub(crate) fn measure(procs: u32) -> Result<Report, Fault> {
     let more = reserved_entities(&engine) - reserved;
     let contacted = contacted(&engine, procs, more, growth)?;
     let bounds = bounds(&known, &contacted);
-    let ring_bytes = 2 * engine.limits().ring_bytes;
+    let rings = Rings::of(engine.limits());
     drop((engine, small));
-    Ok(Report { procs, known, contacted, ring_bytes_a_connected_proc: ring_bytes, bounds })
+    Ok(Report { procs, known, contacted, rings, bounds })
 }
 
 /// An engine in a world of itself and `procs` others.
@@ -240,8 +260,9 @@ impl fmt::Display for Report {
         writeln!(f, "{}", super::table(["contacted", "B"], [false, true], rows))?;
         writeln!(
             f,
-            "rings and credits: {} B more for each proc that is connected over shared memory; not allocated here\n",
-            self.ring_bytes_a_connected_proc
+            "shared memory, not allocated here: {} B for each pair of procs that are connected; a ring grows to {} B, all \
+             that one proc writes by {} B at most\n",
+            self.rings.pair, self.rings.ring_max, self.rings.grown_max
         )?;
         let rows = self.bounds.iter().map(|bound| {
             let verdict = if bound.holds { "ok" } else { "exceeded" };

@@ -71,7 +71,7 @@ impl Ofi {
         let identity =
             |error: crate::ShmError| OfiError::Control { provider: provider.clone(), reason: error.to_string() };
         let boot_id = identity::boot_id().map_err(identity)?;
-        let host = identity::host_card(boot_id, Path::new("/dev/shm")).map_err(identity)?;
+        let host = identity::host_card(boot_id, Some(Path::new("/dev/shm"))).map_err(identity)?;
         let Opening { info, tags, words } = mode::choose(info, config.choice.tag_mode()?, config.choice.without_data)?;
         let matched_max = config.matched_max.min(config.lengths.frame_max());
         let tags = tags.map(|tags| (tags, matched_max));
@@ -146,6 +146,7 @@ fn greeting(config: &OfiConfig, boot_id: u128) -> Greeting {
         proc: config.me,
         procs: config.procs,
         ring_bytes: 0,
+        first_ring_bytes: 0,
         frame_max: config.lengths.frame_max() as u64,
         pid,
         start_time: identity::start_time(pid).unwrap_or(0),

@@ -1,0 +1,61 @@
+//! Larger rings: how they are made and passed. When, and what the two ends do, is in [`crate::rings::links`].
+
+use super::segment::{self, Map, Share};
+use super::{Shm, Stage};
+use crate::handshake::Packet;
+use crate::rings::links::Passed;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Shm {
+    /// The ring to a peer has been too small for long: makes a larger one and passes it, if there is memory. Else it stays as it is, and
+    /// everything goes on.
+    pub(super) fn grow(&mut self, link: u32) {
+        let Some((bytes, wish)) = self.links.wish(link) else { return };
+        let left = (self.own.config.grown_bytes_max as u64).saturating_sub(self.own.grown.load(Ordering::Relaxed));
+        // What is left for this one.
+        let most = if left == 0 { 0 } else { 1 << left.ilog2().min(usize::BITS - 2) };
+        let larger = wish.min(most);
+        match self.line(link).is_some() && larger > bytes {
+            true => match self.pass_larger(link, larger) {
+                Some(passed) => self.links.go_over(link, passed),
+                None => self.links.stay(link),
+            },
+            false => self.links.stay(link),
+        }
+    }
+
+    fn pass_larger(&self, link: u32, bytes: usize) -> Option<Passed> {
+        let share = Share::of(&self.own.grown, bytes);
+        let (file, map) = segment::create(self.own.place(), bytes).ok()?;
+        self.line(link)?.pass(&Packet::Ring(bytes as u64), &[file.as_fd()]).ok()?;
+        let data = map.base();
+        // SAFETY: a new segment of this length, zeroed and aligned to a page, which is kept; nobody but the two ends has it.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        Some(unsafe { Passed::new(data, bytes, Arc::new((map, share))) })
+    }
+
+    /// The peer has passed a larger place for its ring.
+    ///
+    /// # Errors
+    /// What about it cannot be, in words.
+    pub(super) fn follow(&mut self, link: u32, bytes: u64, passed: Vec<OwnedFd>) -> Result<(), String> {
+        let Some(Stage::Open(_)) = self.stage(link) else { return Ok(()) };
+        let most = self.own.config.ring_bytes;
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two() && *bytes <= most);
+        let Some(bytes) = bytes else { return Err(format!("it passed a ring that is none of at most {most} bytes")) };
+        let Ok([file]) = <[OwnedFd; 1]>::try_from(passed) else {
+            // There was no number for it.
+            return self.links.follow(link, None);
+        };
+        segment::check(&file, bytes, self.own.files)?;
+        let Ok(map) = Map::new(&file, bytes) else { return self.links.follow(link, None) };
+        let data = map.base();
+        // SAFETY: a mapping of this length, aligned to a page and allocated, which is kept. Its bytes are zero unless the peer is
+        // hostile, which the ends survive.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        let passed = unsafe { Passed::new(data, bytes, Arc::new(map)) };
+        self.links.follow(link, Some(passed))
+    }
+}

@@ -1,0 +1,174 @@
+//! Whether there is memory for a segment, before it is asked for: what the kernel answers by a signal is no error.
+//!
+//! A file that is longer than the limit of the size of files ends the process by SIGXFSZ. Once memory is used up, of the machine or
+//! of a memory cgroup that the process is in, the kernel looks for a process to end, whoever has asked last. So a segment is
+//! refused that would take more than a sixteenth of what is [available]: with less left than that there is not much time. What one look
+//! has found is good for as much as it allows for, so that many short segments cost one look.
+
+use super::ShmError;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::cell::Cell;
+use std::path::Path;
+
+/// What a segment may take of the memory that is available: one part of so many.
+const PARTS: u64 = 16;
+
+/// What an endpoint knows of the memory that there is.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// Bytes that may be taken before the next look.
+    left: Cell<u64>,
+}
+
+impl Room {
+    /// Takes so many bytes.
+    ///
+    /// # Errors
+    /// Which limit they are beyond.
+    pub(super) fn take(&self, bytes: usize) -> Result<(), ShmError> {
+        let wanted = bytes as u64;
+        if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < wanted) {
+            return Err(ShmError::FileSize { bytes, limit });
+        }
+        if self.left.get() < wanted {
+            let available = available();
+            self.left.set(available.map_or(u64::MAX, |available| available / PARTS));
+            if self.left.get() < wanted {
+                let available = available.unwrap_or(0);
+                return Err(ShmError::Memory { bytes, available, source: Errno::NOMEM });
+            }
+        }
+        self.left.set(self.left.get() - wanted);
+        Ok(())
+    }
+
+    /// Why the system has not given what there was room for.
+    pub(super) fn failure(&self, bytes: usize, source: Errno) -> ShmError {
+        self.left.set(0);
+        match source {
+            Errno::MFILE | Errno::NFILE => ShmError::Descriptors { source },
+            source => ShmError::Memory { bytes, available: available().unwrap_or(0), source },
+        }
+    }
+}
+
+/// Bytes that can be had without ending a process, as far as the system tells: of the machine, and of the memory cgroups that this
+/// process is in.
+fn available() -> Option<u64> {
+    let machine = read(Path::new("/proc/meminfo")).and_then(|text| machine(&text));
+    let groups = read(Path::new("/proc/self/cgroup")).and_then(|text| groups(&text, Path::new("/sys/fs/cgroup")));
+    machine.into_iter().chain(groups).min()
+}
+
+fn read(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// What `/proc/meminfo` says.
+fn machine(text: &str) -> Option<u64> {
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some((kib("MemAvailable")? + kib("SwapFree").unwrap_or(0)).saturating_mul(1024))
+}
+
+/// What the memory cgroups say that `/proc/self/cgroup` names, and those above them, of either version. A container may see its own as the root.
+fn groups(text: &str, mounted: &Path) -> Option<u64> {
+    let paths = text.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        match controllers {
+            "" => Some((mounted.to_owned(), path, &UNIFIED)),
+            _ if controllers.split(',').any(|name| name == "memory") => Some((mounted.join("memory"), path, &SEPARATE)),
+            _ => None,
+        }
+    });
+    let left = paths.flat_map(|(root, path, names)| {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != "..").collect();
+        (0..=parts.len()).filter_map(move |depth| {
+            let group = parts[..depth].iter().fold(root.clone(), |group, part| group.join(part));
+            left_in(&group, names)
+        })
+    });
+    left.min()
+}
+
+/// Files of a group: its limit, what it uses, and in `memory.stat` the names of what the kernel can take back at once.
+struct Names {
+    limit: &'static str,
+    used: &'static str,
+    files: [&'static str; 2],
+}
+
+const UNIFIED: Names = Names { limit: "memory.max", used: "memory.current", files: ["inactive_file", "active_file"] };
+const SEPARATE: Names = Names {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    files: ["total_inactive_file", "total_active_file"],
+};
+
+/// Bytes that a group may take yet; `None` if it has no limit.
+fn left_in(group: &Path, names: &Names) -> Option<u64> {
+    let number = |file| read(&group.join(file))?.trim().parse::<u64>().ok();
+    let (limit, used) = (number(names.limit)?, number(names.used)?);
+    let stat = read(&group.join("memory.stat")).unwrap_or_default();
+    let of = |line: &str| {
+        let (name, bytes) = line.split_once(' ')?;
+        names.files.contains(&name).then(|| bytes.parse::<u64>().ok())?
+    };
+    let files: u64 = stat.lines().filter_map(of).sum();
+    Some(limit.saturating_sub(used.saturating_sub(files)))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_machine_says_what_is_available() {
+        let text = "MemTotal: 900 kB\nMemFree:  1 kB\nMemAvailable:     700 kB\nSwapFree: 20 kB\n";
+        assert_eq!(machine(text), Some(720 << 10));
+        assert_eq!(machine("MemAvailable: 7 kB"), Some(7 << 10));
+        assert_eq!([machine("MemAvailables: 7 kB"), machine("")], [None, None]);
+        assert!(available().is_some_and(|bytes| bytes > 1 << 20), "of this machine");
+    }
+
+    #[test]
+    fn the_narrowest_group_of_all_counts_with_what_it_can_give_back() {
+        let root = std::env::temp_dir().join(format!("tickwire-groups-{}", std::process::id()));
+        let group = |path: &str, files: &[(&str, &str)]| {
+            let path = root.join(path);
+            fs::create_dir_all(&path).expect("a directory");
+            for (name, text) in files {
+                fs::write(path.join(name), text).expect("written");
+            }
+        };
+        let stat = ("memory.stat", "anon 5\ninactive_file 30\nactive_file 20\nshmem 7\n");
+        group("", &[("memory.max", "max\n"), ("memory.current", "1\n")]);
+        group("a", &[("memory.max", "1000\n"), ("memory.current", "900\n"), stat]);
+        group("a/b", &[("memory.max", "500\n"), ("memory.current", "100\n")]);
+        let stat = ("memory.stat", "inactive_file 1\ntotal_inactive_file 4\ntotal_active_file 5\n");
+        group("memory/x", &[("memory.limit_in_bytes", "100"), ("memory.usage_in_bytes", "80"), stat]);
+        let left = |text| groups(text, &root);
+        assert_eq!(left("0::/a/b\n"), Some(150), "of the one above");
+        assert_eq!(left("9:name=systemd:/\n4:cpu,memory:/x\n0::/a/b\n"), Some(29));
+        assert_eq!([left("0::/\n"), left(""), left("4:cpu:/x"), left("nonsense")], [None; 4]);
+        assert_eq!(left("0::/../a\n"), Some(150), "no way out of the root");
+        fs::remove_dir_all(&root).expect("removed");
+    }
+
+    #[test]
+    fn one_look_is_good_for_many_short_segments() {
+        let room = Room::default();
+        room.take(4096).expect("there is memory");
+        let left = room.left.get();
+        room.take(4096).expect("there is memory");
+        assert_eq!(room.left.get(), left - 4096);
+        let error = room.take(1 << 60).expect_err("there is not so much");
+        assert!(matches!(error, ShmError::Memory { available, .. } if available > 0), "{error}");
+        room.take(4096).expect("there is as much as before");
+    }
+}
