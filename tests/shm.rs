@@ -45,6 +45,41 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: O
     outcome
 }
 
+/// What a process does that may make no long files, which [`a_bound_of_file_sizes_ends_nobody`] starts.
+#[test]
+#[ignore = "sets a bound for its whole process: another test starts it in one of its own"]
+fn under_a_bound_of_file_sizes() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let path = std::env::temp_dir().join(format!("tickwire-bound-{}", std::process::id()));
+    let file = tickwire::traces::TraceFile::create(&path).unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum: None }).unwrap();
+    let mut engine = Engine::builder().shared_heap(true).trace(file).build(tickwire::Bootstrap::solo()).unwrap();
+    let refused = engine.alloc(100).unwrap_err();
+    assert!(refused == HeapError::FileSize { most: 4096 }, "{refused}");
+    // More than fits the trace's file.
+    let world = engine.comm_world();
+    for _ in 0..2000 {
+        engine.send(&[1; 100], Rank(0), Tag(1), world).unwrap();
+        assert_eq!(engine.recv(&mut [0; 100], Rank(0), Tag(1), world).unwrap().length, 100);
+    }
+    drop(engine);
+    let left = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(left.len() <= 4096, "{}", left.len());
+    println!("went on");
+}
+
+#[test]
+fn a_bound_of_file_sizes_ends_nobody() {
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "under_a_bound_of_file_sizes", "--ignored", "--nocapture"]);
+    let output = child.env_remove(ENV_SHARED_HEAP_BYTES).output().unwrap();
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success() && text.contains("went on"), "{}: {text}", output.status);
+    assert!(text.contains("files of this process may have 4096 bytes at most"), "the trace says why it ends: {text}");
+}
+
 /// What the ranks of a job have written of their memory.
 struct Memory {
     /// Bytes of all segments that any of them has mapped, each once.

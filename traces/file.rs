@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tickwire_components::{Ended, VcState};
+use tickwire_components::{Ended, VcState, check_file_bytes};
 
 /// Bytes that are kept back before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -163,7 +163,9 @@ impl TraceFile {
     fn write(&mut self) -> io::Result<()> {
         let kept = self.buffer.len() as u64;
         self.buffer.extend_from_slice(END);
-        let result = self.file.write_all_at(&self.buffer, self.written);
+        let result = check_file_bytes(self.written + self.buffer.len() as u64)
+            .map_err(|long| io::Error::new(io::ErrorKind::FileTooLarge, long))
+            .and_then(|()| self.file.write_all_at(&self.buffer, self.written));
         self.written += kept;
         self.buffer.clear();
         self.oldest_ns = 0;

@@ -13,6 +13,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(miri))]
+use tickwire_components::check_file_bytes;
 
 /// The name of the memfd.
 pub const NAME: &str = "tickwire-statistics";
@@ -269,6 +271,7 @@ impl Drop for Page {
 #[expect(unsafe_code, reason = "a mapping is raw memory")]
 fn map(count: usize) -> Option<(NonNull<AtomicU64>, OwnedFd)> {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
+    check_file_bytes(count as u64 * 8).ok()?;
     let file = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&file, count as u64 * 8).ok()?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;

@@ -30,7 +30,8 @@
 //! growing, it cannot be cut under those that map it. It is closed by `exec`. Its memory counts as shared memory; it comes
 //! back to the system when large blocks are freed, less [`HEAP_KEPT_BYTES`] for
 //! reuse. Where the kernel promises memory before it is used (`vm.overcommit_memory` is 2) a file without memory could end
-//! the process by a signal, so there is no heap.
+//! the process by a signal, so there is no heap. So it could where files may not be as long (`RLIMIT_FSIZE`, `ulimit -f`): the
+//! heap is made shorter then, unless its size was asked for.
 //!
 //! # Without it
 //!
@@ -83,6 +84,15 @@ pub enum HeapError {
     /// The kernel promises memory before it is used.
     #[error("there is no shared heap where vm.overcommit_memory is 2: set it to 0 or 1, or use plain buffers")]
     Overcommit,
+    /// Files of this process may not be that long.
+    #[error(
+        "there is no shared heap where files may have {most} bytes at most (RLIMIT_FSIZE): raise the limit, as `ulimit -f` \
+         does, to {HEAP_BYTES_MIN} and to TICKWIRE_SHARED_HEAP_BYTES if that is set, or use plain buffers"
+    )]
+    FileSize {
+        /// What they may have, bytes.
+        most: u64,
+    },
     /// The variable with its size is not one.
     #[error(
         "there is no shared heap: TICKWIRE_SHARED_HEAP_BYTES must be a number of bytes from {HEAP_BYTES_MIN} to \
@@ -192,6 +202,8 @@ struct Heap {
     state: AtomicU8,
     /// A [`HeapError`] in two numbers.
     missing: AtomicI32,
+    /// See [`HeapError::FileSize`].
+    file_bytes_max: AtomicU64,
     base: AtomicPtr<u8>,
     /// 0 until it is open, so that nothing is within it.
     bytes: AtomicUsize,
@@ -206,6 +218,7 @@ struct Heap {
 static HEAP: Heap = Heap {
     state: AtomicU8::new(State::Untried as u8),
     missing: AtomicI32::new(0),
+    file_bytes_max: AtomicU64::new(0),
     base: AtomicPtr::new(null_mut()),
     bytes: AtomicUsize::new(0),
     file: AtomicI32::new(-1),
@@ -216,6 +229,7 @@ static HEAP: Heap = Heap {
 
 const MISSING_OVERCOMMIT: i32 = -1;
 const MISSING_BYTES: i32 = -2;
+const MISSING_FILE_SIZE: i32 = -3;
 
 impl Heap {
     #[inline(always)]
@@ -251,6 +265,10 @@ impl Heap {
                 let number = match error {
                     HeapError::Overcommit => MISSING_OVERCOMMIT,
                     HeapError::System(errno) => errno.raw_os_error(),
+                    HeapError::FileSize { most } => {
+                        self.file_bytes_max.store(most, Ordering::Relaxed);
+                        MISSING_FILE_SIZE
+                    }
                     _ => MISSING_BYTES,
                 };
                 self.missing.store(number, Ordering::Relaxed);
@@ -264,6 +282,7 @@ impl Heap {
         match self.missing.load(Ordering::Relaxed) {
             MISSING_OVERCOMMIT => HeapError::Overcommit,
             MISSING_BYTES => HeapError::Bytes,
+            MISSING_FILE_SIZE => HeapError::FileSize { most: self.file_bytes_max.load(Ordering::Relaxed) },
             errno => HeapError::System(rustix::io::Errno::from_raw_os_error(errno)),
         }
     }

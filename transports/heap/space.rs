@@ -8,6 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::CStr;
 use std::io::Write;
 use tickwire_components::limits::{HEAP_BYTES, HEAP_BYTES_MAX, HEAP_BYTES_MIN};
+use tickwire_components::{check_file_bytes, file_bytes_max};
 
 /// What [`make`] has made: kept for the life of the process, or [given up](Space::give_up).
 pub(super) struct Space {
@@ -26,6 +27,7 @@ pub(super) fn make() -> Result<Space, HeapError> {
     }
     let page = rustix::param::page_size();
     let bytes = wanted_bytes()?.next_multiple_of(page);
+    check_file_bytes(bytes as u64).map_err(|long| HeapError::FileSize { most: long.most })?;
     let (file, readable) = make_file(bytes).map_err(HeapError::System)?;
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
     // SAFETY: a new mapping at an address of the kernel's choice.
@@ -92,7 +94,9 @@ fn wanted_bytes() -> Result<usize, HeapError> {
         None => {
             let system = rustix::system::sysinfo();
             let memory = (system.totalram as usize).saturating_mul(system.mem_unit.max(1) as usize);
-            Ok(HEAP_BYTES.min(memory / 2).max(HEAP_BYTES_MIN))
+            // A whole page less where the bound is no whole page.
+            let file = file_bytes_max().min(HEAP_BYTES as u64) as usize / rustix::param::page_size();
+            Ok(HEAP_BYTES.min(memory / 2).min(file * rustix::param::page_size()).max(HEAP_BYTES_MIN))
         }
     }
 }

@@ -331,6 +331,33 @@ fn a_child_that_is_made_while_the_heap_opens_does_not_wait_for_it() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "forks")]
+fn a_heap_is_no_longer_than_files_may_be_and_nobody_dies_of_it() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let bound = |most: u64| setrlimit(Resource::Fsize, Rlimit { current: Some(most), maximum: None }).is_ok();
+    // In a child, so that no other test has the bound. It makes heaps as a program without one does, within an allocator.
+    // SAFETY: the child makes no call that a child of a process with threads may not, and ends by `_exit`.
+    let status = unsafe {
+        match libc::fork() {
+            0 => {
+                let shorter = bound((8 << 20) + 5) && possible() == Ok(8 << 20);
+                let most = HEAP_BYTES_MIN as u64 - 1;
+                let none = bound(most) && possible() == Err(HeapError::FileSize { most });
+                libc::_exit(i32::from(!(shorter && none)))
+            }
+            child => {
+                let mut status = -1;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            }
+        }
+    };
+    assert_eq!(status, 0, "SIGXFSZ is {}", libc::SIGXFSZ);
+    let words = HeapError::FileSize { most: 4096 }.to_string();
+    assert!(words.contains("4096 bytes") && words.contains("ulimit -f"), "{words}");
+}
+
+#[test]
 fn sizes_are_read_and_wrong_ones_are_not() {
     let ends = [HEAP_BYTES_MIN, 5_000_000_000, HEAP_BYTES_MAX];
     assert!(ends.iter().all(|&bytes| space::bytes_in(bytes.to_string().as_bytes()) == Some(bytes)));
