@@ -4,7 +4,12 @@
 //! A [`Bootstrap`] is one of three: the connection to the launcher that started this process
 //! ([`Bootstrap::from_env`]), a world of one ([`Bootstrap::solo`]), or an [`Exchange`] of the application's own
 //! ([`Bootstrap::custom`]), for another launcher or for several engines in one process.
+//!
+//! A process that another launcher (mpirun, srun, mpiexec, flux run and others) has started as one of several ranks is
+//! refused by [`Bootstrap::from_env`]: as a world of one it would compute something else, without a word. Where that is what
+//! is wanted, the program calls [`Bootstrap::solo`], or its user sets [`ENV_SOLO`].
 
+mod foreign;
 mod launched;
 pub(crate) mod wire;
 
@@ -32,6 +37,9 @@ pub const ENV_JOB: &str = "TICKWIRE_JOB";
 pub const ENV_FD: &str = "TICKWIRE_FD";
 /// Environment variable with the longest wait for an answer of the launcher, fences included, in ms.
 pub const ENV_FENCE_MS: &str = "TICKWIRE_FENCE_MS";
+/// Environment variable that says, with 1, that this process is to be a world of one, whoever has started it.
+/// `tickwire run` does not hand it on to its ranks.
+pub const ENV_SOLO: &str = "TICKWIRE_SOLO";
 /// What is said of a rank whose process has ended in order.
 pub const EXITED: &str = "exited";
 /// Longest name of a job, bytes: it becomes part of names in /dev/shm and of socket names (108 bytes at most).
@@ -136,6 +144,19 @@ pub enum BootstrapError {
         /// One that is.
         present: &'static str,
     },
+    /// Another launcher has started this process as one of several ranks.
+    #[error(
+        "{name} is `{found}`: {launcher} has started this process as a rank, and tickwire cannot find the others through \
+         it; start the program with `tickwire run`, or set TICKWIRE_SOLO=1 if each process is to be a world of its own"
+    )]
+    Foreign {
+        /// The variable that says so.
+        name: &'static str,
+        /// Its value.
+        found: String,
+        /// The launcher.
+        launcher: &'static str,
+    },
     /// The launcher's connection serves one engine only.
     #[error(
         "the launcher's connection was already taken by an earlier Bootstrap::from_env in this process: call it once \
@@ -218,11 +239,12 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// The connection to the launcher that started this process, or a world of one if none did.
+    /// The connection to the launcher that started this process, or a world of one if none did, or [`ENV_SOLO`] is 1.
     ///
     /// # Errors
     /// The launcher's variables are incomplete or malformed, the descriptor is not the launcher's socket, the
-    /// connection was taken before in this process, or the launcher does not answer.
+    /// connection was taken before in this process, or the launcher does not answer; or another launcher has started
+    /// this process as one of several ranks.
     pub fn from_env() -> Result<Self, BootstrapError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let Some(place) = Place::read(|name| std::env::var_os(name))? else {
@@ -296,11 +318,14 @@ struct Place {
 }
 
 impl Place {
-    /// None: no launcher. `get` stands for the environment, which a test must not change.
+    /// None: a world of one. `get` stands for the environment, which a test must not change.
     fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, BootstrapError> {
+        if get(ENV_SOLO).is_some() && number(&get, ENV_SOLO, 0, 1)? == 1 {
+            return Ok(None);
+        }
         let names = [ENV_RANK, ENV_SIZE, ENV_JOB, ENV_FD];
         let Some(present) = names.into_iter().find(|name| get(name).is_some()) else {
-            return Ok(None);
+            return foreign::refuse(get).map(|()| None);
         };
         if let Some(name) = names.into_iter().find(|name| get(name).is_none()) {
             return Err(BootstrapError::Missing { name, present });
@@ -445,6 +470,18 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_of_another_launcher_is_alone_only_if_it_is_told_to_be() {
+        let foreign = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        let with = |more: &[(&'static str, &'static str)]| read(&[&foreign[..], more].concat());
+        assert!(matches!(with(&[]), Err(BootstrapError::Foreign { name: "OMPI_COMM_WORLD_SIZE", .. })));
+        assert!(matches!(with(&[(ENV_SOLO, "0")]), Err(BootstrapError::Foreign { .. })));
+        assert!(with(&[(ENV_SOLO, "1")]).unwrap().is_none());
+        assert_eq!(with(&good()).unwrap().unwrap().rank, 2, "our own launcher was nearer");
+        let told = [&good()[..], &[(ENV_SOLO, "1")]].concat();
+        assert!(read(&told).unwrap().is_none(), "who says so within a rank means it");
+    }
+
+    #[test]
     fn each_missing_variable_is_named() {
         for (name, _) in good() {
             let rest: Vec<_> = good().into_iter().filter(|(k, _)| *k != name).collect();
@@ -472,6 +509,7 @@ mod tests {
             (ENV_FD, "99999999999"),
             (ENV_FENCE_MS, "0"),
             (ENV_FENCE_MS, "soon"),
+            (ENV_SOLO, "yes"),
         ];
         for (name, value) in bad {
             let mut all: Vec<(&str, &str)> = good().into_iter().filter(|(k, _)| *k != name).collect();

@@ -366,3 +366,30 @@ fn a_rank_that_exits_before_it_has_finished_has_failed() {
     assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     assert_eq!(stdout(&output).matches(": exited before its engine had finished").count(), 2);
 }
+
+/// Runs [`a_rank`] without the launcher, as if by one that sets these variables.
+fn started_otherwise(variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_rank", "--ignored", "--nocapture"]).envs(variables.iter().copied());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_rank_of_another_launcher_is_no_world_of_one_unless_it_is_told_to_be() {
+    let foreign = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_RANK", "0")];
+    let refused = started_otherwise(&foreign);
+    let text = stderr(&refused) + &stdout(&refused);
+    assert!(!refused.status.success(), "{text}");
+    assert!(text.contains("Foreign") && text.contains("OMPI_COMM_WORLD_SIZE"), "{text}");
+    let told = started_otherwise(&[&foreign[..], &[("TICKWIRE_SOLO", "1")]].concat());
+    assert!(told.status.success(), "{} {}", stdout(&told), stderr(&told));
+}
+
+#[test]
+fn ranks_of_a_job_within_another_launchers_are_ranks_of_the_job() {
+    let script = "echo $TICKWIRE_RANK of $TICKWIRE_SIZE, ${TICKWIRE_SOLO:-not} alone";
+    let mut command = launcher(&["-n", "2"], script);
+    command.envs([("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("TICKWIRE_SOLO", "1")]);
+    let output = command.output().unwrap();
+    assert_eq!(sorted_lines(&stdout(&output)), ["0 of 2, not alone", "1 of 2, not alone"]);
+}

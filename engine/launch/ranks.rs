@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::output::Line;
 use super::{Job, LaunchError, Output, RankStatus};
-use crate::bootstrap::{ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE};
+use crate::bootstrap::{ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 
 /// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and
 /// what the calling process has open.
@@ -114,6 +114,8 @@ impl<'a> Starter<'a> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(self.program);
         command.arg0(&self.job.program).args(&self.job.args);
+        // Said of whatever is started without a launcher.
+        command.env_remove(ENV_SOLO);
         command.envs(self.job.env.iter().map(|(name, value)| (name, value)));
         command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.job.ranks.to_string());
         command.env(ENV_JOB, self.name).env(ENV_FD, theirs.as_raw_fd().to_string());
