@@ -156,12 +156,43 @@ pub enum RequestError {
     /// A callback or system panicked.
     #[error("the engine is poisoned: {0}; finalize it and build a new one")]
     Poisoned(String),
+    /// One of several requests ended in an error, or cannot end well (`MPI_ERR_IN_STATUS`). The request itself says how as
+    /// long as it is not taken; the others stand as they would.
+    #[error("request {index} of those that were given: {error}")]
+    InStatus {
+        /// Which one: the first that is not well.
+        index: usize,
+        /// How it ended.
+        error: Box<RequestError>,
+    },
     /// The wait's own time was over.
     #[error("not done within the given time")]
     Timeout,
     /// Waiting failed in the operating system.
     #[error("cannot wait: {0}")]
     System(String),
+}
+
+/// Why a tick for one transport or one proc alone was not done.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ProgressError {
+    /// No transport with this name is open.
+    #[error("no transport named {name} is open: there are {open}")]
+    Transport {
+        /// What was given.
+        name: String,
+        /// The names of those that are.
+        open: String,
+    },
+    /// No such proc.
+    #[error("proc {proc} is out of range: the world has procs 0 to {last}")]
+    Proc {
+        /// What was given.
+        proc: ProcId,
+        /// The highest proc there is.
+        last: u32,
+    },
 }
 
 /// Why an engine could not be built.

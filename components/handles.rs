@@ -1,5 +1,6 @@
 //! The handles that an application sees, and the row numbers behind them.
 
+use crate::limits::{ANY, PROCS_MAX};
 use std::fmt;
 
 /// The number of a row in one of the engine's tables.
@@ -14,8 +15,11 @@ pub struct Rank(pub u32);
 
 impl Rank {
     /// No proc (`MPI_PROC_NULL`): sends to it and receives from it are done at once and move nothing.
-    pub const NULL: Rank = Rank(u32::MAX - 1);
+    // Far from all ranks, and from what a difference of ranks wraps to: who steps out of the world gets an error.
+    pub const NULL: Rank = Rank(u32::from_be_bytes(*b"null"));
 }
+
+const _: () = assert!(Rank::NULL.0 as usize > 2 * PROCS_MAX && (Rank::NULL.0 as usize) < (1 << 32) - 2 * PROCS_MAX);
 
 /// A message tag, from 0 to [`Tag::MAX`] for applications; the upper half is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -37,6 +41,19 @@ pub enum Source {
     Any,
 }
 
+impl Source {
+    /// Its word in the tables: a rank, or [`ANY`]. No rank gives that: the one with its number becomes the one before, which
+    /// is out of range too.
+    #[inline(always)]
+    pub const fn number(self) -> u32 {
+        match self {
+            Source::Rank(ANY) => ANY - 1,
+            Source::Rank(rank) => rank,
+            Source::Any => ANY,
+        }
+    }
+}
+
 impl From<Rank> for Source {
     fn from(rank: Rank) -> Self {
         Source::Rank(rank.0)
@@ -50,6 +67,18 @@ pub enum TagFilter {
     Tag(u32),
     /// Any tag (`MPI_ANY_TAG`).
     Any,
+}
+
+impl TagFilter {
+    /// Its word in the tables: a tag, or [`ANY`]. No tag gives that, as no rank does in [`Source::number`].
+    #[inline(always)]
+    pub const fn number(self) -> u32 {
+        match self {
+            TagFilter::Tag(ANY) => ANY - 1,
+            TagFilter::Tag(tag) => tag,
+            TagFilter::Any => ANY,
+        }
+    }
 }
 
 impl From<Tag> for TagFilter {
@@ -106,5 +135,27 @@ impl fmt::Display for Tag {
 impl fmt::Display for ProcId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rank_and_no_tag_has_the_number_of_a_wildcard() {
+        assert_eq!((Source::Any.number(), TagFilter::Any.number()), (ANY, ANY));
+        for number in [0, 1, PROCS_MAX as u32, ANY - 1, ANY] {
+            let (rank, tag) = (Source::from(Rank(number)).number(), TagFilter::from(Tag(number)).number());
+            assert!(rank != ANY && tag != ANY, "{number}");
+            assert_eq!((rank, tag), (number.min(ANY - 1), number.min(ANY - 1)));
+        }
+    }
+
+    #[test]
+    fn no_step_from_a_rank_ends_at_the_null_rank() {
+        let most = PROCS_MAX as u32;
+        let reached = [0..=2 * most, u32::MAX - most..=u32::MAX];
+        assert!(!reached.iter().any(|reached| reached.contains(&Rank::NULL.0)));
     }
 }

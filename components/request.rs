@@ -11,11 +11,12 @@ pub enum RequestState {
     Free,
     /// Some of its CARs are not done.
     Active,
-    /// Done; the application has not taken it yet.
-    Done,
     /// Nobody will ask for it: freed when done.
     Detached,
-    /// Of a persistent request that has not been started since its last end was seen, or at all.
+    // From here on there is nothing to wait for: one comparison tells.
+    /// Done; the application has not taken it yet.
+    Done,
+    /// Of a persistent request that has not been started since its last end was told, or at all. Its CAR still has the status.
     Inactive,
 }
 

@@ -1,6 +1,6 @@
 //! What other threads hand to the engine, and the slots in which they await the answer.
 
-use crate::{Lease, Lent, Panic, PostError, RequestError, Status};
+use crate::{Lease, Lent, Panic, PostError, Rank, RequestError, Source, Status, Tag, TagFilter};
 use bevy_ecs::component::Component;
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
@@ -9,16 +9,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
+/// What another thread wants done, and with whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// A send.
+    Send {
+        /// Where to.
+        to: Rank,
+        /// With which tag.
+        tag: Tag,
+    },
+    /// A receive.
+    Receive {
+        /// From whom.
+        source: Source,
+        /// With which tags.
+        tag: TagFilter,
+    },
+}
+
 /// An operation that another thread wants done.
 pub struct Submission {
-    /// Send or receive.
-    pub receive: bool,
+    /// Which.
+    pub operation: Operation,
     /// Communicator row.
     pub comm: u32,
-    /// Destination, or source, or [`crate::limits::ANY`].
-    pub rank: u32,
-    /// Tag, or [`crate::limits::ANY`].
-    pub tag: u32,
     /// The bytes.
     pub lent: Lent,
     /// Their owner.

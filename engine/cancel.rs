@@ -12,8 +12,8 @@ const RECALL_LOOKS: u32 = 1000;
 
 impl Engine {
     /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
-    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled; sends never are. A receive at a transport
-    /// that matches by itself, and does not answer at once, may still end so after `false`.
+    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled, and so is done; sends never are. A receive
+    /// at a transport that matches by itself, and does not answer at once, may still end so after `false`.
     ///
     /// # Errors
     /// If the handle is stale or the engine closed.
@@ -28,7 +28,12 @@ impl Engine {
         if self.state(id)? {
             return Ok(false);
         }
-        Ok(self.cancel_row(id.row))
+        let cancelled = self.cancel_row(id.row);
+        if cancelled && !self.state(id)? {
+            self.tables.progress(&mut self.world).pending |= Pending::COMPLETE;
+            self.run();
+        }
+        Ok(cancelled)
     }
 
     /// Takes a request's receive out of its queue, whether or not somebody still has its token.

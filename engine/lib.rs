@@ -109,6 +109,7 @@ mod request;
 mod scope;
 mod send_modes;
 mod send_options;
+mod several;
 mod shared_heap;
 mod slots;
 mod splicing;
@@ -130,7 +131,7 @@ pub use crate::probe::{Message, RejectedMessage};
 pub use crate::procs::{Only, Route, TrafficClass};
 pub use crate::receipt::Receipted;
 pub use crate::registered::Registered;
-pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
+pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
 pub use crate::scope::{IntoSource, IntoTag, Scope};
 pub use crate::send_options::SendOptions;
 pub use crate::shared_heap::ENV_SHARED_HEAP;
@@ -144,8 +145,8 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
     BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
-    Order, PostError, ProcId, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Source, Status,
-    Tag, TagFilter, Typed, Work,
+    Order, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId,
+    Source, Status, Tag, TagFilter, Typed, Work,
     limits::{Lengths, Limits, Matching},
 };
 pub use tickwire_systems as systems;

@@ -9,14 +9,14 @@ use tickwire_components::{
     Car, Comm, Communicator, Large, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError,
     RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
-use tickwire_systems::communicators::live;
 use tickwire_systems::complete::{free_request, outcome, status};
 use tickwire_systems::connections::contact;
 use tickwire_systems::deliver::deliver_own;
 use tickwire_systems::post::{offer_now, send_now};
 use tickwire_systems::posting::{
-    Envelope, check_receive, check_send, queue_receive, queue_send, receive_car, receive_envelope, receive_inline,
-    rows_of, send_car, send_envelope, send_inline, take_rows,
+    Envelope, check_null_receive, check_null_send, check_receive, check_send, directed_envelope, queue_receive,
+    queue_send, receive_car, receive_envelope, receive_inline, rows_of, send_car, send_envelope, send_inline,
+    take_rows,
 };
 use tickwire_traces::tracy;
 
@@ -37,26 +37,6 @@ unsafe impl Pieces for Run {
 #[inline(always)]
 fn only_run(buffer: &impl Pieces) -> Option<Span> {
     (buffer.pieces() == 1).then(|| buffer.piece(0))
-}
-
-/// The wire's word for a source.
-#[inline]
-pub(crate) fn source_rank(source: Source) -> u32 {
-    match source {
-        Source::Rank(rank) => rank,
-        Source::Any => ANY,
-    }
-}
-
-/// The wire's word for a tag.
-#[inline]
-pub(crate) fn tag_number(tag: TagFilter) -> u32 {
-    match tag {
-        // A tag that reads as "any" is out of bounds, and refused as such.
-        TagFilter::Tag(ANY) => ANY - 1,
-        TagFilter::Tag(tag) => tag,
-        TagFilter::Any => ANY,
-    }
 }
 
 impl Engine {
@@ -174,9 +154,9 @@ impl Engine {
         comm: Comm,
     ) -> Result<Status, OperationError> {
         // Not by `post_receive`: its token would be read out of memory, behind the frame of a send before (see below).
-        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let (source, tag) = (source.into(), tag.into());
         if let Some(run) = only_run(&bytes) {
-            let row = self.receive_run(run, source, tag, comm);
+            let row = self.receive_from(run, source, tag, comm);
             if row != NIL {
                 let request = self.hold(row, bytes, true);
                 return self.settle(request);
@@ -187,7 +167,13 @@ impl Engine {
 
     /// [`Engine::recv`] where the frequent case is not given.
     #[inline(never)]
-    fn recv_rows(&mut self, bytes: &mut [u8], source: u32, tag: u32, comm: Comm) -> Result<Status, OperationError> {
+    fn recv_rows(
+        &mut self,
+        bytes: &mut [u8],
+        source: Source,
+        tag: TagFilter,
+        comm: Comm,
+    ) -> Result<Status, OperationError> {
         let request = self.post_receive_rows(bytes, source, tag, comm, true)?;
         self.settle(request)
     }
@@ -346,9 +332,9 @@ impl Engine {
         options: SendOptions,
     ) -> Result<Request<B>, Rejected<B>> {
         if to == Rank::NULL {
-            return match self.check_null(comm, tag.0) {
+            return match self.check_null(|comms| check_null_send(comms, comm.0, tag.0)) {
                 Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag.0)),
-                Err(error) => Err(Rejected { error, buffer }),
+                Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
             };
         }
         match self.lending(|engine| engine.queue_send_rows(&buffer, length, to, tag, comm, options)) {
@@ -402,14 +388,22 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        let (rank, tag) = (source_rank(source), tag_number(tag));
         if let Some(run) = only_run(&buffer) {
-            let row = self.receive_run(run, rank, tag, comm);
+            let row = self.receive_from(run, source, tag, comm);
             if row != NIL {
                 return Ok(self.hold(row, buffer, scoped));
             }
         }
-        self.post_receive_rows(buffer, rank, tag, comm, scoped)
+        self.post_receive_rows(buffer, source, tag, comm, scoped)
+    }
+
+    /// The frequent cases of a receive of one run of bytes: its row, or [`NIL`].
+    #[inline(always)]
+    fn receive_from(&mut self, run: Span, source: Source, tag: TagFilter, comm: Comm) -> Row {
+        match source {
+            Source::Rank(rank) => self.receive_run(run, rank, tag.number(), comm),
+            Source::Any => self.receive_among(run, ANY, tag.number(), comm),
+        }
     }
 
     /// The frequent case of a receive: one run of bytes, a row free, and a VC that exists or none that is needed. [`NIL`] if
@@ -417,7 +411,7 @@ impl Engine {
     #[inline(never)]
     fn receive_run(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         match self.receive_known(run, rank, tag, comm) {
-            NIL => self.receive_among(run, rank, tag, comm),
+            NIL => self.receive_among(run, Source::Rank(rank).number(), tag, comm),
             row => row,
         }
     }
@@ -426,10 +420,7 @@ impl Engine {
     #[inline(always)]
     fn receive_known(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         let tables = self.tables.receive(&mut self.world);
-        if rank == ANY {
-            return NIL;
-        }
-        let Some(envelope) = receive_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
+        let Some(envelope) = directed_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
         let vc_row = tables.procs.known[envelope.proc as usize].row;
         // SAFETY: the callers have the row hold the buffer.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
@@ -471,19 +462,19 @@ impl Engine {
     fn post_receive_rows<B: LeasedBytes>(
         &mut self,
         buffer: B,
-        rank: u32,
-        tag: u32,
+        source: Source,
+        tag: TagFilter,
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        if rank == Rank::NULL.0 {
-            return match self.check_null(comm, tag) {
-                Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag)),
-                Err(error) => Err(Rejected { error, buffer }),
+        if source == Source::from(Rank::NULL) {
+            return match self.check_null(|comms| check_null_receive(comms, comm.0, tag)) {
+                Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag.number())),
+                Err(error) => Err(Rejected { error: self.raise_post(comm, "receive", error), buffer }),
             };
         }
         let queued = match buffer.has_overlap() {
-            false => self.queue_receive_rows(&buffer, rank, tag, comm),
+            false => self.queue_receive_rows(&buffer, source, tag, comm),
             true => Err(PostError::Overlap),
         };
         match queued {
@@ -494,20 +485,21 @@ impl Engine {
 
     /// Checks the arguments of an operation with no proc.
     #[cold]
-    pub(crate) fn check_null(&mut self, comm: Comm, tag: u32) -> Result<(), PostError> {
+    pub(crate) fn check_null(
+        &mut self,
+        check: impl FnOnce(&[Communicator]) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        let communicators = self.tables.send(&mut self.world).communicators;
-        let rank = live(communicators, comm.0)?.rank;
-        check_receive(communicators, comm.0, rank, tag).map(drop)
+        check(self.tables.send(&mut self.world).communicators)
     }
 
     fn queue_receive_rows(
         &mut self,
         buffer: &impl Pieces,
-        source: u32,
-        tag: u32,
+        source: Source,
+        tag: TagFilter,
         comm: Comm,
     ) -> Result<Row, PostError> {
         if self.closed != Closed::No {
@@ -601,15 +593,15 @@ impl Engine {
         match self.state(id)? {
             false if self.is_disturbed(id) => Err(self.disturbed(id)),
             false => Ok(Test::Pending),
-            true => self.outcome(id).map(Test::Done),
+            true => self.end_of_row(request, id).map(Test::Done),
         }
     }
 
     /// Takes a request that is done: its buffer and its status.
     ///
     /// # Errors
-    /// How it ended if not well (the buffer comes back), that it is not done ([`RequestError::Pending`]: the request is
-    /// detached then, so test or wait first), or that the handle is stale.
+    /// How it ended if not well (the buffer comes back), that it is not done ([`RequestError::Pending`]) or of another engine
+    /// (it comes back itself: see [`Failed`]), or that the handle is stale.
     #[inline(always)]
     pub fn take<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
         if let Some(ready) = request.take_ready(Pieces::total) {
@@ -643,12 +635,12 @@ impl Engine {
     fn take_slowly<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
         let id = request.id();
         if !request.belongs_to(self.home) {
-            return Err(Failed { error: RequestError::Stale, buffer: None });
+            return Err(Failed::given_back(RequestError::Stale, request));
         }
         match self.state(id) {
             Ok(true) => {}
-            Ok(false) => return Err(Failed { error: RequestError::Pending, buffer: None }),
-            Err(error) => return Err(Failed { error, buffer: None }),
+            Ok(false) => return Err(Failed::given_back(RequestError::Pending, request)),
+            Err(error) => return Err(Failed::given_back(error, request)),
         }
         request.disarm();
         let error = self.outcome(id).err();
@@ -660,7 +652,7 @@ impl Engine {
         free_request(tables.progress, tables.cars, tables.requests, id.row);
         match (error, buffer) {
             (None, Some(buffer)) => Ok((buffer, status)),
-            (error, buffer) => Err(Failed { error: error.unwrap_or(RequestError::Stale), buffer }),
+            (error, buffer) => Err(Failed::ended(error.unwrap_or(RequestError::Stale), buffer)),
         }
     }
 

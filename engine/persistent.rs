@@ -1,23 +1,25 @@
 //! Persistent requests (MPI 4.1 §3.9): an operation whose arguments and buffer stay, to be started again and again.
 
 use crate::core::{Closed, Engine};
-use crate::p2p::{full, source_rank, tag_number};
+use crate::p2p::full;
 use crate::request::{Failed, Rejected, Request, Waitable};
 use crate::send_options::SendOptions;
 use std::marker::PhantomData;
+use tickwire_components::submission::Operation;
 use tickwire_components::{
     Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank,
     RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::complete::free_request;
 use tickwire_systems::posting::{
-    activate, check_receive, check_send, queue_receive, queue_send, receive_car, rows_of, send_car, take_rows,
+    Envelope, activate, check_operation, queue_receive, queue_send, receive_car, rows_of, send_car, take_rows,
 };
 
 /// An operation that can be started again and again with one buffer, which the engine holds in between.
 ///
-/// Wait for it and test it as any request; [`Engine::buffer`] gives access to the bytes while it is not active. Dropping it
-/// frees it, once it is done.
+/// Wait for it and test it as any request: the call that says that it is done makes it inactive. Calls for several requests
+/// ignore it until it is started again; a call for it alone then says again how it ended last, or [`Status::NULL`] if it was
+/// never started. [`Engine::buffer`] gives access to the bytes while it is not active. Dropping it frees it, once it is done.
 ///
 /// What takes the buffer's place lives as long:
 ///
@@ -32,24 +34,22 @@ use tickwire_systems::posting::{
 #[must_use = "dropping a persistent request frees it"]
 pub struct Persistent<B> {
     token: Request<B>,
-    what: What,
+    operation: Operation,
+    /// Of a send.
+    mode: Mode,
     comm: Comm,
-    /// Destination, or source as on the wire.
-    rank: u32,
-    tag: u32,
     options: SendOptions,
     /// Invariant in `B`: through [`Engine::buffer`] a buffer of a shorter life would take the place of a longer one.
     _invariant: PhantomData<fn(B) -> B>,
 }
 
-/// What a persistent request does.
+/// How a persistent request sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    Receive,
-    Send,
-    SendSynchronous,
-    SendBuffered,
-    SendReady,
+enum Mode {
+    Standard,
+    Synchronous,
+    Buffered,
+    Ready,
 }
 
 impl<B> Persistent<B> {
@@ -68,10 +68,14 @@ impl<B: Pieces> Waitable for Persistent<B> {
     fn request_id(&self) -> RequestId {
         self.id()
     }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! send_init {
-    ($($(#[$doc:meta])* $name:ident $what:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident $mode:ident;)*) => {$(
         $(#[$doc])*
         ///
         /// # Errors
@@ -83,7 +87,7 @@ macro_rules! send_init {
             tag: Tag,
             comm: Comm,
         ) -> Result<Persistent<B>, Rejected<B>> {
-            self.init(buffer, What::$what, to.0, tag.0, comm)
+            self.init(buffer, Operation::Send { to, tag }, Mode::$mode, comm)
         }
     )*};
 }
@@ -91,13 +95,13 @@ macro_rules! send_init {
 impl Engine {
     send_init! {
         /// A persistent send in standard mode (`MPI_Send_init`).
-        send_init Send;
+        send_init Standard;
         /// A persistent send in synchronous mode (`MPI_Ssend_init`). See [`Engine::issend`].
-        ssend_init SendSynchronous;
+        ssend_init Synchronous;
         /// A persistent send in buffered mode (`MPI_Bsend_init`). See [`Engine::ibsend`].
-        bsend_init SendBuffered;
+        bsend_init Buffered;
         /// A persistent send in ready mode (`MPI_Rsend_init`). See [`Engine::irsend`].
-        rsend_init SendReady;
+        rsend_init Ready;
     }
 
     /// A persistent receive (`MPI_Recv_init`).
@@ -111,51 +115,43 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Persistent<B>, Rejected<B>> {
-        self.init(buffer, What::Receive, source_rank(source.into()), tag_number(tag.into()), comm)
+        self.init(buffer, Operation::Receive { source: source.into(), tag: tag.into() }, Mode::Standard, comm)
     }
 
     fn init<B: Pieces>(
         &mut self,
         buffer: B,
-        what: What,
-        rank: u32,
-        tag: u32,
+        operation: Operation,
+        mode: Mode,
         comm: Comm,
     ) -> Result<Persistent<B>, Rejected<B>> {
-        let checked = match what == What::Receive && buffer.has_overlap() {
-            false => self.check_persistent(what, rank, tag, comm, buffer.total()),
+        let receives = matches!(operation, Operation::Receive { .. });
+        let checked = match receives && buffer.has_overlap() {
+            false => self.check_persistent(operation, comm, buffer.total()),
             true => Err(PostError::Overlap),
         };
-        let row = match checked.and_then(|()| self.inactive_row()) {
+        let row = match checked.and_then(|_| self.inactive_row()) {
             Ok(row) => row,
             Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
         };
-        self.register_persistent(row, &buffer, what == What::Receive, rank, comm);
+        self.register_persistent(row, &buffer, operation, comm);
         let tables = self.tables.request(&mut self.world);
         tables.held[row as usize].0.put(buffer);
         let token = Request::new(self.home, row, tables.requests[row as usize].generation);
-        Ok(Persistent { token, what, comm, rank, tag, options: SendOptions::new(), _invariant: PhantomData })
+        Ok(Persistent { token, operation, mode, comm, options: SendOptions::new(), _invariant: PhantomData })
     }
 
+    /// The envelope of a start; `None` if it is with no proc.
     fn check_persistent(
         &mut self,
-        what: What,
-        rank: u32,
-        tag: u32,
+        operation: Operation,
         comm: Comm,
         length: usize,
-    ) -> Result<(), PostError> {
+    ) -> Result<Option<Envelope>, PostError> {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        if rank == Rank::NULL.0 {
-            return self.check_null(comm, tag);
-        }
-        let communicators = self.tables.send(&mut self.world).communicators;
-        match what {
-            What::Receive => check_receive(communicators, comm.0, rank, tag).map(drop),
-            _ => check_send(communicators, comm.0, rank, tag, length).map(drop),
-        }
+        check_operation(self.tables.send(&mut self.world).communicators, comm.0, operation, length)
     }
 
     /// A row with a request that is not active.
@@ -192,65 +188,56 @@ impl Engine {
 
     fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
         let lent = self.lent(persistent)?;
-        let Persistent { what, comm, rank, tag, .. } = *persistent;
-        let length = lent.total();
-        self.check_persistent(what, rank, tag, comm, length)?;
-        let row = persistent.id().row;
-        let (to, number) = (Rank(rank), Tag(tag));
-        if rank == Rank::NULL.0 {
-            self.end_at_once(row, rank, Tag::ANY.0, 0);
+        let Persistent { operation, mode, comm, .. } = *persistent;
+        let (row, length) = (persistent.id().row, lent.total());
+        let Some(envelope) = self.check_persistent(operation, comm, length)? else {
+            self.end_at_once(row, Rank::NULL, Tag::ANY, 0);
             return Ok(());
-        }
-        let flags = match what {
-            What::SendBuffered => {
-                self.send_buffered(&lent, to, number, comm)?;
-                self.end_at_once(row, rank, tag, length);
-                return Ok(());
-            }
-            What::SendSynchronous => car_flags::SYNCHRONOUS,
-            What::SendReady if self.asks_when_ready(to, comm, length) => car_flags::READY,
-            What::Send | What::SendReady if inline && self.send_at_once(&lent, to, number, comm) => {
-                self.end_at_once(row, rank, tag, length);
-                return Ok(());
-            }
-            _ => 0,
         };
-        let options = persistent.options;
-        self.start_rows(row, &lent, what, rank, tag, comm, flags, options)
+        let flags = match operation {
+            Operation::Receive { .. } => 0,
+            Operation::Send { to, tag } => match mode {
+                Mode::Buffered => {
+                    self.send_buffered(&lent, to, tag, comm)?;
+                    self.end_at_once(row, to, tag, length);
+                    return Ok(());
+                }
+                Mode::Synchronous => car_flags::SYNCHRONOUS,
+                Mode::Ready if self.asks_when_ready(to, comm, length) => car_flags::READY,
+                _ if inline && self.send_at_once(&lent, to, tag, comm) => {
+                    self.end_at_once(row, to, tag, length);
+                    return Ok(());
+                }
+                _ => 0,
+            },
+        };
+        self.start_rows(&lent, persistent, &envelope, flags)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a row and the arguments of its operation")]
-    fn start_rows(
+    fn start_rows<B: Pieces>(
         &mut self,
-        row: Row,
         lent: &Lent,
-        what: What,
-        rank: u32,
-        tag: u32,
-        comm: Comm,
+        persistent: &Persistent<B>,
+        envelope: &Envelope,
         flags: u8,
-        options: SendOptions,
     ) -> Result<(), PostError> {
-        let communicators = self.tables.send(&mut self.world).communicators;
-        let envelope = match what {
-            What::Receive => check_receive(communicators, comm.0, rank, tag)?,
-            _ => check_send(communicators, comm.0, rank, tag, lent.total())?,
-        };
+        let (row, Comm(comm)) = (persistent.id().row, persistent.comm);
+        let receives = matches!(persistent.operation, Operation::Receive { .. });
         let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
         if lent.pieces() != 1 {
             self.need_rows(rows_of(lent))?;
         }
         let all = self.tables.all(&mut self.world);
         let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
-        if failed && what != What::Receive {
+        if failed && !receives {
             let reason = all.procs.reason(vc_row).to_owned();
             return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
         }
-        let car = match what {
-            What::Receive => receive_car(all.progress, &envelope, vc_row),
-            _ => {
-                let priority = options.priority_or(all.communicators[Communicator::row(comm.0)].priority);
-                Car { priority, ..send_car(&envelope, vc_row, flags) }
+        let car = match receives {
+            true => receive_car(all.progress, envelope, vc_row),
+            false => {
+                let priority = persistent.options.priority_or(all.communicators[Communicator::row(comm)].priority);
+                Car { priority, ..send_car(envelope, vc_row, flags) }
             }
         };
         // SAFETY: the row holds the buffer, and nobody gets at it while the request is active.
@@ -259,9 +246,9 @@ impl Engine {
         if !active {
             return Err(full(&self.limits));
         }
-        match what {
-            What::Receive => queue_receive(all.progress, all.cars, all.vcs, row),
-            _ => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),
+        match receives {
+            true => queue_receive(all.progress, all.cars, all.vcs, row),
+            false => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),
         }
         Ok(())
     }
@@ -275,9 +262,9 @@ impl Engine {
     }
 
     /// The operation of a row is done before it was queued.
-    fn end_at_once(&mut self, row: Row, source: u32, tag: u32, length: usize) {
+    fn end_at_once(&mut self, row: Row, source: Rank, tag: Tag, length: usize) {
         let tables = self.tables.request(&mut self.world);
-        let (state, done) = (CarState::Done, length as u64);
+        let (source, tag, state, done) = (source.0, tag.0, CarState::Done, length as u64);
         tables.cars[row as usize] = Car { state, source, tag, done, request: row, ..Car::default() };
         tables.requests[row as usize].state = RequestState::Done;
         tables.progress.work.completed += 1;
@@ -357,13 +344,14 @@ impl Engine {
     /// Frees a persistent request and gives its buffer back (`MPI_Request_free`).
     ///
     /// # Errors
-    /// [`RequestError::Pending`] if it is active: it is freed once it is done then, with its buffer.
-    pub fn free<B>(&mut self, mut persistent: Persistent<B>) -> Result<B, Failed<B>> {
+    /// [`RequestError::Pending`] if it is active, or that it is stale; it comes back. Dropping it frees it once it is done,
+    /// with its buffer.
+    pub fn free<B>(&mut self, mut persistent: Persistent<B>) -> Result<B, Failed<B, Persistent<B>>> {
         let row = match self.idle_row(&persistent) {
             Ok(row) => row,
-            Err(PostError::Active) => return Err(Failed { error: RequestError::Pending, buffer: None }),
-            Err(PostError::Stale) => return Err(Failed { error: RequestError::Stale, buffer: None }),
-            Err(_) => return Err(Failed { error: self.closed.request_error(), buffer: None }),
+            Err(PostError::Active) => return Err(Failed::given_back(RequestError::Pending, persistent)),
+            Err(PostError::Stale) => return Err(Failed::given_back(RequestError::Stale, persistent)),
+            Err(_) => return Err(Failed::given_back(self.closed.request_error(), persistent)),
         };
         persistent.token.disarm();
         let tables = self.tables.request(&mut self.world);
@@ -373,6 +361,6 @@ impl Engine {
         tables.progress.registrations.let_go(row);
         tables.progress.pending |= Pending::WORLD;
         free_request(tables.progress, tables.cars, tables.requests, row);
-        buffer.ok_or(Failed { error: RequestError::Stale, buffer: None })
+        buffer.ok_or(Failed::ended(RequestError::Stale, None))
     }
 }

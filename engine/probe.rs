@@ -1,7 +1,7 @@
 //! Probes: looking at messages before they are received, and taking one for a receive of its own (MPI 4.1 §3.8).
 
 use crate::core::{Closed, Engine};
-use crate::p2p::{full, source_rank, tag_number};
+use crate::p2p::full;
 use crate::pull::Pulled;
 use crate::request::{Home, OperationError, Request};
 use std::fmt;
@@ -17,7 +17,7 @@ use tickwire_systems::communicators::{alive, known};
 use tickwire_systems::credits::feed;
 use tickwire_systems::lodging::{checked, is_matched};
 use tickwire_systems::match_cars::pair;
-use tickwire_systems::posting::{check_receive, receive_car, rows_of, take_rows};
+use tickwire_systems::posting::{check_null_receive, check_receive, receive_car, rows_of, take_rows};
 use tickwire_systems::tables::AllTables;
 use tickwire_transports::{Peeked, Sent, Wanted};
 
@@ -119,7 +119,7 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Option<Status>, PostError> {
-        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let (source, tag) = (source.into(), tag.into());
         let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(Some(Status::NULL)) };
         if let Some(row) = self.look_for(&wanted) {
             return Ok(Some(self.status_of(row)));
@@ -140,7 +140,7 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
-        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let (source, tag) = (source.into(), tag.into());
         match self.probed(source, tag, comm)? {
             None => Ok(Status::NULL),
             Some(wanted) => match self.await_message(&wanted, comm, false)? {
@@ -160,7 +160,7 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Option<Message>, PostError> {
-        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let (source, tag) = (source.into(), tag.into());
         let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(Some(self.claim(NIL, comm))) };
         if let Some(row) = self.look_for(&wanted) {
             return Ok(Some(self.claim(row, comm)));
@@ -181,7 +181,7 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Message, OperationError> {
-        let (source, tag) = (source_rank(source.into()), tag_number(tag.into()));
+        let (source, tag) = (source.into(), tag.into());
         match self.probed(source, tag, comm)? {
             None => Ok(self.claim(NIL, comm)),
             Some(wanted) => match self.await_message(&wanted, comm, true)? {
@@ -231,7 +231,10 @@ impl Engine {
                 message.row = NIL;
                 Ok(self.hold(row, buffer, scoped))
             }
-            Err(error) => Err(RejectedMessage { error, message, buffer }),
+            Err(error) => {
+                let error = self.raise_post(message.comm, "receive", error);
+                Err(RejectedMessage { error, message, buffer })
+            }
         }
     }
 
@@ -244,7 +247,7 @@ impl Engine {
         }
         let Status { source, tag, .. } = message.status;
         let communicators = self.tables.send(&mut self.world).communicators;
-        let envelope = check_receive(communicators, message.comm.0, source.0, tag.0)?;
+        let envelope = check_receive(communicators, message.comm.0, source.into(), tag.into())?;
         self.need_rows(rows_of(buffer))?;
         let all = self.tables.all(&mut self.world);
         let found = all.progress.unexpected.entries[message.row as usize];
@@ -287,13 +290,13 @@ impl Engine {
     }
 
     /// Checks a probe's arguments and says what it looks for; `None` for no proc.
-    fn probed(&mut self, source: u32, tag: u32, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
+    fn probed(&mut self, source: Source, tag: TagFilter, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
         self.check_probe(source, tag, comm).map_err(|error| self.raise_post(comm, "probe", error))
     }
 
-    fn check_probe(&mut self, source: u32, tag: u32, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
-        if source == Rank::NULL.0 {
-            return self.check_null(comm, tag).map(|()| None);
+    fn check_probe(&mut self, source: Source, tag: TagFilter, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
+        if source == Source::from(Rank::NULL) {
+            return self.check_null(|comms| check_null_receive(comms, comm.0, tag)).map(|()| None);
         }
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
@@ -304,7 +307,7 @@ impl Engine {
             // Connecting is what notices the peer's death.
             self.reach(envelope.proc)?;
         }
-        Ok(Some(EnvelopeKey { context: envelope.context, source, tag }))
+        Ok(Some(EnvelopeKey { context: envelope.context, source: envelope.source, tag: envelope.tag }))
     }
 
     fn look_for(&mut self, wanted: &EnvelopeKey) -> Option<Row> {

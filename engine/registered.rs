@@ -4,8 +4,10 @@ use crate::core::Engine;
 use crossbeam_queue::SegQueue;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use tickwire_components::limits::ANY;
-use tickwire_components::{Access, Comm, LeasedBytes, NIL, OneRun, Pieces, RegistrationCounts, Row, Span, Stretch};
+use tickwire_components::submission::Operation;
+use tickwire_components::{
+    Access, Comm, LeasedBytes, NIL, OneRun, Pieces, RegistrationCounts, Row, Source, Span, Stretch,
+};
 use tickwire_systems::communicators::alive;
 use tickwire_systems::connections::endpoint_of;
 use tickwire_systems::registering::acquire;
@@ -114,14 +116,23 @@ impl Engine {
 
     /// Registers the memory of a persistent request for as long as it lives: with the method that it goes over, or for any
     /// source with each that needs it. What cannot be registered now is registered by each start.
-    pub(crate) fn register_persistent(&mut self, row: Row, buffer: &impl Pieces, receive: bool, rank: u32, comm: Comm) {
+    pub(crate) fn register_persistent(&mut self, row: Row, buffer: &impl Pieces, operation: Operation, comm: Comm) {
         let mut all = self.tables.all(&mut self.world);
         if !all.endpoints.iter().any(|endpoint| endpoint.abilities.registers) {
             return;
         }
-        let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(rank)).unwrap_or(NIL);
-        let route = if rank == ANY { None } else { Some(endpoint_of(&mut all, proc)) };
+        let (receive, peer) = match operation {
+            Operation::Send { to, .. } => (false, Source::from(to)),
+            Operation::Receive { source, .. } => (true, source),
+        };
         let access = if receive { Access::RECEIVE } else { Access::SEND };
+        let route = match peer {
+            Source::Any => None,
+            Source::Rank(rank) => {
+                let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(rank)).unwrap_or(NIL);
+                Some(endpoint_of(&mut all, proc))
+            }
+        };
         for (number, endpoint) in (0u8..).zip(all.endpoints.iter_mut()) {
             let serves = route.is_none_or(|route| route == Some(number)) && endpoint.abilities.registers;
             // A method that reads no memory fills none but its own.

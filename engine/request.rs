@@ -151,6 +151,16 @@ pub trait Waitable {
     fn ready_status(&self) -> Option<Status> {
         None
     }
+
+    /// Whether there is no request at all (`MPI_REQUEST_NULL`).
+    fn is_nothing(&self) -> bool {
+        false
+    }
+
+    /// Whether it stays when it is done, inactive, to be started again.
+    fn is_persistent(&self) -> bool {
+        false
+    }
 }
 
 impl<B: Pieces> Waitable for Request<B> {
@@ -182,10 +192,20 @@ impl<W: Waitable> Waitable for &W {
     fn ready_status(&self) -> Option<Status> {
         (**self).ready_status()
     }
+
+    #[inline]
+    fn is_nothing(&self) -> bool {
+        (**self).is_nothing()
+    }
+
+    #[inline]
+    fn is_persistent(&self) -> bool {
+        (**self).is_persistent()
+    }
 }
 
+/// `None` is no request: calls for several ignore it, and a call for it alone says [`Status::NULL`].
 impl<W: Waitable> Waitable for Option<W> {
-    /// Nothing is a request that is done.
     #[inline]
     fn request_id(&self) -> RequestId {
         self.as_ref().map_or(RequestId { row: NIL, generation: 0 }, Waitable::request_id)
@@ -194,6 +214,16 @@ impl<W: Waitable> Waitable for Option<W> {
     #[inline]
     fn ready_status(&self) -> Option<Status> {
         self.as_ref().and_then(Waitable::ready_status)
+    }
+
+    #[inline]
+    fn is_nothing(&self) -> bool {
+        self.as_ref().is_none_or(Waitable::is_nothing)
+    }
+
+    #[inline]
+    fn is_persistent(&self) -> bool {
+        self.as_ref().is_some_and(Waitable::is_persistent)
     }
 }
 
@@ -214,6 +244,27 @@ impl Test {
     }
 }
 
+/// What a test of several requests says. No request (`None`) and persistent requests that are inactive do not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tested<T> {
+    /// Some count, and none of these is done; tick and ask again.
+    Pending,
+    /// Which are done.
+    Done(T),
+    /// None counts: there is nothing to wait for.
+    Nothing,
+}
+
+impl<T> Tested<T> {
+    /// Which are done, if any.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Tested::Done(which) => Some(which),
+            Tested::Pending | Tested::Nothing => None,
+        }
+    }
+}
+
 /// An operation that could not be posted; its buffer comes back.
 #[derive(Error)]
 #[error("{error}")]
@@ -224,14 +275,43 @@ pub struct Rejected<B> {
     pub buffer: B,
 }
 
-/// A request that ended in an error; its buffer comes back.
+/// A request that ended in an error, and gives its buffer back; or one that could not be taken, and comes back itself.
+///
+/// ```
+/// # use tickwire::{Bootstrap, Engine, RequestError, Tag};
+/// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+/// # let (me, world) = (engine.rank(), engine.comm_world());
+/// let request = engine.irecv(vec![0; 5], me, Tag(1), world)?;
+/// let early = engine.take(request).unwrap_err();
+/// assert_eq!(early.error, RequestError::Pending);
+/// let request = early.request.ok_or("it is given back")?;
+/// engine.send(b"hello", me, Tag(1), world)?;
+/// engine.wait(&request)?;
+/// assert_eq!(engine.take(request)?.0, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Error)]
 #[error("{error}")]
-pub struct Failed<B> {
+pub struct Failed<B, R = Request<B>> {
     /// Why.
     pub error: RequestError,
-    /// The buffer; `None` if the request has none any more, or is still pending.
+    /// The buffer, of a request that has ended.
     pub buffer: Option<B>,
+    /// The request, if it has not ended, or not in the engine that was asked. Dropping it detaches it: the engine finishes it
+    /// and frees the buffer.
+    pub request: Option<R>,
+}
+
+impl<B, R> Failed<B, R> {
+    /// One that has ended.
+    pub(crate) fn ended(error: RequestError, buffer: Option<B>) -> Self {
+        Failed { error, buffer, request: None }
+    }
+
+    /// One that goes back to who asked.
+    pub(crate) fn given_back(error: RequestError, request: R) -> Self {
+        Failed { error, buffer: None, request: Some(request) }
+    }
 }
 
 impl<B> fmt::Debug for Rejected<B> {
@@ -240,7 +320,7 @@ impl<B> fmt::Debug for Rejected<B> {
     }
 }
 
-impl<B> fmt::Debug for Failed<B> {
+impl<B, R> fmt::Debug for Failed<B, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Failed({:?})", self.error)
     }
@@ -252,8 +332,8 @@ impl<B> From<Rejected<B>> for PostError {
     }
 }
 
-impl<B> From<Failed<B>> for RequestError {
-    fn from(failed: Failed<B>) -> Self {
+impl<B, R> From<Failed<B, R>> for RequestError {
+    fn from(failed: Failed<B, R>) -> Self {
         failed.error
     }
 }
@@ -276,8 +356,8 @@ impl<B> From<Rejected<B>> for OperationError {
     }
 }
 
-impl<B> From<Failed<B>> for OperationError {
-    fn from(failed: Failed<B>) -> Self {
+impl<B, R> From<Failed<B, R>> for OperationError {
+    fn from(failed: Failed<B, R>) -> Self {
         OperationError::Request(failed.error)
     }
 }

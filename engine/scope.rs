@@ -4,7 +4,7 @@ use crate::core::Engine;
 use crate::persistent::Persistent;
 use crate::probe::{Message, RejectedMessage};
 use crate::receipt::Receipted;
-use crate::request::{Failed, OperationError, Rejected, Request, Test, Waitable};
+use crate::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
 use crate::send_options::SendOptions;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -274,9 +274,9 @@ forward! {
     /// See [`Engine::mrecv`].
     fn mrecv(&mut self, message: Message, bytes: &mut [u8]) -> Result<Status, OperationError>;
     /// See [`Engine::test_any`].
-    fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError>;
+    fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<usize>, RequestError>;
     /// See [`Engine::test_some`].
-    fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError>;
+    fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<usize>>, RequestError>;
     /// See [`Engine::test_all`].
     fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError>;
     /// See [`Engine::start`].

@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use tickwire_components::limits::ANY;
-use tickwire_components::submission::{Answer, SlotState, Submission, Submissions};
+use tickwire_components::submission::{Answer, Operation, SlotState, Submission, Submissions};
 use tickwire_components::{
     Comm, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Source, Status, Tag,
     TagFilter,
@@ -90,7 +89,7 @@ impl Submitter {
         tag: Tag,
         comm: Comm,
     ) -> Result<Submitted<B>, crate::Rejected<B>> {
-        self.submit(buffer, false, to.0, tag.0, comm)
+        self.submit(buffer, Operation::Send { to, tag }, comm)
     }
 
     /// Submits a receive. See [`Engine::irecv`]. One from any source ends with [`RequestError::PeerFailed`] if a member of the
@@ -108,15 +107,7 @@ impl Submitter {
         if buffer.has_overlap() {
             return Err(crate::Rejected { error: PostError::Overlap, buffer });
         }
-        let rank = match source.into() {
-            Source::Rank(rank) => rank,
-            Source::Any => ANY,
-        };
-        let tag = match tag.into() {
-            TagFilter::Tag(tag) => tag.min(ANY - 1),
-            TagFilter::Any => ANY,
-        };
-        self.submit(buffer, true, rank, tag, comm)
+        self.submit(buffer, Operation::Receive { source: source.into(), tag: tag.into() }, comm)
     }
 
     /// Why the engine takes nothing any more, if so.
@@ -131,9 +122,7 @@ impl Submitter {
     fn submit<B: Pieces + Send + 'static>(
         &self,
         buffer: B,
-        receive: bool,
-        rank: u32,
-        tag: u32,
+        operation: Operation,
         comm: Comm,
     ) -> Result<Submitted<B>, crate::Rejected<B>> {
         if let Some(error) = self.refusal() {
@@ -149,7 +138,7 @@ impl Submitter {
         let lent = unsafe { Lent::of(&buffer) };
         let mut lease = Lease::default();
         lease.put(buffer);
-        let submission = Submission { receive, comm: comm.0, rank, tag, lent, lease, slot };
+        let submission = Submission { operation, comm: comm.0, lent, lease, slot };
         // As many places as slots: there is room for whoever holds a slot.
         let pushed = self.shared.queue.push(submission);
         debug_assert!(pushed.is_ok());
@@ -198,12 +187,12 @@ impl<B: 'static> Submitted<B> {
         let error = match answer {
             Answer::Done(Ok(status)) => match buffer {
                 Some(buffer) => return Some(Ok((buffer, status))),
-                None => return Some(Err(Failed { error: RequestError::Stale, buffer: None })),
+                None => return Some(Err(Failed::ended(RequestError::Stale, None))),
             },
             Answer::Done(Err(error)) => error,
             Answer::Refused(error) => RequestError::NotPosted(error),
         };
-        Some(Err(Failed { error, buffer }))
+        Some(Err(Failed::ended(error, buffer)))
     }
 }
 
@@ -213,7 +202,7 @@ impl<B: 'static> Future for Submitted<B> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome<B>> {
         let slot = self.slot;
         if slot == NIL {
-            return Poll::Ready(Err(Failed { error: RequestError::Stale, buffer: None }));
+            return Poll::Ready(Err(Failed::ended(RequestError::Stale, None)));
         }
         let shared = self.shared.clone();
         let mut state = shared.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner);

@@ -24,7 +24,7 @@ const LOOKS_A_TICK: u32 = 30;
 /// Empty looks before the processor is told that this is a spin.
 const EAGER_LOOKS: u32 = 2_000;
 
-/// What a request that is nothing (`MPI_REQUEST_NULL`) ends with.
+/// What no request (`MPI_REQUEST_NULL`) ends with.
 const NOTHING: Status = Status::NULL;
 
 impl Waiter {
@@ -56,26 +56,47 @@ impl Engine {
     /// How the request ended if not well; or why waiting is impossible.
     #[inline]
     pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
-        let id = request.request_id();
-        let waited = self.wait_id(id);
+        let waited = self.wait_id(request.request_id());
         self.let_go();
         waited?;
+        self.end_of(request)
+    }
+
+    /// How a request that is done has ended, after its communicator's handler if not well. A persistent one is inactive then.
+    #[inline(always)]
+    pub(crate) fn end_of(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
+        let id = request.request_id();
         match request.ready_status() {
             Some(status) => Ok(status),
             None if id.row == NIL => Ok(NOTHING),
-            None => self.outcome(id),
+            None => self.end_of_row(request, id),
         }
     }
 
-    /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
-    ///
-    /// # Errors
-    /// If a handle is stale or waiting is impossible. How the requests ended is no error here.
-    #[inline]
-    pub fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
-        let waited = requests.iter().try_for_each(|request| self.wait_id(request.request_id()));
-        self.let_go();
-        waited
+    /// As [`Engine::end_of`], of a request with a row.
+    #[inline(always)]
+    pub(crate) fn end_of_row(&mut self, request: &impl Waitable, id: RequestId) -> Result<Status, RequestError> {
+        let ended = self.outcome(id);
+        if request.is_persistent() {
+            self.deactivate(id);
+        }
+        ended
+    }
+
+    /// Whether a request is persistent, and not started since its last end was told.
+    pub(crate) fn is_inactive(&mut self, id: RequestId) -> bool {
+        let request = self.tables.request(&mut self.world).requests.get(id.row as usize);
+        request.is_some_and(|request| request.state == RequestState::Inactive && request.generation == id.generation)
+    }
+
+    /// The end of a persistent request was told.
+    pub(crate) fn deactivate(&mut self, id: RequestId) {
+        let request = self.tables.request(&mut self.world).requests.get_mut(id.row as usize);
+        if let Some(request) = request.filter(|request| request.generation == id.generation)
+            && request.state == RequestState::Done
+        {
+            request.state = RequestState::Inactive;
+        }
     }
 
     /// Sends what transports hold back for others to go with: whoever has waited may stay away for long.
@@ -101,73 +122,6 @@ impl Engine {
         }
     }
 
-    /// Waits until one of these is done (`MPI_Waitany`) and returns its index; `None` if there are none.
-    ///
-    /// # Errors
-    /// As [`Engine::wait_all`].
-    pub fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError> {
-        if requests.is_empty() {
-            return Ok(None);
-        }
-        let mut found = None;
-        self.wait_until(|engine| {
-            found = engine.test_any(requests)?;
-            Ok(found.is_some())
-        })?;
-        Ok(found)
-    }
-
-    /// Waits until at least one of these is done (`MPI_Waitsome`) and returns the indices of all that are.
-    ///
-    /// # Errors
-    /// As [`Engine::wait_all`].
-    pub fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError> {
-        if self.wait_any(requests)?.is_none() {
-            return Ok(Vec::new());
-        }
-        self.test_some(requests)
-    }
-
-    /// The index of one of these that is done, without progressing anything (`MPI_Testany`).
-    ///
-    /// # Errors
-    /// As [`Engine::wait_all`].
-    pub fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError> {
-        for (index, request) in requests.iter().enumerate() {
-            if self.is_done(request.request_id())? {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The indices of all of these that are done, without progressing anything (`MPI_Testsome`).
-    ///
-    /// # Errors
-    /// As [`Engine::wait_all`].
-    pub fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError> {
-        let mut done = Vec::new();
-        for (index, request) in requests.iter().enumerate() {
-            if self.is_done(request.request_id())? {
-                done.push(index);
-            }
-        }
-        Ok(done)
-    }
-
-    /// Whether all of these are done, without progressing anything (`MPI_Testall`).
-    ///
-    /// # Errors
-    /// As [`Engine::wait_all`].
-    pub fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError> {
-        for request in requests {
-            if !self.is_done(request.request_id())? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// As [`Engine::wait`], for a time at most.
     ///
     /// # Errors
@@ -178,12 +132,9 @@ impl Engine {
         self.observer.awaited = id;
         let ended = self.wait_deadline(Some(end), |engine| engine.is_done(id));
         self.observer.awaited.row = NIL;
+        self.let_go();
         ended?;
-        match request.ready_status() {
-            Some(status) => Ok(status),
-            None if id.row == NIL => Ok(NOTHING),
-            None => self.outcome(id),
-        }
+        self.end_of(request)
     }
 
     #[inline(always)]
@@ -193,7 +144,7 @@ impl Engine {
         }
         let requests = self.tables.request(&mut self.world).requests;
         match requests.get(id.row as usize) {
-            Some(request) if request.generation == id.generation && request.state == RequestState::Done => Ok(()),
+            Some(request) if request.generation == id.generation && request.state.is_over() => Ok(()),
             _ => self.wait_pending(id),
         }
     }
@@ -208,7 +159,7 @@ impl Engine {
 
     /// Whether a request is done; an error if it is stale, or waits for any source and a proc has failed.
     #[inline]
-    fn is_done(&mut self, id: RequestId) -> Result<bool, RequestError> {
+    pub(crate) fn is_done(&mut self, id: RequestId) -> Result<bool, RequestError> {
         if self.state(id)? {
             return Ok(true);
         }

@@ -9,9 +9,7 @@ use crate::complete::free_car;
 use crate::credits::{collect, due, grant, granted};
 use crate::endpoint::Endpoint;
 use crate::lodging;
-use crate::posting::{
-    Envelope, check_receive, check_send, layout, queue_receive, queue_send, receive_car, send_car, take_rows,
-};
+use crate::posting::{Envelope, check_operation, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::registering::serve;
 use crate::supply_buffers::capacity;
@@ -19,11 +17,11 @@ use crate::tables::{OfferTables, PostTables, RowStateColumns};
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::limits::{PAGE_BYTES, SUBMISSIONS_A_PASS};
-use tickwire_components::submission::{Answer, Submission};
+use tickwire_components::submission::{Answer, Operation, Submission};
 use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind, OFFER_BYTES, TAIL_MAX};
 use tickwire_components::{
     Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Panic, Payload, Pending, Pieces, PostError,
-    Progress, Queue, Row, Span, Stretch, Vc, VcState, car_flags, context,
+    Progress, Queue, Row, Span, Status, Stretch, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::{Sent, copy};
 
@@ -38,17 +36,13 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
         let Some(submission) = inbound.pop() else { break };
         match take_submission(&mut tables, submission) {
             Taken::Posted => {}
+            Taken::Done(submission) => answer(&mut tables, *submission, Answer::Done(Ok(Status::NULL))),
             Taken::Later(submission) => {
                 tables.inbound.waiting().push_front(*submission);
                 tables.progress.pending |= Pending::WORLD;
                 break;
             }
-            Taken::Refused(submission, error) => {
-                let shared = tables.inbound.shared();
-                if let Some(panic) = shared.answer(submission.slot, Answer::Refused(error), submission.lease) {
-                    panicked(&mut tables, panic);
-                }
-            }
+            Taken::Refused(submission, error) => answer(&mut tables, *submission, Answer::Refused(error)),
         }
     }
     let PostTables { progress, cars, large, vcs, endpoints, .. } = tables;
@@ -80,6 +74,14 @@ pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
     progress.probing = false;
 }
 
+/// Tells who has submitted an operation what has come of it, which ends here.
+#[cold]
+fn answer(tables: &mut PostTables<'_>, submission: Submission, answer: Answer) {
+    if let Some(panic) = tables.inbound.shared().answer(submission.slot, answer, submission.lease) {
+        panicked(tables, panic);
+    }
+}
+
 /// The waker of a thread that was answered has panicked: Complete says so, once all others are told.
 #[cold]
 fn panicked(tables: &mut PostTables<'_>, panic: Panic) {
@@ -96,6 +98,8 @@ fn failed(progress: &mut Progress, vc_row: Row, words: String) {
 
 enum Taken {
     Posted,
+    /// With no proc: there is nothing to do.
+    Done(Box<Submission>),
     /// Needs rows or a first contact; comes first in the next pass.
     Later(Box<Submission>),
     Refused(Box<Submission>, PostError),
@@ -104,15 +108,11 @@ enum Taken {
 #[cold]
 fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken {
     let progress = &mut *tables.progress;
-    let Submission { receive, comm, rank, tag, .. } = submission;
-    let lent = &submission.lent;
-    let checked = if receive {
-        check_receive(tables.communicators, comm, rank, tag)
-    } else {
-        check_send(tables.communicators, comm, rank, tag, lent.total())
-    };
-    let envelope = match checked {
-        Ok(envelope) => envelope,
+    let Submission { operation, comm, .. } = submission;
+    let receive = matches!(operation, Operation::Receive { .. });
+    let envelope = match check_operation(tables.communicators, comm, operation, submission.lent.total()) {
+        Ok(Some(envelope)) => envelope,
+        Ok(None) => return Taken::Done(Box::new(submission)),
         Err(error) => return Taken::Refused(Box::new(submission), error),
     };
     let vc_row = match envelope.proc {
@@ -609,13 +609,17 @@ mod tests {
     use crate::testing::TestWorld;
     use std::ops::Range;
     use tickwire_components::limits::{ANY, CREDIT_INITIAL, Limits};
-    use tickwire_components::{Queue, RequestState};
+    use tickwire_components::{Queue, Rank, RequestState, Source, Tag, TagFilter};
     use tickwire_transports::Mapped;
 
     fn world() -> (TestWorld, Row) {
         let mut world = TestWorld::new(3);
         let vc = world.contact(1, VcState::Connected);
         (world, vc)
+    }
+
+    fn send(to: u32, tag: u32) -> Operation {
+        Operation::Send { to: Rank(to), tag: Tag(tag) }
     }
 
     fn kinds(world: &TestWorld) -> Vec<Option<Kind>> {
@@ -758,8 +762,8 @@ mod tests {
     #[test]
     fn submissions_become_rows() {
         let (mut world, vc) = world();
-        world.submit(false, 1, 5, b"abc".to_vec(), 2);
-        world.submit(true, ANY, ANY, vec![0; 8], 3);
+        world.submit(send(1, 5), b"abc".to_vec(), 2);
+        world.submit(Operation::Receive { source: Source::Any, tag: TagFilter::Any }, vec![0; 8], 3);
         world.run(post);
         assert_eq!(kinds(&world), [Some(Kind::Eager)]);
         assert_eq!(world.finished().len(), 1);
@@ -771,11 +775,31 @@ mod tests {
     }
 
     #[test]
+    fn submissions_with_no_proc_are_done_at_once_if_their_arguments_are_right() {
+        let (mut world, _) = world();
+        let receive = |tag| Operation::Receive { source: Rank::NULL.into(), tag };
+        world.submit(send(Rank::NULL.0, 5), b"abc".to_vec(), 0);
+        world.submit(receive(TagFilter::Any), vec![0; 8], 1);
+        world.submit(send(Rank::NULL.0, ANY), b"abc".to_vec(), 2);
+        world.submit(receive(TagFilter::Tag(ANY)), vec![0; 8], 3);
+        world.run(post);
+        let shared = world.all().inbound.shared().clone();
+        let answers = [0, 1, 2, 3].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
+            Some((Answer::Done(ended), _)) => ended.map_err(|error| panic!("{error}")),
+            Some((Answer::Refused(error), _)) => Err(error),
+            None => panic!("slot {slot} has no answer"),
+        });
+        let refused = Err(PostError::Tag { tag: ANY });
+        assert_eq!(answers, [Ok(Status::NULL), Ok(Status::NULL), refused.clone(), refused]);
+        assert!(world.wire().sent.is_empty() && world.all().progress.active == 0);
+    }
+
+    #[test]
     fn wrong_submissions_are_answered_and_hold_nothing_up() {
         let (mut world, _) = world();
-        world.submit(false, 9, 5, Vec::new(), 0);
-        world.submit(false, 1, 1 << 31, Vec::new(), 1);
-        world.submit(false, 1, 5, b"abc".to_vec(), 2);
+        world.submit(send(9, 5), Vec::new(), 0);
+        world.submit(send(1, 1 << 31), Vec::new(), 1);
+        world.submit(send(1, 5), b"abc".to_vec(), 2);
         world.run(post);
         assert_eq!(world.wire().sent.len(), 1);
         let shared = world.all().inbound.shared().clone();
@@ -789,8 +813,8 @@ mod tests {
     #[test]
     fn a_submission_to_a_proc_that_was_never_contacted_waits_for_the_contact() {
         let (mut world, _) = world();
-        world.submit(false, 2, 5, b"abc".to_vec(), 0);
-        world.submit(false, 1, 6, b"abc".to_vec(), 1);
+        world.submit(send(2, 5), b"abc".to_vec(), 0);
+        world.submit(send(1, 6), b"abc".to_vec(), 1);
         world.run(post);
         let all = world.all();
         assert_eq!((&all.progress.wanted[..], all.inbound.waiting().len()), (&[2][..], 1));
@@ -807,7 +831,7 @@ mod tests {
         for _ in 0..2 {
             world.send(1, 1, &[b"x"]);
         }
-        world.submit(false, 1, 5, b"abc".to_vec(), 0);
+        world.submit(send(1, 5), b"abc".to_vec(), 0);
         world.run(post);
         assert_eq!(world.all().inbound.waiting().len(), 1);
         world.all().progress.rows_exhausted = true;

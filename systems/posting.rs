@@ -8,10 +8,11 @@ use crate::priorities::insert_send;
 use std::sync::Arc;
 use tickwire_components::credit::cost;
 use tickwire_components::limits::{ANY, MESSAGE_MAX, RUN_ROWS_MAX, TAG_MAX};
+use tickwire_components::submission::Operation;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Communicator, Large, NIL, Pending, Pieces, PostError, Progress, Request, RequestState, Row,
-    Segment, Span, Stretch, Vc, VcState, car_flags,
+    Car, CarKind, CarState, Communicator, Large, NIL, Pending, Pieces, PostError, Progress, Rank, Request,
+    RequestState, Row, Segment, Source, Span, Stretch, TagFilter, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -67,19 +68,59 @@ pub fn send_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32, len
     (tag <= communicator.tag_max && length <= MESSAGE_MAX).then_some(envelope)
 }
 
-/// Checks the arguments of a receive; [`ANY`] stands for any rank and any tag.
+/// Checks the arguments of a receive.
 ///
 /// # Errors
 /// Names the argument that is wrong and what it may be.
-pub fn check_receive(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Result<Envelope, PostError> {
-    if let Some(envelope) = receive_envelope(comms, comm, rank, tag) {
+pub fn check_receive(comms: &[Communicator], comm: u32, source: Source, tag: TagFilter) -> Result<Envelope, PostError> {
+    if let Some(envelope) = receive_envelope(comms, comm, source.number(), tag.number()) {
         return Ok(envelope);
     }
     let communicator = live(comms, comm)?;
-    if rank != ANY && communicator.proc(rank).is_none() {
+    if let Source::Rank(rank) = source
+        && communicator.proc(rank).is_none()
+    {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     }
-    Err(if tag > communicator.tag_max && tag != ANY { tag_error(communicator, tag) } else { PostError::Wildcard(comm) })
+    Err(match tag {
+        TagFilter::Tag(tag) if tag > communicator.tag_max => tag_error(communicator, tag),
+        _ => PostError::Wildcard(comm),
+    })
+}
+
+/// Checks the arguments of a send to [`Rank::NULL`], which moves nothing.
+///
+/// # Errors
+/// Names the argument that is wrong and what it may be.
+pub fn check_null_send(comms: &[Communicator], comm: u32, tag: u32) -> Result<(), PostError> {
+    check_send(comms, comm, live(comms, comm)?.rank, tag, 0).map(drop)
+}
+
+/// Checks the arguments of a receive from [`Rank::NULL`], or of a probe, which finds nothing.
+///
+/// # Errors
+/// Names the argument that is wrong and what it may be.
+pub fn check_null_receive(comms: &[Communicator], comm: u32, tag: TagFilter) -> Result<(), PostError> {
+    check_receive(comms, comm, Source::Rank(live(comms, comm)?.rank), tag).map(drop)
+}
+
+/// Checks the arguments of an operation: its envelope, or `None` if it is with no proc. `length` is that of a send, bytes.
+///
+/// # Errors
+/// Names the argument that is wrong and what it may be.
+pub fn check_operation(
+    comms: &[Communicator],
+    comm: u32,
+    operation: Operation,
+    length: usize,
+) -> Result<Option<Envelope>, PostError> {
+    let null = Source::from(Rank::NULL);
+    match operation {
+        Operation::Send { to: Rank::NULL, tag } => check_null_send(comms, comm, tag.0).map(|()| None),
+        Operation::Send { to, tag } => check_send(comms, comm, to.0, tag.0, length).map(Some),
+        Operation::Receive { source, tag } if source == null => check_null_receive(comms, comm, tag).map(|()| None),
+        Operation::Receive { source, tag } => check_receive(comms, comm, source, tag).map(Some),
+    }
 }
 
 #[cold]
@@ -87,15 +128,22 @@ fn tag_error(communicator: &Communicator, tag: u32) -> PostError {
     if tag > TAG_MAX { PostError::Tag { tag } } else { PostError::TagMode { tag, most: communicator.tag_max } }
 }
 
-/// As [`check_receive`], without saying what is wrong.
+/// As [`check_receive`], without saying what is wrong; [`ANY`] stands for any rank and any tag.
 #[inline(always)]
 pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Option<Envelope> {
+    if rank != ANY {
+        return directed_envelope(comms, comm, rank, tag);
+    }
     let communicator = alive(comms, comm)?;
-    let proc = match rank {
-        ANY if communicator.no_wildcard => return None,
-        ANY => NIL,
-        rank => communicator.proc(rank)?,
-    };
+    let envelope = Envelope { context: communicator.context, source: ANY, tag, proc: NIL, length: 0 };
+    (!communicator.no_wildcard && (tag <= communicator.tag_max || tag == ANY)).then_some(envelope)
+}
+
+/// As [`receive_envelope`], from one rank: [`ANY`] is none.
+#[inline(always)]
+pub fn directed_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Option<Envelope> {
+    let communicator = alive(comms, comm)?;
+    let proc = communicator.proc(rank)?;
     let envelope = Envelope { context: communicator.context, source: rank, tag, proc, length: 0 };
     (tag <= communicator.tag_max || (tag == ANY && !communicator.no_wildcard)).then_some(envelope)
 }

@@ -16,13 +16,12 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::RunSystemOnce;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tickwire_components::limits::CREDIT_INITIAL;
-use tickwire_components::limits::{ANY, Limits};
-use tickwire_components::submission::{Submission, Submissions};
+use tickwire_components::limits::{CREDIT_INITIAL, Limits};
+use tickwire_components::submission::{Operation, Submission, Submissions};
 use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Ended, Lease, Lent, Link, NIL, Pieces, Queue, Request, RequestState, Row,
-    Span, Vc, VcState, posting,
+    Source, Span, TagFilter, Vc, VcState, posting,
 };
 use tickwire_transports::{
     AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, Sent, Spliced, Transport, Wanted, copy,
@@ -133,6 +132,24 @@ impl FakeWire {
     /// The same with other capabilities.
     pub fn with(state: Arc<Mutex<WireState>>, capabilities: Capabilities) -> Self {
         FakeWire { state, capabilities, lent: Vec::new() }
+    }
+}
+
+impl FakeWire {
+    /// Hands out frames of some VCs, in order.
+    fn hand_out(&mut self, arrivals: &mut [Arrival], of: impl Fn(Row) -> bool) -> usize {
+        let mut state = lock(&self.state);
+        let mut count = 0;
+        while count < arrivals.len()
+            && let Some(at) = state.incoming.iter().position(|(vc, ..)| of(*vc))
+            && let Some((vc, header, mut payload)) = state.incoming.remove(at)
+        {
+            let span = span(&mut payload);
+            self.lent.push(payload);
+            arrivals[count] = Arrival { header, payload: span, vc, state: ArrivalState::New, ..Arrival::default() };
+            count += 1;
+        }
+        count
     }
 }
 
@@ -292,14 +309,12 @@ unsafe impl Transport for FakeWire {
     }
 
     fn drain(&mut self, _: u64, arrivals: &mut [Arrival]) -> usize {
-        let mut state = lock(&self.state);
-        let count = arrivals.len().min(state.incoming.len());
-        for (arrival, (vc, header, mut payload)) in arrivals.iter_mut().zip(state.incoming.drain(..count)) {
-            let span = span(&mut payload);
-            self.lent.push(payload);
-            *arrival = Arrival { header, payload: span, vc, state: ArrivalState::New, ..Arrival::default() };
-        }
-        count
+        self.hand_out(arrivals, |_| true)
+    }
+
+    fn drain_link(&mut self, link: u32, _: u64, arrivals: &mut [Arrival]) -> usize {
+        let attached = lock(&self.state).attached.clone();
+        self.hand_out(arrivals, |vc| attached.contains(&(link, vc)))
     }
 
     fn release(&mut self) {
@@ -504,7 +519,8 @@ impl TestWorld {
         let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xEE; length]).collect();
         let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
         let all = self.tables.all(&mut self.world);
-        let checked = check_receive(all.communicators, 0, source.unwrap_or(ANY), tag.unwrap_or(ANY));
+        let (source, tag) = (source.map_or(Source::Any, Source::Rank), tag.map_or(TagFilter::Any, TagFilter::Tag));
+        let checked = check_receive(all.communicators, 0, source, tag);
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = if envelope.proc == NIL { NIL } else { all.procs.known[envelope.proc as usize].row };
         let car = receive_car(all.progress, &envelope, vc_row);
@@ -545,13 +561,13 @@ impl TestWorld {
     ///
     /// # Panics
     /// If the queue is full.
-    pub fn submit(&mut self, receive: bool, rank: u32, tag: u32, bytes: Vec<u8>, slot: u32) {
+    pub fn submit(&mut self, operation: Operation, bytes: Vec<u8>, slot: u32) {
         // SAFETY: the buffer goes with its addresses.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let lent = unsafe { Lent::of(&bytes) };
         let mut lease = Lease::default();
         lease.put(bytes);
-        let submission = Submission { receive, comm: 0, rank, tag, lent, lease, slot };
+        let submission = Submission { operation, comm: 0, lent, lease, slot };
         let pushed = self.all().inbound.shared().queue.push(submission);
         assert!(pushed.is_ok(), "the queue of submissions is full");
     }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tickwire::components::limits::BUFFERED_OVERHEAD;
-use tickwire::components::{Outcome, PostError, TagFilter};
+use tickwire::components::{NIL, Outcome, PostError, TagFilter};
 use tickwire::testing::{Cluster, rows};
-use tickwire::{Bootstrap, Engine, Rank, Request, RequestError, Source, Status, Tag, Test};
+use tickwire::{Bootstrap, Engine, Rank, Request, RequestError, Source, Status, Tag, Test, Tested};
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
 const ME: Rank = Rank(0);
@@ -250,6 +250,7 @@ fn persistent_requests_start_again_and_again() {
                 cluster.tick_until(BOUND, "all are done", |cluster| {
                     cluster.engines[0].test_all(&receives).unwrap() && cluster.engines[1].test_all(&sends).unwrap()
                 });
+                assert_eq!(cluster.engines[0].test_any(&receives), Ok(Tested::Nothing), "they are inactive");
                 for (n, receive) in (0..).zip(&mut receives) {
                     assert_eq!(cluster.engines[0].wait(receive).map(|status| status.length), Ok(length));
                     assert!(*cluster.engines[0].buffer(receive).unwrap() == content(round * 10 + n, length));
@@ -286,7 +287,10 @@ fn a_persistent_request_that_is_dropped_or_freed_while_active_is_finished_first(
         let send = cluster.engines[1].send_init(shared.clone(), ME, Tag(2), world).unwrap();
         cluster.engines[1].start(&send).unwrap();
         match freed {
-            true => assert_eq!(cluster.engines[1].free(send).unwrap_err().error, RequestError::Pending),
+            true => {
+                let early = cluster.engines[1].free(send).unwrap_err();
+                assert!(early.error == RequestError::Pending && early.request.is_some_and(|send| send.id().row != NIL));
+            }
             false => drop(send),
         }
         cluster.tick_times(5);
@@ -357,9 +361,11 @@ fn one_truncated_receive_fails_alone() {
                     receives = post(cluster);
                 }
                 cluster.tick_until(BOUND, "all have ended", |cluster| {
-                    cluster.engines[0].test_some(&receives).unwrap().len() == 3
+                    receives.iter().all(|receive| cluster.engines[0].test(receive) != Ok(Test::Pending))
                 });
-                assert_eq!(cluster.engines[0].test_all(&receives), Ok(true));
+                let told = cluster.engines[0].wait_some(&receives).unwrap_err();
+                assert!(matches!(&told, RequestError::InStatus { index: 1, .. }), "{told}");
+                assert_eq!(cluster.engines[0].test_all(&receives), Err(told));
                 assert_eq!(cluster.engines[0].wait_any(&receives), Ok(Some(0)));
                 let ends: Vec<_> = receives.into_iter().map(|receive| cluster.engines[0].take(receive)).collect();
                 let [first, second, third] = ends.try_into().unwrap();

@@ -11,7 +11,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tickwire::components::limits::SUBMISSION_SLOTS;
 use tickwire::testing::{Cluster, rows};
-use tickwire::{Bootstrap, Comm, Engine, PostError, Rank, RequestError, Source, Submitter, Tag};
+use tickwire::{Bootstrap, Comm, Engine, PostError, Rank, RequestError, Source, Status, Submitter, Tag};
 use tickwire_tests::cases::{BOUND, content};
 
 const ME: Rank = Rank(0);
@@ -117,6 +117,22 @@ fn abandoned_submissions_are_finished_and_their_slots_used_again() {
         });
     }
     assert_eq!(Arc::strong_count(&shared), 1);
+}
+
+#[test]
+fn submissions_with_no_proc_are_done_and_move_nothing() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let submitter = engine.submitter();
+    let send = submitter.isend(vec![7; 4], Rank::NULL, Tag(1), world).unwrap();
+    let receive = submitter.irecv(vec![8; 4], Rank::NULL, Tag(1), world).unwrap();
+    let wrong = submitter.isend(vec![9; 4], Rank::NULL, Tag(u32::MAX), world).unwrap();
+    engine.tick();
+    assert_eq!(send.wait().unwrap(), (vec![7; 4], Status::NULL));
+    assert_eq!(receive.wait().unwrap(), (vec![8; 4], Status::NULL));
+    let failed = wrong.wait().unwrap_err();
+    assert_eq!(failed.error, RequestError::NotPosted(PostError::Tag { tag: u32::MAX }));
+    assert_eq!(failed.buffer, Some(vec![9; 4]));
 }
 
 #[test]

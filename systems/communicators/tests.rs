@@ -9,7 +9,7 @@ use crate::transfer::transfer;
 use tickwire_components::context::INCARNATIONS;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{ArrivalState, NoBytes, VcState};
+use tickwire_components::{ArrivalState, NoBytes, Source, TagFilter, VcState};
 
 /// A world of four procs, of which 1 and 2 are connected, and id 2 is reserved: (world, VC of 1, VC of 2).
 fn world() -> (TestWorld, Row, Row) {
@@ -46,7 +46,7 @@ fn settle(world: &mut TestWorld) {
 /// Posts a receive from any source and of any tag; its CAR.
 fn receive(world: &mut TestWorld, handle: u32) -> Row {
     let all = world.all();
-    let envelope = check_receive(all.communicators, handle, ANY, ANY).unwrap();
+    let envelope = check_receive(all.communicators, handle, Source::Any, TagFilter::Any).unwrap();
     let car = receive_car(all.progress, &envelope, NIL);
     // SAFETY: there are no bytes.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
@@ -97,7 +97,7 @@ fn a_handle_is_good_for_one_life() {
     let refused = |world: &mut TestWorld, handle| {
         let comms = world.all().communicators;
         let sent = check_send(comms, handle, 0, 0, 0).unwrap_err();
-        assert_eq!(check_receive(comms, handle, ANY, ANY).unwrap_err(), sent);
+        assert_eq!(check_receive(comms, handle, Source::Any, TagFilter::Any).unwrap_err(), sent);
         assert_eq!(live(comms, handle).unwrap_err(), sent);
         sent
     };
@@ -122,11 +122,14 @@ fn what_was_promised_of_wildcards_is_held() {
     let handle = make_of(world, 2, 1);
     world.all().communicators[2].no_wildcard = true;
     let comms = world.all().communicators;
-    assert_eq!(check_receive(comms, handle, ANY, 5).unwrap_err(), PostError::Wildcard(handle));
-    assert_eq!(check_receive(comms, handle, 1, ANY).unwrap_err(), PostError::Wildcard(handle));
-    assert_eq!(check_receive(comms, handle, 1, ANY - 1).unwrap_err(), PostError::Tag { tag: ANY - 1 });
-    assert_eq!(check_receive(comms, handle, 2, 5).unwrap().proc, 1);
-    assert_eq!(check_receive(comms, 0, ANY, ANY).unwrap().proc, NIL, "others go on");
+    assert_eq!(check_receive(comms, handle, Source::Any, TagFilter::Tag(5)).unwrap_err(), PostError::Wildcard(handle));
+    assert_eq!(check_receive(comms, handle, Source::Rank(1), TagFilter::Any).unwrap_err(), PostError::Wildcard(handle));
+    assert_eq!(
+        check_receive(comms, handle, Source::Rank(1), TagFilter::Tag(ANY)).unwrap_err(),
+        PostError::Tag { tag: ANY }
+    );
+    assert_eq!(check_receive(comms, handle, Source::Rank(2), TagFilter::Tag(5)).unwrap().proc, 1);
+    assert_eq!(check_receive(comms, 0, Source::Any, TagFilter::Any).unwrap().proc, NIL, "others go on");
 }
 
 #[test]

@@ -140,6 +140,23 @@ fn abort(what: &str) {
             let request = truncated(&mut engine, world);
             let _ = engine.wait(&request);
         }
+        "wait_all" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.wait_all(&[&request]);
+        }
+        "wait_any" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.wait_any(&[&request]);
+        }
+        "wait_some" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.wait_some(&[&request]);
+        }
+        "test_all" => {
+            let request = truncated(&mut engine, world);
+            let _ = engine.test_all(&[&request]);
+        }
+        "nobody" => drop(engine.isend(vec![1], Rank::NULL, Tag(u32::MAX), world)),
         "inherited" => drop(engine.isend(vec![1], me, Tag(u32::MAX), child)),
         "free" => drop(engine.comm_free(world)),
         "stale" => {
