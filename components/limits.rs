@@ -174,6 +174,9 @@ pub const ROWS_A_LOOK_MAX: usize = 4096;
 pub const PEERS_A_LOOK: usize = 32;
 /// Empty looks of `wait` before it yields where procs outnumber processors: about 2 µs, a round trip between processors.
 pub const SPINS_SHARED: u32 = 200;
+/// Request rows that a tick looks at twice for an operation that waits for a transport which is expensive to look at: two
+/// cache lines each, 10 ns, where such a look costs 100 ns.
+pub const OPERATION_LOOKS: u32 = 8;
 /// Rings that the owner polls directly; all others announce themselves by a bit.
 pub const WATCHED: usize = 4;
 /// Frames that a ring which is not watched hands over before the next one has its turn: eight rings have one in each pass.

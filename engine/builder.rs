@@ -25,7 +25,7 @@ use tickwire_components::slots::{EndpointSlot, assert_table};
 use tickwire_components::submission::Submissions;
 use tickwire_components::{BuildError, NIL, Vc, posting};
 use tickwire_systems::configure;
-use tickwire_systems::connections::{add_card, contact};
+use tickwire_systems::connections::{CARD_PART_MAX, add_card, contact};
 use tickwire_systems::endpoint::Endpoint;
 use tickwire_systems::tables::{Plan, Tables};
 use tickwire_traces::{Counters, Sink, Trace};
@@ -252,7 +252,10 @@ impl Builder {
         let holds_back = |endpoint: &mut Endpoint| endpoint.transport.get().capabilities().holds_back;
         let holders =
             (0..).zip(&mut endpoints).filter_map(|(row, endpoint)| holds_back(endpoint).then_some(row)).collect();
-        let prompt = (0..).zip(&endpoints).filter_map(|(row, endpoint)| endpoint.prompt.then_some(row)).collect();
+        let rows = |of: fn(&Endpoint) -> bool| {
+            (0..).zip(&endpoints).filter_map(move |(row, e)| of(e).then_some(row)).collect()
+        };
+        let (prompt, rare) = (rows(|e| e.prompt), rows(|e| !e.cheap_poll && !e.prompt));
         let me = plan.me;
         // SAFETY: both become the engine's, and nobody else gets at the tables.
         #[expect(unsafe_code, reason = "the world and its tables stay together in the engine")]
@@ -291,6 +294,7 @@ impl Builder {
             closed: Closed::No,
             holders,
             prompt,
+            rare,
             polls: 0,
             started: Instant::now(),
             events: Vec::with_capacity(16),
@@ -416,6 +420,7 @@ impl Builder {
         if endpoints.is_empty() {
             return Err(failed("any", "all are excluded: include at least one".into()));
         }
+        check_names(&mut endpoints)?;
         Ok(endpoints)
     }
 
@@ -484,6 +489,26 @@ fn choose_matcher(
     Ok((matcher, tags))
 }
 
+/// Names are how transports are chosen, and how each finds its part of a card.
+fn check_names(endpoints: &mut [Endpoint]) -> Result<(), BuildError> {
+    let mut names = Vec::new();
+    for endpoint in endpoints {
+        let name = endpoint.transport.get().name().to_owned();
+        let wrong = if names.contains(&name) {
+            Some("two transports have this name: give each a name of its own, or add it once".into())
+        } else if name.is_empty() || name.len() > CARD_PART_MAX {
+            Some(format!("its name has {} bytes: give 1 to {CARD_PART_MAX}", name.len()))
+        } else {
+            None
+        };
+        if let Some(reason) = wrong {
+            return Err(BuildError::Transport { transport: name, reason });
+        }
+        names.push(name);
+    }
+    Ok(())
+}
+
 /// A check of change ticks that the world has made and the schedule has yet to.
 #[derive(Resource, Default)]
 pub(crate) struct TicksDue(pub(crate) Option<CheckChangeTicks>);
@@ -541,6 +566,10 @@ fn exchange_cards(exchange: &mut dyn Exchange, endpoints: &mut [Endpoint]) -> Re
     for endpoint in endpoints.iter_mut() {
         let transport = endpoint.transport.get();
         let bytes = transport.card();
+        if bytes.len() > CARD_PART_MAX {
+            let reason = format!("its card has {} bytes: {CARD_PART_MAX} is the most", bytes.len());
+            return Err(BuildError::Transport { transport: transport.name().to_owned(), reason });
+        }
         if !bytes.is_empty() {
             add_card(&mut card, transport.name(), &bytes);
         }

@@ -14,8 +14,9 @@ use tickwire_components::submission::Submissions;
 use tickwire_components::{Comm, NIL, Pending, PostError, Rank, RequestError, Row, Work, posting};
 use tickwire_systems::connections::{ask_after, contact, control, process_ended, remind, wants_control};
 use tickwire_systems::deliver::{deliver, look_and_deliver};
+use tickwire_systems::endpoint::OperationRows;
 use tickwire_systems::matching::{may_await_any, posted_to_any};
-use tickwire_systems::tables::{LookTables, Tables, words_of};
+use tickwire_systems::tables::{LookTables, RareTables, Tables, words_of};
 use tickwire_traces::{Counters, DELIVER, Trace, tracy};
 use tickwire_transports::{LinkEvent, TagLimits};
 
@@ -43,6 +44,8 @@ pub struct Engine {
     pub(crate) holders: Box<[usize]>,
     /// Endpoints whose messages are delivered by the look that finds them.
     pub(crate) prompt: Box<[usize]>,
+    /// Endpoints that are expensive to look at.
+    pub(crate) rare: Box<[usize]>,
     /// Frames that the tick may still deliver.
     pub(crate) budget: u32,
     /// Frames that a tick delivers at most; those that DrainCq reads come on top.
@@ -232,20 +235,16 @@ impl Engine {
             progress.pending |= Pending::POST;
         }
         for endpoint in endpoints {
-            if !endpoint.cheap_poll {
-                if endpoint.prompt {
-                    continue;
-                }
-                endpoint.outstanding = progress.active;
-                if endpoint.matches && !progress.lodgings.queue.is_empty() {
-                    progress.pending |= Pending::POST;
-                }
-            }
-            if endpoint.ready() {
+            // The others have looks of their own.
+            if endpoint.cheap_poll && endpoint.ready() {
                 endpoint.found = true;
                 progress.pending |= Pending::DRAIN;
             }
         }
+        if !self.rare.is_empty() {
+            self.look_rarely();
+        }
+        let progress = self.tables.progress(&mut self.world);
         let mut delivered = false;
         let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
         if !self.prompt.is_empty() {
@@ -255,6 +254,24 @@ impl Engine {
             self.run();
         }
         delivered | pending
+    }
+
+    /// Looks at the endpoints that are expensive to look at, as often as is worth it.
+    #[inline(never)]
+    fn look_rarely(&mut self) {
+        let RareTables { progress, cars, requests, vcs, endpoints, .. } = self.tables.rare(&mut self.world);
+        let rows = OperationRows { active: progress.active, cars, requests, vcs };
+        for &number in &self.rare {
+            let endpoint = &mut endpoints[number];
+            endpoint.find_operations(number as u8, self.observer.awaited.row, &rows);
+            if endpoint.matches && !progress.lodgings.queue.is_empty() {
+                progress.pending |= Pending::POST;
+            }
+            if endpoint.ready() {
+                endpoint.found = true;
+                progress.pending |= Pending::DRAIN;
+            }
+        }
     }
 
     /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.

@@ -279,7 +279,7 @@ impl Engine {
         unsafe {
             let buffer = tables.held[row as usize].0.get::<B>().ok_or(PostError::Stale)?;
             // It may be another one than that which was checked.
-            if persistent.what == What::Receive && buffer.has_overlap() {
+            if matches!(persistent.operation, Operation::Receive { .. }) && buffer.has_overlap() {
                 return Err(PostError::Overlap);
             }
             Ok(Lent::of(buffer))

@@ -126,7 +126,7 @@ impl Engine {
         }
         match self.look_there(&wanted) {
             Some(status) => Ok(Some(status)),
-            None => self.check_living(source, comm).map(|()| None),
+            None => self.check_living(source.number(), comm).map(|()| None),
         }
     }
 
@@ -167,7 +167,7 @@ impl Engine {
         }
         match self.claim_there(&wanted) {
             Some(row) => Ok(Some(self.message(row, comm))),
-            None => self.check_living(source, comm).map(|()| None),
+            None => self.check_living(source.number(), comm).map(|()| None),
         }
     }
 

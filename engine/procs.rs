@@ -1,8 +1,9 @@
 //! Procs as an application sees them: their connections, their routes, and progress for one of them.
 
 use crate::core::Engine;
-use tickwire_components::{NIL, PostError, ProcId, VcState, Work};
+use tickwire_components::{NIL, PostError, ProcId, ProgressError, VcState, Work};
 use tickwire_systems::connections::card_of;
+use tickwire_systems::endpoint::Endpoint;
 use tickwire_transports::Capabilities;
 
 /// What a route is for. Every class takes the best route there is; so far all classes share the VC of point-to-point.
@@ -31,7 +32,7 @@ pub struct Route {
 pub enum Only<'a> {
     /// Everything, as a tick does.
     All,
-    /// One transport, by name.
+    /// One transport, by the name that [`Engine::transports`] says.
     Transport(&'a str),
     /// The connection to one proc.
     Proc(ProcId),
@@ -60,9 +61,12 @@ impl Engine {
         self.contact(proc.0).map(drop)
     }
 
-    /// How each transport would reach a proc for a class of traffic, and which one does.
+    /// How each transport would reach a proc for a class of traffic, and which one does. None do if there is no such proc.
     pub fn routes(&mut self, proc: ProcId, _class: TrafficClass) -> Vec<Route> {
         let all = self.tables.all(&mut self.world);
+        if all.procs.known.get(proc.0 as usize).is_none() {
+            return Vec::new();
+        }
         let card = all.procs.card(proc.0);
         let mut routes: Vec<Route> = Vec::new();
         for endpoint in all.endpoints.iter_mut() {
@@ -95,24 +99,51 @@ impl Engine {
 
     /// A tick that reads from one transport or one connection only. Sends and everything that has arrived before
     /// progress as in any tick.
-    pub fn progress(&mut self, only: Only<'_>) -> Work {
-        let all = self.tables.all(&mut self.world);
-        all.progress.only = match only {
-            Only::All => (NIL, NIL),
-            Only::Transport(name) => {
-                let index = all.endpoints.iter_mut().position(|e| e.transport.get().name() == name);
-                (index.map_or(NIL - 1, |index| index as u32), NIL)
-            }
-            Only::Proc(proc) => {
-                let row = all.procs.known.get(proc.0 as usize).map_or(NIL, |known| known.row);
-                all.vcs.get(row as usize).map_or((NIL - 1, NIL), |vc| (vc.endpoint.into(), vc.link))
-            }
-        };
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Only, ProcId};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// engine.progress(Only::Transport("loopback"))?;
+    /// engine.progress(Only::Proc(ProcId(0)))?;
+    /// assert!(engine.progress(Only::Transport("carrier pigeon")).is_err());
+    /// # Ok::<(), tickwire::ProgressError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No transport is open under this name, or there is no such proc; nothing was done.
+    pub fn progress(&mut self, only: Only<'_>) -> Result<Work, ProgressError> {
+        self.tables.progress(&mut self.world).only = self.place_of(only)?;
         // Only the systems know of it.
         let passes = std::mem::take(&mut self.frequent_passes);
         let work = self.tick();
         self.frequent_passes = passes;
         self.tables.progress(&mut self.world).only = (NIL, NIL);
-        work
+        Ok(work)
+    }
+
+    /// Where to read: the number of an endpoint and of a link, [`NIL`] for all.
+    fn place_of(&mut self, only: Only<'_>) -> Result<(u32, u32), ProgressError> {
+        /// No endpoint has this number.
+        const NOWHERE: (u32, u32) = (NIL - 1, NIL);
+        let all = self.tables.all(&mut self.world);
+        match only {
+            Only::All => Ok((NIL, NIL)),
+            Only::Transport(name) => {
+                let named = |endpoint: &mut Endpoint| endpoint.transport.get().name() == name;
+                let Some(number) = all.endpoints.iter_mut().position(named) else {
+                    let open: Vec<_> = all.endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+                    return Err(ProgressError::Transport { name: name.to_owned(), open: open.join(", ") });
+                };
+                Ok((number as u32, NIL))
+            }
+            Only::Proc(proc) => {
+                let Some(known) = all.procs.known.get(proc.0 as usize) else {
+                    return Err(ProgressError::Proc { proc, last: all.procs.known.len() as u32 - 1 });
+                };
+                // One that has no link yet, or none any more, has nothing to read.
+                let vc = all.vcs.get(known.row as usize).filter(|vc| vc.link != NIL);
+                Ok(vc.map_or(NOWHERE, |vc| (vc.endpoint.into(), vc.link)))
+            }
+        }
     }
 }

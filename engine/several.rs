@@ -54,7 +54,7 @@ impl Engine {
     /// # use tickwire::{Bootstrap, Engine, Tag};
     /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     /// # let (me, world) = (engine.rank(), engine.comm_world());
-    /// let post = |engine: &mut Engine, tag| engine.irecv(vec![0], me, Tag(tag), world).map(Some);
+    /// let post = |engine: &mut Engine, tag| engine.irecv(vec![0u8], me, Tag(tag), world).map(Some);
     /// let mut open = [post(&mut engine, 1)?, post(&mut engine, 2)?];
     /// engine.send(&[7], me, Tag(2), world)?;
     /// engine.send(&[8], me, Tag(1), world)?;

@@ -131,6 +131,9 @@ pub fn endpoint_of(all: &mut AllTables<'_>, proc: u32) -> Option<u8> {
     }
 }
 
+/// Bytes of a transport's name, and of its part of a card, at most: each has a length of one byte.
+pub const CARD_PART_MAX: usize = u8::MAX as usize;
+
 /// One transport's part of a proc's card, which is a list of name length, name, length, bytes.
 pub fn card_of<'a>(mut card: &'a [u8], name: &str) -> Option<&'a [u8]> {
     loop {
@@ -148,8 +151,9 @@ pub fn card_of<'a>(mut card: &'a [u8], name: &str) -> Option<&'a [u8]> {
     }
 }
 
-/// Puts one transport's part into a card. See [`card_of`].
+/// Puts one transport's part into a card: name and bytes within [`CARD_PART_MAX`]. See [`card_of`].
 pub fn add_card(card: &mut Vec<u8>, name: &str, bytes: &[u8]) {
+    debug_assert!(name.len() <= CARD_PART_MAX && bytes.len() <= CARD_PART_MAX);
     card.push(name.len() as u8);
     card.extend_from_slice(name.as_bytes());
     card.push(bytes.len() as u8);
@@ -531,8 +535,9 @@ pub fn wants_control(endpoints: &mut [Endpoint]) -> bool {
 mod tests {
     use super::*;
     use crate::testing::{Posted, TestWorld};
-    use tickwire_components::Unexpected;
     use tickwire_components::limits::{CONTROL_ROWS, Limits};
+    use tickwire_components::submission::Operation;
+    use tickwire_components::{Rank, Tag, Unexpected};
 
     /// Lets the wire tell events, and handles them.
     fn tell(world: &mut TestWorld, events: &[LinkEvent]) {
@@ -896,7 +901,7 @@ mod tests {
     #[test]
     fn rows_grow_for_a_submission_that_needs_more_than_are_kept_ahead() {
         let mut world = TestWorld::with(2, Limits::default(), CARS_LOW as usize);
-        world.submit(false, 0, 5, vec![1], 0);
+        world.submit(Operation::Send { to: Rank(0), tag: Tag(5) }, vec![1], 0);
         let all = world.all();
         let waits = all.inbound.shared().queue.pop().unwrap();
         all.inbound.waiting().push_back(waits);

@@ -138,9 +138,12 @@ mod tests {
         world.all().progress.only = (1, NIL);
         world.run(drain_cq);
         assert_eq!(world.all().progress.arrivals, 0);
-        world.all().progress.only = (0, 0);
+        // Of one link, and not of another.
+        world.wire().attached.push((5, 0));
+        world.wire().incoming.push_front((1, Header::new(Kind::Eager, 0, 1, 9, 0, 0), Vec::new()));
+        world.all().progress.only = (0, 5);
         world.run(drain_cq);
-        assert_eq!(world.all().progress.arrivals, 3);
+        assert_eq!((world.all().progress.arrivals, world.wire().incoming.len()), (3, 1));
     }
 
     #[test]

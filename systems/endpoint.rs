@@ -4,13 +4,26 @@ use bevy_ecs::component::{Component, ComponentId};
 use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
-use tickwire_components::limits::Limits;
+use tickwire_components::limits::{Limits, OPERATION_LOOKS};
 use tickwire_components::wire::OFFER_BYTES;
-use tickwire_components::{Abilities, Exclusive, Protocol, Span};
+use tickwire_components::{Abilities, Car, Exclusive, NIL, Protocol, Request, RequestState, Row, Span, Vc};
 use tickwire_transports::{AnyTransport, Mapped, Transport};
 
 /// Looks without a find after which an expensive poll is made rarer again, at most.
 pub const POLL_INTERVAL_MAX: u32 = 64;
+
+/// Where [`Endpoint::find_operations`] looks.
+#[derive(Clone, Copy)]
+pub struct OperationRows<'a> {
+    /// Requests that are not done.
+    pub active: u32,
+    /// CARs.
+    pub cars: &'a [Car],
+    /// Requests, in the rows of their envelope CARs.
+    pub requests: &'a [Request],
+    /// Contacted procs.
+    pub vcs: &'a [Vc],
+}
 
 /// A row of the endpoint table: an open transport and what protocols need to know of it.
 #[derive(Component)]
@@ -53,8 +66,13 @@ pub struct Endpoint {
     pub cheap_poll: bool,
     /// Looking at it costs so much that what has come is delivered by the look. Then `cheap_poll` is not set.
     pub prompt: bool,
-    /// Operations that wait for something from it; while there are some, it is looked at in every tick.
-    pub outstanding: u32,
+    /// Whether an operation waits for something from it, as far as that is known; while one does, it is looked at in every
+    /// tick. Written by [`Endpoint::find_operations`]; of one that is expensive to look at only.
+    pub outstanding: bool,
+    /// The row of the operation that was found last to wait for it.
+    pub witness: Row,
+    /// The row where the next look for one begins.
+    pub cursor: Row,
     /// Ticks between two looks at an expensive one with nothing outstanding: doubled at each look in vain.
     pub interval: u32,
     /// Ticks until the next such look.
@@ -144,7 +162,9 @@ impl Endpoint {
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
             prompt,
-            outstanding: 0,
+            outstanding: false,
+            witness: NIL,
+            cursor: 0,
             interval: 1,
             countdown: 0,
             found: false,
@@ -218,10 +238,34 @@ impl Endpoint {
         transport.ready()
     }
 
+    /// Finds out whether an operation waits for something from this endpoint, which is `number` of all: one that goes over
+    /// it, or a receive from any source. `awaited` is what the application waits for, or [`NIL`].
+    ///
+    /// It looks at a few rows: those that it knows of, the first ones, which are in use most, and in turn at all others. So an
+    /// operation in a high row may be found some ticks late, and until then the endpoint is looked at as if it were idle.
+    pub fn find_operations(&mut self, number: u8, awaited: Row, rows: &OperationRows<'_>) {
+        let OperationRows { active, cars, requests, vcs } = *rows;
+        let waits = |row: Row| {
+            let open = |request: &Request| matches!(request.state, RequestState::Active | RequestState::Detached);
+            let Some(car) = cars.get(row as usize) else { return false };
+            requests.get(row as usize).is_some_and(open)
+                && vcs.get(car.vc as usize).is_none_or(|vc| vc.endpoint == number)
+        };
+        self.outstanding = active != 0;
+        if active == 0 || waits(awaited) || waits(self.witness) {
+            return;
+        }
+        let first = if (self.cursor as usize) < cars.len() { self.cursor } else { 0 };
+        self.cursor = first + OPERATION_LOOKS;
+        let found = (0..OPERATION_LOOKS).chain(first..self.cursor).find(|&row| waits(row));
+        self.outstanding = found.is_some();
+        self.witness = found.unwrap_or(self.witness);
+    }
+
     /// The poll policy for transports that are expensive to look at.
     #[cold]
     fn due(&mut self) -> bool {
-        if self.prompt || self.outstanding > 0 {
+        if self.prompt || self.outstanding {
             return true;
         }
         if self.countdown > 0 {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 mod loans;
+mod polling;
 mod priorities;
 mod registering;
 
@@ -13,6 +14,8 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tickwire::components::wire::{HEADER_BYTES, Header, Kind};
 use tickwire::components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
 use tickwire::testing::{Cluster, ROWS};
@@ -50,6 +53,10 @@ struct Streams {
     /// Where it panics, if it is to.
     trap: Trap,
     name: &'static str,
+    /// Bytes of its card beyond the first.
+    padding: usize,
+    /// How often it was asked whether something is there.
+    looks: Arc<AtomicU32>,
     capabilities: Capabilities,
 }
 
@@ -106,7 +113,8 @@ impl Streams {
         let capabilities = Capabilities::least(Reach::Network, 50, FRAME_MAX);
         let lines = (0..16).map(|_| None).collect();
         let (asked, lent) = (Vec::new(), Vec::new());
-        Streams { me, lines, asked, lent, known: None, trap: Trap::default(), name: "streams", capabilities }
+        let (name, padding, looks, trap) = ("streams", 0, Arc::default(), Trap::default());
+        Streams { me, lines, asked, lent, known: None, trap, name, padding, looks, capabilities }
     }
 }
 
@@ -124,12 +132,14 @@ unsafe impl Transport for Streams {
     }
 
     fn card(&self) -> Vec<u8> {
-        vec![self.me as u8]
+        let mut card = vec![0; 1 + self.padding];
+        card[0] = self.me as u8;
+        card
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
         match self.lines.get(proc as usize) {
-            Some(Some(_)) if card == [proc as u8] => Ok(()),
+            Some(Some(_)) if card.first() == Some(&(proc as u8)) => Ok(()),
             _ => Err(format!("there is no stream to proc {proc} with card {card:?}")),
         }
     }
@@ -191,6 +201,7 @@ unsafe impl Transport for Streams {
 
     fn ready(&self) -> bool {
         self.trap.spring(Place::Ready);
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let readable = |line: &Line| {
             let mut fds = [rustix::event::PollFd::new(&line.stream, rustix::event::PollFlags::IN)];
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -199,18 +210,25 @@ unsafe impl Transport for Streams {
         self.lines.iter().flatten().any(|line| !line.input.is_empty() || readable(line))
     }
 
-    fn drain(&mut self, _: u64, arrivals: &mut [Arrival]) -> usize {
+    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         let mut count = 0;
-        for line in self.lines.iter_mut().flatten() {
-            line.read();
-            let Some(vc) = line.vc else { continue };
-            while count < arrivals.len() {
-                let Some((header, mut payload)) = line.frame() else { break };
-                let span = span(&mut payload);
-                self.lent.push(payload);
-                arrivals[count] = Arrival { header, payload: span, vc, state: ArrivalState::New, ..Arrival::default() };
-                count += 1;
-            }
+        for link in 0..self.lines.len() as u32 {
+            count += self.drain_link(link, now_ns, &mut arrivals[count..]);
+        }
+        count
+    }
+
+    fn drain_link(&mut self, link: u32, _: u64, arrivals: &mut [Arrival]) -> usize {
+        let Some(Some(line)) = self.lines.get_mut(link as usize) else { return 0 };
+        line.read();
+        let Some(vc) = line.vc else { return 0 };
+        let mut count = 0;
+        while count < arrivals.len() {
+            let Some((header, mut payload)) = line.frame() else { break };
+            let span = span(&mut payload);
+            self.lent.push(payload);
+            arrivals[count] = Arrival { header, payload: span, vc, state: ArrivalState::New, ..Arrival::default() };
+            count += 1;
         }
         count
     }
@@ -346,7 +364,8 @@ fn frames_that_cannot_be_end_the_vc_they_came_on() {
 
 #[test]
 fn transports_are_chosen_by_name_and_two_may_keep_the_same_kind_of_state() {
-    let [first, second] = <[Streams; 2]>::try_from(streams(2)).ok().unwrap();
+    let [first, mut second] = <[Streams; 2]>::try_from(streams(2)).ok().unwrap();
+    second.name = "others";
     let mut engine = Engine::builder().transport(first).transport(second).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
     engine.send(&[1], Rank(0), Tag(0), world).unwrap();
@@ -354,4 +373,25 @@ fn transports_are_chosen_by_name_and_two_may_keep_the_same_kind_of_state() {
     let wrong = Engine::builder().transport(Streams::new(0)).include(["tcp"]).build(Bootstrap::solo());
     let words = wrong.map(drop).unwrap_err().to_string();
     assert!(words.contains("tcp") && words.contains("no such transport"), "{words}");
+}
+
+#[test]
+fn transports_that_cannot_be_told_apart_are_refused() {
+    let build = |all: Vec<Streams>| {
+        let builder = all.into_iter().fold(Engine::builder(), |builder, streams| builder.transport(streams));
+        builder.build(Bootstrap::solo()).map(drop).map_err(|error| error.to_string())
+    };
+    let twins = build(vec![Streams::new(0), Streams::new(0)]).unwrap_err();
+    assert!(twins.contains("transport streams: two transports have this name"), "{twins}");
+    let loopback = build(vec![Streams { name: "loopback", ..Streams::new(0) }]).unwrap_err();
+    assert!(loopback.contains("transport loopback: two transports have this name"), "{loopback}");
+    // Lengths of names and cards have one byte each.
+    let name = "n".repeat(256).leak();
+    let long = build(vec![Streams { name, ..Streams::new(0) }]).unwrap_err();
+    assert!(long.contains("its name has 256 bytes: give 1 to 255"), "{long}");
+    let nameless = build(vec![Streams { name: "", ..Streams::new(0) }]).unwrap_err();
+    assert!(nameless.contains("its name has 0 bytes"), "{nameless}");
+    let card = build(vec![Streams { padding: 255, ..Streams::new(0) }]).unwrap_err();
+    assert!(card.contains("its card has 256 bytes: 255 is the most"), "{card}");
+    assert_eq!(build(vec![Streams { name: &name[..255], padding: 254, ..Streams::new(0) }]), Ok(()));
 }

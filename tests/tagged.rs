@@ -691,10 +691,10 @@ fn one_endpoint_matches_at_most() {
     let net = SimNet::new(2, SimConfig::calm(1));
     let mut cluster = Cluster::build(2, |rank| {
         let mut builder = tickwire::Engine::builder().exclude(["loopback", "shm"]);
-        for (hub, priority) in hubs.iter().zip([10, 20]) {
+        for ((hub, priority), name) in hubs.iter().zip([10, 20]).zip(["one", "two"]) {
             let inner = tickwire::transports::Loopback::join(hub, rank).unwrap();
             let inner = tickwire::testing::Sim::new(inner, rank, &net);
-            let config = ProviderConfig { priority, ..ProviderConfig::calm(1) };
+            let config = ProviderConfig { name, priority, ..ProviderConfig::calm(1) };
             builder = builder.transport(tickwire::testing::Provider::new(inner, rank, config).unwrap());
         }
         builder

@@ -608,11 +608,9 @@ pub unsafe trait Transport: Send {
         (0, true)
     }
 
-    /// As [`Transport::drain`], from one link only.
-    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        let _ = link;
-        self.drain(now_ns, arrivals)
-    }
+    /// As [`Transport::drain`], from one link only: what has come on others stays. A transport that matches by itself may hand
+    /// out whatever it has matched.
+    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize;
 
     /// The payloads of all arrivals have been used.
     fn release(&mut self);

@@ -459,13 +459,13 @@ unsafe impl Transport for Shm {
         self.links.drain(arrivals)
     }
 
+    fn drain_link(&mut self, link: u32, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.links.drain_link(link, arrivals)
+    }
+
     #[inline]
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         self.links.deliver(most, take)
-    }
-
-    fn drain_link(&mut self, link: u32, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        self.links.drain_link(link, arrivals)
     }
 
     #[inline]

@@ -193,6 +193,17 @@ view! {
 }
 
 view! {
+    /// What a look at endpoints touches that are expensive to look at.
+    RareTables, rare {
+        progress: Progress, one;
+        cars: Car, rows_read;
+        requests: Request, rows_read;
+        vcs: Vc, rows_read;
+        endpoints: Endpoint, rows;
+    }
+}
+
+view! {
     /// What Post reads and writes.
     PostTables, post {
         progress: Progress, one;

@@ -20,6 +20,8 @@ const CHUNK: usize = 64;
 /// What a [`Provider`] does.
 #[derive(Clone, Debug)]
 pub struct ProviderConfig {
+    /// Its name among the transports of an engine.
+    pub name: &'static str,
     /// What everything follows from.
     pub seed: u64,
     /// The tag mode.
@@ -54,6 +56,7 @@ impl ProviderConfig {
     /// One that is prompt.
     pub fn calm(seed: u64) -> Self {
         ProviderConfig {
+            name: "provider",
             seed,
             mode: TagMode::Auto,
             tags: ProviderTags { format: u64::MAX, data_bytes: 8, directed_receive: true },
@@ -299,7 +302,7 @@ unsafe impl<T: Transport> Transport for Provider<T> {
     type RowState = T::RowState;
 
     fn name(&self) -> &str {
-        "provider"
+        self.config.name
     }
 
     fn capabilities(&self) -> &Capabilities {
@@ -426,6 +429,10 @@ unsafe impl<T: Transport> Transport for Provider<T> {
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         self.take_in(now_ns);
         self.hand_out(arrivals)
+    }
+
+    fn drain_link(&mut self, _: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
+        self.drain(now_ns, arrivals)
     }
 
     fn release(&mut self) {

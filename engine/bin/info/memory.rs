@@ -333,6 +333,10 @@ unsafe impl Transport for Nowhere {
         0
     }
 
+    fn drain_link(&mut self, _: u32, _: u64, _: &mut [Arrival]) -> usize {
+        0
+    }
+
     fn release(&mut self) {}
 
     fn control(&mut self, _: u64, _: &mut Vec<LinkEvent>) {}
