@@ -550,9 +550,10 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
             let own = self.board.get(0, key)?.unwrap();
             let shm = tickwire::systems::connections::card_of(&own, "shm").unwrap();
             let (pid, started) = self.process;
-            let process = [&pid.to_be_bytes()[..], &started.to_be_bytes()].concat();
+            // As cards have it: 22 bits of number and 34 of start time, in seven bytes.
+            let process = &(u64::from(pid) << 34 | started & ((1 << 34) - 1)).to_be_bytes()[1..];
             let mut theirs = Vec::new();
-            let card = [&shm[..shm.len() - process.len()], &process].concat();
+            let card = [&shm[..shm.len() - process.len()], process].concat();
             tickwire::systems::connections::add_card(&mut theirs, "shm", &card);
             Ok(vec![Some(own), Some(theirs)])
         }

@@ -213,7 +213,7 @@ fn a_flood_of_messages_that_a_provider_matches_is_bounded_and_nothing_is_lost() 
     if is_there() {
         for provider in MATCHING {
             for first in ["first", "last"] {
-                let outcome = run_with(provider, 2, "flood", &["6000", first], "auto");
+                let outcome = run_with(provider, 2, "flood", &["6000", first, "answered"], "auto");
                 assert_eq!(outcome.code(), 0, "{provider}, {first}: {outcome:?}");
             }
         }

@@ -500,7 +500,11 @@ impl Case {
         let build = |builder: tickwire::Builder| builder.limits(limits.clone());
         let cluster = match self.network {
             Network::Loopback => Cluster::loopback_with(self.ranks, build),
-            Network::Shm => Cluster::shm_with(self.ranks, |builder| build(builder).splicing(Splicing::Never)),
+            Network::Shm => Cluster::shm_with(self.ranks, |builder| {
+                // What a message is cut into depends on the room that a growing ring has just then.
+                let limits = Limits { first_ring_bytes: limits.ring_bytes, ..limits.clone() };
+                builder.limits(limits).splicing(Splicing::Never)
+            }),
             Network::Hindered | Network::Failing => Cluster::sim_with(self.ranks, &net, build),
             Network::Provider => Cluster::provider_with(self.ranks, &net, |_| ProviderConfig::calm(self.seed), build),
         };
@@ -513,7 +517,7 @@ impl Case {
     }
 
     /// Credit that goes with other frames goes with different ones, and in frames of its own at different times.
-    fn exact(&self) -> bool {
+    fn is_exact(&self) -> bool {
         matches!(self.network, Network::Loopback | Network::Shm)
     }
 
@@ -544,10 +548,10 @@ impl Case {
         // Which of several signs of an end is seen first is not the same; that there is an end is.
         let logs = [0, 1].map(|side: usize| sides[side].log.iter().map(|line| without_reason(line)).collect());
         same(&logs, words);
-        let columns = [0, 1].map(|side: usize| sides[side].columns(self.exact()));
+        let columns = [0, 1].map(|side: usize| sides[side].columns(self.is_exact()));
         same(&columns, words);
         let work = [0, 1].map(|side: usize| {
-            let of = |work: &[u64; 4]| if self.exact() { *work } else { [work[0], work[1], 0, 0] };
+            let of = |work: &[u64; 4]| if self.is_exact() { *work } else { [work[0], work[1], 0, 0] };
             sides[side].work.iter().map(of).collect::<Vec<_>>()
         });
         assert_eq!(work[0], work[1], "posted, matched, sent, received: {}", words());

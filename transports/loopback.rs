@@ -458,10 +458,15 @@ unsafe impl Transport for Loopback {
         }
         let mut shared = self.hub.lock();
         let place = self.hub.place(self.me);
-        shared.members[place] = None;
+        // Who has opened a link that nobody has looked at yet is connected all the same.
+        let news = shared.members[place].take().map(|member| member.news).unwrap_or_default();
+        let callers = news.iter().filter_map(|item| match item {
+            News::Opened { proc, .. } => Some(*proc),
+            News::Closed { .. } | News::Left { .. } => None,
+        });
         shared.left[place] = true;
-        for peer in self.procs.iter().filter(|&&p| p != NIL && p != self.me) {
-            if let Some(Some(member)) = shared.members.get_mut(self.hub.place(*peer)) {
+        for peer in self.procs.iter().copied().chain(callers).filter(|&p| p != NIL && p != self.me) {
+            if let Some(Some(member)) = shared.members.get_mut(self.hub.place(peer)) {
                 member.tell(News::Left { proc: self.me });
             }
         }
@@ -471,5 +476,28 @@ unsafe impl Transport for Loopback {
 impl Drop for Loopback {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_before_it_has_seen_a_new_link_tells_its_peer() {
+        let hub = Hub::new(2, 4096);
+        let [mut caller, mut called] = [0, 1].map(|me| Loopback::join(&hub, me).expect("a place"));
+        let mut events = Vec::new();
+        let link = caller.connect(1, &[], 0).expect("it has joined");
+        caller.control(0, &mut events);
+        assert_eq!(std::mem::take(&mut events), [LinkEvent::Connected { link }]);
+        called.close();
+        // Its last frames would be read first, so it takes a look more.
+        for _ in 0..2 {
+            caller.drain(0, &mut [Arrival::default()]);
+            caller.release();
+            caller.control(0, &mut events);
+        }
+        assert!(matches!(&events[..], [LinkEvent::Failed { link: l, .. }] if *l == link), "{events:?}");
     }
 }

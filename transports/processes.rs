@@ -11,7 +11,13 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 /// Time between two questions after a process without a descriptor, ns.
 pub(crate) const ASK_NS: u64 = 50_000_000;
 /// Bytes of a process in a card.
-pub(crate) const CARD_BYTES: usize = 12;
+pub(crate) const CARD_BYTES: usize = 7;
+/// Bits of a process's number: Linux has none from 2^22 on.
+const PID_BITS: u32 = 22;
+/// Bits that are kept of its start time: five years of hundredths of a second, after which they begin anew.
+const START_BITS: u32 = 34;
+const START_MASK: u64 = (1 << START_BITS) - 1;
+const _: () = assert!(PID_BITS + START_BITS == 8 * CARD_BYTES as u32);
 
 /// A process of this host.
 #[derive(Debug)]
@@ -87,7 +93,7 @@ fn number(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
-/// When a process was started, clock ticks since boot: with its number, it names a process for good.
+/// When a process was started, clock ticks since boot, the lower 34 bits: with its number, it names a process.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, started)| started)
 }
@@ -97,7 +103,7 @@ fn parse(stat: &str) -> Option<(char, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    Some((state, fields.nth(18)?.parse::<u64>().ok()? & START_MASK))
 }
 
 /// Number and start time of the own process; the latter is 0 if it cannot be known.
@@ -106,18 +112,19 @@ pub(crate) fn own() -> (u32, u64) {
     (pid, start_time(pid).unwrap_or(0))
 }
 
-/// A process as a card says it: number and start time, big-endian.
+/// A process as a card says it: number and start time in one number, big-endian. A number that does not fit, which no kernel
+/// gives, names no process.
 pub(crate) fn to_card(pid: u32, start_time: u64) -> [u8; CARD_BYTES] {
-    let mut card = [0; CARD_BYTES];
-    card[..4].copy_from_slice(&pid.to_be_bytes());
-    card[4..].copy_from_slice(&start_time.to_be_bytes());
+    let pid = if pid >> PID_BITS == 0 { u64::from(pid) } else { 0 };
+    let [_, card @ ..] = (pid << START_BITS | start_time & START_MASK).to_be_bytes();
     card
 }
 
 /// Number and start time of a process, out of a card.
 pub(crate) fn in_card(card: [u8; CARD_BYTES]) -> (u32, u64) {
-    let [p0, p1, p2, p3, start @ ..] = card;
-    (u32::from_be_bytes([p0, p1, p2, p3]), u64::from_be_bytes(start))
+    let [a, b, c, d, e, f, g] = card;
+    let both = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
+    ((both >> START_BITS) as u32, both & START_MASK)
 }
 
 #[cfg(all(test, not(miri)))]

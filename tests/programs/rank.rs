@@ -63,7 +63,12 @@ fn main() {
         "stranger" => return stranger(engine, place, &args[2]),
         "memory" => memory(&mut engine, place, args[2].parse().unwrap()),
         "file-size" => file_size(&mut engine, place),
-        "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
+        "flood" => {
+            flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last");
+            if args.get(4).is_some_and(|word| word == "answered") {
+                meet(&mut engine);
+            }
+        }
         other => panic!("no such test: {other}"),
     }
     engine.finalize(PATIENCE).unwrap();
@@ -722,6 +727,12 @@ fn devices(engine: &mut Engine, provider: &str) {
     lengths(engine);
     let moved: Vec<_> = rows(engine).endpoints.iter_mut().map(|endpoint| endpoint.transport.get().moved()).collect();
     assert!(moved[1].0 > 1 << 20 && moved[1].1 > 1 << 20 && moved[2] == (0, 0), "{moved:?}");
+}
+
+/// Two ranks wait for each other: neither ends before the other one has all that it was sent.
+fn meet(engine: &mut Engine) {
+    let (world, other) = (engine.comm_world(), Rank(1 - engine.rank().0));
+    engine.sendrecv(&[], other, Tag(0), &mut [], other, Tag(0), world).unwrap();
 }
 
 /// One rank sends so many messages that the other posts no receive for; then that one receives them all, the last one

@@ -90,7 +90,7 @@ mod tests {
             control,
             secret: 0x0123_4567_89AB_CDEF,
             host: *b"thishost",
-            process: (7, 1 << 40),
+            process: (7, 1 << 33),
             address: vec![7; 28],
             matching: 9,
         }

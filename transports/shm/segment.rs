@@ -25,6 +25,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use tickwire_components::limits::PAGE_BYTES;
 
 /// Names that one sweep looks at, at most.
 const SWEEP_LOOKS: usize = 1 << 16;
@@ -132,10 +133,17 @@ pub(super) struct Place<'a> {
     pub(super) made: &'a Arc<AtomicU64>,
 }
 
+/// Bytes of a page. By libc, since rustix reads the auxiliary vector by itself, which ends a process under valgrind.
+#[expect(unsafe_code, reason = "a call of the C library")]
+fn page_bytes() -> usize {
+    // SAFETY: a question without side effects.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE_BYTES)
+}
+
 /// Makes a segment of `bytes` zero bytes and maps it.
 pub(super) fn create(place: Place<'_>, bytes: usize) -> Result<(OwnedFd, Map), ShmError> {
     place.room.take(bytes)?;
-    let share = Share::of(place.made, bytes.next_multiple_of(rustix::param::page_size()));
+    let share = Share::of(place.made, bytes.next_multiple_of(page_bytes()));
     let (file, mut map) = match place.files {
         Files::Memory => create_sealed(bytes).map_err(|source| place.room.failure(bytes, source)),
         _ => create_file(place, bytes).map_err(|source| failure(place.directory, bytes, source)),
@@ -361,7 +369,7 @@ mod tests {
         let place =
             Place { files: Files::Memory, directory: Path::new("/"), job: "a", me: 0, room: &room, made: &made };
         let (_, map) = super::create(place, 4097).expect("a segment");
-        let pages = 4097usize.next_multiple_of(rustix::param::page_size()) as u64;
+        let pages = 4097usize.next_multiple_of(page_bytes()) as u64;
         assert_eq!(made.load(Ordering::Relaxed), pages);
         super::create(place, 1 << 60).expect_err("no room");
         assert_eq!(made.load(Ordering::Relaxed), pages);
