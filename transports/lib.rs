@@ -16,7 +16,7 @@ pub mod rings;
 pub mod shm;
 pub mod sim;
 mod tapped;
-#[cfg(all(test, not(tickwire_loom)))]
+#[cfg(test)]
 mod testing;
 mod watching;
 #[cfg(all(test, not(miri)))]

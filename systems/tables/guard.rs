@@ -194,7 +194,7 @@ impl Tables {
         })
     }
 
-    /// As [`Tables::spawn_checked`], of anything else that runs hooks and observers of the application.
+    /// As `spawn_checked`, of anything else that runs hooks and observers of the application.
     ///
     /// # Errors
     /// As there.

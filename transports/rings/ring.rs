@@ -165,7 +165,7 @@ impl<M: RingMemory> Writer<M> {
     }
 
     /// How much of a payload goes in one frame for certain, once the reader has read what is there, bytes. Asking for more than
-    /// that counts as a [shortage](Shortage).
+    /// that counts as a shortage.
     pub fn fits(&mut self, payload: u64) -> u64 {
         let need = frame_bytes(payload);
         if need <= self.frame_max() {
