@@ -56,14 +56,14 @@ impl Engine {
     }
 
     /// A scope has posted an operation: counts what it has yet to take back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lend<B>(&mut self, posted: crate::Request<B>) -> crate::Request<B> {
         self.lent += u32::from(posted.id().row != NIL);
         posted
     }
 
     /// Whether a request has a buffer that an open scope has lent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_lent(&mut self, id: RequestId) -> bool {
         let requests = self.tables.request(&mut self.world).requests;
         requests.get(id.row as usize).is_some_and(|request| request.scoped && request.generation == id.generation)

@@ -109,7 +109,7 @@ impl<'env> Scope<'_, 'env> {
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    #[inline]
+    #[inline(always)]
     pub fn isend<B: Pieces + 'env>(
         &mut self,
         buffer: B,
@@ -186,7 +186,7 @@ impl<'env> Scope<'_, 'env> {
     ///
     /// # Errors
     /// As [`Engine::irecv`].
-    #[inline]
+    #[inline(always)]
     pub fn irecv<B: LeasedBytes + 'env>(
         &mut self,
         buffer: B,
@@ -202,7 +202,7 @@ impl<'env> Scope<'_, 'env> {
     ///
     /// # Errors
     /// As [`Engine::take`].
-    #[inline]
+    #[inline(always)]
     pub fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
         let lent = self.engine.is_lent(request.id());
         let taken = self.engine.lending(|engine| engine.take(request));
