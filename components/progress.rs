@@ -300,7 +300,7 @@ pub struct Progress {
     pub registrations: Box<Registrations>,
     /// Requests that are not done.
     pub active: u32,
-    /// Requests of open scopes that are not done.
+    /// Requests of open scopes that are not free.
     pub scoped: u32,
     /// Messages that arrived before their receive.
     pub unexpected: UnexpectedQueue,

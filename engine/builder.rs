@@ -304,7 +304,6 @@ impl Builder {
             submissions,
             waiter,
             attached: Default::default(),
-            lent: 0,
             slots,
             shared_heap,
             tags,

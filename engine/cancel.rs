@@ -3,7 +3,7 @@
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
-use tickwire_systems::complete::{abort, free_request};
+use tickwire_systems::complete::{complete_cancelled, free_request};
 use tickwire_systems::lodging::{is_lodged, recall};
 use tickwire_systems::matching::remove_posted;
 
@@ -13,7 +13,8 @@ const RECALL_LOOKS: u32 = 1000;
 impl Engine {
     /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
     /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled, and so is done; sends never are. A receive
-    /// at a transport that matches by itself, and does not answer at once, may still end so after `false`.
+    /// at a transport that matches by itself, and does not answer at once, may still end so after `false`; the transport is asked
+    /// by passes as those of a tick.
     ///
     /// # Errors
     /// If the handle is stale or the engine closed.
@@ -30,6 +31,7 @@ impl Engine {
         }
         let cancelled = self.cancel_row(id.row);
         if cancelled && !self.state(id)? {
+            // It came back from a transport: Complete has not seen it.
             self.tables.progress(&mut self.world).pending |= Pending::COMPLETE;
             self.run();
         }
@@ -52,7 +54,7 @@ impl Engine {
             _ => remove_posted(all.progress, all.cars, all.vcs, row),
         };
         if removed {
-            abort(all.progress, all.cars, row, car_flags::CANCELLED);
+            complete_cancelled(self.tables.complete(&mut self.world), row);
         }
         removed
     }

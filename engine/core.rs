@@ -75,8 +75,6 @@ pub struct Engine {
     pub(crate) submissions: Arc<Submissions>,
     pub(crate) waiter: crate::wait::Waiter,
     pub(crate) attached: crate::send_modes::Attached,
-    /// Requests with borrowed buffers that an open scope has posted and not taken back, at most.
-    pub(crate) lent: u32,
     pub(crate) slots: Vec<crate::slots::SlotInfo>,
     /// Whether peers may read the process's shared heap. Fixed when it is built.
     pub(crate) shared_heap: bool,

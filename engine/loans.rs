@@ -8,7 +8,7 @@
 use crate::core::{Closed, Engine};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwire_components::{CarKind, CarState, Held, Lease, NIL, Request, RequestId, RequestState, Row, Span};
+use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestId, RequestState, Row, Span};
 use tickwire_systems::complete::free_request;
 use tickwire_systems::connections::fail;
 
@@ -55,46 +55,36 @@ impl Engine {
         value
     }
 
-    /// A scope has posted an operation: counts what it has yet to take back.
-    #[inline(always)]
-    pub(crate) fn lend<B>(&mut self, posted: crate::Request<B>) -> crate::Request<B> {
-        self.lent += u32::from(posted.id().row != NIL);
-        posted
-    }
-
-    /// Whether a request has a buffer that an open scope has lent.
-    #[inline(always)]
-    pub(crate) fn is_lent(&mut self, id: RequestId) -> bool {
-        let requests = self.tables.request(&mut self.world).requests;
-        requests.get(id.row as usize).is_some_and(|request| request.scoped && request.generation == id.generation)
-    }
-
     /// Ends the loans of a scope: cancels its receives that have no message yet, drives all else to its end, and gives back
     /// or drops every buffer, also of requests whose tokens were forgotten or have left the scope.
     pub(crate) fn leave_scope(&mut self) {
-        if self.lent != 0 || self.tables.progress(&mut self.world).scoped != 0 {
+        if self.tables.progress(&mut self.world).scoped != 0 {
             self.lending(Engine::end_scope);
         }
     }
 
     fn end_scope(&mut self) {
+        let requests = self.tables.request(&mut self.world).requests;
+        let lent = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
+        let mut open: Vec<Row> = lent.map(|(row, _)| row).collect();
         if self.closed == Closed::No {
-            let requests = self.tables.request(&mut self.world).requests;
-            let lent = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
-            let rows: Vec<Row> = lent.map(|(row, _)| row).collect();
             // Those whose tokens were dropped too: they fill borrowed bytes all the same.
-            for row in rows {
+            for &row in &open {
                 self.cancel_row(row);
             }
         }
-        let ended = self.wait_until(|engine| match engine.closed {
-            Closed::No => Ok(engine.tables.progress(&mut engine.world).scoped == 0),
-            _ => Err(engine.closed.request_error()),
+        let ended = self.wait_until(|engine| {
+            if engine.closed != Closed::No {
+                return Err(engine.closed.request_error());
+            }
+            let requests = engine.tables.request(&mut engine.world).requests;
+            let is_over = |row: &mut Row| requests.get(*row as usize).is_none_or(|request| !(request.scoped && is_open(request)));
+            while open.pop_if(is_over).is_some() {}
+            Ok(open.is_empty())
         });
         if ended.is_err() {
             self.end_loans(None);
         }
-        self.lent = 0;
         self.free_lent();
     }
 
@@ -105,7 +95,6 @@ impl Engine {
         for row in 0..all.requests.len() {
             let request = &mut all.requests[row];
             if request.scoped && request.state == RequestState::Done {
-                request.scoped = false;
                 buffers.push(std::mem::take(&mut all.held[row].0));
                 all.progress.registrations.let_go(row as Row);
                 free_request(all.progress, all.cars, all.requests, row as Row);
@@ -140,7 +129,6 @@ impl Engine {
     /// own code does meanwhile cannot stop it.
     #[cold]
     fn abandon_loans(&mut self) {
-        self.lent = 0;
         // Rows are not read before it is known that they are still there.
         let _ = self.tables.verify(&mut self.world);
         if self.closed == Closed::No {
@@ -164,8 +152,8 @@ impl Engine {
                 continue;
             }
             let scoped = std::mem::take(&mut request.scoped);
+            all.progress.scoped -= u32::from(scoped);
             if is_open(request) {
-                all.progress.scoped -= u32::from(scoped);
                 open.push(id);
             }
             buffers.push(std::mem::take(&mut held.0));

@@ -541,7 +541,7 @@ impl Engine {
         let request = &mut tables.requests[row as usize];
         if scoped {
             request.scoped = true;
-            tables.progress.scoped += u32::from(request.state == RequestState::Active);
+            tables.progress.scoped += 1;
         }
         Request::new(self.home, row, request.generation)
     }

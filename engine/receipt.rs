@@ -62,10 +62,6 @@ impl<'e, 'env> Receipted<'e, 'env> {
         Receipted { engine, scoped, _env: PhantomData }
     }
 
-    fn lend<B>(&mut self, posted: Request<B>) -> Request<B> {
-        if self.scoped { self.engine.lend(posted) } else { posted }
-    }
-
     /// See [`Engine::isend`].
     ///
     /// # Errors
@@ -113,7 +109,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
     /// # Errors
     /// As [`Engine::isend`].
     pub fn isend_with<B: Pieces + Send + 'env>(
-        mut self,
+        self,
         buffer: B,
         to: Rank,
         tag: Tag,
@@ -123,7 +119,6 @@ impl<'e, 'env> Receipted<'e, 'env> {
         let length = buffer.total();
         let options = self.engine.asking(options, to, comm, length);
         let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
-        let request = self.lend(request);
         self.engine.open_receipt(request.id(), false);
         Ok(request)
     }
@@ -133,14 +128,13 @@ impl<'e, 'env> Receipted<'e, 'env> {
     /// # Errors
     /// As [`Engine::irecv`].
     pub fn irecv<B: LeasedBytes + Send + 'env>(
-        mut self,
+        self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
         let request = self.engine.post_receive(buffer, source.into(), tag.into(), comm, self.scoped)?;
-        let request = self.lend(request);
         self.engine.open_receipt(request.id(), false);
         Ok(request)
     }
@@ -150,12 +144,11 @@ impl<'e, 'env> Receipted<'e, 'env> {
     /// # Errors
     /// As [`Engine::imrecv`].
     pub fn imrecv<B: LeasedBytes + Send + 'env>(
-        mut self,
+        self,
         message: Message,
         buffer: B,
     ) -> Result<Request<B>, RejectedMessage<B>> {
         let request = self.engine.receive_message(message, buffer, self.scoped)?;
-        let request = self.lend(request);
         self.engine.open_receipt(request.id(), true);
         Ok(request)
     }

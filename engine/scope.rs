@@ -117,8 +117,7 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        let posted = self.engine.post_send(buffer, to, tag, comm, true)?;
-        Ok(self.engine.lend(posted))
+        self.engine.post_send(buffer, to, tag, comm, true)
     }
 
     /// As [`Engine::issend`], with a borrowed buffer.
@@ -133,9 +132,7 @@ impl<'env> Scope<'_, 'env> {
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
-        let posted =
-            self.engine.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))?;
-        Ok(self.engine.lend(posted))
+        self.engine.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))
     }
 
     /// As [`Engine::isend_with`], with a borrowed buffer.
@@ -150,8 +147,7 @@ impl<'env> Scope<'_, 'env> {
         comm: Comm,
         options: SendOptions,
     ) -> Result<Request<B>, Rejected<B>> {
-        let posted = self.engine.post_with(buffer, to, tag, comm, true, options)?;
-        Ok(self.engine.lend(posted))
+        self.engine.post_with(buffer, to, tag, comm, true, options)
     }
 
     /// As [`Engine::irsend`], with a borrowed buffer.
@@ -165,8 +161,7 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        let posted = self.engine.post_ready(buffer, to, tag, comm, true)?;
-        Ok(self.engine.lend(posted))
+        self.engine.post_ready(buffer, to, tag, comm, true)
     }
 
     /// As [`Engine::imrecv`], with a borrowed buffer.
@@ -178,8 +173,7 @@ impl<'env> Scope<'_, 'env> {
         message: Message,
         buffer: B,
     ) -> Result<Request<B>, RejectedMessage<B>> {
-        let posted = self.engine.receive_message(message, buffer, true)?;
-        Ok(self.engine.lend(posted))
+        self.engine.receive_message(message, buffer, true)
     }
 
     /// As [`Engine::irecv`], with a borrowed buffer.
@@ -194,8 +188,7 @@ impl<'env> Scope<'_, 'env> {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        let posted = self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)?;
-        Ok(self.engine.lend(posted))
+        self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)
     }
 
     /// See [`Engine::take`].
@@ -204,10 +197,7 @@ impl<'env> Scope<'_, 'env> {
     /// As [`Engine::take`].
     #[inline(always)]
     pub fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
-        let lent = self.engine.is_lent(request.id());
-        let taken = self.engine.lending(|engine| engine.take(request));
-        self.engine.lent -= u32::from(lent && taken.is_ok());
-        taken
+        self.engine.take(request)
     }
 
     /// As [`Engine::receipted`], for operations with borrowed buffers.

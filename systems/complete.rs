@@ -20,23 +20,8 @@ pub fn complete(tables: CompleteTables) {
     let CompleteTables { progress, procs, notices, vcs, cars, large, requests, held } = tables;
     let mut finished = std::mem::replace(&mut progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(cars) {
-        if progress.registered != 0 {
-            registering::release(progress, row);
-        }
-        let car = &mut cars[row as usize];
-        let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
-        let mut parts = 1;
-        if flags != 0 || car.chain != NIL || owner != row {
-            parts = part(progress, cars, large, row);
-        } else {
-            car.state = CarState::Done;
-        }
-        let Some(request) = requests.get_mut(owner as usize) else { continue };
-        request.counter -= parts;
-        if request.counter > 0 {
-            continue;
-        }
-        if std::mem::take(&mut request.notified) {
+        let Some(owner) = take_part(progress, cars, large, requests, row) else { continue };
+        if std::mem::take(&mut requests[owner as usize].notified) {
             notices.tell(owner, &outcome(cars, large, vcs, procs, owner));
             progress.late |= notices.has_panic();
             if notices.slot(owner).is_some() {
@@ -54,6 +39,50 @@ pub fn complete(tables: CompleteTables) {
             resume_unwind(panic);
         }
     }
+}
+
+/// Completes a receive that was cancelled before it had a message: whoever cancels can take it at once. Callbacks are called with
+/// the next run of Complete.
+pub fn complete_cancelled(tables: CompleteTables, row: Row) {
+    let CompleteTables { progress, procs, notices, vcs, cars, large, requests, held } = tables;
+    let car = &mut cars[row as usize];
+    car.flags |= car_flags::CANCELLED;
+    car.state = CarState::Finished;
+    let Some(owner) = take_part(progress, cars, large, requests, row) else { return };
+    if std::mem::take(&mut requests[owner as usize].notified) {
+        notices.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
+        progress.late = true;
+        progress.pending |= Pending::COMPLETE;
+        if notices.slot(owner).is_some() {
+            return finish_submitted(progress, requests, owner);
+        }
+    }
+    finish(progress, cars, requests, held, owner);
+}
+
+/// Counts a CAR that is done for its request; the request's row if it was its last.
+#[inline(always)]
+fn take_part(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    requests: &mut [Request],
+    row: Row,
+) -> Option<Row> {
+    if progress.registered != 0 {
+        registering::release(progress, row);
+    }
+    let car = &mut cars[row as usize];
+    let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
+    let mut parts = 1;
+    if flags != 0 || car.chain != NIL || owner != row {
+        parts = part(progress, cars, large, row);
+    } else {
+        car.state = CarState::Done;
+    }
+    let request = requests.get_mut(owner as usize)?;
+    request.counter -= parts;
+    (request.counter == 0).then_some(owner)
 }
 
 /// How the request in a row has ended.
@@ -124,7 +153,6 @@ fn finish(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], h
     }
     progress.active -= 1;
     progress.work.completed += 1;
-    progress.scoped -= u32::from(requests[row as usize].scoped);
     held[row as usize].0.clear();
     progress.registrations.let_go(row);
     free_request(progress, cars, requests, row);
@@ -149,7 +177,6 @@ pub fn finish_awaited(progress: &mut Progress, requests: &mut [Request], row: Ro
     request.state = RequestState::Done;
     progress.active -= 1;
     progress.work.completed += 1;
-    progress.scoped -= u32::from(request.scoped);
     true
 }
 
@@ -159,6 +186,7 @@ pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [R
     let request = &mut requests[row as usize];
     request.state = RequestState::Free;
     request.generation = request.generation.wrapping_add(1);
+    progress.scoped -= u32::from(std::mem::take(&mut request.scoped));
     // Never a grant: those have no request.
     let car = &mut cars[row as usize];
     (car.state, car.kind) = (CarState::Free, CarKind::None);
@@ -278,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_other_threads_are_listed_for_their_answer_and_scopes_count_down() {
+    fn requests_of_other_threads_are_listed_for_their_answer_and_scopes_count_what_is_freed() {
         let mut world = TestWorld::new(2);
         world.contact(1, VcState::Connected);
         let [submitted, scoped] = [0; 2].map(|_| world.receive(Some(1), None, &[16]));
@@ -291,8 +319,11 @@ mod tests {
         finish_receive(&mut world, scoped, 1, 16, 0);
         world.run(complete);
         let progress = world.all().progress;
-        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.car][..], 0));
+        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.car][..], 1));
         assert_eq!(progress.finished, Queue::EMPTY);
         assert_eq!(world.request(scoped).state, RequestState::Done);
+        let all = world.all();
+        free_request(all.progress, all.cars, all.requests, scoped.car);
+        assert_eq!(world.all().progress.scoped, 0);
     }
 }

@@ -45,6 +45,8 @@ const SHORT: u64 = 1 << 31;
 /// What a short frame says of its number, and where in the first word.
 const SHORT_NUMBER: u32 = 0x7FFF;
 const SHORT_NUMBER_AT: u32 = 16;
+/// The header of a link's first frame, which says nothing and is not given on.
+pub(super) const FIRST: Header = Header { lead: Kind::Wrap as u64, origin: 0, name: 0, length: 0 };
 /// Links that a short frame can name.
 pub(super) const LINKS_MAX: usize = 1 << SHORT_NUMBER_AT;
 

@@ -5,12 +5,14 @@
 //! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
 //! buffer goes back to the provider once all frames in it have been used. Many short frames in a row go together ([`packing`]).
 
+mod first;
 mod moving;
 mod opening;
 mod packing;
 mod receiving;
 mod tagged;
 
+use self::first::First;
 use self::packing::Pack;
 use super::direct::Direct;
 use super::frame::{self, LINKS_MAX, Preface};
@@ -34,6 +36,9 @@ const FAILURES_MAX: u32 = 256;
 /// One link, as the fabric sees it.
 struct Lane {
     open: bool,
+    /// Open, and what is sent leaves: the first frame has, and none was refused.
+    ready: bool,
+    first: First,
     /// What frames from the peer show.
     mine: u64,
     /// What frames to the peer show, and its number for the link.
@@ -139,6 +144,8 @@ pub(super) struct Port {
     pack_bytes: usize,
     /// Links that frames wait for.
     packs: Vec<u32>,
+    /// Links whose first frame has not left.
+    beginning: Vec<u32>,
     /// Counts looks.
     look: u32,
     /// Links with messages under way straight between the memory of both ends.
@@ -208,6 +215,7 @@ impl Port {
         let to = self.number_of(address)?;
         let Some(lane) = self.lanes.get_mut(link as usize) else { return Err("no such link".into()) };
         (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);
+        self.begin(link);
         self.settle(link);
         Ok(())
     }
@@ -216,8 +224,8 @@ impl Port {
     pub(super) fn close_lane(&mut self, link: u32) {
         self.go_through();
         let Some(lane) = self.lanes.get_mut(link as usize) else { return };
-        lane.open = false;
-        lane.mine = 0;
+        (lane.open, lane.ready, lane.mine) = (false, false, 0);
+        self.beginning.retain(|other| *other != link);
         self.end_direct(link);
         self.drop_pack(link);
         let mut given_back = Vec::new();
@@ -313,14 +321,14 @@ impl Port {
     /// Whether sends are under way, or were refused.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        self.blocked || self.free.len() < self.links.len() || self.is_sending_direct()
+        self.blocked || self.free.len() < self.links.len() || !self.beginning.is_empty() || self.is_sending_direct()
     }
 
     #[inline(always)]
     pub(super) fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
         let lane = match self.lanes.get_mut(link as usize) {
-            Some(lane) if lane.open && !lane.failed => lane,
-            // `control` tells why, in the provider's words.
+            Some(lane) if lane.ready => lane,
+            // It waits for its first frame; or `control` tells why, in the provider's words.
             Some(lane) if lane.open => return Sent::Blocked,
             _ => return Sent::Failed,
         };
@@ -415,7 +423,7 @@ impl Port {
         (lane.traffic.full, self.blocked) = (again, again);
         // `control` tells why, in the provider's words.
         if let Refused::Failed(error) = refused {
-            lane.failed = true;
+            (lane.failed, lane.ready) = (true, false);
             self.faults.push((link, error.to_string()));
         }
         Sent::Blocked

@@ -123,6 +123,10 @@ impl World {
         let [LinkEvent::Accepted { link: theirs, proc: 0 }] = self.events[1][..] else {
             panic!("{:?}", self.events[1])
         };
+        // The first frames have left and are here.
+        let is_ready = |ofi: &mut Ofi, link| ofi.port.get_mut().is_ready(link) && ofi.port.get_mut().counts(link).1 == 1;
+        let both = |world: &mut World| is_ready(&mut world.all[0], link) && is_ready(&mut world.all[1], theirs);
+        self.until("first frames", both);
         [link, theirs]
     }
 
@@ -303,7 +307,7 @@ fn frames_without_the_token_are_dropped_and_corrupt_ones_end_their_link() {
     world.until("a frame", |world| world.received[1].len() == 1);
     assert!(world.events.iter().all(|events| events.len() == 1), "{:?}", world.events);
     // With the token, which only the peer has: a frame that says another length than it has.
-    send(&mut world, frame(theirs, 1, token, Header::new(Kind::Eager, 1, 2, 3, 0, 1 << 40)));
+    send(&mut world, frame(theirs, 2, token, Header::new(Kind::Eager, 1, 2, 3, 0, 1 << 40)));
     world.until("an end", |world| {
         let _ = stranger.queue.read(&mut [no_completion()]);
         world.events.iter().all(|events| events.len() == 2)

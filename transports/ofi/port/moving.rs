@@ -66,6 +66,7 @@ impl Port {
         let lane = &mut self.lanes[link as usize];
         // What it was lent it has no more.
         lane.direct = None;
+        lane.ready = false;
         if !std::mem::replace(&mut lane.failed, true) {
             self.faults.push((link, reason));
         }

@@ -1,5 +1,6 @@
 //! Opening: the objects of libfabric, the memory that they are given, and the tables on top.
 
+use super::first::First;
 use super::packing::Pack;
 use super::{Buffer, Lane, Port};
 use crate::Traffic;
@@ -135,6 +136,7 @@ impl Port {
             inject_max,
             pack_bytes: (LEAD_BYTES + lengths.part_bytes).min(place_bytes),
             packs: Vec::new(),
+            beginning: Vec::new(),
             look: 0,
             moving: Vec::new(),
             done: Vec::new(),
@@ -160,6 +162,8 @@ impl Lane {
     pub(super) fn new(mine: u64) -> Self {
         Lane {
             open: false,
+            ready: false,
+            first: First::Due,
             mine,
             theirs: 0,
             slot: NIL,

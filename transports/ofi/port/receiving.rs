@@ -165,6 +165,9 @@ impl Port {
     #[inline]
     fn begin_look(&mut self) {
         self.flush();
+        if !self.beginning.is_empty() {
+            self.send_firsts();
+        }
         self.look = self.look.wrapping_add(1);
     }
 
@@ -226,9 +229,12 @@ impl Port {
         };
         let slots = self.links.len();
         if index < slots {
-            self.links[index] = NIL;
+            let link = std::mem::replace(&mut self.links[index], NIL);
             self.free.push(index as u32);
             self.blocked = false;
+            if !self.beginning.is_empty() {
+                self.first_has_left(link, index as u32);
+            }
             return;
         }
         self.failures = 0;
@@ -328,6 +334,9 @@ impl Port {
     /// A frame whose turn it is waits until it is drained; its buffer is held for it.
     #[inline]
     fn keep(&mut self, frame: Ready) {
+        if frame.header == frame::FIRST {
+            return;
+        }
         match frame::check(&frame.header, frame.payload) {
             Ok(()) => {
                 self.buffers[frame.buffer as usize].held += 1;
@@ -370,7 +379,7 @@ impl Port {
             self.free.push(index as u32);
             self.blocked = false;
             if let Some(lane) = self.lanes.get_mut(link as usize).filter(|lane| lane.open && !lane.failed) {
-                lane.failed = true;
+                (lane.failed, lane.ready) = (true, false);
                 self.faults.push((link, format!("provider {}: {}", self.provider(), failure.words)));
             }
             return;

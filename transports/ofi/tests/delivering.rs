@@ -165,7 +165,9 @@ fn one_call_reads_no_more_completions_than_are_asked_for() {
         for events in [2, OfiConfig::new("", 0, 1).progress_event_count] {
             let one = |me| endpoint_of(&OfiConfig { progress_event_count: events, ..config(me, provider) });
             let (Some(first), Some(second)) = (one(0), one(1)) else { continue };
-            let most = most_at_once(World::new(vec![first, second]), 3.min(events), &format!("{provider}, {events}"));
+            // `sockets` gives one at a time on some machines.
+            let enough = if provider == "sockets" { 1 } else { 3.min(events) };
+            let most = most_at_once(World::new(vec![first, second]), enough, &format!("{provider}, {events}"));
             assert!(most <= events, "{provider}: {most} of {events}");
         }
     }
@@ -181,11 +183,18 @@ fn most_at_once(mut world: World, enough: usize, what: &str) -> usize {
         // Four go by themselves.
         for _ in 0..4 {
             while !send_now(&mut world.all[0], link, Kind::Eager, sent, 8) {
+                assert!(start.elapsed() < BOUND, "{what}: frame {sent} does not go");
                 world.all[0].ready();
             }
             sent += 1;
         }
         world.all[0].flush();
+        // The receiver looks later from round to round, until all have come when it does.
+        let sent_at = Instant::now();
+        while sent_at.elapsed() < Duration::from_micros(rounds) {
+            world.all[0].ready();
+            std::thread::yield_now();
+        }
         while taker.tags.len() < sent as usize {
             assert!(start.elapsed() < BOUND, "{what}: {} of {sent}", taker.tags.len());
             world.all[0].ready();
