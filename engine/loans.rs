@@ -8,7 +8,7 @@
 use crate::core::{Closed, Engine};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestId, RequestState, Row, Span};
+use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestError, RequestId, RequestState, Row, Span};
 use tickwire_systems::complete::free_request;
 use tickwire_systems::connections::fail;
 
@@ -64,28 +64,37 @@ impl Engine {
     }
 
     fn end_scope(&mut self) {
-        let requests = self.tables.request(&mut self.world).requests;
-        let lent = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
-        let mut open: Vec<Row> = lent.map(|(row, _)| row).collect();
+        let mut open = self.open_loans();
         if self.closed == Closed::No {
             // Those whose tokens were dropped too: they fill borrowed bytes all the same.
             for &row in &open {
                 self.cancel_row(row);
             }
+            open = self.open_loans();
         }
-        let ended = self.wait_until(|engine| {
-            if engine.closed != Closed::No {
-                return Err(engine.closed.request_error());
-            }
-            let requests = engine.tables.request(&mut engine.world).requests;
-            let is_over = |row: &mut Row| requests.get(*row as usize).is_none_or(|request| !(request.scoped && is_open(request)));
-            while open.pop_if(is_over).is_some() {}
-            Ok(open.is_empty())
-        });
-        if ended.is_err() {
+        let ended = open.is_empty() || self.wait_until(|engine| engine.are_over(&mut open)).is_ok();
+        if !ended {
             self.end_loans(None);
         }
         self.free_lent();
+    }
+
+    /// Requests that are not done and have buffers of a scope.
+    fn open_loans(&mut self) -> Vec<Row> {
+        let requests = self.tables.request(&mut self.world).requests;
+        let open = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
+        open.map(|(row, _)| row).collect()
+    }
+
+    /// Whether none of these is an open loan any more; forgets those that are not.
+    fn are_over(&mut self, open: &mut Vec<Row>) -> Result<bool, RequestError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        let requests = self.tables.request(&mut self.world).requests;
+        let is_over = |request: &Request| !(request.scoped && is_open(request));
+        while open.pop_if(|row| requests.get(*row as usize).is_none_or(is_over)).is_some() {}
+        Ok(open.is_empty())
     }
 
     /// Frees requests that are done and have buffers of a scope.

@@ -48,11 +48,12 @@ pub fn complete_cancelled(tables: CompleteTables, row: Row) {
     let car = &mut cars[row as usize];
     car.flags |= car_flags::CANCELLED;
     car.state = CarState::Finished;
+    // What comes behind Complete is to see it too.
+    progress.pending |= Pending::COMPLETE;
     let Some(owner) = take_part(progress, cars, large, requests, row) else { return };
     if std::mem::take(&mut requests[owner as usize].notified) {
         notices.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
         progress.late = true;
-        progress.pending |= Pending::COMPLETE;
         if notices.slot(owner).is_some() {
             return finish_submitted(progress, requests, owner);
         }
