@@ -124,7 +124,8 @@ impl World {
             panic!("{:?}", self.events[1])
         };
         // The first frames have left and are here.
-        let is_ready = |ofi: &mut Ofi, link| ofi.port.get_mut().is_ready(link) && ofi.port.get_mut().counts(link).1 == 1;
+        let is_ready =
+            |ofi: &mut Ofi, link| ofi.port.get_mut().is_ready(link) && ofi.port.get_mut().counts(link).1 == 1;
         let both = |world: &mut World| is_ready(&mut world.all[0], link) && is_ready(&mut world.all[1], theirs);
         self.until("first frames", both);
         [link, theirs]
