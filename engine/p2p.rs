@@ -373,7 +373,10 @@ impl Engine {
         };
         all.large[row as usize] = Large::of(envelope.length);
         let endpoint = &mut all.endpoints[all.vcs[vc_row as usize].endpoint as usize];
-        if !send_now(all.progress, all.cars, all.large, &mut all.vcs[vc_row as usize], endpoint, row) {
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let sent = unsafe { send_now(all.progress, all.cars, all.large, &mut all.vcs[vc_row as usize], endpoint, row) };
+        if !sent {
             queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
         }
         Ok(row)
@@ -578,7 +581,8 @@ impl Engine {
     /// Says whether a request is done, without progressing anything (`MPI_Request_get_status`).
     ///
     /// # Errors
-    /// How the request ended if not well, or that the handle is stale. The request can still be taken.
+    /// How the request ended if not well, that the handle is stale, or why it cannot end any more: the engine is closed. One
+    /// that is done can still be taken.
     /// [`RequestError::PeerFailedPending`] if it is a receive from any source and a proc has failed that it might wait for: it stays
     /// posted, and says so until the failure is acknowledged.
     #[inline]
@@ -590,8 +594,7 @@ impl Engine {
         if id.row == NIL {
             return Ok(Test::Done(Status::NULL));
         }
-        match self.state(id)? {
-            false if self.is_disturbed(id) => Err(self.disturbed(id)),
+        match self.is_done(id)? {
             false => Ok(Test::Pending),
             true => self.end_of_row(request, id).map(Test::Done),
         }

@@ -89,7 +89,10 @@ pub fn drive(
     }
     let Some(endpoint) = endpoints.get_mut(progress.lodgings.endpoint as usize) else { return };
     let transport = endpoint.transport.get();
-    progress.lodgings.recalls.drain(..).for_each(|row| transport.recall(row));
+    for row in progress.lodgings.recalls.drain(..) {
+        // What its peer sent before it ended can still be received.
+        transport.recall(row, cars[row as usize].flags & car_flags::PEER_FAILED != 0);
+    }
     match progress.lodgings.pull {
         Pull::No => {}
         Pull::Left if transport.peeked() == Peeked::Nothing => progress.lodgings.pull = Pull::No,
@@ -117,7 +120,7 @@ pub fn drive(
                     // What had arrived can be received; nothing else will come.
                     car.state = CarState::Recalled;
                     car.flags |= car_flags::PEER_FAILED;
-                    transport.recall(row);
+                    transport.recall(row, true);
                 }
             }
             // One from any source is still there for the other transports.

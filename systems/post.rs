@@ -277,7 +277,11 @@ fn send_row(
 /// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
 ///
 /// Not for endpoints whose frames leave by [`post`] alone.
-pub fn send_now(
+///
+/// # Safety
+/// The bytes of the row are there.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe fn send_now(
     progress: &mut Progress,
     cars: &mut [Car],
     large: &mut [Large],

@@ -274,7 +274,7 @@ unsafe impl Transport for FakeWire {
         Sent::Done
     }
 
-    fn recall(&mut self, row: Row) {
+    fn recall(&mut self, row: Row, _unless_message: bool) {
         lock(&self.state).recalled.push(row);
     }
 

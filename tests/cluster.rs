@@ -1020,6 +1020,7 @@ fn assert_poisoned(mut engine: Engine, words: &str) {
     engine.tick();
     let _ = engine.isend(vec![1; 4], ME, Tag(0), world);
     engine.tick();
+    assert!(matches!(engine.test(&open), Err(RequestError::Poisoned(_))));
     let error = engine.wait(&open).unwrap_err();
     assert!(matches!(&error, RequestError::Poisoned(why) if why.contains(words)), "{error}");
     let refused = engine.isend(vec![1], ME, Tag(0), world).unwrap_err();

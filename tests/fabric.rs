@@ -213,7 +213,7 @@ fn a_flood_of_messages_that_a_provider_matches_is_bounded_and_nothing_is_lost() 
     if is_there() {
         for provider in MATCHING {
             for first in ["first", "last"] {
-                let outcome = run_with(provider, 2, "flood", &["6000", first, "answered"], "auto");
+                let outcome = run_with(provider, 2, "flood", &["6000", first], "auto");
                 assert_eq!(outcome.code(), 0, "{provider}, {first}: {outcome:?}");
             }
         }
@@ -355,6 +355,18 @@ fn processes_send_everything_to_everyone() {
         for provider in PROVIDERS {
             let outcome = run(provider, 3, "storm", &["3", "30"]);
             assert_eq!(outcome.code(), 0, "{provider}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_or_computes_is_waited_for_and_one_that_was_given_up_is_told() {
+    if is_there() {
+        for provider in ["tcp;ofi_rxm", "net", "sockets"] {
+            for limit in ["none", "300"] {
+                let outcome = run(provider, 2, "computes", &[limit]);
+                assert_eq!(outcome.code(), 0, "{provider}, {limit}: {outcome:?}");
+            }
         }
     }
 }

@@ -151,7 +151,7 @@ pub unsafe trait Outside: Send {
     /// See [`Transport::lodge`].
     fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent;
     /// See [`Transport::recall`].
-    fn recall(&mut self, row: Row);
+    fn recall(&mut self, row: Row, unless_message: bool);
     /// See [`Transport::peek`].
     fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent;
     /// See [`Transport::peeked`].
@@ -292,8 +292,8 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
         self.0.lodge(row, wanted)
     }
-    fn recall(&mut self, row: Row) {
-        self.0.recall(row);
+    fn recall(&mut self, row: Row, unless_message: bool) {
+        self.0.recall(row, unless_message);
     }
     fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
         self.0.peek(wanted, claim)
@@ -565,8 +565,8 @@ impl AnyTransport {
     }
 
     /// See [`Transport::recall`].
-    pub fn recall(&mut self, row: Row) {
-        each!(self, t => t.recall(row));
+    pub fn recall(&mut self, row: Row, unless_message: bool) {
+        each!(self, t => t.recall(row, unless_message));
     }
 
     /// See [`Transport::peek`].

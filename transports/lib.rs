@@ -525,9 +525,10 @@ pub unsafe trait Transport: Send {
         Sent::Failed
     }
 
-    /// Asks for a receive back. Its arrival says whether it came back or had been paired before.
-    fn recall(&mut self, row: Row) {
-        let _ = row;
+    /// Asks for a receive back. Its arrival says whether it came back or had been paired before. With `unless_message`, for one
+    /// that nothing else will arrive for, it does not come back while a message is there that it takes.
+    fn recall(&mut self, row: Row, unless_message: bool) {
+        let _ = (row, unless_message);
     }
 
     /// Starts to look for the oldest message that nothing has been paired with and that a receive would take; there is one

@@ -180,8 +180,8 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.lodge(row, wanted)
     }
 
-    fn recall(&mut self, row: Row) {
-        self.inner.recall(row);
+    fn recall(&mut self, row: Row, unless_message: bool) {
+        self.inner.recall(row, unless_message);
     }
 
     fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {

@@ -132,7 +132,7 @@ unsafe impl Transport for Recorder {
         self.note("lodge");
         Sent::Blocked
     }
-    fn recall(&mut self, _: Row) {
+    fn recall(&mut self, _: Row, _: bool) {
         self.note("recall");
     }
     fn peek(&mut self, _: &Wanted, _: bool) -> Sent {
@@ -293,7 +293,7 @@ macro_rules! call_all {
         heard("grant", &t.grant(0, credit));
         heard("granted", &t.granted(0));
         heard("lodge", &t.lodge(0, &wanted));
-        heard("recall", &t.recall(0));
+        heard("recall", &t.recall(0, true));
         heard("peek", &t.peek(&wanted, false));
         heard("peeked", &t.peeked());
         heard("send", &t.send(0, &header, &NoBytes, $state));

@@ -63,12 +63,7 @@ fn main() {
         "stranger" => return stranger(engine, place, &args[2]),
         "memory" => memory(&mut engine, place, args[2].parse().unwrap()),
         "file-size" => file_size(&mut engine, place),
-        "flood" => {
-            flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last");
-            if args.get(4).is_some_and(|word| word == "answered") {
-                meet(&mut engine);
-            }
-        }
+        "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
         other => panic!("no such test: {other}"),
     }
     engine.finalize(PATIENCE).unwrap();
@@ -382,10 +377,7 @@ fn computes(engine: &mut Engine, place: &Path, limited: bool) {
             Ok(status) => assert_eq!((status.length, bytes, limited), (3, [1, 2, 3], false)),
             Err(error) => {
                 let words = error.to_string();
-                assert!(
-                    limited && words.contains("gave the connection up: the connection has failed before"),
-                    "{words}"
-                );
+                assert!(limited && words.contains("gave the connection up"), "{words}");
                 assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
                 let refused = engine.send(&[1], Rank(0), Tag(1), world).unwrap_err().to_string();
                 assert!(refused.contains("gave the connection up"), "{refused}");
@@ -727,12 +719,6 @@ fn devices(engine: &mut Engine, provider: &str) {
     lengths(engine);
     let moved: Vec<_> = rows(engine).endpoints.iter_mut().map(|endpoint| endpoint.transport.get().moved()).collect();
     assert!(moved[1].0 > 1 << 20 && moved[1].1 > 1 << 20 && moved[2] == (0, 0), "{moved:?}");
-}
-
-/// Two ranks wait for each other: neither ends before the other one has all that it was sent.
-fn meet(engine: &mut Engine) {
-    let (world, other) = (engine.comm_world(), Rank(1 - engine.rank().0));
-    engine.sendrecv(&[], other, Tag(0), &mut [], other, Tag(0), world).unwrap();
 }
 
 /// One rank sends so many messages that the other posts no receive for; then that one receives them all, the last one

@@ -31,6 +31,13 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Says why the attempt is given up, to a peer that has been greeted and may answer later.
+    pub(super) fn refuse(&mut self, reason: &str) {
+        if let Some(socket) = self.socket.as_mut().filter(|_| self.greeted) {
+            socket.tell(&Message::Refused(reason.to_owned()));
+        }
+    }
+
     /// Gives the attempt up.
     pub(super) fn hang_up(mut self, own: &Own) {
         self.drop_socket(own);

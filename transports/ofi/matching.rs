@@ -22,6 +22,9 @@ use tickwire_components::{Arrival, ArrivalState, NIL, Row, Span};
 
 /// Failed receives after which the provider is given up.
 const FAILURES_MAX: u32 = 256;
+/// Looks for a message that waits for a receive, before that is asked back all the same: a provider that says there is one, and
+/// does not pair it, keeps nobody waiting for ever.
+const CHECKS_MAX: u32 = 100_000;
 /// Receives that memory is taken for at once.
 const CHUNK: usize = 64;
 
@@ -46,8 +49,20 @@ enum Use {
     },
     /// The receive of a message that was claimed.
     Claim,
+    /// A look whether a message is there for the first of [`Matching::ending`].
+    Check,
 }
 
+/// A receive that is asked back unless a message is there for it.
+#[derive(Clone, Copy)]
+struct EndingReceive {
+    row: Row,
+    place: u32,
+    /// How often it is looked for one before it is asked back all the same.
+    looks_left: u32,
+}
+
+#[derive(Clone, Copy)]
 struct Place {
     used: Use,
     wanted: Wanted,
@@ -94,6 +109,10 @@ pub(super) struct Matching {
     looking: bool,
     /// Receives that were asked back and have not answered.
     asked: u32,
+    /// Those of them that are left to messages that are there.
+    ending: VecDeque<EndingReceive>,
+    /// A look for the first of them is under way.
+    checking: bool,
     failures: u32,
     /// Why the provider is of no use any more.
     pub(super) broken: Option<String>,
@@ -115,6 +134,8 @@ impl Matching {
             seen: Peeked::Pending,
             looking: false,
             asked: 0,
+            ending: VecDeque::new(),
+            checking: false,
             failures: 0,
             broken: None,
         }
@@ -243,16 +264,73 @@ impl Matching {
         }
     }
 
-    pub(super) fn recall(&mut self, endpoint: &Endpoint, row: Row) {
+    pub(super) fn recall(&mut self, endpoint: &Endpoint, row: Row, unless_message: bool) {
         let Some(&place) = self.of_row.get(row as usize).filter(|&&place| place != NIL) else { return };
-        if self.places[place as usize].used == Use::Receive(row) && !self.places[place as usize].asked {
-            self.places[place as usize].asked = true;
-            self.asked += 1;
-            // SAFETY: the context of this place's receive, which has not been completed as far as is known.
-            #[expect(unsafe_code, reason = "FFI")]
-            unsafe {
-                endpoint.cancel(self.context(place));
+        if self.places[place as usize].used != Use::Receive(row) || self.places[place as usize].asked {
+            return;
+        }
+        self.places[place as usize].asked = true;
+        self.asked += 1;
+        match unless_message {
+            // `sockets` pairs them in a thread of its own, some time after both are there.
+            true => self.ending.push_back(EndingReceive { row, place, looks_left: CHECKS_MAX }),
+            false => self.cancel(endpoint, place),
+        }
+    }
+
+    fn cancel(&self, endpoint: &Endpoint, place: u32) {
+        // SAFETY: the context of this place's receive, which has not been completed as far as is known.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            endpoint.cancel(self.context(place));
+        }
+    }
+
+    /// Whether receives are asked back unless a message is there, and something can be done about it.
+    #[inline]
+    pub(super) fn may_check(&self) -> bool {
+        !self.ending.is_empty() && !self.checking
+    }
+
+    /// Looks whether a message is there for the first receive that is asked back unless there is one.
+    #[cold]
+    pub(super) fn check(&mut self, endpoint: &Endpoint) {
+        while let Some(&EndingReceive { row, place, looks_left }) = self.ending.front() {
+            let Place { used, asked, wanted, from } = self.places[place as usize];
+            if used != Use::Receive(row) || !asked || self.of_row[row as usize] != place {
+                // It has its message.
+                self.ending.pop_front();
+                continue;
             }
+            let flags = sys::FI_PEEK | sys::FI_COMPLETION;
+            match if looks_left == 0 {
+                Err(Sent::Failed)
+            } else {
+                self.start(endpoint, Use::Check, &wanted, from, flags)
+            } {
+                Ok(_) => {
+                    self.checking = true;
+                    return;
+                }
+                Err(Sent::Blocked) => return,
+                Err(_) => self.end_check(endpoint, false),
+            }
+        }
+    }
+
+    /// A look for the first receive that is asked back is over.
+    fn end_check(&mut self, endpoint: &Endpoint, found: bool) {
+        self.checking = false;
+        let Some(mut ending) = self.ending.pop_front() else { return };
+        let Place { used, asked, .. } = self.places[ending.place as usize];
+        if used != Use::Receive(ending.row) || !asked {
+            return;
+        }
+        if found {
+            ending.looks_left -= 1;
+            self.ending.push_back(ending);
+        } else {
+            self.cancel(endpoint, ending.place);
         }
     }
 
@@ -299,6 +377,10 @@ impl Matching {
                 self.finished(ArrivalState::Matched, row, place, completion, from);
             }
             Use::Claim => self.finished(ArrivalState::Claimed, NIL, place, completion, from),
+            Use::Check => {
+                self.give_back(place);
+                self.end_check(endpoint, true);
+            }
             Use::Look { claims } => {
                 self.looking = false;
                 self.seen = Peeked::Found(self.envelope(place, completion), NIL);
@@ -337,7 +419,7 @@ impl Matching {
     }
 
     /// An operation that has failed, if it is one of these.
-    pub(super) fn failed(&mut self, failure: &Failure) -> bool {
+    pub(super) fn failed(&mut self, endpoint: &Endpoint, failure: &Failure) -> bool {
         let Some(place) = self.place_of(failure.context) else { return false };
         match self.answered(place) {
             Use::Free => return true,
@@ -359,6 +441,7 @@ impl Matching {
                 self.seen = Peeked::Nothing;
             }
             Use::Claim => self.broken = Some(format!("a message that was claimed has been lost: {}", failure.words)),
+            Use::Check => self.end_check(endpoint, false),
         }
         self.give_back(place);
         true
@@ -382,6 +465,7 @@ impl Matching {
             self.seen = Peeked::Nothing;
         }
         self.asked = 0;
+        self.ending.clear();
     }
 
     /// Whether something has been said that nobody has been told, or a look is under way.

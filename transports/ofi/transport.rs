@@ -158,14 +158,19 @@ impl Ofi {
     }
 
     pub(super) fn fail(&mut self, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
+        if let Some(Stage::Calling(call)) = self.stage(link) {
+            call.refuse(&reason);
+        }
         self.take_down(link);
         events.push(LinkEvent::Failed { link, reason });
     }
 
     /// Closes a link with a last word.
     fn close_with(&mut self, link: u32, word: &control::Message) {
-        if let Some(Stage::Open(line)) = self.stage(link) {
-            line.tell(word);
+        match (self.stage(link), word) {
+            (Some(Stage::Open(line)), word) => line.tell(word),
+            (Some(Stage::Calling(call)), control::Message::Refused(reason)) => call.refuse(reason),
+            _ => {}
         }
         self.take_down(link);
         self.free_number(link);
@@ -392,8 +397,8 @@ unsafe impl Transport for Ofi {
         sent
     }
 
-    fn recall(&mut self, row: Row) {
-        self.port.get_mut().recall(row);
+    fn recall(&mut self, row: Row, unless_message: bool) {
+        self.port.get_mut().recall(row, unless_message);
     }
 
     fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {

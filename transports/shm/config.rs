@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
+use tickwire_components::FileTooLong;
 use tickwire_components::limits::{FIRST_RING_BYTES, GROWN_BYTES, Limits, PROCS_MAX, RING_BYTES};
 
 /// How to open an endpoint for shared memory. Build one with [`ShmConfig::new`] and change fields.
@@ -155,13 +156,8 @@ pub enum ShmError {
         source: Errno,
     },
     /// A segment would be longer than files may be.
-    #[error("a segment of {bytes} bytes is beyond the limit of the size of files, {limit} bytes: raise it (ulimit -f)")]
-    FileSize {
-        /// How much was asked for.
-        bytes: usize,
-        /// How much a file may have.
-        limit: u64,
-    },
+    #[error("a segment of {bytes} bytes: {0}", bytes = .0.bytes)]
+    FileSize(#[from] FileTooLong),
     /// No room for a segment in the directory.
     #[error(
         "{directory:?} is full: {bytes} bytes were asked for, {free} are free ({source}). Let the process make a memfd \

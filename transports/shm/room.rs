@@ -7,9 +7,9 @@
 
 use super::ShmError;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use std::cell::Cell;
 use std::path::Path;
+use tickwire_components::check_file_bytes;
 
 /// What a segment may take of the memory that is available: one part of so many.
 const PARTS: u64 = 16;
@@ -28,9 +28,7 @@ impl Room {
     /// Which limit they are beyond.
     pub(super) fn take(&self, bytes: usize) -> Result<(), ShmError> {
         let wanted = bytes as u64;
-        if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|&limit| limit < wanted) {
-            return Err(ShmError::FileSize { bytes, limit });
-        }
+        check_file_bytes(wanted)?;
         if self.left.get() < wanted {
             let available = available();
             self.left.set(available.map_or(u64::MAX, |available| available / PARTS));

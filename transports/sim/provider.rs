@@ -395,7 +395,8 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         Sent::Done
     }
 
-    fn recall(&mut self, row: Row) {
+    /// A receive that is here has no message: each is paired with what is there when it comes.
+    fn recall(&mut self, row: Row, _unless_message: bool) {
         let back_ns = self.now_ns + self.random.within(&self.config.recall_ns);
         if let Some(receive) = self.receives.iter_mut().find(|receive| receive.row == row) {
             receive.back_ns = Some(back_ns);

@@ -121,6 +121,9 @@ impl Port {
     /// Reads completions until there is none or `most` have been read, and goes through them; returns how many there were.
     pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
         self.begin_look();
+        if let Some(matching) = self.matching.as_mut().filter(|matching| matching.may_check()) {
+            matching.check(&self.endpoint);
+        }
         let mut found = self.unread.len();
         self.go_through();
         let mut sources = std::mem::take(&mut self.sources);
@@ -366,7 +369,7 @@ impl Port {
     fn operation_failed(&mut self, failure: &Failure) {
         let Some(index) = self.contexts.index(failure.context) else {
             if let Some(matching) = &mut self.matching {
-                matching.failed(failure);
+                matching.failed(&self.endpoint, failure);
             }
             return;
         };

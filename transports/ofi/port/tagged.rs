@@ -64,9 +64,9 @@ impl Port {
         }
     }
 
-    pub(in crate::ofi) fn recall(&mut self, row: Row) {
+    pub(in crate::ofi) fn recall(&mut self, row: Row, unless_message: bool) {
         if let Some(matching) = &mut self.matching {
-            matching.recall(&self.endpoint, row);
+            matching.recall(&self.endpoint, row, unless_message);
         }
     }
 
