@@ -120,7 +120,13 @@ impl Call {
                 self.socket = Some(socket);
                 return Ok(());
             }
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return self.refused(proc, now_ns),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                // It may have said why.
+                return match socket::read(&socket) {
+                    Read::Packet(Received { packet: Ok(Packet::Refused(reason)), .. }) => Err(refused(proc, &reason)),
+                    _ => self.refused(proc, now_ns),
+                };
+            }
             Err(error) => return Err(format!("proc {proc} cannot be greeted: {error}")),
         }
         own.watched
@@ -152,6 +158,11 @@ impl Call {
             self.pair = None;
         }
     }
+}
+
+/// What a peer has said that does not want a connection.
+fn refused(proc: u32, reason: &str) -> String {
+    format!("proc {proc} refused the connection: {reason}")
 }
 
 /// Refuses a peer of another user.
@@ -287,7 +298,7 @@ impl Shm {
         match received.packet {
             Ok(Packet::Later(_)) => call.call_again(&self.own, now_ns, true),
             Ok(Packet::Refused(reason)) => {
-                self.fail(link, format!("proc {proc} refused the connection: {reason}"), events);
+                self.fail(link, refused(proc, &reason), events);
             }
             Ok(Packet::Welcome(theirs)) => {
                 let Some(socket) = call.socket.take() else { return };

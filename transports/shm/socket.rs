@@ -93,9 +93,12 @@ pub(super) fn read(socket: &OwnedFd) -> Read {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let mut reset = false;
     let found = loop {
         match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
             Err(Errno::INTR) => {}
+            // The other end was closed with something unread. What it has said before can still be read, and the error is told once.
+            Err(Errno::CONNRESET) if !std::mem::replace(&mut reset, true) => {}
             Err(Errno::AGAIN) => return Read::Nothing,
             Err(_) => return Read::Ended,
             Ok(found) => break found,
