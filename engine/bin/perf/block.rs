@@ -21,7 +21,7 @@ pub(crate) struct BlockArgs {
     /// Number of wake-ups
     #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..))]
     wakeups: u32,
-    /// Time between two wake-ups, ms: long enough for the rank to fall asleep
+    /// Time between two wake-ups, ms; on a loaded machine more, until the rank has fallen asleep
     #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     sleep_ms: u32,
 }
@@ -63,15 +63,24 @@ fn nanoseconds(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// How long rank 1 may take to fall asleep where other processes take all processors.
+const ASLEEP_TIME: Duration = Duration::from_secs(10);
+
 /// One message after `first`, then as many as wake-ups, each with the time at which it was sent.
 fn send(engine: &mut Engine, first: Duration, sleep_ms: u32, wakeups: u32) -> Result<(), Fault> {
     let world = engine.comm_world();
     // Connected, and rank 1 is about to block.
-    engine.recv(&mut [], Rank(1), Tag(1), world)?;
+    let mut thread = [0; 4];
+    engine.recv(&mut thread, Rank(1), Tag(1), world)?;
+    let thread = u32::from_ne_bytes(thread);
     std::thread::sleep(first);
     engine.send(&[], Rank(1), Tag(1), world)?;
     for _ in 0..wakeups {
         std::thread::sleep(Duration::from_millis(sleep_ms.into()));
+        let start = Instant::now();
+        while is_awake(thread) && start.elapsed() < ASLEEP_TIME {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         engine.send(&now_ns().to_ne_bytes(), Rank(1), Tag(2), world)?;
     }
     Ok(())
@@ -79,7 +88,8 @@ fn send(engine: &mut Engine, first: Duration, sleep_ms: u32, wakeups: u32) -> Re
 
 fn receive(engine: &mut Engine, wakeups: u32) -> Result<(), Fault> {
     let world = engine.comm_world();
-    engine.send(&[], Rank(0), Tag(1), world)?;
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    engine.send(&thread.to_ne_bytes(), Rank(0), Tag(1), world)?;
     let before = nanoseconds(ClockId::ProcessCPUTime);
     let start = Instant::now();
     engine.recv(&mut [], Rank(0), Tag(1), world)?;
@@ -114,6 +124,13 @@ fn results(engine: &mut Engine) -> Result<[f64; 5], Fault> {
         let value = bytes.chunks_exact(8).nth(index).and_then(|value| value.try_into().ok());
         value.map_or(f64::NAN, f64::from_ne_bytes)
     }))
+}
+
+/// Whether a thread of this host runs, or waits for a processor.
+fn is_awake(thread: u32) -> bool {
+    // The name before the state may have anything in it.
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
 /// How often this thread has gone to sleep by itself.
