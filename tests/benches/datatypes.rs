@@ -1,5 +1,6 @@
 //! What a datatype costs: a strided vector of doubles, every second one of 2 MiB, packed and unpacked beside a loop written
-//! by hand and beside plain copies, and sent beside what packing and sending contiguous bytes cost.
+//! by hand and beside plain copies, and sent beside what packing and sending contiguous bytes cost. Also what it takes to make
+//! one of a million places in disorder, and to see that none of them comes twice.
 //!
 //! `cargo bench -p tickwire-tests --bench datatypes`; with `--test` it is small and nothing is timed. Each figure is the best
 //! of many rounds, taken in turn.
@@ -8,11 +9,14 @@ use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::time::Instant;
 use tickwire::components::{LeasedBytes, Numbers, Pieces};
+use tickwire::testing::SplitMix;
 use tickwire::{Bootstrap, Datatype, Engine, Tag, Typed};
 
 /// Doubles in the message: 1 MiB.
 const DOUBLES: usize = 128 << 10;
 const ROUNDS: usize = 300;
+/// Places in disorder.
+const PLACES: usize = 1_000_000;
 
 fn main() {
     let test = std::env::args().any(|word| word == "--test");
@@ -47,17 +51,41 @@ fn main() {
     ));
     assert_eq!(typed.into_buffer(), there);
     times.extend(sending(rounds, &numbers, &every_second));
+    times.extend(disorder(if test { 100 } else { PLACES }, rounds.div_ceil(30)));
     if !test {
         report(bytes, &times);
     }
+}
+
+/// To make a type of so many doubles in disorder, and to post a receive into them, which looks whether one comes twice.
+fn disorder(places: usize, rounds: usize) -> Vec<f64> {
+    let mut order: Vec<isize> = (0..places as isize).collect();
+    let mut random = SplitMix::new(1);
+    for last in (1..places).rev() {
+        order.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+    }
+    let make = || Datatype::indexed_block(1, black_box(&order), &Datatype::of::<f64>()).expect("places of doubles");
+    let mut numbers = vec![0f64; places];
+    let mut engine = Engine::builder().build(Bootstrap::solo()).expect("an engine");
+    let (me, world) = (engine.rank(), engine.comm_world());
+    best(
+        rounds,
+        &mut [&mut || drop(black_box(make())), &mut || {
+            let typed = Typed::new(&mut numbers[..], &make(), 1).expect("it fits");
+            engine.scope(|scope| {
+                let receive = scope.irecv(typed, me, Tag(2), world).expect("a receive");
+                assert_eq!(scope.cancel(&receive), Ok(true));
+            });
+        }],
+    )
 }
 
 fn report(bytes: usize, times: &[f64]) {
     let line = |what: &str, time: f64, bytes: usize| {
         println!("{what:<44}{:>10.1} us{:>9.2} GB/s", time * 1e6, bytes as f64 / time / 1e9);
     };
-    let &[hand, pack, copy, fields, hand_back, unpack, contiguous, sent, received] = times else {
-        unreachable!("nine figures")
+    let &[hand, pack, copy, fields, hand_back, unpack, contiguous, sent, received, make, post] = times else {
+        unreachable!("eleven figures")
     };
     line("memcpy", copy, bytes);
     line("pack every second double: by hand", hand, bytes);
@@ -68,6 +96,11 @@ fn report(bytes: usize, times: &[f64]) {
     line("contiguous message to oneself", contiguous, bytes);
     line("sent as every second double", sent, bytes);
     line("sent and received as every second double", received, bytes);
+    println!(
+        "{PLACES} doubles in disorder: made in {:.1} ms; made and a receive posted in {:.1} ms",
+        make * 1e3,
+        post * 1e3
+    );
     println!("pack:   {:.2} x by hand", hand / pack);
     println!("unpack: {:.2} x by hand", hand_back / unpack);
     println!("send:   {:.2} x (pack + contiguous send)", sent / (pack + contiguous));
