@@ -4,6 +4,8 @@
 
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::Pid;
+use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use std::mem::MaybeUninit;
 use std::sync::mpsc;
@@ -217,8 +219,14 @@ fn a_sleep_that_is_over_is_silent_until_the_next_one() {
     assert!(prepare(&mut engine) && !readable());
 }
 
-/// A rank that sends to rank 0 when it is told to, over one transport.
-fn late(builder: Builder, bootstrap: Bootstrap, told: &mpsc::Receiver<()>) {
+/// Whether a thread of this process sleeps.
+fn is_asleep(thread: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero())).unwrap();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+}
+
+/// A rank that sends to rank 0, which is this thread, once it is told to and that sleeps; over one transport.
+fn late(builder: Builder, bootstrap: Bootstrap, receiver: Pid, told: &mpsc::Receiver<()>) {
     let mut engine = builder.build(bootstrap).unwrap();
     let world = engine.comm_world();
     engine.send(&[0], Rank(0), Tag(1), world).unwrap();
@@ -226,8 +234,11 @@ fn late(builder: Builder, bootstrap: Bootstrap, told: &mpsc::Receiver<()>) {
     if told.recv().is_err() {
         return;
     }
-    // Rank 0 has fallen asleep by then.
-    std::thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    while !is_asleep(receiver) {
+        assert!(start.elapsed() < PATIENCE, "rank 0 does not fall asleep");
+        std::thread::yield_now();
+    }
     engine.send(&[1], Rank(0), Tag(2), world).unwrap();
     engine.finalize(PATIENCE).unwrap();
 }
@@ -243,8 +254,9 @@ fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
         let shm = Engine::builder().include(["loopback", "shm"]);
         let ((first, first_told), (second, second_told)) = (mpsc::channel(), mpsc::channel());
         let (one, two) = (board.bootstrap(1), board.bootstrap(2));
-        scope.spawn(move || late(shm, one, &first_told));
-        scope.spawn(move || late(over("net").unwrap().exclude(["shm"]), two, &second_told));
+        let me = gettid();
+        scope.spawn(move || late(shm, one, me, &first_told));
+        scope.spawn(move || late(over("net").unwrap().exclude(["shm"]), two, me, &second_told));
         // Nothing but a bell ends a sleep in time.
         let limits = Limits { sleep_ms_max: 20_000, ..Limits::default() };
         let mut engine = over("net").unwrap().limits(limits).build(board.bootstrap(0)).unwrap();

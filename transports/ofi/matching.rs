@@ -302,12 +302,12 @@ impl Matching {
                 self.ending.pop_front();
                 continue;
             }
+            if looks_left == 0 {
+                self.end_check(endpoint, false);
+                continue;
+            }
             let flags = sys::FI_PEEK | sys::FI_COMPLETION;
-            match if looks_left == 0 {
-                Err(Sent::Failed)
-            } else {
-                self.start(endpoint, Use::Check, &wanted, from, flags)
-            } {
+            match self.start(endpoint, Use::Check, &wanted, from, flags) {
                 Ok(_) => {
                     self.checking = true;
                     return;
