@@ -6,7 +6,7 @@
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
 //! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`]) |
 //! | 2 | priority, of a [`Kind::Rts`] or a [`Kind::Sync`]; else 0 |
-//! | 3 | of an [`Kind::Rts`] with [`READABLE`]: bytes of the message's end that follow its address, at most [`TAIL_MAX`]; else 0 |
+//! | 3 | reserved: 0 |
 //! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
@@ -20,7 +20,7 @@
 //! |---|---|---|---|---|
 //! | [`Kind::Eager`] | none | 0 | any | its length |
 //! | [`Kind::Sync`] | none | any | any | its length |
-//! | [`Kind::Rts`] | [`READY`], and at most one of [`READABLE`] and [`DIRECT`] | any | any | with [`READABLE`] [`ADDRESS_BYTES`] and byte 3, which is less than the length; else 0 |
+//! | [`Kind::Rts`] | [`READY`], and at most one of [`READABLE`] and [`DIRECT`] | any | any | with [`READABLE`] [`ADDRESS_BYTES`]; else 0 |
 //! | [`Kind::Cts`] | [`DIRECT`] | 0 | any | 0 |
 //! | [`Kind::Head`] | none | 0 | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | at least 1 | its length |
@@ -38,25 +38,20 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
 /// Flag of an [`Kind::Rts`]: its sender says that the receive is posted (`MPI_Rsend`).
 pub const READY: u8 = 1;
 
-/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself, and as much of
-/// its end as [`Header::tail`] says.
+/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself.
 pub const READABLE: u8 = 2;
 /// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move by itself. Flag of the [`Kind::Cts`] that answers
 /// it: the receiver's transport takes it so, and no piece follows.
 pub const DIRECT: u8 = 4;
 /// Bytes of the address in an [`Kind::Rts`] with [`READABLE`].
 pub const ADDRESS_BYTES: u64 = 8;
-/// Bytes of a message's end that may follow its address: as many as its line has room for.
-pub const TAIL_MAX: u8 = 64 - HEADER_BYTES as u8 - ADDRESS_BYTES as u8;
-/// Bytes of payload of an [`Kind::Rts`] with [`READABLE`] at most.
-pub const OFFER_BYTES: u64 = ADDRESS_BYTES + TAIL_MAX as u64;
 
 /// Tag of a [`Kind::Bye`] whose sender has not finalized: it was dropped half way, or has panicked.
 pub const UNFINISHED: u32 = 1;
@@ -162,7 +157,7 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(8))]
 pub struct Header {
-    /// Kind, flags, priority, tail, credits.
+    /// Kind, flags, priority, a reserved byte, credits.
     pub lead: u64,
     /// Context id (low half) and source (high half).
     pub origin: u64,
@@ -210,15 +205,15 @@ impl Header {
         (self.lead >> 16) as u8
     }
 
-    /// The same header with so many bytes of the message's end behind its address.
+    /// The same header with this reserved byte. No engine sends another one than 0: it is for tests of frames that are refused.
     #[inline]
-    pub const fn with_tail(self, bytes: u8) -> Self {
-        Header { lead: self.lead | (bytes as u64) << 24, ..self }
+    pub const fn with_reserved(self, byte: u8) -> Self {
+        Header { lead: self.lead | (byte as u64) << 24, ..self }
     }
 
-    /// How many bytes of the message's end follow its address.
+    /// The reserved byte.
     #[inline]
-    pub const fn tail(&self) -> u8 {
+    pub const fn reserved(&self) -> u8 {
         (self.lead >> 24) as u8
     }
 
@@ -283,7 +278,7 @@ impl Header {
         match self.kind() {
             Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part) => self.length,
             Some(Kind::Head) => self.message().into(),
-            Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES + u64::from(self.tail()),
+            Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,
         }
     }
@@ -316,10 +311,8 @@ impl Header {
         if self.priority() != 0 && !priority {
             return Err("a frame with a priority, which its kind cannot have");
         }
-        let tail_max =
-            if self.flags() & READABLE != 0 { self.length.saturating_sub(1).min(TAIL_MAX.into()) } else { 0 };
-        if u64::from(self.tail()) > tail_max {
-            return Err("a frame with more of its message's end than it can have");
+        if self.reserved() != 0 {
+            return Err("a frame whose reserved byte is not 0");
         }
         let fits = match length {
             Length::Any => true,
@@ -371,16 +364,12 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_to_read_has_an_address_and_what_it_brings_of_the_end() {
-        let offer = Header::new(Kind::Rts, 2, 3, 4, 5, 9000).with_flags(READABLE).with_tail(24);
-        assert_eq!((offer.tail(), offer.payload(), offer.flags(), offer.priority()), (24, 32, READABLE, 0));
-        assert_eq!(offer.lead.to_le_bytes(), [2, READABLE, 0, 24, 0, 0, 0, 0]);
-        assert_eq!(
-            Header { lead: offer.lead ^ u64::from(READABLE) << 8, ..offer }.payload(),
-            0,
-            "else there is neither"
-        );
-        assert_eq!(frame_bytes(OFFER_BYTES), 64);
+    fn an_offer_to_read_has_an_address() {
+        let offer = Header::new(Kind::Rts, 2, 3, 4, 5, 9000).with_flags(READABLE);
+        assert_eq!((offer.payload(), offer.flags(), offer.priority(), offer.reserved()), (8, READABLE, 0, 0));
+        assert_eq!(offer.lead.to_le_bytes(), [2, READABLE, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Header { lead: offer.lead ^ u64::from(READABLE) << 8, ..offer }.payload(), 0, "else there is none");
+        assert_eq!(frame_bytes(ADDRESS_BYTES), 64);
     }
 
     #[test]
@@ -424,10 +413,10 @@ mod tests {
             }
             let (urgent, offers) = (matches!(kind, Kind::Rts | Kind::Sync), kind == Kind::Rts);
             assert_eq!(check(plain(kind).with_priority(1)).is_ok(), urgent, "{kind:?}");
-            assert!(check(plain(kind).with_tail(1)).is_err(), "{kind:?} says nothing of an address");
-            let readable = plain(kind).with_flags(READABLE);
-            assert_eq!(check(readable.with_tail(TAIL_MAX)).is_ok(), offers, "{kind:?}");
-            assert!(check(readable.with_tail(TAIL_MAX + 1)).is_err(), "{kind:?}");
+            let words = "reserved byte is not 0";
+            assert!(check(plain(kind).with_reserved(1)).is_err_and(|wrong| wrong.contains(words)), "{kind:?}");
+            assert_eq!(check(plain(kind).with_flags(READABLE)).is_ok(), offers, "{kind:?}");
+            assert!(check(plain(kind).with_flags(READABLE).with_reserved(255)).is_err(), "{kind:?}");
             let credit = Credit { lines: 7, envelopes: 8 };
             assert_eq!(check(plain(kind).with_credit(credit).0), Ok(()), "{kind:?} may bring credit");
             let [payload, length] = [plain(kind).payload() as usize, plain(kind).length as usize];
@@ -443,8 +432,6 @@ mod tests {
             assert_eq!([check(none).is_ok(), check(other).is_ok()], [empty, some], "{kind:?}");
         }
         assert!(check(Header::new(Kind::Head, 0, 1, 4, 0, 100)).is_err(), "a head without a part");
-        let short = Header::new(Kind::Rts, 0, 1, 4, 5, 8).with_flags(READABLE);
-        assert!(check(short.with_tail(7)).is_ok() && check(short.with_tail(8)).is_err(), "no more than all but a byte");
         for lead in [0, Kind::Wrap as u64, Kind::Moved as u64, 16, 255] {
             assert_eq!(check(Header { lead, ..Header::default() }), Err("a frame of unknown kind"));
         }

@@ -23,7 +23,7 @@ use crate::transfer::{ask_splice, fill, read_messages, splice_messages};
 use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::{ANY, READ_BYTES_A_TURN};
-use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
+use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Car, CarState, Large, NIL, NoBytes, Pending, Progress, Request, Row, Span, Vc, VcState, car_flags,
 };
@@ -310,28 +310,7 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
     car.vc = vc_row;
     car.priority = header.priority();
     offer(progress, cars, large, row, header.message(), header.length, address_in(header, payload));
-    if header.tail() != 0 {
-        progress.moved.deliver += take_tail(&cars[row as usize], &mut large[row as usize], header.tail(), payload);
-    }
     true
-}
-
-/// Takes the end of a message that has come with its address, so that less of it is to be read; how many bytes.
-#[expect(unsafe_code, reason = "bytes that are addresses")]
-fn take_tail(car: &Car, large: &mut Large, tail: u8, payload: Span) -> u64 {
-    let bytes = u64::from(tail);
-    let end = payload.part(ADDRESS_BYTES as usize, tail.into());
-    let is_whole = end.len() == usize::from(tail) && bytes < large.length;
-    if !is_whole || car.chain != NIL || large.length > car.span.len() as u64 {
-        return 0;
-    }
-    let rest = large.length - bytes;
-    // SAFETY: the payload is there during the call, the place of a posted receive until it ends.
-    unsafe {
-        copy::copy(car.span.part(rest as usize, tail.into()), end);
-    }
-    large.wanted = rest;
-    bytes
 }
 
 /// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do, and ends what has been read.
@@ -738,63 +717,6 @@ mod tests {
         let answer = world.wire().sent[0].header;
         assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 100));
         assert_eq!((world.request(posted).state, world.car(posted).done), (RequestState::Active, 0));
-    }
-
-    #[test]
-    fn the_end_that_an_offer_brings_is_not_read_and_lost_by_nobody() {
-        let (mut world, vc) = world();
-        world.wire().memory.push((4096, (0..100).collect()));
-        // One that takes it, one that is too short for all, one in two runs, and one that is longer.
-        let posted = [&[100][..], &[90], &[60, 40], &[120]].map(|lengths| world.receive(Some(1), Some(5), lengths));
-        let mut payload: Vec<u8> = 4096u64.to_ne_bytes().into_iter().chain(84..100).collect();
-        for message in 33..37 {
-            assert!(offer(&mut world, vc, offered(100, message).with_tail(16), &mut payload));
-        }
-        assert_eq!(posted.map(|p| world.all().large[p.car as usize].wanted), [84, 100, 100, 84]);
-        let tables = world.tables.clone();
-        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        move_large(deliveries.tables(), endpoints);
-        for (posted, length) in posted.into_iter().zip([100, 90, 100, 100]) {
-            assert_eq!(world.bytes(posted)[..length], (0..length as u8).collect::<Vec<u8>>());
-        }
-        assert_eq!(world.all().progress.moved.transfer, 84 + 90 + 100 + 84);
-        world.run(crate::post::post);
-        assert_eq!(posted.map(|p| world.car(p).done), [100; 4]);
-    }
-
-    #[test]
-    fn what_cannot_be_read_of_a_message_whose_end_is_there_comes_in_pieces() {
-        let (mut world, vc) = world();
-        let posted = world.receive(Some(1), Some(5), &[100]);
-        let mut payload: Vec<u8> = 4096u64.to_ne_bytes().into_iter().chain(84..100).collect();
-        assert!(offer(&mut world, vc, offered(100, 33).with_tail(16), &mut payload));
-        world.wire().memory.push((4000, vec![9; 120]));
-        let tables = world.tables.clone();
-        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        move_large(deliveries.tables(), endpoints);
-        world.run(crate::post::post);
-        let answer = world.wire().sent[0].header;
-        assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 84));
-        world.arrive(vc, Header::new(Kind::Piece, 0, 0, 0, posted.car, 84), &(0..84).collect::<Vec<u8>>());
-        world.run(crate::match_cars::match_cars);
-        world.run(crate::transfer::transfer);
-        assert_eq!((world.bytes(posted), world.car(posted).done), ((0..100).collect(), 100));
-    }
-
-    #[test]
-    fn an_end_that_cannot_be_is_read_with_the_rest() {
-        let (mut world, vc) = world();
-        world.wire().memory.push((4096, (0..100).collect()));
-        let posted = [(); 2].map(|()| world.receive(Some(1), Some(5), &[100]));
-        // As long as the message, and longer than its frame.
-        let mut payload = [&4096u64.to_ne_bytes()[..], &[9; 100]].concat();
-        assert!(offer(&mut world, vc, offered(100, 33).with_tail(100), &mut payload));
-        assert!(offer(&mut world, vc, offered(100, 34).with_tail(16), &mut payload[..20]));
-        assert_eq!(posted.map(|p| world.all().large[p.car as usize].wanted), [100; 2]);
-        let tables = world.tables.clone();
-        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        move_large(deliveries.tables(), endpoints);
-        assert!(posted.iter().all(|&p| world.bytes(p) == (0..100).collect::<Vec<u8>>()));
     }
 
     #[test]

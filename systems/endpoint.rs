@@ -5,7 +5,7 @@ use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
 use tickwire_components::limits::{Limits, OPERATION_LOOKS};
-use tickwire_components::wire::OFFER_BYTES;
+use tickwire_components::wire::ADDRESS_BYTES;
 use tickwire_components::{Abilities, Car, Exclusive, NIL, Protocol, Request, RequestState, Row, Span, Vc};
 use tickwire_transports::{AnyTransport, Mapped, Transport};
 
@@ -136,7 +136,7 @@ impl Endpoint {
         // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an offer.
         let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
-        let reads = capabilities.remote_read && (!registers || copies >= OFFER_BYTES);
+        let reads = capabilities.remote_read && (!registers || copies >= ADDRESS_BYTES);
         let prompt = transport.is_prompt() && !matches;
         let mapped = capabilities.mapped;
         let mapped_min = if reads && mapped.bytes > 0 { limits.mapped_min as u64 } else { u64::MAX };

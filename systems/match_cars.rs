@@ -731,7 +731,7 @@ mod tests {
             ("flags that its kind cannot have", one, flagged(Rts, wire::READABLE | wire::DIRECT)),
             ("flags that its kind cannot have", one, flagged(Cts, wire::READABLE)),
             ("a priority, which its kind cannot have", one, flagged(Eager, 0).with_priority(1)),
-            ("more of its message's end than it can have", one, flagged(Rts, 0).with_tail(1)),
+            ("reserved byte is not 0", one, flagged(Rts, 0).with_reserved(1)),
             ("length that its kind cannot have", one, Header::new(Done, 0, 0, 0, send, 1)),
             ("past the matching of its transport", one, Header::new(Sync, 0, 1, 5, 3, 0)),
         ];

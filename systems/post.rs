@@ -16,14 +16,14 @@ use crate::supply_buffers::capacity;
 use crate::tables::{OfferTables, PostTables, RowStateColumns};
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
-use tickwire_components::limits::{PAGE_BYTES, SUBMISSIONS_A_PASS};
+use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Operation, Submission};
-use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind, OFFER_BYTES, TAIL_MAX};
+use tickwire_components::wire::{self, ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
     Access, Car, CarKind, CarState, Communicator, Ended, Large, NIL, Panic, Payload, Pending, Pieces, PostError,
     Progress, Queue, Row, Span, Status, Stretch, Vc, VcState, car_flags, context,
 };
-use tickwire_transports::{Sent, copy};
+use tickwire_transports::Sent;
 
 /// What is told of a VC whose transport only says so.
 const LINK_FAILED: &str = "the transport reports a failed link";
@@ -347,14 +347,11 @@ pub unsafe fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32,
     let taken = unsafe { take_rows(progress, cars, requests, &Payload::new(&[run]), car) };
     let Some(row) = taken else { return NIL };
     large[row as usize] = Large { address: Large::OFFERED, ..Large::of(length) };
-    let tail = if mapped { 0 } else { tail_of(run) };
-    let header = Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length)
-        .with_flags(wire::READABLE)
-        .with_tail(tail);
-    if endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run, tail)) == Sent::Done {
+    let header =
+        Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
+    if endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run)) == Sent::Done {
         vc.envelopes -= 1;
         progress.work.sent += 1;
-        progress.moved.post += u64::from(tail);
     } else {
         cars[row as usize].state = CarState::Queued;
         queue_send(progress, cars, large, vcs, row, length);
@@ -451,28 +448,11 @@ fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: 
         _ => {}
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
-    let mut tail = 0;
     if car.chain == NIL && length == car.span.len() as u64 {
-        if is_mapped(car, endpoint, length) {
-            flags |= wire::READABLE;
-        } else if endpoint.is_read(length) {
-            flags |= wire::READABLE;
-            tail = tail_of(car.span);
-        } else {
-            flags |= wire::DIRECT;
-        }
+        let is_read = is_mapped(car, endpoint, length) || endpoint.is_read(length);
+        flags |= if is_read { wire::READABLE } else { wire::DIRECT };
     }
-    let header =
-        Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_tail(tail);
-    header.with_priority(car.priority)
-}
-
-/// Bytes of a run's end that are worth sending with its address: those on its last page, if these are few. The kernel looks up
-/// page by page what it reads, and that costs as much as copying a page. Allocators put long blocks 16 B behind a page's start.
-#[inline]
-fn tail_of(run: Span) -> u8 {
-    let beyond = (run.start().addr() + run.len()) % PAGE_BYTES;
-    if beyond <= usize::from(TAIL_MAX) && beyond < run.len() { beyond as u8 } else { 0 }
+    Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
 }
 
 #[inline]
@@ -495,7 +475,7 @@ fn send_head(
             transport.send(link, header, &part, state)
         }
         (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
-        _ => transport.send(link, header, &Offer::of(car.span, header.tail()), state),
+        _ => transport.send(link, header, &Offer::of(car.span), state),
     }
 }
 
@@ -524,31 +504,17 @@ fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: 
 fn payload_of(header: &Header) -> u64 {
     match header.kind() {
         Some(Kind::Eager | Kind::Head | Kind::Part) => header.payload(),
-        Some(Kind::Rts) => header.tail().into(),
         _ => 0,
     }
 }
 
-/// What tells a peer where a message is, as it is in this process, which the peer asks the kernel for; and some of its end.
-struct Offer {
-    bytes: [u8; OFFER_BYTES as usize],
-    length: usize,
-}
+/// What tells a peer where a message is: its address in this process, which the peer gives the kernel.
+struct Offer([u8; ADDRESS_BYTES as usize]);
 
 impl Offer {
     #[inline]
-    fn of(run: Span, tail: u8) -> Self {
-        const ADDRESS: usize = ADDRESS_BYTES as usize;
-        let mut bytes = [0; OFFER_BYTES as usize];
-        bytes[..ADDRESS].copy_from_slice(&(run.start().expose_provenance() as u64).to_ne_bytes());
-        let tail = usize::from(tail);
-        // SAFETY: local bytes, used in this function only; those of a posted send are there until it ends.
-        #[expect(unsafe_code, reason = "lends local bytes")]
-        unsafe {
-            let behind = Span::new(bytes[ADDRESS..].as_mut_ptr(), tail.min(bytes.len() - ADDRESS));
-            copy::copy(behind, run.part(run.len() - tail, tail));
-        }
-        Offer { bytes, length: ADDRESS + tail }
+    fn of(run: Span) -> Self {
+        Offer((run.start().expose_provenance() as u64).to_ne_bytes())
     }
 }
 
@@ -557,7 +523,7 @@ impl Offer {
 unsafe impl Pieces for Offer {
     fn piece(&self, _index: usize) -> Span {
         // SAFETY: as long as `self` is borrowed, which a send is over within.
-        unsafe { Span::new(self.bytes.as_ptr().cast_mut(), self.length) }
+        unsafe { Span::new(self.0.as_ptr().cast_mut(), self.0.len()) }
     }
 }
 
@@ -843,31 +809,6 @@ mod tests {
         let shared = world.all().inbound.shared().clone();
         let answer = shared.slots[0].lock().unwrap().answer.take();
         assert!(matches!(answer, Some((Answer::Refused(PostError::Full { .. }), _))));
-    }
-
-    #[test]
-    fn an_offer_brings_the_few_bytes_that_are_on_a_page_of_their_own() {
-        let (mut world, _) = world();
-        world.all().endpoints[0].read_min = 1;
-        world.all().endpoints[0].eager_max = 0;
-        let bytes: Vec<u8> = (0..4 * PAGE_BYTES).map(|n| n as u8).collect();
-        let page = bytes.as_ptr().align_offset(PAGE_BYTES);
-        let runs = [(500, 2 * PAGE_BYTES + 16), (0, PAGE_BYTES + 24), (0, PAGE_BYTES + 25), (7, PAGE_BYTES), (0, 16)];
-        for (first, end) in runs {
-            let run = &bytes[page + first..page + end];
-            let posted = world.send(1, 5, &[run]);
-            // SAFETY: the bytes outlive the world, and are only read.
-            #[expect(unsafe_code, reason = "a span over a test's bytes")]
-            let run = unsafe { Span::new(run.as_ptr().cast_mut(), run.len()) };
-            world.all().cars[posted.car as usize].span = run;
-        }
-        world.run(post);
-        for ((first, end), (sent, tail)) in runs.into_iter().zip(world.wire().sent.iter().zip([16, 24, 0, 0, 0])) {
-            assert_eq!((sent.header.tail(), sent.header.length), (tail, (end - first) as u64));
-            let (address, brought) = sent.payload.split_at(8);
-            assert_eq!(address, (bytes[page + first..].as_ptr() as u64).to_ne_bytes());
-            assert_eq!(brought, &bytes[page + end - usize::from(tail)..page + end]);
-        }
     }
 
     /// A world that knows that peers have mapped 9000 bytes, but for the first 1000 and the last 100 of them.

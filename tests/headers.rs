@@ -180,10 +180,10 @@ impl<'a> Run<'a> {
         self.put(Header::new(kind, context, source, tag, message, length).with_flags(flags));
     }
 
-    /// A header of any kind, flags, priority and tail, whose other fields might be true.
+    /// A header of any kind, flags, priority and reserved byte, whose other fields might be true.
     fn any_frame(&mut self) {
         let kind = Kind::from_byte(1 + self.input.byte() % 13).unwrap_or(Kind::Eager);
-        let (flags, priority, tail) = (self.input.byte(), self.input.byte(), self.input.byte());
+        let (flags, priority, reserved) = (self.input.byte(), self.input.byte(), self.input.byte());
         let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
         let message = match self.input.byte() {
             255 => u32::MAX,
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
             byte => [0, 1, 8, 100, 4000, 20_000][usize::from(byte) % 6],
         };
         let header = Header::new(kind, 0, source, tag, message, length);
-        self.put(header.with_flags(flags).with_priority(priority).with_tail(tail));
+        self.put(header.with_flags(flags).with_priority(priority).with_reserved(reserved));
     }
 
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.

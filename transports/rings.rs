@@ -8,7 +8,6 @@
 mod atomics;
 pub mod fences;
 pub mod inbox;
-mod lag;
 pub mod links;
 #[cfg(all(test, not(miri), not(tickwire_loom)))]
 mod links_tests;

@@ -17,7 +17,7 @@ use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES};
+use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, NIL, Row, Span};
 
 /// Failed receives after which the provider is given up.
@@ -124,7 +124,7 @@ impl Matching {
             format: tags.format,
             data_bytes: tags.data_bytes,
             directed,
-            bytes: (HEADER_BYTES + matched_max.max(OFFER_BYTES as usize)).next_multiple_of(64),
+            bytes: (HEADER_BYTES + matched_max.max(ADDRESS_BYTES as usize)).next_multiple_of(64),
             chunks: Vec::new(),
             places: Vec::new(),
             free: Vec::new(),
@@ -566,9 +566,9 @@ mod tests {
             let bytes = unsafe { Span::new(words.as_mut_ptr().cast(), HEADER_BYTES + payload) };
             read_header(bytes, bytes.part(HEADER_BYTES, payload)) == Some(header)
         };
-        assert!(found(offer, 0) && found(readable, 8) && found(readable.with_tail(24), 32));
-        assert!(!found(offer, 8) && !found(readable, 0) && !found(readable.with_tail(24), 8));
-        assert!(!found(readable.with_tail(255), 32), "less than it says");
+        assert!(found(offer, 0) && found(readable, 8));
+        assert!(!found(offer, 8) && !found(readable, 0));
+        assert!(!found(readable, 7) && !found(readable, 32), "not what it says");
         assert!(found(Header::new(Kind::Sync, 0, 1, 5, 33, 8).with_flags(READABLE), 8));
         assert!(!found(Header::new(Kind::Eager, 0, 1, 5, 33, 8), 8), "that goes without a header");
     }

@@ -6,7 +6,6 @@ pub use growth::Passed;
 
 use super::fences;
 use super::inbox::{Inbox, SLOTS};
-use super::lag::{Lag, give_a_moment};
 use super::memory::RawRing;
 use super::ring::{BESIDE_HEADER, Corrupt, Reader, RingMemory, Writer};
 use super::window::{Granter, Spender};
@@ -105,7 +104,6 @@ struct LinkRow {
     answered: u64,
     /// All bits of what has been read count; none on a connection to oneself, which waits for nobody.
     turns: u64,
-    lag: Lag,
     /// Bytes that were read out of the peer's memory.
     direct: u64,
     doorbell: Arc<OwnedFd>,
@@ -227,7 +225,6 @@ impl Links {
             touched: false,
             answered: 0,
             turns: if is_own { 0 } else { u64::MAX },
-            lag: Lag::default(),
             direct: 0,
             doorbell: ends.doorbell,
             fault: None,
@@ -454,9 +451,6 @@ impl Links {
             }
             let link = self.watched[place];
             let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
-            if !alone && row.lag.is_due(row.reader.position(), row.writer.position()) && row.turns != 0 {
-                give_a_moment();
-            }
             let first = count;
             loop {
                 if count >= most {
@@ -495,9 +489,6 @@ impl Links {
             if count > first {
                 self.idle[place] = 0;
                 self.words[place] = Word(row.reader.memory().address(row.reader.position()));
-                if !alone {
-                    row.lag.has_read(row.reader.position());
-                }
                 if row.reader.release() {
                     row.announce();
                 }
@@ -517,7 +508,6 @@ impl Links {
         {
             self.idle[place] = 0;
             self.words[place] = Word(row.reader.memory().address(row.reader.position()));
-            row.lag.has_read(row.reader.position());
             if row.reader.release() {
                 row.announce();
             }

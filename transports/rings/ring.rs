@@ -16,7 +16,7 @@
 use super::atomics::{Ordering, fence};
 use super::shortage::Shortage;
 use tickwire_components::limits::PACKED_PAST_MIN;
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind, OFFER_BYTES, READABLE, TAIL_MAX, frame_bytes};
+use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
 /// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
@@ -397,9 +397,9 @@ fn fill_runs<M: RingMemory, P: Pieces + ?Sized>(memory: &M, mut at: u64, payload
     }
 }
 
-/// The first word of an offer to read a message, without any other flag, priority or credit, but for how much of its end it has.
+/// The first word of an offer to read a message, without any other flag, priority or credit.
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
-const _: () = assert!(frame_bytes(OFFER_BYTES) == 64);
+const _: () = assert!(frame_bytes(ADDRESS_BYTES) == 64);
 
 /// Whether a frame belongs to a message that its receiver reads, by its first word and its length: what
 /// [`Take::other`](crate::Take::other) is for. Lengths are as [`Header::check`] wants them.
@@ -408,14 +408,8 @@ pub(crate) fn is_of_read(lead: u64, length: u64) -> bool {
     match lead {
         lead if lead == Kind::Done as u64 => length == 0,
         lead if lead == Kind::Splice as u64 => length != 0,
-        lead => is_offer(lead, length),
+        lead => lead == READABLE_RTS,
     }
-}
-
-#[inline]
-fn is_offer(lead: u64, length: u64) -> bool {
-    let tail = Header { lead, ..Header::default() }.tail();
-    tail <= TAIL_MAX && lead ^ u64::from(tail) << 24 == READABLE_RTS && (tail == 0 || u64::from(tail) < length)
 }
 
 /// Bytes that a reader keeps to itself at most after it has read them. Each word of it to the writer costs both a cache line, so in a short ring it is up to three

@@ -6,7 +6,7 @@ use crate::testing::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tickwire_components::limits::PACKED_PAST_MIN;
-use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, TAIL_MAX, frame_bytes};
+use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
 use tickwire_components::{Datatype, NoBytes, Pieces, Span, Typed};
 
 const CAPACITY: usize = 1024;
@@ -142,27 +142,13 @@ fn a_full_ring_takes_nothing_until_enough_is_released() {
 }
 
 #[test]
-fn an_offer_with_an_end_as_long_as_its_line_is_shown_and_a_longer_one_left_to_read() {
-    for tail in 0..=255u8 {
-        let Both { writer, mut reader, memory: _memory } = both();
-        let header = Header::new(Kind::Rts, 0, 1, 5, 33, 9000).with_flags(READABLE).with_tail(tail);
-        writer.memory().store_header(0, &header);
-        let length = ADDRESS_BYTES as usize + usize::from(tail);
-        let shown = reader.peek_read().map(|(header, span)| (header.lead, span.len()));
-        assert_eq!(shown, (tail <= TAIL_MAX).then_some((header.lead, length)));
-        let read = reader.read().map(|found| found.map(|(_, span)| span.len()));
-        assert_eq!(read, Ok(Some(length)));
-    }
-}
-
-#[test]
 fn what_is_shown_can_be_and_all_else_is_left_to_read() {
     let read = |kind, length| Header::new(kind, 0, 1, 5, 33, length);
-    let offer = |tail, length| read(Kind::Rts, length).with_flags(READABLE).with_tail(tail);
-    let shown = [offer(0, 0), offer(1, 2), offer(24, 25), read(Kind::Done, 0), read(Kind::Splice, 1)];
-    let left =
-        [offer(1, 1), offer(24, 24), offer(24, 0), read(Kind::Done, 1), read(Kind::Splice, 0), read(Kind::Cts, 1)];
-    let flagged = [read(Kind::Done, 0).with_flags(1), read(Kind::Splice, 1).with_tail(1), offer(0, 9).with_priority(1)];
+    let offer = |length| read(Kind::Rts, length).with_flags(READABLE);
+    let shown = [offer(0), offer(2), read(Kind::Done, 0), read(Kind::Splice, 1)];
+    let left = [offer(9).with_reserved(1), read(Kind::Done, 1), read(Kind::Splice, 0), read(Kind::Cts, 1)];
+    let flagged =
+        [read(Kind::Done, 0).with_flags(1), read(Kind::Splice, 1).with_reserved(1), offer(9).with_priority(1)];
     for (headers, is_shown) in [(&shown[..], true), (&left, false), (&flagged, false)] {
         for header in headers {
             let Both { writer, reader, memory: _memory } = both();
