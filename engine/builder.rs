@@ -11,7 +11,7 @@ use crate::slots::SlotInfo;
 use crate::splicing;
 use crate::trace::{self, outside};
 use crate::wait::Waiter;
-use crate::watch::{Unwatched, Watcher};
+use crate::watch::Watching;
 use bevy_ecs::change_detection::CheckChangeTicks;
 use bevy_ecs::component::RequiredComponentsError;
 use bevy_ecs::prelude::*;
@@ -27,7 +27,7 @@ use tickwire_components::{BuildError, NIL, Vc, posting};
 use tickwire_systems::configure;
 use tickwire_systems::connections::{CARD_PART_MAX, add_card, contact};
 use tickwire_systems::endpoint::Endpoint;
-use tickwire_systems::tables::{Plan, Tables};
+use tickwire_systems::store::{Plan, Store};
 use tickwire_traces::{Counters, Sink, Trace};
 use tickwire_transports::ofi::Choice;
 use tickwire_transports::shm::{ShmConfig, Splicing};
@@ -257,11 +257,8 @@ impl Builder {
         };
         let (prompt, rare) = (rows(|e| e.prompt), rows(|e| !e.cheap_poll && !e.prompt));
         let me = plan.me;
-        // SAFETY: both become the engine's, and nobody else gets at the tables.
-        #[expect(unsafe_code, reason = "the world and its tables stay together in the engine")]
-        let tables = unsafe { Tables::make(&mut world, plan, submissions.clone(), endpoints) };
-        let tables = tables.map_err(BuildError::World)?;
-        let all = tables.all(&mut world);
+        let mut store = Store::new(world, plan, submissions.clone(), endpoints).map_err(BuildError::World)?;
+        let all = store.all();
         if let Some(endpoint) = matcher {
             let kept_bytes = all.endpoints[endpoint as usize].transport.get().capabilities().kept_bytes;
             all.progress.lodgings.endpoint = endpoint;
@@ -273,13 +270,15 @@ impl Builder {
         let delivered_max = self.limits.tick_budget as u32 - drained_min;
         all.progress.drained_min = drained_min;
         let counters = Arc::new(Counters::default());
-        let is_watched = !self.systems.is_empty() || self.trace.is_some();
-        let schedule = self.schedule(&mut world, &tables, counters.clone(), me)?;
+        let has_systems = !self.systems.is_empty();
+        let watching = Watching::new(self.trace.clone(), me);
+        let schedule = self.schedule(&mut store, watching.clone(), counters.clone())?;
         let mut engine = Engine {
-            world,
+            store,
             schedule,
-            tables,
-            frequent_passes: 0,
+            has_systems,
+            delivers: false,
+            watching,
             own_at_once: NIL,
             own_row: 0,
             spins: spins(&self.limits, exchange.size()),
@@ -314,11 +313,9 @@ impl Builder {
             dynamic_slots: Vec::new(),
             not_sync: std::marker::PhantomData,
         };
-        if !is_watched && engine.limits.deliver {
-            engine.pass_frequently(engine.limits.passes_max.max(2));
-        }
+        engine.allow_deliver(engine.limits.deliver && !has_systems);
         // The own proc is connected from the start, if a transport reaches it.
-        let _ = contact(&mut engine.world, &engine.tables, me);
+        let _ = contact(&mut engine.store.as_mut(), me);
         engine.look_around();
         Ok(engine)
     }
@@ -426,10 +423,9 @@ impl Builder {
     /// The schedule: the engine's systems and the application's, in order, without anything that runs unseen.
     fn schedule(
         &mut self,
-        world: &mut World,
-        tables: &Tables,
+        store: &mut Store,
+        watching: Watching,
         counters: Arc<Counters>,
-        rank: u32,
     ) -> Result<Schedule, BuildError> {
         let mut schedule = Schedule::new(Tick);
         schedule.set_build_settings(ScheduleBuildSettings {
@@ -437,27 +433,26 @@ impl Builder {
             auto_insert_apply_deferred: false,
             ..Default::default()
         });
-        let own = configure(&mut schedule, tables);
+        let key = store.key();
+        let own = configure(&mut schedule, &key);
         for add in self.systems.drain(..) {
             add(&mut schedule);
         }
-        let (tables, limits) = (tables.clone(), &self.limits);
-        if self.trace.is_some() || cfg!(feature = "tracy") {
-            let watcher = Watcher::new(self.trace.clone(), rank);
-            schedule.set_executor(TickExecutor::new(watcher, tables, own, limits, counters));
-        } else {
-            schedule.set_executor(TickExecutor::new(Unwatched, tables, own, limits, counters));
-        }
+        schedule.set_executor(TickExecutor::new(watching, key, own, self.limits.passes_max, counters));
         refuse_conditions(&schedule)?;
-        schedule.initialize(world).map_err(|e| BuildError::Schedule(e.to_string(schedule.graph(), world)))?;
-        // The world's periodic check of change ticks must reach the systems of this schedule too.
-        world.init_resource::<TicksDue>();
-        world.add_observer(|check: On<CheckChangeTicks>, due: Option<ResMut<TicksDue>>| {
-            // The application may have cleared the resources.
-            if let Some(mut due) = due {
-                due.0 = Some(*check);
-            }
+        let initialized = store.change(|world| {
+            schedule.initialize(world).map_err(|e| BuildError::Schedule(e.to_string(schedule.graph(), world)))?;
+            // The world's periodic check of change ticks must reach the systems of this schedule too.
+            world.init_resource::<TicksDue>();
+            world.add_observer(|check: On<CheckChangeTicks>, due: Option<ResMut<TicksDue>>| {
+                // The application may have cleared the resources.
+                if let Some(mut due) = due {
+                    due.0 = Some(*check);
+                }
+            });
+            Ok(())
         });
+        initialized.map_err(|error| BuildError::World(error.to_string()))??;
         Ok(schedule)
     }
 }

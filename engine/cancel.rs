@@ -32,7 +32,7 @@ impl Engine {
         let cancelled = self.cancel_row(id.row);
         if cancelled && !self.state(id)? {
             // It came back from a transport: Complete has not seen it.
-            self.tables.progress(&mut self.world).pending |= Pending::COMPLETE;
+            self.store.progress().pending |= Pending::COMPLETE;
             self.run();
         }
         Ok(cancelled)
@@ -40,7 +40,7 @@ impl Engine {
 
     /// Takes a request's receive out of its queue, whether or not somebody still has its token.
     pub(crate) fn cancel_row(&mut self, request: Row) -> bool {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let row = request;
         let car = &all.cars[row as usize];
         let removed = match car.state {
@@ -54,7 +54,7 @@ impl Engine {
             _ => remove_posted(all.progress, all.cars, all.vcs, row),
         };
         if removed {
-            complete_cancelled(self.tables.complete(&mut self.world), row);
+            self.store.with(|rows, _| complete_cancelled(rows, row));
         }
         removed
     }
@@ -64,9 +64,9 @@ impl Engine {
     fn await_recall(&mut self, row: Row) -> bool {
         let looks = if self.virtual_time { 2 } else { RECALL_LOOKS };
         for look in 0..looks {
-            self.tables.progress(&mut self.world).pending |= Pending::POST | Pending::DRAIN;
+            self.store.progress().pending |= Pending::POST | Pending::DRAIN;
             self.run();
-            let car = &self.tables.all(&mut self.world).cars[row as usize];
+            let car = &self.store.all().cars[row as usize];
             if car.state != CarState::Recalled {
                 return car.flags & car_flags::CANCELLED != 0;
             }
@@ -80,12 +80,12 @@ impl Engine {
     /// Frees requests whose tokens were dropped, or leaves them to be freed when done.
     pub(crate) fn free_dropped(&mut self) {
         self.free_messages();
-        let progress = self.tables.progress(&mut self.world);
+        let progress = self.store.progress();
         if !progress.registrations.withdrawn.is_empty() {
             progress.pending |= Pending::WORLD;
         }
         while let Some((row, generation)) = self.home.dropped.pop() {
-            let tables = self.tables.request(&mut self.world);
+            let tables = self.store.all();
             let Some(request) = tables.requests.get_mut(row as usize) else { continue };
             if request.generation != generation {
                 continue;

@@ -136,7 +136,7 @@ impl Engine {
             return Err(self.raise_comm(comm, "comm_free", CommError::Permanent));
         }
         let row = Communicator::row(comm.0) as Row;
-        close(&mut self.tables.all(&mut self.world), row);
+        close(&mut self.store.all(), row);
         self.comms.closing.push(row);
         self.reap_communicators();
         Ok(())
@@ -145,12 +145,12 @@ impl Engine {
     /// The row of a communicator, for the call of this name.
     fn communicator(&mut self, comm: Comm, what: &str) -> Result<&mut Communicator, CommError> {
         let error = match self.closed {
-            Closed::No => live(self.tables.all(&mut self.world).communicators, comm.0).err(),
+            Closed::No => live(self.store.all().communicators, comm.0).err(),
             _ => Some(self.closed.post_error()),
         };
         match error {
             Some(error) => Err(self.raise_post(comm, what, error).into()),
-            None => Ok(&mut self.tables.all(&mut self.world).communicators[Communicator::row(comm.0)]),
+            None => Ok(&mut self.store.all().communicators[Communicator::row(comm.0)]),
         }
     }
 
@@ -167,7 +167,7 @@ impl Engine {
 
     /// Frees the id of a closing communicator, if it may be; what a transport that matches by itself holds of it goes with it.
     fn reap_communicator(&mut self, row: Row) -> bool {
-        let mut all = self.tables.all(&mut self.world);
+        let mut all = self.store.all();
         // A message whose bytes have no place yet cannot be dropped: the next look around does it.
         if all.progress.arrivals > 0 || !self.comms.owed.is_empty() || !is_unused(&mut all, row) {
             return false;
@@ -176,7 +176,7 @@ impl Engine {
         if all.progress.lodges() {
             self.pull_all(context);
         }
-        let mut all = self.tables.all(&mut self.world);
+        let mut all = self.store.all();
         all.progress.arrivals == 0 && reap(&mut all, row)
     }
 
@@ -184,7 +184,7 @@ impl Engine {
     fn used_ids(&mut self, floor: u32) -> (UsedIds, u32) {
         let TagLimits { contexts, incarnations, .. } = self.tags;
         let most = contexts.min(self.limits.contexts_max as u32);
-        let comms = &*self.tables.all(&mut self.world).communicators;
+        let comms = &*self.store.all().communicators;
         self.comms.lowest = first_free(comms, self.comms.lowest, incarnations);
         let first = first_free(comms, self.comms.lowest.max(floor), incarnations);
         (UsedIds::of(comms, first, incarnations), most)

@@ -2,9 +2,9 @@
 
 use crate::bootstrap::{BootstrapEvent, EXITED, Exchange};
 use crate::builder::TicksDue;
-use crate::executor::frequent_passes;
+use crate::executor::{Passes, Users};
 use crate::request::Home;
-use crate::watch::Unwatched;
+use crate::watch::Watching;
 use bevy_ecs::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tickwire_systems::connections::{ask_after, contact, control, process_ended, 
 use tickwire_systems::deliver::{deliver, look_and_deliver};
 use tickwire_systems::endpoint::OperationRows;
 use tickwire_systems::matching::{may_await_any, posted_to_any};
-use tickwire_systems::tables::{LookTables, RareTables, Tables, words_of};
-use tickwire_traces::{Counters, DELIVER, Trace, tracy};
+use tickwire_systems::store::{Store, Tables, words_of};
+use tickwire_traces::{Counters, DELIVER, Trace};
 use tickwire_transports::{LinkEvent, TagLimits};
 
 /// A communication engine: one proc's membership of a world. `Send`, not `Sync`: one thread owns it at a time.
@@ -32,9 +32,8 @@ use tickwire_transports::{LinkEvent, TagLimits};
 /// may_be_shared::<tickwire::Engine>();
 /// ```
 pub struct Engine {
-    pub(crate) world: World,
+    pub(crate) store: Store,
     pub(crate) schedule: Schedule,
-    pub(crate) tables: Tables,
     pub(crate) limits: Limits,
     pub(crate) home: &'static Home,
     /// The first generation of its requests: no other engine with this home has it.
@@ -61,8 +60,11 @@ pub struct Engine {
     pub(crate) virtual_time: bool,
     pub(crate) started: Instant,
     pub(crate) events: Vec<LinkEvent>,
-    /// Passes that need no run of the schedule; 0 where the application has systems, or a sink takes events.
-    pub(crate) frequent_passes: u32,
+    /// Whether the application has systems in the schedule.
+    pub(crate) has_systems: bool,
+    /// Whether Deliver may run: not where the application has systems, nor while receipts are open.
+    pub(crate) delivers: bool,
+    pub(crate) watching: Watching,
     /// The own proc, if messages to it go to posted receives at once.
     pub(crate) own_at_once: u32,
     /// The own proc's row.
@@ -168,7 +170,7 @@ impl Engine {
     /// The world. Rows of the engine's tables are its own: systems of the application read them, and may neither spawn nor
     /// remove nor write any. Who gets at the world as a whole and moves, clears or replaces what is there poisons the engine.
     pub fn world(&self) -> &World {
-        &self.world
+        self.store.world()
     }
 
     /// Does a bounded amount of work and says what it was, including calls made since the tick before.
@@ -184,7 +186,7 @@ impl Engine {
     /// As [`Engine::tick`], with the time given by the caller: ns since any fixed moment, never less than before.
     pub fn tick_at(&mut self, now_ns: u64) -> Work {
         self.virtual_time = true;
-        self.tables.progress(&mut self.world).now_ns = now_ns;
+        self.store.progress().now_ns = now_ns;
         if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
             self.look_around();
         }
@@ -203,7 +205,7 @@ impl Engine {
     fn look_at_clock(&mut self) {
         self.polls = 0;
         self.sample_clock();
-        let now_ns = self.tables.progress(&mut self.world).now_ns;
+        let now_ns = self.store.progress().now_ns;
         if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
             self.look_around();
         }
@@ -215,7 +217,7 @@ impl Engine {
             return;
         }
         let now_ns = self.started.elapsed().as_nanos() as u64;
-        self.tables.progress(&mut self.world).now_ns = now_ns;
+        self.store.progress().now_ns = now_ns;
     }
 
     /// Looks whether there is something to do, and does a tick's part of it; whether there was. No system call, except once
@@ -226,7 +228,7 @@ impl Engine {
         if self.polls >= CLOCK_LOOKS {
             self.look_at_clock();
         }
-        let LookTables { progress, inbound, endpoints, .. } = self.tables.look(&mut self.world);
+        let (progress, inbound, endpoints) = self.store.look();
         progress.ticks += 1;
         self.observer.ticked(progress.ticks);
         if inbound.ready() {
@@ -242,7 +244,7 @@ impl Engine {
         if !self.rare.is_empty() {
             self.look_rarely();
         }
-        let progress = self.tables.progress(&mut self.world);
+        let progress = self.store.progress();
         let mut delivered = false;
         let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
         if !self.prompt.is_empty() {
@@ -257,7 +259,7 @@ impl Engine {
     /// Looks at the endpoints that are expensive to look at, as often as is worth it.
     #[inline(never)]
     fn look_rarely(&mut self) {
-        let RareTables { progress, cars, requests, vcs, endpoints, .. } = self.tables.rare(&mut self.world);
+        let Tables { progress, cars, requests, vcs, endpoints, .. } = self.store.all();
         let rows = OperationRows { active: progress.active, cars, requests, vcs };
         for &number in &self.rare {
             let endpoint = &mut endpoints[number];
@@ -280,7 +282,7 @@ impl Engine {
             [row] => self.look_promptly_at(row, patient),
             _ => self.look_promptly_at_all(),
         };
-        let progress = self.tables.progress(&mut self.world);
+        let progress = self.store.progress();
         (delivered, progress.pending != Pending::NONE || !progress.senders.is_empty())
     }
 
@@ -288,17 +290,18 @@ impl Engine {
     /// is left to the tick.
     #[inline(always)]
     fn look_promptly_at(&mut self, row: usize, patient: bool) -> bool {
-        let (endpoints, mut deliveries) = self.tables.deliveries(&mut self.world);
-        let (endpoint, progress) = (&mut endpoints[row], deliveries.tables().progress);
-        let next = progress.pending == Pending::NONE && progress.senders.is_empty() && self.frequent_passes != 0;
-        if !next || progress.closed() || tracy::connected() {
+        let Tables { progress, endpoints, .. } = self.store.all();
+        let next = progress.pending == Pending::NONE && progress.senders.is_empty() && self.delivers;
+        if !next || progress.closed() || self.watching.is_on() {
+            let endpoint = &mut endpoints[row];
             if endpoint.ready() {
                 endpoint.found = true;
                 progress.pending |= Pending::DRAIN;
             }
             return false;
         }
-        let count = look_and_deliver(endpoint, deliveries, self.budget, patient);
+        let budget = self.budget;
+        let count = self.store.with(|rows, wire| look_and_deliver(rows, &mut wire.endpoints[row], budget, patient));
         self.budget -= count;
         if count != 0 {
             self.observer.found();
@@ -325,8 +328,8 @@ impl Engine {
         }
         // Somebody ticks again who has slept.
         self.end_wait();
-        self.controlled_ns = self.tables.progress(&mut self.world).now_ns;
-        control(&mut self.world, &self.tables, &mut self.events);
+        self.controlled_ns = self.store.progress().now_ns;
+        control(&mut self.store.as_mut(), &mut self.events);
         if self.is_lost() {
             return;
         }
@@ -334,33 +337,23 @@ impl Engine {
             if let BootstrapEvent::RankEnded { rank, reason } = event {
                 let failed = reason != EXITED;
                 let reason = format!("process of rank {rank} has ended: {reason}");
-                process_ended(&mut self.world, &self.tables, rank, reason, failed);
+                process_ended(&mut self.store.as_mut(), rank, reason, failed);
             }
         }
         if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= ASK_NS {
             self.ask_after_ends();
         }
         self.free_dropped();
-        if self.tables.progress(&mut self.world).lodges() {
+        if self.store.progress().lodges() {
             self.look_after_matching();
         }
         self.look_after_communicators();
         if self.is_lost() {
             return;
         }
-        match self.world.get_resource_mut::<TicksDue>() {
-            Some(mut due) => {
-                if let Some(check) = due.0.take() {
-                    self.schedule.check_change_ticks(check);
-                }
-            }
-            // The application has cleared the world's resources.
-            None => {
-                let _ = self.tables.change(&mut self.world, |world| world.init_resource::<TicksDue>());
-                if self.is_lost() {
-                    return;
-                }
-            }
+        self.check_change_ticks();
+        if self.is_lost() {
+            return;
         }
         self.observe();
     }
@@ -370,86 +363,98 @@ impl Engine {
     #[cold]
     fn ask_after_ends(&mut self) {
         self.ends.asked_ns = self.controlled_ns;
-        let mut all = self.tables.all(&mut self.world);
+        let mut all = self.store.all();
         remind(&mut all);
         if self.exchange.tells_ends() {
             return;
         }
         if self.ends.probed || may_await_any(all.progress) && posted_to_any(all.cars).next().is_some() {
-            ask_after(&mut self.world, &self.tables, &mut self.ends.next);
+            ask_after(&mut self.store.as_mut(), &mut self.ends.next);
         }
     }
 
     /// What was done since the last tick.
     #[inline(always)]
     pub(crate) fn take_work(&mut self) -> Work {
-        let work = self.tables.progress(&mut self.world).work.take();
+        let work = self.store.progress().work.take();
         if !work.is_idle() {
             self.observer.add(work);
         }
         work
     }
 
+    /// Forwards the world's check of change ticks, if one is due, to the systems of the schedule.
+    fn check_change_ticks(&mut self) {
+        match self.store.world().get_resource::<TicksDue>() {
+            Some(TicksDue(None)) => return,
+            Some(TicksDue(Some(check))) => self.schedule.check_change_ticks(*check),
+            // The application has cleared the world's resources.
+            None => {}
+        }
+        let _ = self.store.change(|world| world.insert_resource(TicksDue(None)));
+    }
+
     /// A tick after a look that found something.
     #[inline]
     pub(crate) fn run(&mut self) {
-        let progress = self.tables.progress(&mut self.world);
+        let progress = self.store.progress();
         if progress.closed() {
             return;
         }
         self.observer.found();
         progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
-        if progress.pending == Pending::DRAIN
-            && self.frequent_passes != 0
-            && progress.senders.is_empty()
-            && !tracy::connected()
-        {
+        if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
+            if self.watching.is_on() {
+                return self.run_passes(true);
+            }
             self.counters.ran(DELIVER);
-            let (endpoints, deliveries) = self.tables.deliveries(&mut self.world);
-            deliver(endpoints, deliveries);
-            if self.tables.progress(&mut self.world).pending == Pending::NONE {
+            self.store.with(|rows, wire| deliver(rows, wire));
+            if self.store.progress().pending == Pending::NONE {
                 return;
             }
         }
-        self.run_passes();
+        self.run_passes(false);
     }
 
-    /// The passes over the systems.
+    /// The passes over the systems; `deliver` runs Deliver before them, since somebody watches.
     #[inline(never)]
-    fn run_passes(&mut self) {
-        let LookTables { progress, endpoints, .. } = self.tables.look(&mut self.world);
+    fn run_passes(&mut self, deliver: bool) {
+        let Tables { progress, endpoints, .. } = self.store.all();
         if progress.pending.has(Pending::DRAIN) && wants_control(endpoints) {
-            control(&mut self.world, &self.tables, &mut self.events);
+            control(&mut self.store.as_mut(), &mut self.events);
             if self.is_lost() {
                 return;
             }
         }
-        let progress = self.tables.progress(&mut self.world);
-        progress.budget += progress.drained_min;
+        let progress = self.store.progress();
+        if !deliver {
+            progress.budget += progress.drained_min;
+        }
         if !progress.senders.is_empty() {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }
-        let (schedule, world) = (&mut self.schedule, &mut self.world);
-        // The schedule's executor is the one that is watched.
-        let passes_max = if tracy::connected() { 0 } else { self.frequent_passes };
-        let (tables, counters) = (&self.tables, &self.counters);
-        let passes = || {
-            if passes_max == 0 || !frequent_passes(&mut Unwatched, tables, counters, world, passes_max) {
-                schedule.run(world);
-            }
+        let Engine { schedule, store, watching, counters, limits, .. } = self;
+        let ran = if self.has_systems {
+            store.run(schedule)
+        } else {
+            let passes = Passes::own(counters, limits.passes_max.max(2));
+            catch_unwind(AssertUnwindSafe(|| match deliver {
+                true => watching.deliver(&passes, &mut store.as_mut()),
+                false => watching.run(&passes, &mut store.as_mut(), &mut Users::none()),
+            }))
         };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(passes)) {
+        if let Err(panic) = ran {
             self.poison(&*panic);
             return;
         }
-        if !self.tables.progress(&mut self.world).answers.is_empty()
+        if !self.store.progress().answers.is_empty()
             && let Some(panic) = self.answer_submissions()
         {
             self.poison(&*panic);
             return;
         }
-        if self.observer.passes != 0 {
+        if self.observer.receipts {
             self.note_receipts();
         }
     }
@@ -457,20 +462,15 @@ impl Engine {
     #[cold]
     fn poison(&mut self, panic: &(dyn std::any::Any + Send)) {
         // Whoever panicked may have moved tables before: they are looked at before a row is.
-        let words = match self.tables.lost() {
-            Some(words) => words,
-            None => {
-                let _ = self.tables.verify(&mut self.world);
-                words_of(panic)
-            }
-        };
+        let _ = self.store.verify();
+        let words = words_of(panic);
         self.close_poisoned(words);
     }
 
     /// Whether the world is lost; the engine is poisoned then.
     #[cold]
     pub(crate) fn is_lost(&mut self) -> bool {
-        let Some(words) = self.tables.lost() else { return false };
+        let Some(words) = self.store.lost() else { return false };
         if self.closed == Closed::No {
             self.close_poisoned(words);
         }
@@ -479,15 +479,15 @@ impl Engine {
 
     #[cold]
     pub(crate) fn close_poisoned(&mut self, words: String) {
-        if self.tables.lost().is_some() {
+        if self.store.lost().is_some() {
             // These are rows of endpoints, of which there are none any more.
             (self.holders, self.prompt) = (Box::default(), Box::default());
-            self.pass_frequently(0);
+            self.allow_deliver(false);
         }
         // From here on no call touches memory of the application, and neither does a transport.
         self.closed = Closed::Poisoned(words.clone());
-        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
-        for endpoint in self.tables.endpoints(&mut self.world) {
+        self.store.progress().posting |= posting::CLOSED;
+        for endpoint in self.store.endpoints() {
             // One that panics has told so by itself, and the others still have to be told.
             let _ = catch_unwind(AssertUnwindSafe(|| endpoint.transport.get().end_direct()));
         }
@@ -495,20 +495,21 @@ impl Engine {
         let _ = self.answer_submissions();
         self.refuse_submissions();
         // The first panic is told; those of who hears of it change nothing.
-        self.tables.all(&mut self.world).notices.tell_all(&Err(RequestError::Poisoned(words.clone())));
+        self.store.all().notices.tell_all(&Err(RequestError::Poisoned(words.clone())));
         self.tell_error(&format!("the engine is poisoned: {words}"));
     }
 
-    /// Says how many passes need no run of the schedule. Without any, messages to oneself go through a tick like all others.
-    pub(crate) fn pass_frequently(&mut self, passes: u32) {
-        self.frequent_passes = passes;
-        self.own_at_once = if passes != 0 && self.limits.own_at_once { self.rank().0 } else { NIL };
+    /// Says whether Deliver may run. Without it, messages to oneself go through a tick like all others.
+    pub(crate) fn allow_deliver(&mut self, delivers: bool) {
+        self.delivers = delivers;
+        let own = delivers && self.limits.own_at_once && self.trace.is_none();
+        self.own_at_once = if own { self.rank().0 } else { NIL };
     }
 
     /// The row of a proc that has at least been contacted.
     #[inline]
     pub(crate) fn proc_row(&mut self, proc: u32) -> Result<u32, PostError> {
-        let row = self.tables.send(&mut self.world).procs.known.get(proc as usize).map_or(NIL, |known| known.row);
+        let row = self.store.all().procs.known.get(proc as usize).map_or(NIL, |known| known.row);
         if row != NIL {
             return Ok(row);
         }
@@ -521,7 +522,7 @@ impl Engine {
             return Err(self.closed.post_error());
         }
         self.sample_clock();
-        let row = contact(&mut self.world, &self.tables, proc);
+        let row = contact(&mut self.store.as_mut(), proc);
         if !self.is_lost() {
             self.look_around();
         }

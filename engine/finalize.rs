@@ -36,7 +36,7 @@ impl Engine {
             self.free_dropped();
             let _ = self.flush(start + timeout);
             pending = self.sends_pending();
-            orderly = pending == 0 && !(dropped && self.tables.progress(&mut self.world).active > 0);
+            orderly = pending == 0 && !(dropped && self.store.progress().active > 0);
             self.say_goodbye(Some(start + timeout), orderly);
         }
         // Peers are told to read no more before any buffer is given back.
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Nothing is sent, read or filled any more.
     fn close_transports(&mut self) {
-        for endpoint in self.tables.endpoints(&mut self.world) {
+        for endpoint in self.store.endpoints() {
             let transport = endpoint.transport.get();
             transport.end_direct();
             transport.close();
@@ -80,7 +80,7 @@ impl Engine {
     /// Every call says from here on that the engine is closed.
     fn close(&mut self) {
         self.closed = Closed::Finalized;
-        self.tables.progress(&mut self.world).posting |= posting::CLOSED;
+        self.store.progress().posting |= posting::CLOSED;
         self.refuse_submissions();
         self.say_closed();
         self.flush_trace();
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     fn sends_pending(&mut self) -> usize {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         if all.progress.active == 0 && all.progress.senders.is_empty() {
             return 0;
         }
@@ -112,10 +112,10 @@ impl Engine {
     /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.
     fn say_goodbye(&mut self, end: Option<Instant>, orderly: bool) {
         let me = self.exchange.rank();
-        for row in 0..self.tables.all(&mut self.world).vcs.len() {
+        for row in 0..self.store.all().vcs.len() {
             let goodbye = Header::new(Kind::Bye, 0, 0, if orderly { 0 } else { UNFINISHED }, 0, 0);
             loop {
-                let all = self.tables.all(&mut self.world);
+                let all = self.store.all();
                 let vc = all.vcs[row];
                 if vc.state != VcState::Connected || vc.proc == me {
                     break;
@@ -135,7 +135,7 @@ impl Engine {
 
     /// Ends every request that is not done.
     fn give_up(&mut self) {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         for row in 0..all.cars.len() {
             let car = &all.cars[row];
             let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained | CarState::Done);
@@ -165,7 +165,7 @@ impl Engine {
         self.run();
         self.take_work();
         debug_assert!(
-            self.tables.all(&mut self.world).requests.iter().all(|r| r.state != RequestState::Active),
+            self.store.all().requests.iter().all(|r| r.state != RequestState::Active),
             "every request has ended"
         );
     }
@@ -177,12 +177,12 @@ impl Drop for Engine {
             true => self.abandon(),
             false => drop(self.leave(DROP_TIME, true)),
         }
-        if self.tables.lost().is_some() {
+        if self.store.lost().is_some() {
             // Nobody knows which generations were used: the home is not used again.
             return;
         }
-        let generations = self.tables.all(&mut self.world).requests.iter().map(|r| r.generation).max();
+        let generations = self.store.all().requests.iter().map(|r| r.generation).max();
         self.home.leave(generations.unwrap_or(0).wrapping_add(1));
-        self.tables.free_buffers(&mut self.world);
+        self.store.as_mut().free_buffers();
     }
 }

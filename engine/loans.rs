@@ -58,7 +58,7 @@ impl Engine {
     /// Ends the loans of a scope: cancels its receives that have no message yet, drives all else to its end, and gives back
     /// or drops every buffer, also of requests whose tokens were forgotten or have left the scope.
     pub(crate) fn leave_scope(&mut self) {
-        if self.tables.progress(&mut self.world).scoped != 0 {
+        if self.store.progress().scoped != 0 {
             self.lending(Engine::end_scope);
         }
     }
@@ -81,7 +81,7 @@ impl Engine {
 
     /// Requests that are not done and have buffers of a scope.
     fn open_loans(&mut self) -> Vec<Row> {
-        let requests = self.tables.request(&mut self.world).requests;
+        let requests = self.store.all().requests;
         let open = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
         open.map(|(row, _)| row).collect()
     }
@@ -91,7 +91,7 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.request_error());
         }
-        let requests = self.tables.request(&mut self.world).requests;
+        let requests = self.store.all().requests;
         let is_over = |request: &Request| !(request.scoped && is_open(request));
         while open.pop_if(|row| requests.get(*row as usize).is_none_or(is_over)).is_some() {}
         Ok(open.is_empty())
@@ -99,7 +99,7 @@ impl Engine {
 
     /// Frees requests that are done and have buffers of a scope.
     fn free_lent(&mut self) {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let mut buffers = Vec::new();
         for row in 0..all.requests.len() {
             let request = &mut all.requests[row];
@@ -126,7 +126,7 @@ impl Engine {
         }
         for &id in &withdrawn.open {
             let _ = self.cancel_id(id);
-            let request = &mut self.tables.request(&mut self.world).requests[id.row as usize];
+            let request = &mut self.store.all().requests[id.row as usize];
             if request.generation == id.generation && request.state == RequestState::Active {
                 request.state = RequestState::Detached;
             }
@@ -139,7 +139,7 @@ impl Engine {
     #[cold]
     fn abandon_loans(&mut self) {
         // Rows are not read before it is known that they are still there.
-        let _ = self.tables.verify(&mut self.world);
+        let _ = self.store.verify();
         if self.closed == Closed::No {
             let _ = catch_unwind(AssertUnwindSafe(|| self.close_poisoned(LEFT.into())));
         }
@@ -153,7 +153,7 @@ impl Engine {
 
     /// Takes the bytes away from these operations. Calls nothing but the engine's own code.
     fn withdraw(&mut self, is_over: impl Fn(RequestId, &Request, &Held) -> bool) -> Withdrawn {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let (mut open, mut cut, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
         for (row, (request, held)) in (0..).zip(all.requests.iter_mut().zip(all.held.iter_mut())) {
             let id = RequestId { row, generation: request.generation };
@@ -182,6 +182,6 @@ impl Engine {
     }
 
     fn cut_off(&mut self, vc: Row) {
-        fail(&mut self.tables.all(&mut self.world), vc, "an operation was abandoned half way".into());
+        fail(&mut self.store.all(), vc, "an operation was abandoned half way".into());
     }
 }

@@ -93,7 +93,7 @@ impl Engine {
                 false => Err(RequestError::Pending),
             },
         };
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         match outcome {
             Err(RequestError::Stale) => return Err(RequestError::Stale),
             Err(RequestError::Pending) => {

@@ -18,6 +18,7 @@ use tickwire_systems::posting::{
     queue_send, receive_car, receive_envelope, receive_inline, rows_of, send_car, send_envelope, send_inline,
     take_rows,
 };
+use tickwire_systems::rows::Rows;
 use tickwire_traces::tracy;
 
 /// One run of bytes, while the buffer that it belongs to stays with the caller. Spans themselves are no buffers: anybody can
@@ -259,9 +260,7 @@ impl Engine {
         match self.envelope(run.len(), to, tag, comm) {
             // SAFETY: the callers have the row hold the buffer, or a panic takes the bytes away from it.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            Some(envelope) => self.lending(|engine| unsafe {
-                offer_now(engine.tables.offering(&mut engine.world), &envelope, comm.0, run)
-            }),
+            Some(envelope) => self.lending(|engine| unsafe { offer_now(engine.store.all(), &envelope, comm.0, run) }),
             None => NIL,
         }
     }
@@ -278,7 +277,7 @@ impl Engine {
     /// The envelope of a send, if all is well with it.
     #[inline(always)]
     pub(crate) fn envelope(&mut self, length: usize, to: Rank, tag: Tag, comm: Comm) -> Option<Envelope> {
-        let tables = self.tables.send(&mut self.world);
+        let tables = self.store.all();
         if tables.progress.closed() {
             return None;
         }
@@ -288,7 +287,7 @@ impl Engine {
     /// A message whose envelope is right, to the transport of its VC.
     #[inline(always)]
     fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
-        let tables = self.tables.send(&mut self.world);
+        let tables = self.store.all();
         let row = tables.procs.known[envelope.proc as usize].row;
         let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
         let endpoint = &mut tables.endpoints[vc.endpoint as usize];
@@ -302,9 +301,10 @@ impl Engine {
     #[inline(never)]
     fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
         let message = EnvelopeKey { context, source, tag };
+        let own_row = self.own_row;
         // SAFETY: the caller has the buffer.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let mut own = || unsafe { deliver_own(&self.tables, &mut self.world, self.own_row, &message, run) };
+        let mut own = || self.store.with(|rows, wire| unsafe { deliver_own(rows, wire, own_row, &message, run) });
         if !tracy::connected() && own() {
             return true;
         }
@@ -355,10 +355,10 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        let envelope = check_send(self.tables.send(&mut self.world).communicators, comm.0, to.0, tag.0, length)?;
+        let envelope = check_send(self.store.all().communicators, comm.0, to.0, tag.0, length)?;
         let vc_row = self.reach(envelope.proc)?;
         self.need_rows(rows_of(buffer))?;
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         if all.vcs[vc_row as usize].state == VcState::Failed {
             let reason = all.procs.reason(vc_row).to_owned();
             return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
@@ -372,13 +372,15 @@ impl Engine {
             return Err(full(&self.limits));
         };
         all.large[row as usize] = Large::of(envelope.length);
-        let endpoint = &mut all.endpoints[all.vcs[vc_row as usize].endpoint as usize];
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let sent = unsafe { send_now(all.progress, all.cars, all.large, &mut all.vcs[vc_row as usize], endpoint, row) };
-        if !sent {
-            queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
-        }
+        self.store.with(|rows, wire| unsafe {
+            let endpoint = &mut wire.endpoints[rows.vcs[vc_row as usize].endpoint as usize];
+            if !send_now(rows, endpoint, vc_row, row) {
+                let Rows { progress, cars, large, vcs, .. } = rows;
+                queue_send(progress, cars, large, vcs, row, envelope.length);
+            }
+        });
         Ok(row)
     }
 
@@ -422,7 +424,7 @@ impl Engine {
     /// The most frequent one: from a peer that is connected, and of which nothing waits. [`NIL`] if it is not so.
     #[inline(always)]
     fn receive_known(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
-        let tables = self.tables.receive(&mut self.world);
+        let tables = self.store.all();
         let Some(envelope) = directed_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
         let vc_row = tables.procs.known[envelope.proc as usize].row;
         // SAFETY: the callers have the row hold the buffer.
@@ -435,7 +437,7 @@ impl Engine {
     /// From any source, or where something may be there already.
     #[inline(never)]
     fn receive_among(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
-        let tables = self.tables.receive(&mut self.world);
+        let tables = self.store.all();
         if tables.progress.closed() {
             return NIL;
         }
@@ -495,7 +497,7 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        check(self.tables.send(&mut self.world).communicators)
+        check(self.store.all().communicators)
     }
 
     fn queue_receive_rows(
@@ -508,7 +510,7 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        let mut tables = self.tables.receive(&mut self.world);
+        let mut tables = self.store.all();
         let envelope = check_receive(tables.communicators, comm.0, source, tag)?;
         let mut vc_row = NIL;
         if envelope.proc != NIL {
@@ -516,7 +518,7 @@ impl Engine {
             if vc_row == NIL || tables.vcs[vc_row as usize].state == VcState::Unconnected {
                 // Connecting is what notices the peer's death; a failure is told by the request, after what has arrived.
                 vc_row = self.reach(envelope.proc)?;
-                tables = self.tables.receive(&mut self.world);
+                tables = self.store.all();
             }
         }
         let car = receive_car(tables.progress, &envelope, vc_row);
@@ -525,7 +527,7 @@ impl Engine {
         let mut row = unsafe { take_rows(tables.progress, tables.cars, tables.requests, buffer, car) };
         if row.is_none() {
             self.need_rows(rows_of(buffer))?;
-            tables = self.tables.receive(&mut self.world);
+            tables = self.store.all();
             // SAFETY: as above.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             let again = unsafe { take_rows(tables.progress, tables.cars, tables.requests, buffer, car) };
@@ -539,7 +541,7 @@ impl Engine {
     /// Gives a posted request its buffer, and its poster the token.
     #[inline(always)]
     pub(crate) fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         tables.held[row as usize].0.put(buffer);
         let request = &mut tables.requests[row as usize];
         if scoped {
@@ -553,10 +555,10 @@ impl Engine {
     #[cold]
     pub(crate) fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
         let row = self.proc_row(proc);
-        let known = self.tables.send(&mut self.world).procs.known[proc as usize].row;
+        let known = self.store.all().procs.known[proc as usize].row;
         if known != NIL {
-            if self.tables.all(&mut self.world).vcs[known as usize].state == VcState::Unconnected {
-                let _ = contact(&mut self.world, &self.tables, proc);
+            if self.store.all().vcs[known as usize].state == VcState::Unconnected {
+                let _ = contact(&mut self.store.as_mut(), proc);
             }
             return Ok(known);
         }
@@ -568,11 +570,11 @@ impl Engine {
     pub(crate) fn need_rows(&mut self, needed: usize) -> Result<(), PostError> {
         self.free_dropped();
         loop {
-            let progress = self.tables.progress(&mut self.world);
+            let progress = self.store.progress();
             if progress.free_cars.count as usize >= needed {
                 return Ok(());
             }
-            if !self.tables.grow(&mut self.world) {
+            if !self.store.as_mut().grow() {
                 return Err(if self.is_lost() { self.closed.post_error() } else { full(&self.limits) });
             }
         }
@@ -612,7 +614,7 @@ impl Engine {
         }
         let id = request.id();
         // The frequent case: done, and done well.
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         if let Some(entry) = tables.requests.get(id.row as usize)
             && entry.generation == id.generation
             && entry.state == RequestState::Done
@@ -647,7 +649,7 @@ impl Engine {
         }
         request.disarm();
         let error = self.outcome(id).err();
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         let status = status(&tables.cars[id.row as usize]);
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
@@ -665,7 +667,7 @@ impl Engine {
     /// If the handle is stale.
     #[inline]
     pub(crate) fn state(&mut self, id: RequestId) -> Result<bool, RequestError> {
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         match tables.requests.get(id.row as usize) {
             None if id.row == NIL => Ok(true),
             Some(request) if request.generation == id.generation && request.state.is_over() => Ok(true),
@@ -686,13 +688,13 @@ impl Engine {
     /// The status of a request that is done, if it has ended well.
     #[inline(always)]
     pub(crate) fn ended_well(&mut self, id: RequestId) -> Option<Status> {
-        let car = self.tables.request(&mut self.world).cars.get(id.row as usize)?;
+        let car = self.store.all().cars.get(id.row as usize)?;
         (car.flags & car_flags::ERRORS == 0).then(|| status(car))
     }
 
     /// How a request that is done has ended.
     pub(crate) fn ended(&mut self, id: RequestId) -> Result<Status, RequestError> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         outcome(all.cars, all.large, all.vcs, all.procs, id.row)
     }
 }

@@ -135,7 +135,7 @@ impl Engine {
             Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
         };
         self.register_persistent(row, &buffer, operation, comm);
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         tables.held[row as usize].0.put(buffer);
         let token = Request::new(self.home, row, tables.requests[row as usize].generation);
         Ok(Persistent { token, operation, mode, comm, options: SendOptions::new(), _invariant: PhantomData })
@@ -151,13 +151,13 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        check_operation(self.tables.send(&mut self.world).communicators, comm.0, operation, length)
+        check_operation(self.store.all().communicators, comm.0, operation, length)
     }
 
     /// A row with a request that is not active.
     fn inactive_row(&mut self) -> Result<Row, PostError> {
         self.need_rows(1)?;
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let Status { source, tag, .. } = Status::NULL;
         let car = Car { state: CarState::Done, source: source.0, tag: tag.0, ..Car::default() };
         // SAFETY: there are no bytes.
@@ -227,7 +227,7 @@ impl Engine {
         if lent.pieces() != 1 {
             self.need_rows(rows_of(lent))?;
         }
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
         if failed && !receives {
             let reason = all.procs.reason(vc_row).to_owned();
@@ -263,7 +263,7 @@ impl Engine {
 
     /// The operation of a row is done before it was queued.
     fn end_at_once(&mut self, row: Row, source: Rank, tag: Tag, length: usize) {
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         let (source, tag, state, done) = (source.0, tag.0, CarState::Done, length as u64);
         tables.cars[row as usize] = Car { state, source, tag, done, request: row, ..Car::default() };
         tables.requests[row as usize].state = RequestState::Done;
@@ -273,7 +273,7 @@ impl Engine {
     /// The bytes of a persistent request's buffer, if it may be started.
     fn lent<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<Lent, PostError> {
         let row = self.idle_row(persistent)?;
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         // SAFETY: the token's type is the one its buffer was put with; the row holds the buffer while it is active.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         unsafe {
@@ -292,7 +292,7 @@ impl Engine {
             return Err(self.closed.post_error());
         }
         let id = persistent.id();
-        let request = self.tables.request(&mut self.world).requests.get(id.row as usize);
+        let request = self.store.all().requests.get(id.row as usize);
         match request {
             Some(request) if request.generation == id.generation && persistent.token.belongs_to(self.home) => {
                 match request.state {
@@ -314,7 +314,7 @@ impl Engine {
     /// That it is active or stale, or that the engine is closed.
     pub fn buffer<'a, B>(&'a mut self, persistent: &'a mut Persistent<B>) -> Result<&'a mut B, PostError> {
         let row = self.idle_row(persistent)?;
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         if tables.progress.registrations.is_held(row) {
             tables.progress.registrations.let_go(row);
             tables.progress.pending |= Pending::WORLD;
@@ -334,7 +334,7 @@ impl Engine {
         persistent: &'a mut Persistent<B>,
     ) -> Result<&'a mut [u8], PostError> {
         let row = self.idle_row(persistent)?;
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[row as usize].0.get_mut::<B>() };
@@ -354,7 +354,7 @@ impl Engine {
             Err(_) => return Err(Failed::given_back(self.closed.request_error(), persistent)),
         };
         persistent.token.disarm();
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         // SAFETY: the token's type is the one its buffer was put with.
         #[expect(unsafe_code, reason = "type-erased ownership")]
         let buffer = unsafe { tables.held[row as usize].0.take::<B>() };

@@ -18,7 +18,7 @@ use tickwire_systems::credits::feed;
 use tickwire_systems::lodging::{checked, is_matched};
 use tickwire_systems::match_cars::pair;
 use tickwire_systems::posting::{check_null_receive, check_receive, receive_car, rows_of, take_rows};
-use tickwire_systems::tables::AllTables;
+use tickwire_systems::store::Tables;
 use tickwire_transports::{Peeked, Sent, Wanted};
 
 /// A message that a matched probe has found: no other receive or probe finds it any more.
@@ -98,7 +98,7 @@ enum Found {
 }
 
 /// The VC of a message's sender, by its rank.
-fn row_of(all: &AllTables<'_>, header: &Header) -> Row {
+fn row_of(all: &Tables<'_>, header: &Header) -> Row {
     let proc = known(all.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
     proc.and_then(|proc| all.procs.known.get(proc as usize)).map_or(NIL, |known| known.row)
 }
@@ -246,10 +246,10 @@ impl Engine {
             return Err(PostError::Stale);
         }
         let Status { source, tag, .. } = message.status;
-        let communicators = self.tables.send(&mut self.world).communicators;
+        let communicators = self.store.all().communicators;
         let envelope = check_receive(communicators, message.comm.0, source.into(), tag.into())?;
         self.need_rows(rows_of(buffer))?;
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let found = all.progress.unexpected.entries[message.row as usize];
         let car = receive_car(all.progress, &envelope, found.vc);
         // SAFETY: the caller has the row hold the buffer.
@@ -259,7 +259,7 @@ impl Engine {
             return Err(full(&self.limits));
         };
         all.progress.unexpected.release(message.row);
-        pair(all.progress, all.cars, all.large, all.vcs, row, &found);
+        self.store.with(|rows, _| pair(rows, row, &found));
         Ok(row)
     }
 
@@ -269,7 +269,7 @@ impl Engine {
             if epoch != self.epoch || self.closed != Closed::No {
                 continue;
             }
-            let all = self.tables.all(&mut self.world);
+            let all = self.store.all();
             let found = all.progress.unexpected.entries[entry as usize];
             let Unexpected { context, source, tag, vc, .. } = found;
             let envelope = tickwire_systems::posting::Envelope { context, source, tag, proc: NIL, length: 0 };
@@ -285,7 +285,7 @@ impl Engine {
             };
             all.requests[row as usize].state = RequestState::Detached;
             all.progress.unexpected.release(entry);
-            pair(all.progress, all.cars, all.large, all.vcs, row, &found);
+            self.store.with(|rows, _| pair(rows, row, &found));
         }
     }
 
@@ -301,7 +301,7 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.post_error());
         }
-        let communicators = self.tables.send(&mut self.world).communicators;
+        let communicators = self.store.all().communicators;
         let envelope = check_receive(communicators, comm.0, source, tag)?;
         if envelope.proc != NIL {
             // Connecting is what notices the peer's death.
@@ -320,12 +320,12 @@ impl Engine {
 
     /// The oldest message that a probe would see, and no receive that is posted takes.
     fn find_message(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
-        let progress = self.tables.progress(&mut self.world);
+        let progress = self.store.progress();
         // Receives and arrivals that Match has yet to pair come first.
         if progress.arrivals > 0 || !progress.staged.is_empty() {
             self.run();
         }
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let found = all.progress.unexpected.find(wanted);
         if found.is_none() && all.progress.hungry > 0 {
             all.progress.probing = true;
@@ -363,7 +363,7 @@ impl Engine {
 
     /// A message at the transport that matches by itself. Where a look does not tell its length, it is there no more afterwards.
     fn look_there(&mut self, wanted: &EnvelopeKey) -> Option<Status> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let endpoint = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?;
         if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
             return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
@@ -371,7 +371,7 @@ impl Engine {
         // What its sender has sent before it is pulled first, so that what is pulled keeps its order.
         let oldest = EnvelopeKey { tag: ANY, ..*wanted };
         while self.pull(&oldest) == Pulled::One {
-            let unexpected = &mut self.tables.progress(&mut self.world).unexpected;
+            let unexpected = &mut self.store.progress().unexpected;
             if let Some(row) = unexpected.find(wanted) {
                 return Some(self.status_of(row));
             }
@@ -382,7 +382,7 @@ impl Engine {
     /// The entry of a message that was at the transport that matches by itself, and is nobody else's any more.
     fn claim_there(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         for look in 0..PEEK_LOOKS {
-            let progress = self.tables.progress(&mut self.world);
+            let progress = self.store.progress();
             // One that an earlier probe has asked for and not waited for, too.
             let unexpected = &progress.unexpected;
             let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
@@ -400,12 +400,12 @@ impl Engine {
 
     /// The envelope of a message at the transport that matches by itself, which a receive would take there.
     pub(crate) fn ask_transport(&mut self, wanted: &EnvelopeKey, how: Look) -> Option<Header> {
-        if !self.tables.progress(&mut self.world).lodges() {
+        if !self.store.progress().lodges() {
             return None;
         }
         // Receives that were posted before have their messages first.
         self.drain_more(0);
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let EnvelopeKey { context, source, tag } = *wanted;
         let mut link = NIL;
         if source != ANY {
@@ -431,7 +431,7 @@ impl Engine {
         }
         for look in 0..PEEK_LOOKS {
             self.drain_more(look);
-            let all = self.tables.all(&mut self.world);
+            let all = self.store.all();
             let transport = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?.transport.get();
             match transport.peeked() {
                 Peeked::Pending => {}
@@ -447,7 +447,7 @@ impl Engine {
                 }
             }
         }
-        let lodgings = &mut self.tables.progress(&mut self.world).lodgings;
+        let lodgings = &mut self.store.progress().lodgings;
         if lodgings.pull == Pull::Awaited {
             lodgings.pull = Pull::Left;
         }
@@ -456,7 +456,7 @@ impl Engine {
 
     /// Lets the transports get on, and gives what they have to who it is for.
     pub(crate) fn drain_more(&mut self, look: u32) {
-        self.tables.progress(&mut self.world).pending |= Pending::POST | Pending::DRAIN;
+        self.store.progress().pending |= Pending::POST | Pending::DRAIN;
         self.run();
         if look > PEEK_LOOKS / 10 {
             std::thread::yield_now();
@@ -478,7 +478,7 @@ impl Engine {
         if self.closed != Closed::No {
             return Err(self.closed.request_error());
         }
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let Some(members) = alive(all.communicators, comm.0) else { return Ok(()) };
         let failed = |vc: &&tickwire_components::Vc| {
             vc.state == VcState::Failed
@@ -497,7 +497,7 @@ impl Engine {
     }
 
     fn status_of(&mut self, row: Row) -> Status {
-        let entry = &self.tables.progress(&mut self.world).unexpected.entries[row as usize];
+        let entry = &self.store.progress().unexpected.entries[row as usize];
         Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize }
     }
 
@@ -505,7 +505,7 @@ impl Engine {
         let mut status = Status::NULL;
         if row != NIL {
             status = self.status_of(row);
-            self.tables.progress(&mut self.world).unexpected.claim(row);
+            self.store.progress().unexpected.claim(row);
         }
         Message { home: self.home, row, epoch: self.epoch, comm, status }
     }

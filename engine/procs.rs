@@ -41,14 +41,14 @@ pub enum Only<'a> {
 impl Engine {
     /// The state of the connection to a proc; `None` if there is no such proc.
     pub fn vc_state(&mut self, proc: ProcId) -> Option<VcState> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let row = all.procs.known.get(proc.0 as usize)?.row;
         Some(all.vcs.get(row as usize).map_or(VcState::Unconnected, |vc| vc.state))
     }
 
     /// Why the connection to a proc has failed, if it has.
     pub fn vc_failure(&mut self, proc: ProcId) -> Option<&str> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let row = all.procs.known.get(proc.0 as usize)?.row;
         (all.vcs.get(row as usize)?.state == VcState::Failed).then(|| all.procs.reason(row))
     }
@@ -63,7 +63,7 @@ impl Engine {
 
     /// How each transport would reach a proc for a class of traffic, and which one does. None do if there is no such proc.
     pub fn routes(&mut self, proc: ProcId, _class: TrafficClass) -> Vec<Route> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         if all.procs.known.get(proc.0 as usize).is_none() {
             return Vec::new();
         }
@@ -89,7 +89,7 @@ impl Engine {
 
     /// The transports that are open, with what they can do.
     pub fn transports(&mut self) -> Vec<(String, Capabilities)> {
-        let endpoints = self.tables.endpoints(&mut self.world);
+        let endpoints = self.store.endpoints();
         endpoints
             .iter_mut()
             .map(|endpoint| endpoint.transport.get())
@@ -112,12 +112,12 @@ impl Engine {
     /// # Errors
     /// No transport is open under this name, or there is no such proc; nothing was done.
     pub fn progress(&mut self, only: Only<'_>) -> Result<Work, ProgressError> {
-        self.tables.progress(&mut self.world).only = self.place_of(only)?;
+        self.store.progress().only = self.place_of(only)?;
         // Only the systems know of it.
-        let passes = std::mem::take(&mut self.frequent_passes);
+        let delivers = std::mem::take(&mut self.delivers);
         let work = self.tick();
-        self.frequent_passes = passes;
-        self.tables.progress(&mut self.world).only = (NIL, NIL);
+        self.delivers = delivers;
+        self.store.progress().only = (NIL, NIL);
         Ok(work)
     }
 
@@ -125,7 +125,7 @@ impl Engine {
     fn place_of(&mut self, only: Only<'_>) -> Result<(u32, u32), ProgressError> {
         /// No endpoint has this number.
         const NOWHERE: (u32, u32) = (NIL - 1, NIL);
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         match only {
             Only::All => Ok((NIL, NIL)),
             Only::Transport(name) => {

@@ -29,18 +29,18 @@ impl Engine {
     /// Moves a message, which a receive of any tag would take, from the transport that matches by itself into the engine's queue.
     pub(crate) fn pull(&mut self, wanted: &EnvelopeKey) -> Pulled {
         debug_assert_eq!(wanted.tag, ANY, "else what is pulled overtakes what is not");
-        let before = self.tables.progress(&mut self.world).lodgings.pull;
+        let before = self.store.progress().lodgings.pull;
         if before != Pull::No || self.ask_transport(wanted, Look::Pull).is_none() {
-            let lodgings = &self.tables.progress(&mut self.world).lodgings;
+            let lodgings = &self.store.progress().lodgings;
             return if lodgings.pull == Pull::No && lodgings.queue.is_empty() { Pulled::None } else { Pulled::Unknown };
         }
         for look in 0..PEEK_LOOKS {
-            if self.tables.progress(&mut self.world).lodgings.pull == Pull::No {
+            if self.store.progress().lodgings.pull == Pull::No {
                 return Pulled::One;
             }
             self.drain_more(look);
         }
-        self.tables.progress(&mut self.world).lodgings.pull = Pull::Left;
+        self.store.progress().lodgings.pull = Pull::Left;
         Pulled::Unknown
     }
 
@@ -60,7 +60,7 @@ impl Engine {
     /// Moves the messages of all communicators into the engine's queue, of some that are in use; returns how many of them the
     /// transport has not told all of.
     pub(crate) fn pull_everything(&mut self) -> u64 {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let used = all.communicators.iter().filter(|comm| matches!(comm.state, CommState::Live | CommState::Closing));
         let contexts: Vec<u32> = used.map(|comm| comm.context).collect();
         let (now, later) = contexts.split_at(contexts.len().min(CONTEXTS_PULLED));
@@ -70,7 +70,7 @@ impl Engine {
     /// The part of a look around that concerns a transport that matches by itself.
     #[cold]
     pub(crate) fn look_after_matching(&mut self) {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         settle_credit(all.progress, all.vcs);
         if is_starved(all.progress, all.vcs) {
             self.pull_everything();

@@ -30,7 +30,7 @@ impl Engine {
     /// The receipt of an operation, as far as it has come; `None` if none was asked for, or its request was taken.
     pub fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt> {
         let RequestId { row, generation } = request.request_id();
-        let tables = self.tables.request(&mut self.world);
+        let tables = self.store.all();
         let there = tables.requests.get(row as usize).is_some_and(|request| request.generation == generation);
         of(tables.progress, row, generation).filter(|_| there).cloned()
     }
@@ -41,18 +41,18 @@ impl Engine {
             return;
         }
         let clock = (!self.virtual_time).then_some(self.started);
-        open(&mut self.world, &self.tables, id.row, clock, found);
-        self.observer.passes = self.observer.passes.max(self.frequent_passes);
-        self.pass_frequently(0);
+        open(&mut self.store.as_mut(), id.row, clock, found);
+        self.observer.receipts = true;
+        self.allow_deliver(false);
     }
 
     /// After the passes of a tick: once nothing with a receipt is pending, ticks are again what they were.
     #[cold]
     pub(crate) fn note_receipts(&mut self) {
-        note(&mut self.world, &self.tables);
-        if self.tables.progress(&mut self.world).receipts.unfinished == 0 {
-            let passes = std::mem::take(&mut self.observer.passes);
-            self.pass_frequently(passes);
+        note(&mut self.store.as_mut());
+        if self.store.progress().receipts.unfinished == 0 {
+            self.observer.receipts = false;
+            self.allow_deliver(self.limits.deliver && !self.has_systems);
         }
     }
 }

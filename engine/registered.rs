@@ -103,7 +103,7 @@ impl Engine {
     /// Of other buffers only the operations and persistent requests that have them keep it: their memory may be freed and
     /// its addresses be used again without the engine knowing.
     pub fn register<B: Pieces>(&mut self, buffer: B) -> Registered<B> {
-        let registrations = &mut self.tables.progress(&mut self.world).registrations;
+        let registrations = &mut self.store.progress().registrations;
         let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
         let numbers = runs.filter(|run| !run.is_empty()).map(|run| registrations.announce(run)).collect();
         Registered { numbers, withdrawn: registrations.withdrawn.clone(), buffer: Some(buffer) }
@@ -111,13 +111,13 @@ impl Engine {
 
     /// What is registered with transports that need it, and how often that was found. All 0 where none does.
     pub fn registrations(&mut self) -> RegistrationCounts {
-        self.tables.progress(&mut self.world).registrations.counts()
+        self.store.progress().registrations.counts()
     }
 
     /// Registers the memory of a persistent request for as long as it lives: with the method that it goes over, or for any
     /// source with each that needs it. What cannot be registered now is registered by each start.
     pub(crate) fn register_persistent(&mut self, row: Row, buffer: &impl Pieces, operation: Operation, comm: Comm) {
-        let mut all = self.tables.all(&mut self.world);
+        let mut all = self.store.all();
         if !all.endpoints.iter().any(|endpoint| endpoint.abilities.registers) {
             return;
         }

@@ -11,7 +11,7 @@ use tickwire_components::{
 };
 use tickwire_systems::communicators::alive;
 use tickwire_systems::posting::send_copied;
-use tickwire_systems::tables::SendTables;
+use tickwire_systems::store::Tables;
 use tickwire_transports::copy;
 
 /// What was attached for sends in buffered mode.
@@ -136,7 +136,7 @@ impl Engine {
 
     /// Whether the receiver of a message in ready mode can tell that it is not ready.
     pub(crate) fn asks_when_ready(&mut self, to: Rank, comm: Comm, length: usize) -> bool {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(to.0));
         let Some(known) = proc.and_then(|proc| all.procs.known.get(proc as usize)) else { return false };
         let endpoint = all.vcs.get(known.row as usize).and_then(|vc| all.endpoints.get(vc.endpoint as usize));
@@ -175,7 +175,7 @@ impl Engine {
     /// What is copied into a frame at once needs no room.
     fn send_copy<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
         let Some(envelope) = self.envelope(buffer.total(), to, tag, comm) else { return false };
-        let SendTables { progress, procs, vcs, endpoints, .. } = self.tables.send(&mut self.world);
+        let Tables { progress, procs, vcs, endpoints, .. } = self.store.all();
         let Some(vc) = vcs.get_mut(procs.known[envelope.proc as usize].row as usize) else { return false };
         let endpoint = &mut endpoints[vc.endpoint as usize];
         send_copied(progress, vc, endpoint, &envelope, buffer)

@@ -61,7 +61,7 @@ impl Engine {
     /// How much this engine has read out of the memory of other processes instead of having it sent in pieces.
     pub fn bytes_read(&mut self) -> BytesRead {
         let mut sum = BytesRead::default();
-        for endpoint in self.tables.all(&mut self.world).endpoints.iter_mut() {
+        for endpoint in self.store.all().endpoints.iter_mut() {
             if let AnyTransport::Shm(shm) = endpoint.transport.get() {
                 let read = shm.bytes_read();
                 sum.heap += read.heap;

@@ -35,16 +35,16 @@ impl Engine {
     /// For many procs, or inside a tick, use a system with a `Column<T>` instead: it is an array by proc row.
     pub fn slot<T: EndpointSlot>(&mut self, proc: ProcId) -> Option<&mut T> {
         let entity = self.proc_entity(proc)?;
-        Some(self.world.get_mut::<T>(entity)?.into_inner())
+        self.store.get_mut::<T>(entity)
     }
 
     fn proc_entity(&mut self, proc: ProcId) -> Option<Entity> {
-        let row = self.tables.send(&mut self.world).procs.known.get(proc.0 as usize)?.row;
+        let row = self.store.all().procs.known.get(proc.0 as usize)?.row;
         if row == NIL {
             return None;
         }
-        let table = self.tables.vc_table();
-        self.world.storages().tables.get(table)?.entities().get(row as usize).copied()
+        let table = self.store.as_mut().vc_table();
+        self.store.world().storages().tables.get(table)?.entities().get(row as usize).copied()
     }
 }
 
@@ -124,8 +124,9 @@ mod dynamic {
                     None,
                 )
             };
-            let component = self.world.register_component_with_descriptor(descriptor);
-            let slot = DynamicSlot { component, layout, world: self.world.id() };
+            let component = self.store.change(|world| world.register_component_with_descriptor(descriptor));
+            let component = component.map_err(|error| error.to_string())?;
+            let slot = DynamicSlot { component, layout, world: self.store.world().id() };
             self.dynamic_slots.push((name.to_owned(), slot));
             self.slots.push(SlotInfo { name: name.to_owned(), bytes: layout.size(), dynamic: true });
             Ok(slot)
@@ -134,19 +135,19 @@ mod dynamic {
         /// A proc's bytes in a dynamic slot: zeros at first use. `None` if the proc was never contacted, or the slot is of
         /// another engine.
         pub fn dynamic_slot(&mut self, proc: ProcId, slot: DynamicSlot) -> Option<&mut [u8]> {
-            if slot.world != self.world.id() {
+            if slot.world != self.store.world().id() {
                 return None;
             }
             let entity = self.proc_entity(proc)?;
-            if self.world.get_by_id(entity, slot.component).is_none() {
+            if self.store.world().get_by_id(entity, slot.component).is_none() {
                 // Observers of the application may run.
-                let inserted = self.tables.change(&mut self.world, |world| insert_zeros(world, entity, slot));
+                let inserted = self.store.change(|world| insert_zeros(world, entity, slot));
                 if inserted.is_err() {
                     self.is_lost();
                     return None;
                 }
             }
-            let value = self.world.get_mut_by_id(entity, slot.component)?;
+            let value = self.store.get_mut_by_id(entity, slot.component)?;
             // SAFETY: the component is so many plain, initialized bytes: its world is the one that it was registered in.
             #[expect(unsafe_code, reason = "a component known by its layout")]
             Some(unsafe { std::slice::from_raw_parts_mut(value.into_inner().as_ptr(), slot.bytes()) })
@@ -154,8 +155,8 @@ mod dynamic {
 
         /// How many procs have a value in a dynamic slot.
         pub fn dynamic_slot_uses(&self, slot: DynamicSlot) -> usize {
-            match slot.world == self.world.id() {
-                true => self.world.storages().sparse_sets.get(slot.component).map_or(0, |set| set.len()),
+            match slot.world == self.store.world().id() {
+                true => self.store.world().storages().sparse_sets.get(slot.component).map_or(0, |set| set.len()),
                 false => 0,
             }
         }

@@ -47,12 +47,12 @@ impl Engine {
     #[cold]
     pub(crate) fn answer_submissions(&mut self) -> Option<Panic> {
         let mut panicked = None;
-        let answers = std::mem::take(&mut self.tables.progress(&mut self.world).answers);
+        let answers = std::mem::take(&mut self.store.progress().answers);
         for row in answers {
-            let all = self.tables.all(&mut self.world);
+            let all = self.store.all();
             let (slot, generation) = (all.notices.take_slot(row), all.requests[row as usize].generation);
             let outcome = self.outcome(RequestId { row, generation });
-            let tables = self.tables.request(&mut self.world);
+            let tables = self.store.all();
             let lease = std::mem::take(&mut tables.held[row as usize].0);
             free_request(tables.progress, tables.cars, tables.requests, row);
             let Some(slot) = slot else { continue };
@@ -67,7 +67,7 @@ impl Engine {
         let error = self.closed.post_error();
         let why = if matches!(error, PostError::Poisoned(_)) { CLOSED_POISONED } else { CLOSED_FINALIZED };
         let closed = self.submissions.closed.swap(why, Ordering::SeqCst) != 0;
-        let inbound = self.tables.inbound(&mut self.world);
+        let inbound = self.store.all().inbound;
         while let Some(submission) = inbound.pop() {
             let _ = self.submissions.answer(submission.slot, Answer::Refused(error.clone()), submission.lease);
         }

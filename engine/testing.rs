@@ -33,7 +33,7 @@
 //!
 //! world.run(count_arrivals);
 //!
-//! let traffic: Vec<Traffic> = world.world.query::<&Traffic>().iter(&world.world).copied().collect();
+//! let traffic: Vec<Traffic> = world.with_world(|world| world.query::<&Traffic>().iter(world).copied().collect());
 //! assert_rows("traffic", &traffic, &[Traffic(0), Traffic(1)]);
 //! ```
 //!

@@ -48,10 +48,10 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> PathBuf {
     name.into()
 }
 
-/// A row for a transport that has no variant of its own.
+/// A row for a transport that has no variant of its own. One without a state for each CAR has no column.
 pub(crate) fn outside<T: Transport + 'static>(world: &mut World, limits: &Limits, transport: T) -> Endpoint {
-    let rows = RowStates::register::<T>(world);
-    Endpoint::new(AnyTransport::outside(transport), limits, Some(rows))
+    let rows = (size_of::<T::RowState>() > 0).then(|| RowStates::register::<T>(world));
+    Endpoint::new(AnyTransport::outside(transport), limits, rows)
 }
 
 impl Engine {

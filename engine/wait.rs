@@ -85,13 +85,13 @@ impl Engine {
 
     /// Whether a request is persistent, and not started since its last end was told.
     pub(crate) fn is_inactive(&mut self, id: RequestId) -> bool {
-        let request = self.tables.request(&mut self.world).requests.get(id.row as usize);
+        let request = self.store.all().requests.get(id.row as usize);
         request.is_some_and(|request| request.state == RequestState::Inactive && request.generation == id.generation)
     }
 
     /// The end of a persistent request was told.
     pub(crate) fn deactivate(&mut self, id: RequestId) {
-        let request = self.tables.request(&mut self.world).requests.get_mut(id.row as usize);
+        let request = self.store.all().requests.get_mut(id.row as usize);
         if let Some(request) = request.filter(|request| request.generation == id.generation)
             && request.state == RequestState::Done
         {
@@ -111,12 +111,12 @@ impl Engine {
 
     #[inline(always)]
     fn let_one_go(&mut self, row: usize) {
-        self.tables.endpoints(&mut self.world)[row].transport.get().flush();
+        self.store.endpoints()[row].transport.get().flush();
     }
 
     #[cold]
     fn let_all_go(&mut self) {
-        let endpoints = self.tables.endpoints(&mut self.world);
+        let endpoints = self.store.endpoints();
         for &row in &self.holders {
             endpoints[row].transport.get().flush();
         }
@@ -142,7 +142,7 @@ impl Engine {
         if id.row == NIL {
             return Ok(());
         }
-        let requests = self.tables.request(&mut self.world).requests;
+        let requests = self.store.all().requests;
         match requests.get(id.row as usize) {
             Some(request) if request.generation == id.generation && request.state.is_over() => Ok(()),
             _ => self.wait_pending(id),
@@ -163,7 +163,7 @@ impl Engine {
         if self.state(id)? {
             return Ok(true);
         }
-        let request = &self.tables.request(&mut self.world).requests[id.row as usize];
+        let request = &self.store.all().requests[id.row as usize];
         if request.disturbed && request.state == RequestState::Active {
             return Err(self.disturbed(id));
         }
@@ -176,7 +176,7 @@ impl Engine {
     /// Whose failure a pending receive from any source has to be told of.
     #[cold]
     pub(crate) fn disturbance(&mut self, id: RequestId) -> RequestError {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let context = all.cars[id.row as usize].context;
         let row = failed_member(all.communicators, all.vcs, context).unwrap_or(0);
         let (proc, reason) = (ProcId(all.vcs[row as usize].proc), all.procs.reason(row).to_owned());
@@ -186,7 +186,7 @@ impl Engine {
     /// Whether a receive from any source is pending that has to be told of a failure.
     #[inline(always)]
     pub(crate) fn is_disturbed(&mut self, id: RequestId) -> bool {
-        let requests = self.tables.request(&mut self.world).requests;
+        let requests = self.store.all().requests;
         requests.get(id.row as usize).is_some_and(|request| request.disturbed)
     }
 
@@ -194,7 +194,7 @@ impl Engine {
     /// message of a communicator with a failed member say so, also those that are posted later. Returns those that had not been
     /// acknowledged before, with what is known of each.
     pub fn acknowledge_failures(&mut self) -> Vec<(ProcId, String)> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let mut acknowledged = Vec::new();
         for (row, vc) in (0..).zip(all.vcs.iter_mut()) {
             if vc.state == tickwire_components::VcState::Failed && !vc.acknowledged {
@@ -283,12 +283,12 @@ impl Engine {
         }
         let time = self.wait_timeout().min(most);
         self.flush_trace();
-        let before = self.tables.progress(&mut self.world).now_ns;
+        let before = self.store.progress().now_ns;
         self.observer.page.asleep(true);
         let slept = self.nap(time);
         self.observer.page.asleep(false);
         self.sample_clock();
-        self.observer.slept_ns += self.tables.progress(&mut self.world).now_ns - before;
+        self.observer.slept_ns += self.store.progress().now_ns - before;
         self.end_wait();
         self.look_around();
         slept

@@ -1,33 +1,23 @@
-//! Watching ticks: what the executor tells a sink and the Tracy profiler.
+//! Watching ticks: what the passes tell a sink and the Tracy profiler.
 //!
-//! The executor is made for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
+//! Passes are run for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
 //! [`Watcher`] looks at the tables before and after each system. Messages are not seen here but by
 //! [`Tapped`](crate::transports::Tapped), since a send may leave outside of ticks.
 
-use bevy_ecs::world::World;
+use crate::executor::{Passes, Users};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::credit::LINE_BYTES;
-use tickwire_components::{ArrivalState, Link, NIL, Queue, Row, VcState, Work};
+use tickwire_components::{ArrivalState, Link, NIL, Pending, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
-use tickwire_systems::tables::Tables;
-use tickwire_traces::tracy::{Profile, Zone};
+use tickwire_systems::deliver::deliver;
+use tickwire_systems::store::StoreMut;
+use tickwire_traces::tracy::{Profile, Zone, connected};
 use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 
-/// Who is told what an executor does.
-pub(crate) trait Watch: Send + Sync + 'static {
-    /// Whether this tick is watched, and only by a profiler: the fused path may be taken.
-    fn profiles(&self) -> bool;
-
-    /// The name of a system, before its first run.
-    fn name(&mut self, system: usize, name: &str);
-
-    /// A tick begins.
-    fn begin(&mut self, tables: &Tables, world: &mut World);
-
-    /// Runs a system.
-    fn run(&mut self, system: usize, tables: &Tables, world: &mut World, run: impl FnOnce(&mut World));
-
-    /// A tick has ended, after so many passes.
-    fn end(&mut self, tables: &Tables, world: &mut World, passes: u32);
+/// Who is told what a tick does.
+pub(crate) trait Watch {
+    /// Runs a system, or Deliver.
+    fn run(&mut self, system: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>));
 }
 
 /// Nobody.
@@ -35,19 +25,75 @@ pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {
     #[inline(always)]
-    fn profiles(&self) -> bool {
-        false
+    fn run(&mut self, _: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>)) {
+        run(store);
     }
-    #[inline(always)]
-    fn name(&mut self, _: usize, _: &str) {}
-    #[inline(always)]
-    fn begin(&mut self, _: &Tables, _: &mut World) {}
-    #[inline(always)]
-    fn run(&mut self, _: usize, _: &Tables, world: &mut World, run: impl FnOnce(&mut World)) {
-        run(world);
+}
+
+/// The watcher of an engine, if it has one, for all who run its systems.
+#[derive(Clone)]
+pub(crate) struct Watching(Option<Arc<Mutex<Watcher>>>);
+
+impl Watching {
+    /// Of an engine of a rank: with a sink, or in a build that can speak to a profiler.
+    pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
+        let may_be = trace.is_some() || cfg!(feature = "tracy");
+        Watching(may_be.then(|| Arc::new(Mutex::new(Watcher::new(trace, rank)))))
     }
+
+    /// Whether somebody watches now.
     #[inline(always)]
-    fn end(&mut self, _: &Tables, _: &mut World, _: u32) {}
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some() && self.listens()
+    }
+
+    #[cold]
+    fn listens(&self) -> bool {
+        connected() || self.lock().is_some_and(|watcher| watcher.trace.is_some())
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Watcher>> {
+        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the watcher, if there is one.
+    pub(crate) fn with(&self, tell: impl FnOnce(&mut Watcher)) {
+        if let Some(mut watcher) = self.lock() {
+            tell(&mut watcher);
+        }
+    }
+
+    /// Runs passes.
+    pub(crate) fn run(&self, passes: &Passes<'_>, store: &mut StoreMut<'_>, users: &mut Users<'_>) {
+        match self.is_on().then(|| self.lock()).flatten() {
+            Some(mut watcher) => {
+                watcher.begin(store);
+                let count = passes.run(&mut *watcher, store, users);
+                watcher.end(store, count);
+            }
+            None => {
+                passes.run(&mut Unwatched, store, users);
+            }
+        }
+    }
+
+    /// Runs Deliver, and passes if something is pending behind it, for a watcher.
+    pub(crate) fn deliver(&self, passes: &Passes<'_>, store: &mut StoreMut<'_>) {
+        let Some(mut watcher) = self.lock() else { return };
+        watcher.begin(store);
+        passes.counters.ran(DELIVER);
+        watcher.run(DELIVER, store, |store| store.with(|rows, wire| deliver(rows, wire)));
+        let mut count = 1;
+        let progress = store.progress();
+        if progress.pending != Pending::NONE {
+            progress.budget += progress.drained_min;
+            if !progress.senders.is_empty() {
+                progress.pending |= Pending::POST | Pending::TRANSFER;
+            }
+            count += passes.run(&mut *watcher, store, &mut Users::none());
+        }
+        watcher.end(store, count);
+    }
 }
 
 /// A sink, a profiler, or both.
@@ -70,7 +116,7 @@ impl Watcher {
     /// For an engine of a rank.
     pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
         let profile = Profile::new(rank);
-        Watcher {
+        let mut watcher = Watcher {
             trace,
             rank,
             profile,
@@ -80,7 +126,10 @@ impl Watcher {
             vcs: Vec::new(),
             moved: Vec::new(),
             before: Work::default(),
-        }
+        };
+        ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
+        watcher.name(DELIVER, "deliver");
+        watcher
     }
 
     fn watches(&self) -> bool {
@@ -95,8 +144,8 @@ impl Watcher {
 
     /// Tells the states of VCs that are not what they were.
     #[cold]
-    fn look_at_vcs(&mut self, tables: &Tables, world: &mut World) {
-        let all = tables.all(world);
+    fn look_at_vcs(&mut self, store: &mut StoreMut<'_>) {
+        let all = store.all();
         self.vc_changes = all.progress.vc_changes;
         self.vcs.resize(all.vcs.len(), VcState::Unconnected);
         for (row, vc) in all.vcs.iter().enumerate() {
@@ -115,8 +164,8 @@ impl Watcher {
     }
 
     /// Tells how many bytes the transports have moved, if that is not what it was.
-    fn look_at_endpoints(&mut self, tables: &Tables, world: &mut World, at_ns: u64) {
-        let endpoints = tables.endpoints(world);
+    fn look_at_endpoints(&mut self, store: &mut StoreMut<'_>, at_ns: u64) {
+        let endpoints = store.endpoints();
         self.moved.resize(endpoints.len(), (0, 0));
         for (endpoint, before) in endpoints.iter_mut().zip(&mut self.moved) {
             let transport = endpoint.transport.get();
@@ -135,61 +184,62 @@ impl Watcher {
     }
 }
 
-impl Watch for Watcher {
-    fn profiles(&self) -> bool {
-        self.profiled && self.trace.is_none()
-    }
-
-    fn name(&mut self, system: usize, name: &str) {
+impl Watcher {
+    /// The name of a system, before its first run.
+    pub(crate) fn name(&mut self, system: usize, name: &str) {
         self.names.resize(self.names.len().max(system + 1), String::new());
         name.clone_into(&mut self.names[system]);
         self.tell(&Event::System { system: system as u16, name: name.into() });
     }
 
-    fn begin(&mut self, tables: &Tables, world: &mut World) {
+    /// A tick begins.
+    fn begin(&mut self, store: &mut StoreMut<'_>) {
         self.profiled = self.profile.begin_tick();
         if !self.watches() {
             return;
         }
-        let progress = tables.progress(world);
+        let progress = store.progress();
         self.before = progress.work.get();
         if progress.vc_changes != self.vc_changes {
-            self.look_at_vcs(tables, world);
+            self.look_at_vcs(store);
         }
         self.tell(&Event::TickBegan { at_ns: now_ns() });
     }
 
-    fn run(&mut self, system: usize, tables: &Tables, world: &mut World, run: impl FnOnce(&mut World)) {
+    /// A tick has ended, after so many passes.
+    fn end(&mut self, store: &mut StoreMut<'_>, passes: u32) {
         if !self.watches() {
-            return run(world);
+            return;
         }
-        let before = (rows_due(system, tables, world), tables.progress(world).work.get());
+        if store.progress().vc_changes != self.vc_changes {
+            self.look_at_vcs(store);
+        }
+        let at_ns = now_ns();
+        self.look_at_endpoints(store, at_ns);
+        let (work, depths) = (less(store.progress().work.get(), self.before), depths(store));
+        if self.profiled {
+            self.profile.end_tick(&work, passes, &depths);
+        }
+        self.tell(&Event::TickEnded { at_ns, work, passes, depths });
+    }
+}
+
+impl Watch for Watcher {
+    fn run(&mut self, system: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>)) {
+        if !self.watches() {
+            return run(store);
+        }
+        let before = (rows_due(system, store), store.progress().work.get());
         let begin_ns = if self.trace.is_some() { now_ns() } else { 0 };
         let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
-        run(world);
-        let rows = before.0 + rows_done(system, before.1, tables.progress(world).work.get());
+        run(store);
+        let rows = before.0 + rows_done(system, before.1, store.progress().work.get());
         if let Some(zone) = zone {
             zone.end(rows);
         }
         if let Some(trace) = &self.trace {
             trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns: now_ns() });
         }
-    }
-
-    fn end(&mut self, tables: &Tables, world: &mut World, passes: u32) {
-        if !self.watches() {
-            return;
-        }
-        if tables.progress(world).vc_changes != self.vc_changes {
-            self.look_at_vcs(tables, world);
-        }
-        let at_ns = now_ns();
-        self.look_at_endpoints(tables, world, at_ns);
-        let (work, depths) = (less(tables.progress(world).work.get(), self.before), depths(tables, world));
-        if self.profiled {
-            self.profile.end_tick(&work, passes, &depths);
-        }
-        self.tell(&Event::TickEnded { at_ns, work, passes, depths });
     }
 }
 
@@ -205,8 +255,8 @@ fn less(work: Work, before: Work) -> Work {
 }
 
 /// Rows that a system finds, and handles all of.
-fn rows_due(system: usize, tables: &Tables, world: &mut World) -> u64 {
-    let all = tables.all(world);
+fn rows_due(system: usize, store: &mut StoreMut<'_>) -> u64 {
+    let all = store.all();
     let (progress, cars) = (all.progress, all.cars);
     let arrivals = &all.arrivals[..progress.arrivals as usize];
     let count = |state| arrivals.iter().filter(|arrival| arrival.state == state).count() as u64;
@@ -252,8 +302,8 @@ fn count_to<L: Link>(queue: &Queue, rows: &mut [L], most: u64) -> u64 {
 }
 
 /// What waits.
-fn depths(tables: &Tables, world: &mut World) -> Depths {
-    let all = tables.all(world);
+fn depths(store: &mut StoreMut<'_>) -> Depths {
+    let all = store.all();
     let (progress, cars) = (all.progress, all.cars);
     let (mut posted, mut wildcard) = (0, 0);
     if progress.indexed() {

@@ -14,9 +14,8 @@
 mod ids;
 
 use crate::credits::forget;
+use crate::store::{StoreMut, Tables};
 use crate::supply_buffers::give_buffer;
-use crate::tables::{AllTables, Tables};
-use bevy_ecs::world::World;
 pub use ids::{USED_WORDS, UsedIds, first_free, is_free};
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{
@@ -89,11 +88,11 @@ pub fn unclaimed(comms: &[Communicator], word: u32) -> Unclaimed {
 ///
 /// # Panics
 /// If there is no such id.
-pub fn reserve(world: &mut World, tables: &Tables, id: u32, incarnations: u32) -> Option<u32> {
+pub fn reserve(store: &mut StoreMut<'_>, id: u32, incarnations: u32) -> Option<u32> {
     assert!((id as usize) < CONTEXTS_MAX, "context ids end at {CONTEXTS_MAX}");
-    tables.grow_communicators(world, id as usize + 1);
+    store.grow_communicators(id as usize + 1);
     // Without rows, at the end of the world, no id is free.
-    let comm = tables.all(world).communicators.get_mut(id as usize)?;
+    let comm = store.all().communicators.get_mut(id as usize)?;
     if !is_free(comm, incarnations) {
         return None;
     }
@@ -103,7 +102,7 @@ pub fn reserve(world: &mut World, tables: &Tables, id: u32, incarnations: u32) -
 
 /// Gives a reserved id back: no communicator came of it here. Where the other members `may` have made theirs, they have used the
 /// next incarnation.
-pub fn release(all: &mut AllTables<'_>, id: u32, may: bool) {
+pub fn release(all: &mut Tables<'_>, id: u32, may: bool) {
     let comm = &mut all.communicators[id as usize];
     debug_assert_eq!(comm.state, CommState::Reserved);
     comm.state = CommState::Free;
@@ -114,7 +113,7 @@ pub fn release(all: &mut AllTables<'_>, id: u32, may: bool) {
 /// Makes a communicator of a reserved id, with the error handler of the one it comes from. Returns its handle.
 ///
 /// What has arrived for it already was kept unchecked: a peer that has lied about itself fails now.
-pub fn make(all: &mut AllTables<'_>, id: u32, incarnation: u32, group: &Group, parent: Row) -> u32 {
+pub fn make(all: &mut Tables<'_>, id: u32, incarnation: u32, group: &Group, parent: Row) -> u32 {
     let Communicator { error_handler, tag_max, .. } = all.communicators[parent as usize];
     let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
     let comm = &mut all.communicators[id as usize];
@@ -140,7 +139,7 @@ pub fn make(all: &mut AllTables<'_>, id: u32, incarnation: u32, group: &Group, p
 }
 
 /// The sources of messages that came before their communicator.
-fn check_early(all: &mut AllTables<'_>, id: u32) {
+fn check_early(all: &mut Tables<'_>, id: u32) {
     let (comm, vcs) = (&all.communicators[id as usize], &*all.vcs);
     let mut liars = Vec::new();
     let wrong = |entry: &Unexpected| {
@@ -161,7 +160,7 @@ fn check_early(all: &mut AllTables<'_>, id: u32) {
 }
 
 /// Frees a communicator as far as its user is concerned: its handle is stale from now on.
-pub fn close(all: &mut AllTables<'_>, row: Row) {
+pub fn close(all: &mut Tables<'_>, row: Row) {
     let comm = &mut all.communicators[row as usize];
     comm.state = CommState::Closing;
     comm.handle = NIL;
@@ -169,7 +168,7 @@ pub fn close(all: &mut AllTables<'_>, row: Row) {
 }
 
 /// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is asked.
-pub fn is_unused(all: &mut AllTables<'_>, row: Row) -> bool {
+pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
     if comm.agreements > 0 {
         return false;
@@ -187,7 +186,7 @@ pub fn is_unused(all: &mut AllTables<'_>, row: Row) -> bool {
 }
 
 /// Frees the id of a closing communicator if nothing needs it any more; `false` if something does.
-pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
+pub fn reap(all: &mut Tables<'_>, row: Row) -> bool {
     if !is_unused(all, row) {
         return false;
     }
@@ -202,13 +201,13 @@ pub fn reap(all: &mut AllTables<'_>, row: Row) -> bool {
 }
 
 /// Takes unexpected messages, whose context words `whose` accepts, out of the world.
-fn disown(all: &mut AllTables<'_>, whose: impl Fn(u32) -> bool) {
+fn disown(all: &mut Tables<'_>, whose: impl Fn(u32) -> bool) {
     let found = all.progress.unexpected.drain(|entry| whose(entry.context));
     give_back(all, &found);
 }
 
 /// Gives back the temporaries of messages that nobody will receive. All arrivals have their place by now.
-fn give_back(all: &mut AllTables<'_>, messages: &[Unexpected]) {
+fn give_back(all: &mut Tables<'_>, messages: &[Unexpected]) {
     for message in messages {
         debug_assert!(message.buffer != NIL || message.message != NIL || message.length == 0);
         if message.buffer != NIL {

@@ -6,8 +6,8 @@
 //! *Why* an application never sees a request half done: its counter reaches 0 here, or in Deliver if it has but one part.
 
 use crate::registering;
+use crate::rows::{Rows, Wire};
 use crate::supply_buffers::capacity;
-use crate::tables::CompleteTables;
 use std::panic::resume_unwind;
 use tickwire_components::{
     Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Queue, Rank, Request,
@@ -16,11 +16,11 @@ use tickwire_components::{
 
 /// The system.
 #[inline]
-pub fn complete(tables: CompleteTables) {
-    let CompleteTables { progress, procs, notices, vcs, cars, large, requests, held } = tables;
-    let mut finished = std::mem::replace(&mut progress.finished, Queue::EMPTY);
-    while let Some(row) = finished.pop(cars) {
-        let Some(owner) = take_part(progress, cars, large, requests, row) else { continue };
+pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
+    let mut finished = std::mem::replace(&mut rows.progress.finished, Queue::EMPTY);
+    while let Some(row) = finished.pop(&mut rows.cars) {
+        let Some(owner) = take_part(rows, row) else { continue };
+        let Rows { progress, procs, notices, vcs, cars, large, requests, held, .. } = rows;
         if std::mem::take(&mut requests[owner as usize].notified) {
             notices.tell(owner, &outcome(cars, large, vcs, procs, owner));
             progress.late |= notices.has_panic();
@@ -31,11 +31,10 @@ pub fn complete(tables: CompleteTables) {
         }
         finish(progress, cars, requests, held, owner);
     }
-    if progress.late {
-        progress.late = false;
-        notices.tell_late();
+    if std::mem::take(&mut rows.progress.late) {
+        rows.notices.tell_late();
         // Last: whoever else was to be told has been.
-        if let Some(panic) = notices.take_panic() {
+        if let Some(panic) = rows.notices.take_panic() {
             resume_unwind(panic);
         }
     }
@@ -43,14 +42,14 @@ pub fn complete(tables: CompleteTables) {
 
 /// Completes a receive that was cancelled before it had a message: whoever cancels can take it at once. Callbacks are called with
 /// the next run of Complete.
-pub fn complete_cancelled(tables: CompleteTables, row: Row) {
-    let CompleteTables { progress, procs, notices, vcs, cars, large, requests, held } = tables;
-    let car = &mut cars[row as usize];
+pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
+    let car = &mut rows.cars[row as usize];
     car.flags |= car_flags::CANCELLED;
     car.state = CarState::Finished;
     // What comes behind Complete is to see it too.
-    progress.pending |= Pending::COMPLETE;
-    let Some(owner) = take_part(progress, cars, large, requests, row) else { return };
+    rows.progress.pending |= Pending::COMPLETE;
+    let Some(owner) = take_part(rows, row) else { return };
+    let Rows { progress, procs, notices, vcs, cars, large, requests, held, .. } = rows;
     if std::mem::take(&mut requests[owner as usize].notified) {
         notices.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
         progress.late = true;
@@ -63,25 +62,19 @@ pub fn complete_cancelled(tables: CompleteTables, row: Row) {
 
 /// Counts a CAR that is done for its request; the request's row if it was its last.
 #[inline(always)]
-fn take_part(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    requests: &mut [Request],
-    row: Row,
-) -> Option<Row> {
-    if progress.registered != 0 {
-        registering::release(progress, row);
+fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
+    if rows.progress.registered != 0 {
+        registering::release(&mut rows.progress, row);
     }
-    let car = &mut cars[row as usize];
+    let car = &mut rows.cars[row as usize];
     let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
     let mut parts = 1;
     if flags != 0 || car.chain != NIL || owner != row {
-        parts = part(progress, cars, large, row);
+        parts = part(&mut rows.progress, &mut rows.cars, &mut rows.large, row);
     } else {
         car.state = CarState::Done;
     }
-    let request = requests.get_mut(owner as usize)?;
+    let request = rows.requests.get_mut(owner as usize)?;
     request.counter -= parts;
     (request.counter == 0).then_some(owner)
 }
@@ -243,7 +236,7 @@ mod tests {
         let posted = world.receive(Some(1), None, &[16]);
         let free = world.all().progress.free_cars.count;
         finish_receive(&mut world, posted, 1, 9, 0);
-        world.run(complete);
+        world.step(complete);
         let (request, car) = (world.request(posted), world.car(posted));
         assert_eq!((request.state, request.counter), (RequestState::Done, 0));
         assert_eq!((car.state, car.flags, car.source, car.tag, car.done), (CarState::Done, 0, 1, 7, 9));
@@ -266,7 +259,7 @@ mod tests {
         assert_eq!(world.request(posted).counter, 3);
         assert_eq!(world.all().progress.free_cars.count, free - 4);
         finish_receive(&mut world, posted, 1, 6, 0);
-        world.run(complete);
+        world.step(complete);
         assert_eq!((world.request(posted).state, world.request(posted).counter), (RequestState::Done, 0));
         assert_eq!(world.all().progress.free_cars.count, free - 1);
     }
@@ -279,7 +272,7 @@ mod tests {
         let failed = world.receive(Some(1), None, &[4]);
         finish_receive(&mut world, truncated, 1, 100, car_flags::TRUNCATED);
         finish_receive(&mut world, failed, 1, 0, car_flags::PEER_FAILED);
-        world.run(complete);
+        world.step(complete);
         let car = world.car(truncated);
         assert_eq!((car.flags, car.done), (car_flags::TRUNCATED, 100));
         assert_eq!(world.all().large[truncated.car as usize].wanted, 8);
@@ -299,7 +292,7 @@ mod tests {
         let free = all.progress.free_cars.count;
         let generation = all.requests[posted.car as usize].generation;
         finish_receive(&mut world, posted, 1, 16, 0);
-        world.run(complete);
+        world.step(complete);
         assert_eq!(Arc::strong_count(&shared), 1, "the buffer was dropped");
         let request = world.request(posted);
         assert_eq!((request.state, request.generation), (RequestState::Free, generation + 1));
@@ -318,7 +311,7 @@ mod tests {
         all.progress.scoped = 1;
         finish_receive(&mut world, submitted, 1, 16, 0);
         finish_receive(&mut world, scoped, 1, 16, 0);
-        world.run(complete);
+        world.step(complete);
         let progress = world.all().progress;
         assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.car][..], 1));
         assert_eq!(progress.finished, Queue::EMPTY);

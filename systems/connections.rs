@@ -12,10 +12,9 @@ use crate::endpoint::Endpoint;
 use crate::lodging;
 use crate::matching::{enqueue, may_await_any, posted_to_any, remove_posted};
 use crate::registering::sweep;
+use crate::store::{StoreMut, Tables};
 use crate::supply_buffers::give_buffer;
 use crate::supply_buffers::hand_out::forget;
-use crate::tables::{AllTables, Tables};
-use bevy_ecs::world::World;
 use tickwire_components::limits::ARRIVALS;
 use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::{
@@ -31,26 +30,26 @@ const ASKED_A_LOOK: u32 = 64;
 
 /// Does what systems asked for and only the world as a whole can do.
 #[cold]
-pub fn maintain(world: &mut World, tables: &Tables) {
-    let progress = tables.progress(world);
+pub fn maintain(store: &mut StoreMut<'_>) {
+    let progress = store.progress();
     progress.pending.clear(Pending::WORLD);
     let wanted = std::mem::take(&mut progress.wanted);
     let ended = std::mem::take(&mut progress.ended);
     if !(progress.registrations.dead.is_empty() && progress.registrations.withdrawn.is_empty()) {
-        let all = tables.all(world);
+        let all = store.all();
         sweep(all.progress, all.endpoints);
     }
-    let progress = tables.progress(world);
+    let progress = store.progress();
     let (cars, buffers) = (progress.free_cars.count, progress.free_buffer_rows);
     // A submission that waits for no contact waits for rows, however many it needs.
-    let short = wanted.is_empty() && !tables.inbound(world).waiting().is_empty();
+    let short = wanted.is_empty() && !store.all().inbound.waiting().is_empty();
     for proc in wanted {
         // A proc that cannot be reached has a failed VC, and its submission is refused with the reason.
-        let _ = contact(world, tables, proc);
-        tables.progress(world).pending |= Pending::POST;
+        let _ = contact(store, proc);
+        store.progress().pending |= Pending::POST;
     }
     for (row, why) in ended {
-        let mut all = tables.all(world);
+        let mut all = store.all();
         match why {
             // What goes past its frames was sent before: it is waited for, or for the end of the link.
             Ended::Finalized if is_moved_to(&all, row) => {
@@ -67,10 +66,10 @@ pub fn maintain(world: &mut World, tables: &Tables) {
         }
     }
     if cars < CARS_LOW || short {
-        tables.grow(world);
+        store.grow();
     }
     if buffers < ARRIVALS as u32 {
-        tables.grow_buffers(world);
+        store.grow_buffers();
     }
 }
 
@@ -78,9 +77,9 @@ pub fn maintain(world: &mut World, tables: &Tables) {
 ///
 /// # Errors
 /// If the number is out of range, no transport reaches it, or the world is lost by it ([`Tables::verify`]).
-pub fn contact(world: &mut World, tables: &Tables, proc: u32) -> Result<Row, PostError> {
-    let row = known_row(world, tables, proc)?;
-    let mut all = tables.all(world);
+pub fn contact(store: &mut StoreMut<'_>, proc: u32) -> Result<Row, PostError> {
+    let row = known_row(store, proc)?;
+    let mut all = store.all();
     if all.vcs[row as usize].state == VcState::Unconnected {
         connect(&mut all, row)?;
     }
@@ -88,8 +87,8 @@ pub fn contact(world: &mut World, tables: &Tables, proc: u32) -> Result<Row, Pos
 }
 
 /// The row of a proc; spawns its entity at first contact.
-fn known_row(world: &mut World, tables: &Tables, proc: u32) -> Result<Row, PostError> {
-    let mut all = tables.all(world);
+fn known_row(store: &mut StoreMut<'_>, proc: u32) -> Result<Row, PostError> {
+    let mut all = store.all();
     let Some(known) = all.procs.known.get(proc as usize) else {
         return Err(PostError::Rank { rank: proc, last: all.procs.known.len() as u32 - 1 });
     };
@@ -97,13 +96,13 @@ fn known_row(world: &mut World, tables: &Tables, proc: u32) -> Result<Row, PostE
         return Ok(known.row);
     }
     let endpoint = route(&mut all, proc).map_or(0, |(endpoint, _)| endpoint);
-    let row = tables.spawn_proc(world, proc, endpoint)?;
-    tables.all(world).procs.known[proc as usize].row = row;
+    let row = store.spawn_proc(proc, endpoint)?;
+    store.all().procs.known[proc as usize].row = row;
     Ok(row)
 }
 
 /// The endpoint that reaches a proc, the highest priority first, and that proc's card for it.
-fn route(all: &mut AllTables<'_>, proc: u32) -> Result<(u8, Vec<u8>), String> {
+fn route(all: &mut Tables<'_>, proc: u32) -> Result<(u8, Vec<u8>), String> {
     let mut refused = Vec::new();
     let mut best: Option<(u8, u8, Vec<u8>)> = None;
     for (index, endpoint) in all.endpoints.iter_mut().enumerate() {
@@ -123,7 +122,7 @@ fn route(all: &mut AllTables<'_>, proc: u32) -> Result<(u8, Vec<u8>), String> {
 }
 
 /// The endpoint that messages of a proc go over, or would; `None` if none reaches it.
-pub fn endpoint_of(all: &mut AllTables<'_>, proc: u32) -> Option<u8> {
+pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
     let row = all.procs.known.get(proc as usize)?.row;
     match all.vcs.get(row as usize) {
         Some(vc) if matches!(vc.state, VcState::Connecting | VcState::Connected) => Some(vc.endpoint),
@@ -161,7 +160,7 @@ pub fn add_card(card: &mut Vec<u8>, name: &str, bytes: &[u8]) {
 }
 
 /// Starts to connect a VC over the best route.
-fn connect(all: &mut AllTables<'_>, row: Row) -> Result<(), PostError> {
+fn connect(all: &mut Tables<'_>, row: Row) -> Result<(), PostError> {
     let proc = all.vcs[row as usize].proc;
     let (endpoint, card) = match route(all, proc) {
         Ok(route) => route,
@@ -189,37 +188,37 @@ fn connect(all: &mut AllTables<'_>, row: Row) -> Result<(), PostError> {
 
 /// Lets every transport look after its links, and takes over what happened to them.
 #[cold]
-pub fn control(world: &mut World, tables: &Tables, events: &mut Vec<LinkEvent>) {
-    let count = tables.endpoints(world).len();
-    let now_ns = tables.progress(world).now_ns;
+pub fn control(store: &mut StoreMut<'_>, events: &mut Vec<LinkEvent>) {
+    let count = store.endpoints().len();
+    let now_ns = store.progress().now_ns;
     for index in 0..count {
         events.clear();
         // None is there any more if a first contact has lost the world.
-        let Some(endpoint) = tables.endpoints(world).get_mut(index) else { return };
+        let Some(endpoint) = store.endpoints().get_mut(index) else { return };
         endpoint.transport.get().control(now_ns, events);
         for event in events.drain(..) {
-            handle(world, tables, index as u8, event);
+            handle(store, index as u8, event);
         }
     }
 }
 
-fn handle(world: &mut World, tables: &Tables, endpoint: u8, event: LinkEvent) {
+fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
     match event {
         LinkEvent::Connected { link } => {
-            let mut all = tables.all(world);
+            let mut all = store.all();
             if let Some(row) = row_of(&all, endpoint, link) {
                 accepted(&mut all, row, endpoint, link);
             }
         }
-        LinkEvent::Accepted { link, proc } => match known_row(world, tables, proc) {
-            Ok(row) => accepted(&mut tables.all(world), row, endpoint, link),
+        LinkEvent::Accepted { link, proc } => match known_row(store, proc) {
+            Ok(row) => accepted(&mut store.all(), row, endpoint, link),
             Err(error) => {
-                let endpoint = &mut tables.endpoints(world)[endpoint as usize];
+                let endpoint = &mut store.endpoints()[endpoint as usize];
                 endpoint.transport.get().give_up(link, &error.to_string());
             }
         },
         LinkEvent::Replaced { link, by } => {
-            let mut all = tables.all(world);
+            let mut all = store.all();
             match row_of(&all, endpoint, link) {
                 Some(row) => accepted(&mut all, row, endpoint, by),
                 None => {
@@ -228,7 +227,7 @@ fn handle(world: &mut World, tables: &Tables, endpoint: u8, event: LinkEvent) {
             }
         }
         LinkEvent::Failed { link, reason } => {
-            let mut all = tables.all(world);
+            let mut all = store.all();
             let Some(row) = row_of(&all, endpoint, link) else { return };
             // One that has said goodbye before has ended in order.
             match all.progress.ended.iter().position(|ended| *ended == (row, Ended::Finalized)) {
@@ -242,12 +241,12 @@ fn handle(world: &mut World, tables: &Tables, endpoint: u8, event: LinkEvent) {
     }
 }
 
-fn row_of(all: &AllTables<'_>, endpoint: u8, link: u32) -> Option<Row> {
+fn row_of(all: &Tables<'_>, endpoint: u8, link: u32) -> Option<Row> {
     let found = all.vcs.iter().position(|vc| vc.endpoint == endpoint && vc.link == link && vc.state != VcState::Failed);
     found.map(|row| row as Row)
 }
 
-fn accepted(all: &mut AllTables<'_>, row: Row, endpoint: u8, link: u32) {
+fn accepted(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     let Vc { state, endpoint: old_endpoint, link: old_link, .. } = all.vcs[row as usize];
     if state == VcState::Failed {
         // What the peer sends would be read by nobody: it must not wait.
@@ -266,7 +265,7 @@ fn accepted(all: &mut AllTables<'_>, row: Row, endpoint: u8, link: u32) {
 }
 
 /// Frames may flow: what was sent while connecting goes first, in order.
-fn connected(all: &mut AllTables<'_>, row: Row) {
+fn connected(all: &mut Tables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
     if vc.state != VcState::Connected {
         // The rest of the window.
@@ -285,7 +284,7 @@ fn connected(all: &mut AllTables<'_>, row: Row) {
 }
 
 /// A VC that is connected over another endpoint than it was routed over: its receives go where its messages do.
-fn move_posted(all: &mut AllTables<'_>, row: Row) {
+fn move_posted(all: &mut Tables<'_>, row: Row) {
     let mut posted = std::mem::replace(&mut all.vcs[row as usize].posted, Queue::EMPTY);
     while let Some(receive) = posted.pop(all.cars) {
         enqueue(all.progress, all.cars, all.vcs, receive);
@@ -306,7 +305,7 @@ fn move_posted(all: &mut AllTables<'_>, row: Row) {
 }
 
 /// Ends a VC by failure: every operation that needs it gets the reason, so does the peer, and receives from any source are told.
-pub fn fail(all: &mut AllTables<'_>, row: Row, reason: String) {
+pub fn fail(all: &mut Tables<'_>, row: Row, reason: String) {
     let words = reason.clone();
     if end(all, row, reason, |transport, link| transport.give_up(link, &words)) {
         all.progress.unacknowledged += 1;
@@ -316,7 +315,7 @@ pub fn fail(all: &mut AllTables<'_>, row: Row, reason: String) {
 
 /// Ends a VC in order: receives from any source go on waiting for the others. One whose process has failed, though its engine
 /// has said goodbye, has not ended in order.
-fn depart(all: &mut AllTables<'_>, row: Row, reason: String) {
+fn depart(all: &mut Tables<'_>, row: Row, reason: String) {
     let Some(proc) = all.vcs.get(row as usize).map(|vc| vc.proc) else { return };
     if let Some(at) = all.procs.fallen.iter().position(|(fallen, _)| *fallen == proc) {
         let (_, reason) = all.procs.fallen.swap_remove(at);
@@ -329,14 +328,14 @@ fn depart(all: &mut AllTables<'_>, row: Row, reason: String) {
 }
 
 /// The launcher says that a proc's process has ended, in order or by a failure.
-pub fn process_ended(world: &mut World, tables: &Tables, proc: u32, reason: String, failed: bool) {
-    let all = tables.all(world);
+pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed: bool) {
+    let all = store.all();
     let Some(known) = all.procs.known.get(proc as usize) else { return };
     if proc == all.procs.me || known.row == NIL && !failed {
         return;
     }
-    let Ok(row) = known_row(world, tables, proc) else { return };
-    let mut all = tables.all(world);
+    let Ok(row) = known_row(store, proc) else { return };
+    let mut all = store.all();
     match (all.vcs[row as usize].state, failed) {
         // It tells by itself, after its last frame; and if that is a goodbye, it is not true.
         (VcState::Connected, true) => all.procs.fallen.push((proc, reason)),
@@ -358,12 +357,12 @@ pub fn process_ended(world: &mut World, tables: &Tables, proc: u32, reason: Stri
 
 /// Asks the transports after some procs that were never contacted, from `next` on: whether their processes have ended. For
 /// receives from any source, where no launcher tells.
-pub fn ask_after(world: &mut World, tables: &Tables, next: &mut u32) {
-    let procs = tables.all(world).procs.known.len() as u32;
+pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
+    let procs = store.all().procs.known.len() as u32;
     for _ in 0..procs.min(ASKED_A_LOOK) {
         let proc = *next % procs;
         *next = proc + 1;
-        let all = tables.all(world);
+        let all = store.all();
         let row = all.procs.known[proc as usize].row;
         if proc == all.procs.me || all.vcs.get(row as usize).is_some_and(|vc| vc.state != VcState::Unconnected) {
             continue;
@@ -374,13 +373,13 @@ pub fn ask_after(world: &mut World, tables: &Tables, next: &mut u32) {
             transport.has_ended(proc, card)
         });
         if let Some(reason) = ended {
-            process_ended(world, tables, proc, reason, true);
+            process_ended(store, proc, reason, true);
         }
     }
 }
 
 /// Ends a VC: every operation that needs it gets the reason, all others go on. `false` if it has ended before.
-fn end(all: &mut AllTables<'_>, row: Row, reason: String, close: impl FnOnce(&mut AnyTransport, u32)) -> bool {
+fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut AnyTransport, u32)) -> bool {
     let Some(vc) = all.vcs.get_mut(row as usize) else { return false };
     if vc.state == VcState::Failed {
         return false;
@@ -437,17 +436,17 @@ fn end(all: &mut AllTables<'_>, row: Row, reason: String, close: impl FnOnce(&mu
 }
 
 /// Whether a transport has been lent places of messages of a VC.
-fn has_lent(all: &AllTables<'_>, row: Row) -> bool {
+fn has_lent(all: &Tables<'_>, row: Row) -> bool {
     all.cars.iter().zip(&*all.large).any(|(car, large)| car.vc == row && large.is_lent(car.state))
 }
 
 /// Whether a transport is moving a message of a VC to here.
-fn is_moved_to(all: &AllTables<'_>, row: Row) -> bool {
+fn is_moved_to(all: &Tables<'_>, row: Row) -> bool {
     all.cars.iter().any(|car| car.state == CarState::Direct && car.kind == CarKind::Receive && car.vc == row)
 }
 
 /// The rest of a message that was arriving will not come.
-fn cut_off(all: &mut AllTables<'_>, row: Row) {
+fn cut_off(all: &mut Tables<'_>, row: Row) {
     let Some(at) = all.progress.streams.iter().position(|stream| stream.vc == row) else { return };
     let stream = all.progress.streams.swap_remove(at);
     let entry = match stream.to {
@@ -465,7 +464,7 @@ fn cut_off(all: &mut AllTables<'_>, row: Row) {
 }
 
 /// A receive whose first bytes are still in a temporary is ended by Transfer, which gives that back.
-fn fail_taken_over(all: &mut AllTables<'_>, receive: Row) {
+fn fail_taken_over(all: &mut Tables<'_>, receive: Row) {
     let mut at = all.progress.copies.head;
     while at != NIL {
         let car = &mut all.cars[at as usize];
@@ -487,7 +486,7 @@ pub fn failed_member(comms: &[Communicator], vcs: &[Vc], context: u32) -> Option
 /// Tells receives from any source of failures that nobody has acknowledged, also those that were posted after them. They stay
 /// posted, but those of other threads, which hear of nothing else than an end.
 #[cold]
-pub fn remind(all: &mut AllTables<'_>) {
+pub fn remind(all: &mut Tables<'_>) {
     if all.progress.unacknowledged == 0 || !may_await_any(all.progress) {
         return;
     }
@@ -513,7 +512,7 @@ pub fn remind(all: &mut AllTables<'_>) {
 }
 
 /// Ends a receive from any source, since a member has failed that it might have waited for.
-fn withdraw(all: &mut AllTables<'_>, row: Row) {
+fn withdraw(all: &mut Tables<'_>, row: Row) {
     let car = &all.cars[row as usize];
     let removed = match car.state {
         CarState::Staged => all.progress.staged.remove(all.cars, row),
@@ -542,13 +541,11 @@ mod tests {
     /// Lets the wire tell events, and handles them.
     fn tell(world: &mut TestWorld, events: &[LinkEvent]) {
         world.wire().events.extend_from_slice(events);
-        let tables = world.tables.clone();
-        control(&mut world.world, &tables, &mut Vec::new());
+        control(&mut world.store.as_mut(), &mut Vec::new());
     }
 
     fn contact_proc(world: &mut TestWorld, proc: u32) -> Result<Row, PostError> {
-        let tables = world.tables.clone();
-        contact(&mut world.world, &tables, proc)
+        contact(&mut world.store.as_mut(), proc)
     }
 
     #[test]
@@ -617,7 +614,7 @@ mod tests {
         let [own, any, other] = [Some(1), None, Some(2)].map(|source| world.receive(source, Some(5), &[1]));
         assert_eq!(states(&mut world, &[own, any, other]), [CarState::Staged; 3]);
         tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
-        world.run(crate::match_cars::match_cars);
+        world.step(crate::match_cars::match_cars);
         assert_eq!(states(&mut world, &[own, any, other]), [CarState::Finished, CarState::Posted, CarState::Posted]);
         assert_eq!(world.car(own).flags, car_flags::PEER_FAILED);
         assert_eq!([any, other].map(|posted| world.request(posted).disturbed), [true, false]);
@@ -665,7 +662,7 @@ mod tests {
         assert_eq!(world.wire().closed_links, [1]);
         let left: Vec<Row> = world.all().progress.unexpected.drain(|_| true).iter().map(|u| u.message).collect();
         assert_eq!(left, [NIL, 8], "what has arrived can still be received");
-        world.run(crate::complete::complete);
+        world.step(crate::complete::complete);
         assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.car(p).flags != 0));
     }
 
@@ -689,18 +686,17 @@ mod tests {
         let [direct, other] = [2, 3].map(|tag| world.receive(Some(1), Some(tag), &[1]));
         world.all().cars[direct.car as usize].state = CarState::Direct;
         world.all().progress.ended.push((one, Ended::Finalized));
-        let tables = world.tables.clone();
         for _ in 0..3 {
             world.all().progress.pending = Pending::WORLD;
             // However often it says so.
             world.all().progress.ended.push((one, Ended::Finalized));
-            maintain(&mut world.world, &tables);
+            maintain(&mut world.store.as_mut());
             assert!(world.all().progress.pending.has(Pending::WORLD));
             assert_eq!((world.vc(one).state, world.car(other).state), (VcState::Connected, CarState::Posted));
             assert_eq!(world.all().progress.ended.len(), 1);
         }
         world.all().cars[direct.car as usize].state = CarState::Finished;
-        maintain(&mut world.world, &tables);
+        maintain(&mut world.store.as_mut());
         assert_eq!((world.vc(one).state, world.car(other).flags), (VcState::Failed, car_flags::PEER_FAILED));
     }
 
@@ -740,8 +736,7 @@ mod tests {
         let ended = &mut world.all().progress.ended;
         ended.extend([(one, Ended::Corrupt("a strange frame".into())), (two, Ended::Finalized)]);
         world.all().progress.pending = Pending::WORLD;
-        let tables = world.tables.clone();
-        maintain(&mut world.world, &tables);
+        maintain(&mut world.store.as_mut());
         assert_eq!(world.wire().given_up, [(1, "protocol violation: a strange frame".to_owned())]);
         assert_eq!(world.wire().closed_links, [1, 2]);
     }
@@ -757,14 +752,13 @@ mod tests {
     #[test]
     fn the_death_of_a_proc_that_was_never_contacted_is_told_to_receives_from_any_source() {
         let mut world = TestWorld::new(5);
-        let tables = world.tables.clone();
         let any = world.receive(None, None, &[1]);
-        process_ended(&mut world.world, &tables, 3, "exited".into(), false);
+        process_ended(&mut world.store.as_mut(), 3, "exited".into(), false);
         assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "an end in order");
-        process_ended(&mut world.world, &tables, 0, "killed".into(), true);
-        process_ended(&mut world.world, &tables, 77, "killed".into(), true);
+        process_ended(&mut world.store.as_mut(), 0, "killed".into(), true);
+        process_ended(&mut world.store.as_mut(), 77, "killed".into(), true);
         assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "the own one, and none");
-        process_ended(&mut world.world, &tables, 4, "killed".into(), true);
+        process_ended(&mut world.store.as_mut(), 4, "killed".into(), true);
         assert_eq!(told(&mut world, any), Some(4));
         assert_eq!(world.all().procs.reason(1), "killed");
         // One that is posted while nobody has acknowledged it.
@@ -778,7 +772,7 @@ mod tests {
     fn a_goodbye_counts_for_nothing_if_the_process_fails() {
         for order in 0..4 {
             let mut world = TestWorld::new(3);
-            let (tables, one) = (world.tables.clone(), world.contact(1, VcState::Connected));
+            let one = world.contact(1, VcState::Connected);
             let any = world.receive(None, None, &[1]);
             let goodbye = |world: &mut TestWorld| {
                 world.all().progress.ended.push((one, Ended::Finalized));
@@ -787,32 +781,32 @@ mod tests {
             match order {
                 0 => {
                     goodbye(&mut world);
-                    maintain(&mut world.world, &tables);
+                    maintain(&mut world.store.as_mut());
                     assert_eq!(told(&mut world, any), None);
-                    process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+                    process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
                 }
                 1 => {
-                    process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+                    process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
                     assert_eq!(world.vc(one).state, VcState::Connected, "its last frames are read first");
                     goodbye(&mut world);
-                    maintain(&mut world.world, &tables);
+                    maintain(&mut world.store.as_mut());
                 }
                 // What the transport says after a goodbye does not make it another end.
                 _ => {
                     goodbye(&mut world);
                     tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "closed".into() }]);
-                    maintain(&mut world.world, &tables);
+                    maintain(&mut world.store.as_mut());
                     assert_eq!((world.vc(one).state, world.vc(one).acknowledged), (VcState::Failed, true));
                     if order == 2 {
                         assert_eq!(told(&mut world, any), None);
                         continue;
                     }
-                    process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+                    process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
                 }
             }
             assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), "exit status 3"), "{order}");
             assert_eq!(world.all().progress.unacknowledged, 1);
-            process_ended(&mut world.world, &tables, 1, "exit status 3".into(), true);
+            process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
             assert_eq!(world.all().progress.unacknowledged, 1, "once");
         }
     }
@@ -820,26 +814,25 @@ mod tests {
     #[test]
     fn an_end_half_way_is_a_failure() {
         let mut world = TestWorld::new(3);
-        let (tables, one) = (world.tables.clone(), world.contact(1, VcState::Connected));
+        let one = world.contact(1, VcState::Connected);
         let any = world.receive(None, None, &[1]);
         world.all().progress.ended.push((one, Ended::Unfinished));
         world.all().progress.pending = Pending::WORLD;
-        maintain(&mut world.world, &tables);
+        maintain(&mut world.store.as_mut());
         assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), Ended::UNFINISHED));
     }
 
     #[test]
     fn procs_that_were_never_contacted_are_asked_after_and_no_others() {
         let mut world = TestWorld::new(200);
-        let tables = world.tables.clone();
         world.contact(7, VcState::Connected);
         let any = world.receive(None, None, &[1]);
         world.wire().ended.extend([0, 7, 150]);
         let mut next = 0;
-        ask_after(&mut world.world, &tables, &mut next);
+        ask_after(&mut world.store.as_mut(), &mut next);
         assert_eq!((next, told(&mut world, any)), (ASKED_A_LOOK, None), "so many in one look");
         for _ in 0..3 {
-            ask_after(&mut world.world, &tables, &mut next);
+            ask_after(&mut world.store.as_mut(), &mut next);
         }
         assert_eq!(told(&mut world, any), Some(150));
         assert_eq!(world.all().progress.unacknowledged, 1);
@@ -848,7 +841,6 @@ mod tests {
     #[test]
     fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
         let mut world = TestWorld::new(3);
-        let tables = world.tables.clone();
         let [awaited, submitted] = [1, 2].map(|tag| world.receive(None, Some(tag), &[1]));
         let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let all = world.all();
@@ -857,8 +849,8 @@ mod tests {
         all.requests[awaited.car as usize].notified = true;
         let hears = heard.clone();
         all.notices.add(awaited.car, Box::new(move |outcome| hears.lock().unwrap().push(outcome)));
-        process_ended(&mut world.world, &tables, 2, "killed".into(), true);
-        world.run(crate::complete::complete);
+        process_ended(&mut world.store.as_mut(), 2, "killed".into(), true);
+        world.step(crate::complete::complete);
         let (proc, reason) = (ProcId(2), "killed".to_owned());
         let error = RequestError::PeerFailedPending { proc, reason: reason.clone() };
         assert_eq!(*heard.lock().unwrap(), [Err(error)]);
@@ -878,8 +870,7 @@ mod tests {
         progress.wanted.push(2);
         progress.ended.push((one, Ended::Corrupt("a strange frame".into())));
         progress.pending = Pending::WORLD;
-        let tables = world.tables.clone();
-        maintain(&mut world.world, &tables);
+        maintain(&mut world.store.as_mut());
         assert_eq!(world.all().procs.reason(one), "protocol violation: a strange frame");
         assert_eq!((world.vc(2).proc, world.vc(2).state), (2, VcState::Connecting));
         let all = world.all();
@@ -887,11 +878,11 @@ mod tests {
         assert_eq!(rows, (16, 16, 16));
         assert!(all.progress.pending.has(Pending::POST) && !all.progress.pending.has(Pending::WORLD));
         for _ in 0..5 {
-            maintain(&mut world.world, &tables);
+            maintain(&mut world.store.as_mut());
         }
         assert_eq!(world.all().cars.len() - CONTROL_ROWS, CARS_LOW as usize, "that is enough");
         for _ in 0..2 {
-            tables.grow(&mut world.world);
+            world.store.as_mut().grow();
         }
         let all = world.all();
         let rows = (all.cars.len() - CONTROL_ROWS, all.progress.free_cars.count, all.progress.rows_exhausted);
@@ -906,8 +897,7 @@ mod tests {
         let waits = all.inbound.shared().queue.pop().unwrap();
         all.inbound.waiting().push_back(waits);
         all.progress.pending = Pending::WORLD;
-        let tables = world.tables.clone();
-        maintain(&mut world.world, &tables);
+        maintain(&mut world.store.as_mut());
         assert_eq!(world.all().cars.len() - CONTROL_ROWS, 2 * CARS_LOW as usize);
     }
 

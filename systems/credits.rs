@@ -7,6 +7,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::posting::list_sender;
+use crate::rows::Rows;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Car, CarKind, CarState, Large, NIL, Pending, Progress, Row, Unexpected, Vc, VcState};
@@ -119,14 +120,9 @@ pub fn granted(progress: &mut Progress, vc: &mut Vc, credit: Credit) {
 }
 
 /// Grants what is due: by the transport's own way, or in a frame that has nothing else to say, if there is a row for it.
-pub fn grant(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vc: &mut Vc,
-    endpoint: &mut Endpoint,
-    vc_row: Row,
-) {
+pub fn grant(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) {
+    let Rows { progress, cars, large, vcs, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
     let credit = due(progress, vc, vc_row, false);
     if credit.is_none() {
         return;

@@ -17,36 +17,33 @@ use crate::endpoint::Endpoint;
 use crate::lodging::{self, is_lodged};
 use crate::match_cars::{address_in, check_envelope, offer, was_offered};
 use crate::matching::{find_posted, key};
+use crate::rows::{Rows, Wire};
 use crate::supply_buffers::{answer, reply};
-use crate::tables::{DeliverTables, Deliveries, OwnTables, Tables};
 use crate::transfer::{ask_splice, fill, read_messages, splice_messages};
-use bevy_ecs::world::World;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::{ANY, READ_BYTES_A_TURN};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{
-    Car, CarState, Large, NIL, NoBytes, Pending, Progress, Request, Row, Span, Vc, VcState, car_flags,
-};
+use tickwire_components::{Car, CarState, NIL, NoBytes, Pending, Progress, Request, Row, Span, VcState, car_flags};
 use tickwire_transports::{Sent, Take, copy};
 
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
-pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
+pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     let (mut count, mut rest) = (0, false);
-    for endpoint in endpoints.iter_mut() {
+    for endpoint in wire.endpoints.iter_mut() {
         if !endpoint.found {
             continue;
         }
-        let most = deliveries.tables().progress.budget - count;
-        let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(&mut deliveries));
+        let most = rows.progress.budget - count;
+        let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(rows));
         endpoint.found = left;
         count += taken;
         rest |= left;
     }
-    if deliveries.tables().progress.pending.has(Pending::SUPPLY | Pending::TRANSFER) {
-        move_large(deliveries.tables(), endpoints);
+    if rows.progress.pending.has(Pending::SUPPLY | Pending::TRANSFER) {
+        move_large(rows, wire.endpoints);
     }
-    let progress = deliveries.tables().progress;
+    let progress = &mut *rows.progress;
     progress.budget -= count;
     progress.work.received += count;
     if !rest {
@@ -57,51 +54,50 @@ pub fn deliver(endpoints: &mut [Endpoint], mut deliveries: Deliveries<'_>) {
 /// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages. If there is more, it is
 /// pending then.
 #[inline(always)]
-pub fn look_and_deliver(endpoint: &mut Endpoint, mut deliveries: Deliveries<'_>, most: u32, patient: bool) -> u32 {
-    let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, &mut Taken(&mut deliveries));
-    let progress = deliveries.tables().progress;
-    progress.work.received += count;
+pub fn look_and_deliver(rows: &mut Rows<'_>, endpoint: &mut Endpoint, most: u32, patient: bool) -> u32 {
+    let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, &mut Taken(rows));
+    rows.progress.work.received += count;
     if rest {
         endpoint.found = true;
-        progress.pending |= Pending::DRAIN;
+        rows.progress.pending |= Pending::DRAIN;
     }
     count
 }
 
-/// The tables that frames are taken into.
-struct Taken<'a, 'b>(&'a mut Deliveries<'b>);
+/// The rows that frames are taken into.
+struct Taken<'a, 'store>(&'a mut Rows<'store>);
 
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 impl Take for Taken<'_, '_> {
     fn now_ns(&mut self) -> u64 {
-        self.0.tables().progress.now_ns
+        self.0.progress.now_ns
     }
 
     #[inline(always)]
     unsafe fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
-        take_message(self.0.tables(), header, payload, vc_row)
+        take_message(self.0, header, payload, vc_row)
     }
 
     unsafe fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
-        take_control(self.0.tables(), header, payload, vc_row)
+        take_control(self.0, header, payload, vc_row)
     }
 
     #[inline(never)]
     unsafe fn matched(&mut self, header: &Header, payload: Span, vc_row: Row, receive: Row) -> bool {
-        take_matched(self.0.tables(), header, payload, vc_row, receive)
+        take_matched(self.0, header, payload, vc_row, receive)
     }
 }
 
 /// A message from its arrival to the end of its request; `false` if that is not for here.
 #[inline(always)]
-fn take_message(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
-    let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
+fn take_message(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
+    let Rows { progress, cars, vcs, communicators, .. } = rows;
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
     }
     let Some(row) = find_posted(progress, vc_row, header, cars, vcs) else { return false };
     owe_lines(progress, vcs, vc_row, header.length);
-    receive_message(progress, cars, requests, header, payload, vc_row, row);
+    receive_message(rows, header, payload, vc_row, row);
     true
 }
 
@@ -115,35 +111,30 @@ fn take_message(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
 pub unsafe fn deliver_own(
-    tables: &Tables,
-    world: &mut World,
+    rows: &mut Rows<'_>,
+    wire: &mut Wire<'_>,
     vc_row: Row,
     message: &EnvelopeKey,
     payload: Span,
 ) -> bool {
-    // The tables are borrowed step by step, so that no step loads the addresses of another one.
-    let OwnTables { cars, vcs, .. } = tables.own(world);
-    let Some(row) = vcs.get(vc_row as usize).map(|vc| vc.posted.head) else { return false };
+    let Rows { progress, cars, requests, vcs, .. } = rows;
+    let Some(vc) = vcs.get_mut(vc_row as usize) else { return false };
+    let row = vc.posted.head;
     if !cars.get(row as usize).is_some_and(|car| key(car).takes(message) && is_one_run(car, row)) {
         return false;
     }
     // Neither receives that have not been looked at nor unexpected messages matter: those are younger than the posted ones,
     // and these are of no use to them.
-    let OwnTables { progress, vcs, .. } = tables.own(world);
-    let vc = &vcs[vc_row as usize];
     if !progress.wildcard.is_empty() || progress.arrivals != 0 || !vc.sends.is_empty() {
         return false;
     }
-    let OwnTables { endpoints, vcs, .. } = tables.own(world);
-    let vc = &vcs[vc_row as usize];
-    let Some(endpoint) = endpoints.get_mut(vc.endpoint as usize) else { return false };
+    let Some(endpoint) = wire.endpoints.get_mut(vc.endpoint as usize) else { return false };
     let length = payload.len() as u64;
     if length >= endpoint.inline_end || !endpoint.transport.get().is_drained(vc.link) {
         return false;
     }
-    let DeliverTables { progress, cars, requests, vcs, .. } = tables.delivering(world);
     let car = &mut cars[row as usize];
-    vcs[vc_row as usize].posted.pop_first(car);
+    vc.posted.pop_first(car);
     // All else it knew when it was posted: no receive from any source is here.
     car.tag = message.tag;
     if !receive_run(progress, car, requests, length, payload, row) {
@@ -155,8 +146,8 @@ pub unsafe fn deliver_own(
 
 /// A message that its transport has paired with a receive; `false` if that is not for here.
 #[inline(always)]
-fn take_matched(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) -> bool {
-    let DeliverTables { progress, cars, requests, vcs, communicators, .. } = tables;
+fn take_matched(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) -> bool {
+    let Rows { progress, cars, vcs, communicators, .. } = rows;
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err()
         || !cars.get(row as usize).is_some_and(|car| is_lodged(car) && key(car).takes(&message))
@@ -165,25 +156,18 @@ fn take_matched(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
     }
     lodging::leave(progress, cars, row);
     lodging::owe_lines(progress, vcs, vc_row, header.length);
-    receive_message(progress, cars, requests, header, payload, vc_row, row);
-    if !progress.lodgings.queue.is_empty() {
+    receive_message(rows, header, payload, vc_row, row);
+    if !rows.progress.lodgings.queue.is_empty() {
         // There may be room now.
-        progress.pending |= Pending::POST;
+        rows.progress.pending |= Pending::POST;
     }
     true
 }
 
 /// The bytes of a message go to its receive, which ends.
 #[inline(always)]
-fn receive_message(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    requests: &mut [Request],
-    header: &Header,
-    payload: Span,
-    vc_row: Row,
-    row: Row,
-) {
+fn receive_message(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) {
+    let Rows { progress, cars, requests, .. } = rows;
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     let car = &mut cars[row as usize];
     pair(car, &message, vc_row);
@@ -280,8 +264,8 @@ fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
 /// The control frames of a message that is read out of its sender's memory: the offer, if its receive is posted, what is to
 /// be spliced of it, and the end.
 #[inline(never)]
-fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
-    let DeliverTables { progress, cars, large, requests, vcs, communicators, .. } = tables;
+fn take_control(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
+    let Rows { progress, cars, large, requests, vcs, communicators, .. } = rows;
     if header.lead as u8 == Kind::Done as u8 {
         let row = header.message();
         let Some(car) = cars.get_mut(row as usize).filter(|car| was_offered(car, vc_row)) else { return false };
@@ -315,24 +299,23 @@ fn take_control(tables: DeliverTables<'_>, header: &Header, payload: Span, vc_ro
 
 /// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do, and ends what has been read.
 #[inline(never)]
-fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
-    let DeliverTables { progress, cars, large, requests, vcs, .. } = tables;
+fn move_large(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let mut left = READ_BYTES_A_TURN as u64;
-    while let Some(row) = progress.offers.pop(cars) {
-        if !read_at_once(progress, cars, large, requests, vcs, endpoints, &mut left, row) {
-            reply(progress, cars, large, vcs, endpoints, row);
+    while let Some(row) = rows.progress.offers.pop(&mut rows.cars) {
+        if !read_at_once(rows, endpoints, &mut left, row) {
+            reply(rows, endpoints, row);
         }
     }
-    progress.pending.clear(Pending::SUPPLY | Pending::TRANSFER);
-    if !progress.reads.is_empty() {
-        read_messages(progress, cars, large, vcs, endpoints);
-        end_awaited(progress, cars, requests);
+    rows.progress.pending.clear(Pending::SUPPLY | Pending::TRANSFER);
+    if !rows.progress.reads.is_empty() {
+        read_messages(rows, endpoints);
+        end_awaited(rows);
     }
-    if !progress.splices.is_empty() {
-        splice_messages(progress, cars, vcs, endpoints);
+    if !rows.progress.splices.is_empty() {
+        splice_messages(rows, endpoints);
     }
-    if !progress.senders.is_empty() {
-        progress.pending |= Pending::TRANSFER;
+    if !rows.progress.senders.is_empty() {
+        rows.progress.pending |= Pending::TRANSFER;
     }
 }
 
@@ -340,20 +323,11 @@ fn move_large(tables: DeliverTables<'_>, endpoints: &mut [Endpoint]) {
 /// cut off, out of turn, or since it is longer than the `left` bytes of what is read so.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the tables of a message")]
-fn read_at_once(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &[Large],
-    requests: &mut [Request],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-    left: &mut u64,
-    row: Row,
-) -> bool {
-    let urgent = cars.get(progress.reads.head as usize).is_some_and(|first| first.priority > 0);
-    let car = &mut cars[row as usize];
-    let message = large[row as usize];
-    let vc = &mut vcs[car.vc as usize];
+fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left: &mut u64, row: Row) -> bool {
+    let urgent = rows.cars.get(rows.progress.reads.head as usize).is_some_and(|first| first.priority > 0);
+    let car = &mut rows.cars[row as usize];
+    let message = rows.large[row as usize];
+    let vc = &mut rows.vcs[car.vc as usize];
     let endpoint = &mut endpoints[vc.endpoint as usize];
     let is_plain = !urgent && is_one_run(car, row) && car.priority == 0 && message.length <= car.span.len() as u64;
     let is_here = message.address != 0 && !message.is_direct() && vc.state == VcState::Connected && endpoint.plain;
@@ -361,7 +335,7 @@ fn read_at_once(
         return false;
     }
     let transport = endpoint.transport.get();
-    let alone = progress.offers.is_empty() && progress.reads.is_empty();
+    let alone = rows.progress.offers.is_empty() && rows.progress.reads.is_empty();
     // SAFETY: the place of a posted receive is there until it ends.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let is_read =
@@ -370,35 +344,36 @@ fn read_at_once(
         return false;
     }
     *left -= message.wanted;
-    progress.moved.transfer += message.wanted;
-    progress.work.received += 1;
+    rows.progress.moved.transfer += message.wanted;
+    rows.progress.work.received += 1;
     car.done = message.length;
     let done = Header::new(Kind::Done, car.context, 0, row, car.peer, 0);
-    if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &NoBytes) != Sent::Done {
-        answer(progress, cars, vcs, row);
+    if !rows.progress.replies.is_empty() || transport.send_inline(vc.link, done, &NoBytes) != Sent::Done {
+        answer(rows, row);
         return true;
     }
-    progress.work.sent += 1;
-    let is_first = progress.finished.is_empty() && progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
-    if !is_first || !end(progress, car, requests, row) {
-        leave(progress, cars, row);
+    rows.progress.work.sent += 1;
+    let is_first =
+        rows.progress.finished.is_empty() && rows.progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
+    if !is_first || !end(&mut rows.progress, car, &mut rows.requests, row) {
+        leave(&mut rows.progress, &mut rows.cars, row);
     }
     true
 }
 
 /// Ends the first of what has finished, in its order, as far as Complete need not look at it.
-fn end_awaited(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request]) {
+fn end_awaited(rows: &mut Rows<'_>) {
     loop {
-        let row = progress.finished.head;
-        let Some(car) = cars.get_mut(row as usize) else { break };
-        let plain = car.flags & car_flags::ERRORS == 0 && progress.registered == 0 && is_one_run(car, row);
-        if !plain || !end(progress, car, requests, row) {
+        let row = rows.progress.finished.head;
+        let Some(car) = rows.cars.get_mut(row as usize) else { break };
+        let plain = car.flags & car_flags::ERRORS == 0 && rows.progress.registered == 0 && is_one_run(car, row);
+        if !plain || !end(&mut rows.progress, car, &mut rows.requests, row) {
             return;
         }
-        progress.finished.pop(cars);
+        rows.progress.finished.pop(&mut rows.cars);
     }
-    if !progress.late {
-        progress.pending.clear(Pending::COMPLETE);
+    if !rows.progress.late {
+        rows.progress.pending.clear(Pending::COMPLETE);
     }
 }
 
@@ -425,20 +400,17 @@ mod tests {
 
     /// Offers a frame as a transport does.
     fn offer(world: &mut TestWorld, vc: Row, header: Header, bytes: &mut [u8]) -> bool {
-        let tables = world.tables.clone();
         // SAFETY: the bytes outlive the call.
         #[expect(unsafe_code, reason = "a span over a test's bytes")]
         let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
-        let (_, mut deliveries) = tables.deliveries(&mut world.world);
-        let mut taken = Taken(&mut deliveries);
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        unsafe {
+        world.store.with(|rows, _| unsafe {
             match header.kind() {
-                Some(Kind::Eager) => taken.message(&header, payload, vc),
-                _ => taken.other(&header, payload, vc),
+                Some(Kind::Eager) => Taken(rows).message(&header, payload, vc),
+                _ => Taken(rows).other(&header, payload, vc),
             }
-        }
+        })
     }
 
     fn ended(world: &mut TestWorld, posted: Posted) -> (RequestState, u64, u8) {
@@ -491,7 +463,7 @@ mod tests {
         }
         assert_eq!(world.finished(), [short.car, pieces.car, detached.car]);
         assert_eq!((world.bytes(short), world.bytes(pieces)), (b"abcd".to_vec(), bytes.to_vec()));
-        world.run(complete);
+        world.step(complete);
         assert_eq!(ended(&mut world, short), (RequestState::Done, 8, car_flags::TRUNCATED));
         assert_eq!(ended(&mut world, pieces), (RequestState::Done, 8, 0));
         assert_eq!(world.request(detached).state, RequestState::Free);
@@ -508,16 +480,13 @@ mod tests {
         #[expect(unsafe_code, reason = "a span over a test's bytes")]
         let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
         let matched = |world: &mut TestWorld, vc: Row, header: Header, posted: Posted| {
-            let tables = world.tables.clone();
-            let (_, mut deliveries) = tables.deliveries(&mut world.world);
+            let payload = payload.part(0, header.length as usize);
             // SAFETY: as above.
             #[expect(unsafe_code, reason = "a span over a test's bytes")]
-            unsafe {
-                Taken(&mut deliveries).matched(&header, payload.part(0, header.length as usize), vc, posted.car)
-            }
+            world.store.with(|rows, _| unsafe { Taken(rows).matched(&header, payload, vc, posted.car) })
         };
         assert!(!matched(&mut world, vc, eager(5, 8), any), "the transport does not have it yet");
-        world.run(crate::post::post);
+        world.step(crate::post::post);
         assert!(!matched(&mut world, vc, eager(6, 4), known), "it takes another tag");
         assert!(!matched(&mut world, 77, eager(5, 4), known), "of nobody");
         assert!(matched(&mut world, vc, eager(5, 8), known));
@@ -542,12 +511,10 @@ mod tests {
         let mut address = 4096u64.to_ne_bytes();
         assert!(offer(&mut world, vc, offered(100, 33), &mut address));
         assert!(!offer(&mut world, vc, offered(100, 34), &mut address), "of another nobody has posted a receive");
-        let tables = world.tables.clone();
-        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        move_large(deliveries.tables(), endpoints);
+        world.store.with(|rows, wire| move_large(rows, wire.endpoints));
         assert_eq!(world.bytes(posted), (0..100).collect::<Vec<u8>>());
         // This transport keeps a state for each row, so its frames leave with Post.
-        world.run(crate::post::post);
+        world.step(crate::post::post);
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(answers, [(Some(Kind::Done), 33)]);
         assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 100));
@@ -566,9 +533,7 @@ mod tests {
             for message in messages {
                 assert!(offer(world, vc, offered(100, message), &mut address));
             }
-            let tables = world.tables.clone();
-            let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-            move_large(deliveries.tables(), endpoints);
+            world.store.with(|rows, wire| move_large(rows, wire.endpoints));
             world.all().progress.pending.has(Pending::COMPLETE)
         };
         assert!(!take(&mut world, 33..35), "nothing is left to look at");
@@ -578,7 +543,7 @@ mod tests {
         assert!(take(&mut world, 35..37), "one was cut off");
         assert_eq!(states(&mut world), [done, done, active, active], "nor does the one behind it end before it");
         assert_eq!(world.finished(), [posted[2].car, posted[3].car]);
-        world.run(complete);
+        world.step(complete);
         assert_eq!(states(&mut world), [done; 4]);
         let progress = world.all().progress;
         assert_eq!((progress.active, progress.work.completed.get()), (0, 4));
@@ -597,9 +562,7 @@ mod tests {
     }
 
     fn look(world: &mut TestWorld) {
-        let tables = world.tables.clone();
-        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        move_large(deliveries.tables(), endpoints);
+        world.store.with(|rows, wire| move_large(rows, wire.endpoints));
     }
 
     #[test]
@@ -618,7 +581,7 @@ mod tests {
         assert!(plain.into_iter().chain(others).all(|p| world.bytes(p)[..90] == (0..90).collect::<Vec<u8>>()));
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(answers, [33, 34, 35, 36].map(|message| (Some(Kind::Done), message)));
-        world.run(complete);
+        world.step(complete);
         assert_eq!(others.map(|posted| world.car(posted).flags), [car_flags::TRUNCATED, 0]);
         let moved = world.all().progress.moved.transfer;
         assert_eq!((world.all().progress.active, moved), (0, 2 * 100 + 90 + 100));
@@ -684,7 +647,7 @@ mod tests {
         look(&mut world);
         assert_eq!(world.finished(), posted.map(|posted| posted.car), "one was cut off, and Complete tells of both");
         assert_eq!((world.bytes(posted[1]), world.wire().sent.len()), ((0..100).collect(), 1));
-        world.run(complete);
+        world.step(complete);
         assert_eq!(posted.map(|posted| world.request(posted).state), [RequestState::Done; 2]);
     }
 
@@ -701,10 +664,10 @@ mod tests {
         look(&mut world);
         assert_eq!(posted.map(|posted| world.bytes(posted)), [(); 2].map(|()| (0..100).collect::<Vec<u8>>()));
         assert!(world.wire().sent.is_empty() && posted.iter().all(|&p| world.request(p).state == RequestState::Active));
-        world.run(crate::post::post);
+        world.step(crate::post::post);
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(answers, [33, 34].map(|message| (Some(Kind::Done), message)), "in order");
-        world.run(complete);
+        world.step(complete);
         assert!(posted.iter().all(|&posted| world.request(posted).state == RequestState::Done));
     }
 
@@ -723,18 +686,16 @@ mod tests {
     fn a_part_that_is_asked_for_is_spliced_at_once_and_the_rest_by_transfer() {
         let (mut world, vc) = world();
         let posted = world.send(1, 5, &[&[7; 9000]]);
-        world.run(crate::post::post);
+        world.step(crate::post::post);
         let question = Header::splice(posted.car, 3, 1000, 500);
         assert!(!offer(&mut world, vc + 1, question, &mut []), "it was offered to somebody else");
         assert!(!offer(&mut world, vc, Header::splice(posted.car, 3, 8000, 1001), &mut []), "there is no more");
         assert!(world.all().progress.splices.is_empty());
         world.wire().splice_answers.push_back(Spliced::Full);
         assert!(offer(&mut world, vc, question, &mut []));
-        let tables = world.tables.clone();
-        let (endpoints, mut deliveries) = tables.deliveries(&mut world.world);
-        move_large(deliveries.tables(), endpoints);
+        world.store.with(|rows, wire| move_large(rows, wire.endpoints));
         assert!(world.wire().spliced.is_empty() && world.all().progress.pending.has(Pending::TRANSFER));
-        world.run(crate::transfer::transfer);
+        world.step(crate::transfer::transfer);
         assert_eq!(world.wire().spliced, [(1, 3, vec![7; 500])]);
         assert!(world.all().progress.splices.is_empty());
     }
@@ -743,7 +704,7 @@ mod tests {
     fn the_end_of_a_message_that_was_read_ends_its_send_and_no_other() {
         let (mut world, vc) = world();
         let posted = world.send(1, 5, &[&[7; 9000]]);
-        world.run(crate::post::post);
+        world.step(crate::post::post);
         let done = |row| Header::new(Kind::Done, 0, 0, 0, row, 0);
         assert!(!offer(&mut world, vc + 1, done(posted.car), &mut []), "it was offered to somebody else");
         assert!(offer(&mut world, vc, done(posted.car), &mut []));

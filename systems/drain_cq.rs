@@ -6,13 +6,13 @@
 //! tick's budget.
 //! *Why* one place copies a header, once; nothing after it looks at memory that a peer may still write.
 
-use crate::tables::DrainTables;
+use crate::rows::{Rows, Wire};
 use tickwire_components::{NIL, Pending};
 
 /// The system.
 #[inline]
-pub fn drain_cq(tables: DrainTables) {
-    let DrainTables { progress, endpoints, arrivals } = tables;
+pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    let (progress, Wire { endpoints, arrivals }) = (&mut *rows.progress, wire);
     let first = progress.arrivals as usize;
     let buffers = progress.free_buffer_rows as usize;
     if buffers < arrivals.len() {
@@ -76,7 +76,7 @@ mod tests {
     fn frames_become_arrival_rows_behind_those_that_are_there() {
         let mut world = world(3);
         world.arrive(0, Header::new(Kind::Eager, 0, 0, 99, 0, 0), &[]);
-        world.run(drain_cq);
+        world.step(drain_cq);
         let all = world.all();
         let tags: Vec<u32> = all.arrivals[..4].iter().map(|arrival| arrival.header.tag()).collect();
         assert_eq!((tags, all.progress.arrivals), (vec![99, 0, 1, 2], 4));
@@ -87,20 +87,20 @@ mod tests {
     #[test]
     fn nothing_read_asks_for_nothing() {
         let mut world = world(0);
-        world.run(drain_cq);
+        world.step(drain_cq);
         assert_eq!((world.all().progress.pending, world.all().progress.arrivals), (Pending::NONE, 0));
     }
 
     #[test]
     fn a_full_arrival_table_asks_for_another_pass() {
         let mut world = world(ARRIVALS + 5);
-        world.run(drain_cq);
+        world.step(drain_cq);
         let all = world.all();
         assert_eq!(all.progress.arrivals as usize, ARRIVALS);
         assert!(all.progress.pending.has(Pending::DRAIN));
         assert_eq!(world.wire().incoming.len(), 5);
         world.all().progress.arrivals = 0;
-        world.run(drain_cq);
+        world.step(drain_cq);
         assert_eq!(world.all().progress.arrivals, 5);
     }
 
@@ -108,12 +108,12 @@ mod tests {
     fn the_budget_of_a_tick_is_kept() {
         let mut world = world(20);
         world.all().progress.budget = 7;
-        world.run(drain_cq);
+        world.step(drain_cq);
         let progress = world.all().progress;
         assert_eq!((progress.arrivals, progress.budget), (7, 0));
         assert!(!progress.pending.has(Pending::DRAIN), "the rest is for the next tick");
         world.all().progress.arrivals = 0;
-        world.run(drain_cq);
+        world.step(drain_cq);
         assert_eq!((world.all().progress.arrivals, world.wire().incoming.len()), (0, 13));
     }
 
@@ -126,7 +126,7 @@ mod tests {
         for _ in 0..free - 6 - held {
             take_buffer(all.progress, all.buffers, 1).unwrap();
         }
-        world.run(drain_cq);
+        world.step(drain_cq);
         let progress = world.all().progress;
         assert_eq!(progress.arrivals, 6);
         assert!(progress.pending.has(Pending::WORLD), "more buffer rows are wanted");
@@ -136,13 +136,13 @@ mod tests {
     fn a_poll_of_another_endpoint_reads_nothing_here() {
         let mut world = world(3);
         world.all().progress.only = (1, NIL);
-        world.run(drain_cq);
+        world.step(drain_cq);
         assert_eq!(world.all().progress.arrivals, 0);
         // Of one link, and not of another.
         world.wire().attached.push((5, 0));
         world.wire().incoming.push_front((1, Header::new(Kind::Eager, 0, 1, 9, 0, 0), Vec::new()));
         world.all().progress.only = (0, 5);
-        world.run(drain_cq);
+        world.step(drain_cq);
         assert_eq!((world.all().progress.arrivals, world.wire().incoming.len()), (3, 1));
     }
 
@@ -158,7 +158,7 @@ mod tests {
             world.wire().incoming.extend((0..8).map(frame));
             let progress = world.all().progress;
             (progress.arrivals, progress.budget) = (0, 4);
-            world.run(drain_cq);
+            world.step(drain_cq);
             let all = world.all();
             found.extend(all.arrivals[..all.progress.arrivals as usize].iter().map(|arrival| arrival.header.tag()));
         }

@@ -15,18 +15,18 @@ pub mod posting;
 pub mod priorities;
 pub mod receipts;
 pub mod registering;
-mod row_system;
+pub mod rows;
+pub mod store;
 pub mod supply_buffers;
-pub mod tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod transfer;
 pub mod views;
 
 use bevy_ecs::prelude::*;
-use row_system::row_system;
+use rows::{Rows, Wire};
 use std::any::TypeId;
-use tables::Tables;
+use store::{ColumnAccess, ColumnName, StoreKey, row_system};
 use tickwire_components::Pending;
 
 /// The sets of a tick, in their order. A tick enters the cycle at [`ProgressSystems::DrainCq`] when something has
@@ -64,6 +64,37 @@ impl ProgressSystems {
         }
     }
 
+    /// Runs the system of the set.
+    #[inline]
+    pub fn run(self, rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+        match self {
+            Self::Post => post::post(rows, wire),
+            Self::Match => match_cars::match_cars(rows, wire),
+            Self::SupplyBuffers => supply_buffers::supply_buffers(rows, wire),
+            Self::Transfer => transfer::transfer(rows, wire),
+            Self::DrainCq => drain_cq::drain_cq(rows, wire),
+            Self::Complete => complete::complete(rows, wire),
+        }
+    }
+
+    /// What the system of the set reads and writes.
+    pub(crate) const fn access(self) -> &'static ColumnAccess {
+        use ColumnName::*;
+        match self {
+            Self::Post => &ColumnAccess {
+                reads: &[ProcTable, Communicator],
+                writes: &[Progress, Inbound, Notices, Car, Large, Request, Held, Vc],
+            },
+            Self::Match => &ColumnAccess { reads: &[Communicator], writes: &[Progress, Car, Large, Vc] },
+            Self::SupplyBuffers => &ColumnAccess { reads: &[], writes: &[Progress, Buffer, Supply, Car, Large, Vc] },
+            Self::Transfer => &ColumnAccess { reads: &[], writes: &[Progress, Car, Large, Buffer, Vc] },
+            Self::DrainCq => &ColumnAccess { reads: &[], writes: &[Progress] },
+            Self::Complete => {
+                &ColumnAccess { reads: &[ProcTable, Vc], writes: &[Progress, Notices, Car, Large, Request, Held] }
+            }
+        }
+    }
+
     /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,22 +108,28 @@ impl ProgressSystems {
     }
 }
 
-/// Puts the systems of an engine with these tables into a schedule, in order. Returns the type of each, by which an executor
+/// Puts the systems of an engine with this store into a schedule, in order. Returns the type of each, by which an executor
 /// knows it.
-pub fn configure(schedule: &mut Schedule, tables: &Tables) -> [(TypeId, ProgressSystems); 6] {
+pub fn configure(schedule: &mut Schedule, key: &StoreKey) -> [(TypeId, ProgressSystems); 6] {
     use ProgressSystems::*;
     schedule.configure_sets((Post, Match, SupplyBuffers, Transfer, DrainCq, Complete).chain());
     [
-        (add(schedule, Post, row_system(post::post, tables)), Post),
-        (add(schedule, Match, row_system(match_cars::match_cars, tables)), Match),
-        (add(schedule, SupplyBuffers, row_system(supply_buffers::supply_buffers, tables)), SupplyBuffers),
-        (add(schedule, Transfer, row_system(transfer::transfer, tables)), Transfer),
-        (add(schedule, DrainCq, row_system(drain_cq::drain_cq, tables)), DrainCq),
-        (add(schedule, Complete, row_system(complete::complete, tables)), Complete),
+        add::<0>(schedule, Post, key),
+        add::<1>(schedule, Match, key),
+        add::<2>(schedule, SupplyBuffers, key),
+        add::<3>(schedule, Transfer, key),
+        add::<4>(schedule, DrainCq, key),
+        add::<5>(schedule, Complete, key),
     ]
 }
 
-fn add<S: System<In = (), Out = ()>>(schedule: &mut Schedule, set: ProgressSystems, system: S) -> TypeId {
+fn add<const SET: u8>(schedule: &mut Schedule, set: ProgressSystems, key: &StoreKey) -> (TypeId, ProgressSystems) {
+    let system = row_system::<SET>(key.clone(), set);
+    let id = type_of(&system);
     schedule.add_systems(system.in_set(set));
-    TypeId::of::<S>()
+    (id, set)
+}
+
+fn type_of<T: 'static>(_: &T) -> TypeId {
+    TypeId::of::<T>()
 }

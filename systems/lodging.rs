@@ -24,6 +24,7 @@ use crate::endpoint::Endpoint;
 use crate::match_cars::{address_in, check_envelope, find_place, offer, pair, refuse};
 use crate::matching::{key, leave_index, make_index};
 use crate::posting::list_sender;
+use crate::rows::Rows;
 pub(crate) use offers::{COUNT, gave, hear, tell};
 use tickwire_components::credit::cost;
 use tickwire_components::index::EnvelopeKey;
@@ -71,50 +72,44 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
 
 /// Gives receives to the transport as far as it takes them, and asks back those that are wanted back.
 #[cold]
-pub fn drive(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-) {
-    while let Some(&(vc, peer)) = progress.lodgings.receipts.last() {
-        let Some(row) = progress.free_cars.pop(cars) else { break };
-        progress.lodgings.receipts.pop();
+pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    while let Some(&(vc, peer)) = rows.progress.lodgings.receipts.last() {
+        let Some(row) = rows.progress.free_cars.pop(&mut rows.cars) else { break };
+        rows.progress.lodgings.receipts.pop();
         let (kind, state) = (CarKind::Refusal, CarState::Queued);
-        cars[row as usize] = Car { kind, state, peer, vc, ..Car::default() };
-        large[row as usize] = Large { address: RECEIPT, ..Large::default() };
-        progress.replies.push(cars, row);
-        list_sender(progress, vcs, vc);
+        rows.cars[row as usize] = Car { kind, state, peer, vc, ..Car::default() };
+        rows.large[row as usize] = Large { address: RECEIPT, ..Large::default() };
+        rows.progress.replies.push(&mut rows.cars, row);
+        list_sender(&mut rows.progress, &mut rows.vcs, vc);
     }
-    let Some(endpoint) = endpoints.get_mut(progress.lodgings.endpoint as usize) else { return };
+    let Some(endpoint) = endpoints.get_mut(rows.progress.lodgings.endpoint as usize) else { return };
     let transport = endpoint.transport.get();
-    for row in progress.lodgings.recalls.drain(..) {
+    for row in rows.progress.lodgings.recalls.drain(..) {
         // What its peer sent before it ended can still be received.
-        transport.recall(row, cars[row as usize].flags & car_flags::PEER_FAILED != 0);
+        transport.recall(row, rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0);
     }
-    match progress.lodgings.pull {
+    match rows.progress.lodgings.pull {
         Pull::No => {}
-        Pull::Left if transport.peeked() == Peeked::Nothing => progress.lodgings.pull = Pull::No,
+        Pull::Left if transport.peeked() == Peeked::Nothing => rows.progress.lodgings.pull = Pull::No,
         _ => return,
     }
-    while let Some(&car) = cars.get(progress.lodgings.queue.head as usize) {
-        let row = progress.lodgings.queue.head;
-        let vc = vcs.get(car.vc as usize).copied();
+    while let Some(&car) = rows.cars.get(rows.progress.lodgings.queue.head as usize) {
+        let row = rows.progress.lodgings.queue.head;
+        let vc = rows.vcs.get(car.vc as usize).copied();
         let link = vc.map_or(NIL, |vc| vc.link);
         let sent = transport.lodge(row, &Wanted { link, context: car.context, source: car.source, tag: car.tag });
         if sent == Sent::Blocked {
             return;
         }
-        progress.lodgings.queue.pop(cars);
-        let car = &mut cars[row as usize];
+        rows.progress.lodgings.queue.pop(&mut rows.cars);
+        let car = &mut rows.cars[row as usize];
         match (sent, vc) {
             (Sent::Done, None) => car.flags |= car_flags::LODGED,
             (Sent::Done, Some(vc)) => {
                 car.state = CarState::Lodged;
-                progress.lodgings.peer(car.vc).receives += 1;
+                rows.progress.lodgings.peer(car.vc).receives += 1;
                 if vc.envelopes_left == 0 {
-                    list_granter(progress, vcs, car.vc);
+                    list_granter(&mut rows.progress, &mut rows.vcs, car.vc);
                 }
                 if vc.state == VcState::Failed {
                     // What had arrived can be received; nothing else will come.
@@ -126,11 +121,11 @@ pub fn drive(
             // One from any source is still there for the other transports.
             (_, None) => continue,
             (_, Some(_)) => {
-                abort(progress, cars, row, car_flags::PEER_FAILED);
+                abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
                 continue;
             }
         }
-        progress.lodgings.count += 1;
+        rows.progress.lodgings.count += 1;
     }
 }
 
@@ -169,82 +164,72 @@ pub(crate) fn keeps(progress: &mut Progress, cars: &mut [Car], vc_row: Row, row:
 
 /// Holds a message that was not paired, if it must wait for a receive or behind another message; `false` if it need not.
 #[cold]
-pub(crate) fn hold(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    vcs: &mut [Vc],
-    communicators: &[Communicator],
-) -> bool {
+pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let (header, vc) = (arrival.header, arrival.vc);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    let behind = progress.lodgings.holds(vc);
-    let receive = if behind || !progress.indexed() { None } else { progress.posted.find(&message) };
+    let behind = rows.progress.lodgings.holds(vc);
+    let receive = if behind || !rows.progress.indexed() { None } else { rows.progress.posted.find(&message) };
     if !behind && receive.is_none() {
         return false;
     }
-    let Some(entry) = find_place(progress, arrival, &header, vcs, communicators) else { return true };
-    progress.unexpected.claim(entry);
-    progress.hungry += 1;
+    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators) else {
+        return true;
+    };
+    rows.progress.unexpected.claim(entry);
+    rows.progress.hungry += 1;
     let receive = receive.unwrap_or(NIL);
-    progress.lodgings.held.push(HeldMessage { entry, vc, receive, came_back: false });
+    rows.progress.lodgings.held.push(HeldMessage { entry, vc, receive, came_back: false });
     if receive != NIL {
-        recall(progress, cars, receive, 0);
+        recall(&mut rows.progress, &mut rows.cars, receive, 0);
     }
     true
 }
 
 /// Gives the messages that were held to their receives, as far as these are known. `true` if some are still held.
 #[cold]
-pub(crate) fn settle(
-    progress: &mut Progress,
-    arrivals: &[Arrival],
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-) -> bool {
-    if progress.lodgings.held.is_empty() {
+pub(crate) fn settle(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
+    if rows.progress.lodgings.held.is_empty() {
         return false;
     }
     // Bytes that are still to be moved into a temporary cannot be moved out of it.
     let moves = |arrival: &Arrival| matches!(arrival.state, ArrivalState::Unexpected | ArrivalState::Placed);
-    if arrivals[..progress.arrivals as usize].iter().any(moves) {
-        progress.pending |= Pending::MATCH;
+    if arrivals[..rows.progress.arrivals as usize].iter().any(moves) {
+        rows.progress.pending |= Pending::MATCH;
         return true;
     }
     let mut place = 0;
-    while let Some(&held) = progress.lodgings.held.get(place) {
-        let first = progress.lodgings.held[..place].iter().all(|before| before.vc != held.vc);
+    while let Some(&held) = rows.progress.lodgings.held.get(place) {
+        let first = rows.progress.lodgings.held[..place].iter().all(|before| before.vc != held.vc);
         if !first || held.receive != NIL && !held.came_back {
             place += 1;
             continue;
         }
-        let found = progress.unexpected.entries[held.entry as usize];
+        let found = rows.progress.unexpected.entries[held.entry as usize];
         let mut receive = held.receive;
         if receive == NIL
-            && let Some(row) = progress.posted.find(&found.key())
+            && let Some(row) = rows.progress.posted.find(&found.key())
         {
-            if is_lodged(&cars[row as usize]) {
-                progress.lodgings.held[place].receive = row;
-                recall(progress, cars, row, 0);
+            if is_lodged(&rows.cars[row as usize]) {
+                rows.progress.lodgings.held[place].receive = row;
+                recall(&mut rows.progress, &mut rows.cars, row, 0);
                 place += 1;
                 continue;
             }
-            progress.posted.remove(&key(&cars[row as usize]), row);
-            progress.lodgings.queue.remove(cars, row);
+            rows.progress.posted.remove(&key(&rows.cars[row as usize]), row);
+            rows.progress.lodgings.queue.remove(&mut rows.cars, row);
             receive = row;
         }
-        progress.lodgings.held.remove(place);
-        progress.hungry -= 1;
+        rows.progress.lodgings.held.remove(place);
+        rows.progress.hungry -= 1;
         if receive == NIL {
-            progress.unexpected.restore(held.entry);
+            rows.progress.unexpected.restore(held.entry);
         } else {
-            progress.unexpected.release(held.entry);
-            pair(progress, cars, large, vcs, receive, &found);
+            rows.progress.unexpected.release(held.entry);
+            pair(rows, receive, &found);
         }
     }
-    if progress.lodgings.held.is_empty() {
-        leave_index(progress);
+    if rows.progress.lodgings.held.is_empty() {
+        leave_index(&mut rows.progress);
         return false;
     }
     true
@@ -252,76 +237,56 @@ pub(crate) fn settle(
 
 /// What the transport says of a receive or of a message that it was asked for.
 #[cold]
-pub(crate) fn take(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    communicators: &[Communicator],
-) {
+pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let state = std::mem::replace(&mut arrival.state, ArrivalState::Handled);
-    progress.pending |= Pending::TRANSFER;
+    rows.progress.pending |= Pending::TRANSFER;
     match state {
-        ArrivalState::Claimed => take_claimed(progress, arrival, cars, large, vcs, communicators),
-        ArrivalState::Recalled => take_back(progress, cars, vcs, arrival.car),
-        _ => take_matched(progress, arrival, cars, large, vcs, communicators),
+        ArrivalState::Claimed => take_claimed(rows, arrival),
+        ArrivalState::Recalled => take_back(rows, arrival.car),
+        _ => take_matched(rows, arrival),
     }
-    if !progress.lodgings.queue.is_empty() {
+    if !rows.progress.lodgings.queue.is_empty() {
         // There may be room now.
-        progress.pending |= Pending::POST;
+        rows.progress.pending |= Pending::POST;
     }
 }
 
 /// A receive that the transport has paired with a message.
-fn take_matched(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    communicators: &[Communicator],
-) {
+fn take_matched(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let (row, header) = (arrival.car, arrival.header);
-    let asked = key(&cars[row as usize]);
-    leave(progress, cars, row);
+    let asked = key(&rows.cars[row as usize]);
+    leave(&mut rows.progress, &mut rows.cars, row);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     let takes = || if asked.takes(&message) { Ok(()) } else { Err("a message that its receive does not take") };
     let checked = check_paired(arrival)
         .and_then(|()| takes())
-        .and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators));
+        .and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &mut rows.communicators));
     let is_offer = header.kind() == Some(Kind::Rts);
-    let checked = checked.and_then(|()| match is_offer && !offers::paired(progress, vcs, arrival.vc) {
-        true => Err(OVERDRAWN),
-        false => Ok(()),
-    });
+    let checked =
+        checked.and_then(|()| match is_offer && !offers::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
+            true => Err(OVERDRAWN),
+            false => Ok(()),
+        });
     if let Err(wrong) = checked {
-        refuse(progress, arrival, wrong);
-        crate::matching::enqueue(progress, cars, vcs, row);
+        refuse(&mut rows.progress, arrival, wrong);
+        crate::matching::enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
         return;
     }
-    give(progress, arrival, cars, large, vcs, row);
+    give(rows, arrival, row);
 }
 
 /// A message goes to the receive that it was paired with.
-fn give(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    row: Row,
-) {
+fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
     let header = arrival.header;
-    progress.work.matched += 1;
-    let car = &mut cars[row as usize];
+    rows.progress.work.matched += 1;
+    let car = &mut rows.cars[row as usize];
     arrival.car = row;
     (car.source, car.tag, car.vc, car.priority) = (header.source(), header.tag(), arrival.vc, header.priority());
     if header.kind() == Some(Kind::Rts) {
         return offer(
-            progress,
-            cars,
-            large,
+            &mut rows.progress,
+            &mut rows.cars,
+            &mut rows.large,
             row,
             header.message(),
             header.length,
@@ -329,8 +294,8 @@ fn give(
         );
     }
     car.state = CarState::Matched;
-    receipt(progress, arrival);
-    owe_lines(progress, vcs, arrival.vc, header.length);
+    receipt(&mut rows.progress, arrival);
+    owe_lines(&mut rows.progress, &mut rows.vcs, arrival.vc, header.length);
     arrival.state = ArrivalState::Placed;
 }
 
@@ -377,66 +342,63 @@ pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
 }
 
 /// A receive that has come back unpaired.
-fn take_back(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    if let Some(held) = progress.lodgings.held.iter_mut().find(|held| held.receive == row) {
+fn take_back(rows: &mut Rows<'_>, row: Row) {
+    if let Some(held) = rows.progress.lodgings.held.iter_mut().find(|held| held.receive == row) {
         held.came_back = true;
-        progress.lodgings.count -= 1;
-        cars[row as usize].flags &= !car_flags::LODGED;
-        progress.pending |= Pending::MATCH;
+        rows.progress.lodgings.count -= 1;
+        rows.cars[row as usize].flags &= !car_flags::LODGED;
+        rows.progress.pending |= Pending::MATCH;
         return;
     }
-    if cars[row as usize].state == CarState::Posted {
+    if rows.cars[row as usize].state == CarState::Posted {
         // Nobody has asked for it: it keeps its place here, and is given again.
-        progress.lodgings.count -= 1;
-        cars[row as usize].flags &= !car_flags::LODGED;
-        return progress.lodgings.queue.push(cars, row);
+        rows.progress.lodgings.count -= 1;
+        rows.cars[row as usize].flags &= !car_flags::LODGED;
+        return rows.progress.lodgings.queue.push(&mut rows.cars, row);
     }
-    let flags = cars[row as usize].flags & car_flags::ERRORS;
-    leave(progress, cars, row);
+    let flags = rows.cars[row as usize].flags & car_flags::ERRORS;
+    leave(&mut rows.progress, &mut rows.cars, row);
     if flags != 0 {
-        return abort(progress, cars, row, flags);
+        return abort(&mut rows.progress, &mut rows.cars, row, flags);
     }
-    crate::matching::enqueue(progress, cars, vcs, row);
+    crate::matching::enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
 }
 
 /// A message that was claimed. For a probe no receive finds it; one that was pulled is unexpected as any other.
-fn take_claimed(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    communicators: &[Communicator],
-) {
-    let pulled = std::mem::take(&mut progress.lodgings.pull) != Pull::No;
+fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
+    let pulled = std::mem::take(&mut rows.progress.lodgings.pull) != Pull::No;
     let header = arrival.header;
     if arrival.vc == NIL {
-        let proc = known(communicators, header.context()).and_then(|comm| comm.proc(header.source()));
-        arrival.vc = proc.and_then(|proc| vcs.iter().position(|vc| vc.proc == proc)).map_or(NIL, |row| row as Row);
+        let proc = known(&mut rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
+        arrival.vc = proc.and_then(|proc| rows.vcs.iter().position(|vc| vc.proc == proc)).map_or(NIL, |row| row as Row);
     }
     let checked = check_paired(arrival);
-    if let Err(wrong) = checked.and_then(|()| check_envelope(&header, vcs.get(arrival.vc as usize), communicators)) {
-        return refuse(progress, arrival, wrong);
+    if let Err(wrong) =
+        checked.and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &mut rows.communicators))
+    {
+        return refuse(&mut rows.progress, arrival, wrong);
     }
-    if header.kind() == Some(Kind::Rts) && !offers::paired(progress, vcs, arrival.vc) {
-        return refuse(progress, arrival, OVERDRAWN);
+    if header.kind() == Some(Kind::Rts) && !offers::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
+        return refuse(&mut rows.progress, arrival, OVERDRAWN);
     }
     if pulled {
-        if let Some(row) = take_queued(progress, cars, &header) {
-            return give(progress, arrival, cars, large, vcs, row);
+        if let Some(row) = take_queued(&mut rows.progress, &mut rows.cars, &header) {
+            return give(rows, arrival, row);
         }
         if header.kind() == Some(Kind::Sync) {
-            offer_anew(progress, arrival, vcs);
+            offer_anew(&mut rows.progress, arrival, &mut rows.vcs);
         }
         let header = arrival.header;
-        find_place(progress, arrival, &header, vcs, communicators);
+        find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators);
         return;
     }
-    receipt(progress, arrival);
+    receipt(&mut rows.progress, arrival);
     let header = arrival.header;
-    let Some(entry) = find_place(progress, arrival, &header, vcs, communicators) else { return };
-    progress.unexpected.claim(entry);
-    progress.lodgings.claimed.push(entry);
+    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators) else {
+        return;
+    };
+    rows.progress.unexpected.claim(entry);
+    rows.progress.lodgings.claimed.push(entry);
 }
 
 /// The oldest receive that takes a message and has yet to be given to the transport, out of the queue.
@@ -547,9 +509,9 @@ mod tests {
 
     /// A pass but for Post and Complete.
     fn pass(world: &mut TestWorld) {
-        world.run(match_cars);
-        world.run(supply_buffers);
-        world.run(transfer);
+        world.step(match_cars);
+        world.step(supply_buffers);
+        world.step(transfer);
     }
 
     #[test]
@@ -560,7 +522,7 @@ mod tests {
         let any = world.receive(None, None, &[8]);
         let late = world.receive(Some(1), None, &[8]);
         let other = world.receive(Some(2), Some(5), &[8]);
-        world.run(post);
+        world.step(post);
         assert_eq!(lodged(&wire), [known.car, any.car]);
         let wanted = wire.lock().unwrap().lodged[0].1;
         assert_eq!(wanted, Wanted { link: 1, context: 0, source: 1, tag: 5 });
@@ -570,7 +532,7 @@ mod tests {
         );
         assert!(is_lodged(&world.car(any)) && world.all().progress.lodgings.count == 2);
         wire.lock().unwrap().beds = None;
-        world.run(post);
+        world.step(post);
         assert_eq!(lodged(&wire), [known.car, any.car, late.car]);
         // That of a proc that the engine matches for is in the engine's own queue, with those from any source.
         assert_eq!(
@@ -584,7 +546,7 @@ mod tests {
     fn what_the_transport_has_paired_is_received_and_the_engine_forgets_it() {
         let (mut world, wire, far, _) = world();
         let (any, known) = (world.receive(None, Some(5), &[8]), world.receive(Some(1), None, &[4]));
-        world.run(post);
+        world.step(post);
         assert_eq!(lodged(&wire), [any.car, known.car]);
         tell(&mut world, ArrivalState::Matched, known, far, eager(1, 9, b"longer"), b"longer");
         tell(&mut world, ArrivalState::Matched, any, far, eager(1, 5, b"abc"), b"abc");
@@ -601,7 +563,7 @@ mod tests {
     fn a_message_of_another_transport_waits_until_its_receive_is_back() {
         let (mut world, wire, _, near) = world();
         let any = world.receive(None, Some(5), &[8]);
-        world.run(post);
+        world.step(post);
         world.arrive(near, eager(2, 5, b"first"), b"first");
         world.arrive(near, eager(2, 6, b"behind"), b"behind");
         pass(&mut world);
@@ -610,7 +572,7 @@ mod tests {
         // One that is posted now waits, whatever it asks for.
         let next = world.receive(Some(2), None, &[8]);
         assert_eq!(world.car(next).state, CarState::Staged);
-        world.run(post);
+        world.step(post);
         assert_eq!(recalled(&wire), [any.car]);
         pass(&mut world);
         assert_eq!(world.car(next).state, CarState::Staged);
@@ -627,7 +589,7 @@ mod tests {
         let (mut world, wire, far, near) = world();
         let receives = [(None, None), (Some(2), Some(6)), (None, Some(5))];
         let [any, six, five] = receives.map(|(source, tag)| world.receive(source, tag, &[8]));
-        world.run(post);
+        world.step(post);
         for (tag, bytes) in [(5, b"one"), (6, b"two"), (7, b"six")] {
             world.arrive(near, eager(2, tag, bytes), bytes);
         }
@@ -638,7 +600,7 @@ mod tests {
         // The first one meets the next receive from any source, which is at the transport, too; the others still wait.
         assert_eq!((world.finished(), world.car(five).state), (vec![any.car], CarState::Recalled));
         assert_eq!((&world.bytes(any)[..3], world.all().progress.lodgings.held.len()), (&b"far"[..], 3));
-        world.run(post);
+        world.step(post);
         assert_eq!(recalled(&wire), [any.car, five.car]);
         tell(&mut world, ArrivalState::Recalled, five, NIL, Header::default(), &[]);
         pass(&mut world);
@@ -652,11 +614,11 @@ mod tests {
     fn a_synchronous_message_is_acknowledged_once_it_is_paired() {
         let (mut world, wire, far, _) = world();
         let posted = world.receive(Some(1), Some(5), &[8]);
-        world.run(post);
+        world.step(post);
         let header = Header::new(Kind::Sync, 0, 1, 5, 33, 3);
         tell(&mut world, ArrivalState::Matched, posted, far, header, b"abc");
         pass(&mut world);
-        world.run(post);
+        world.step(post);
         let sent: Vec<_> = wire.lock().unwrap().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!((sent, world.finished()), (vec![(Some(Kind::Done), 33)], vec![posted.car]));
     }
@@ -665,17 +627,17 @@ mod tests {
     fn a_message_that_cannot_be_ends_its_vc_and_the_receive_is_given_again() {
         let (mut world, wire, far, _) = world();
         let posted = world.receive(None, Some(5), &[8]);
-        world.run(post);
+        world.step(post);
         let frames = [Header::new(Kind::Piece, 0, 1, 5, 0, 0), Header { lead: Kind::Wrap as u64, ..eager(1, 5, b"") }];
         let flagged =
             [eager(1, 5, b"").with_flags(wire::READABLE), eager(1, 5, b"x"), eager(1, 5, b"").with_reserved(1)];
         let envelopes = [eager(2, 5, b""), eager(1, 6, b"")];
         for wrong in envelopes.into_iter().chain(frames).chain(flagged) {
             tell(&mut world, ArrivalState::Matched, posted, far, wrong, b"");
-            world.run(match_cars);
+            world.step(match_cars);
             world.all().progress.arrivals = 0;
             assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == far));
-            world.run(post);
+            world.step(post);
             assert!(is_lodged(&world.car(posted)) && world.request(posted).state == RequestState::Active);
         }
         assert_eq!(lodged(&wire), [posted.car; 8]);
@@ -688,7 +650,7 @@ mod tests {
             let (mut world, _, far, _) = world();
             let row = world.arrive(far, wrong, &[]);
             world.all().arrivals[row as usize].state = ArrivalState::Claimed;
-            world.run(match_cars);
+            world.step(match_cars);
             assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == far));
             assert_eq!(world.all().progress.unexpected.count, 0);
         }
@@ -698,13 +660,13 @@ mod tests {
     fn receives_of_a_proc_that_fails_are_asked_back_and_have_what_was_there() {
         let (mut world, wire, far, _) = world();
         let [there, gone, any] = [Some(1), Some(1), None].map(|source| world.receive(source, None, &[8]));
-        world.run(post);
+        world.step(post);
         wire.lock().unwrap().beds = Some(0);
         let waiting = world.receive(Some(1), None, &[8]);
-        world.run(post);
+        world.step(post);
         crate::connections::fail(&mut world.all(), far, "gone".into());
         assert_eq!((world.finished(), world.car(any).state), (vec![waiting.car], CarState::Posted));
-        world.run(post);
+        world.step(post);
         assert_eq!(recalled(&wire).len(), 2);
         tell(&mut world, ArrivalState::Matched, there, far, eager(1, 5, b"words"), b"words");
         tell(&mut world, ArrivalState::Recalled, gone, NIL, Header::default(), &[]);
@@ -714,7 +676,7 @@ mod tests {
         // One that is posted later looks at what is there, and comes back.
         wire.lock().unwrap().beds = None;
         let late = world.receive(Some(1), None, &[8]);
-        world.run(post);
+        world.step(post);
         assert_eq!((recalled(&wire), world.car(late).state), (vec![late.car], CarState::Recalled));
     }
 
@@ -733,7 +695,7 @@ mod tests {
         world.all().progress.lodgings.pull = Pull::Awaited;
         let receives = [(Some(1), Some(6)), (None, Some(5)), (Some(1), None)];
         let [other, any, known] = receives.map(|(source, tag)| world.receive(source, tag, &[8]));
-        world.run(post);
+        world.step(post);
         assert!(lodged(&wire).is_empty());
         give_pulled(&mut world, far, eager(1, 5, b"first"), b"first");
         assert_eq!((&world.bytes(any)[..5], world.finished()), (&b"first"[..], vec![any.car]));
@@ -742,7 +704,7 @@ mod tests {
         // One that none of them takes is unexpected.
         give_pulled(&mut world, far, eager(1, 7, b"last"), b"last");
         assert_eq!(world.all().progress.unexpected.count, 1);
-        world.run(post);
+        world.step(post);
         assert_eq!(lodged(&wire), [other.car]);
         assert_eq!(world.all().progress.lodgings.peer(far).receives, 1);
         assert_eq!(world.all().progress.posted.count, 0);
@@ -754,13 +716,13 @@ mod tests {
         let owed = world.vc(far).lines_owed;
         let header = Header::new(Kind::Sync, 0, 1, 5, 33, 3);
         give_pulled(&mut world, far, header, b"abc");
-        world.run(post);
+        world.step(post);
         let told = |wire: &Wire| wire.lock().unwrap().sent.iter().map(|f| f.header.kind()).collect::<Vec<_>>();
         assert_eq!((told(&wire), world.all().progress.unexpected.count), (vec![], 1));
         assert_eq!(world.vc(far).lines_owed, owed + cost(3), "its bytes are not kept");
         let posted = world.receive(Some(1), Some(5), &[8]);
         pass(&mut world);
-        world.run(post);
+        world.step(post);
         assert_eq!(told(&wire), [Some(Kind::Cts)]);
         assert_eq!((wire.lock().unwrap().sent[0].header.message(), world.car(posted).vc), (33, far));
     }

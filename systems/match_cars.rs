@@ -13,7 +13,7 @@ use crate::credits::{add, feed, owe_lines, release_offer, take_envelope};
 use crate::lodging;
 use crate::matching::{enqueue, find_posted, key};
 use crate::priorities::insert;
-use crate::tables::MatchTables;
+use crate::rows::{Rows, Wire};
 use crate::transfer::{ask_splice, moved};
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
@@ -26,105 +26,85 @@ use tickwire_transports::copy;
 
 /// The system.
 #[inline]
-pub fn match_cars(tables: MatchTables) {
-    let MatchTables { progress, arrivals, cars, large, vcs, communicators } = tables;
-    if progress.lodges() && lodging::settle(progress, arrivals, cars, large, vcs) {
+pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    if rows.progress.lodges() && lodging::settle(rows, wire.arrivals) {
         // A receive must not take a message before it is known whether an older one does.
-        return match_arrivals(progress, arrivals, cars, large, vcs, communicators);
+        return match_arrivals(rows, wire.arrivals);
     }
-    while let Some(row) = progress.staged.pop(cars) {
-        if !take_unexpected(progress, cars, large, vcs, row) {
-            if vcs.get(cars[row as usize].vc as usize).is_some_and(|vc| vc.state == VcState::Failed) {
+    while let Some(row) = rows.progress.staged.pop(&mut rows.cars) {
+        if !take_unexpected(rows, row) {
+            let vc_row = rows.cars[row as usize].vc;
+            if rows.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed) {
                 // Since it was posted: nothing will come.
-                abort(progress, cars, row, car_flags::PEER_FAILED);
+                abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
                 continue;
             }
-            enqueue(progress, cars, vcs, row);
-            if progress.hungry > 0 {
-                feed(progress, vcs, cars[row as usize].vc);
+            enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
+            if rows.progress.hungry > 0 {
+                feed(&mut rows.progress, &mut rows.vcs, vc_row);
             }
         }
     }
-    match_arrivals(progress, arrivals, cars, large, vcs, communicators);
+    match_arrivals(rows, wire.arrivals);
 }
 
 #[inline(always)]
-fn match_arrivals(
-    progress: &mut Progress,
-    arrivals: &mut [Arrival],
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    communicators: &[Communicator],
-) {
-    for arrival in &mut arrivals[..progress.arrivals as usize] {
+fn match_arrivals(rows: &mut Rows<'_>, arrivals: &mut [Arrival]) {
+    for arrival in &mut arrivals[..rows.progress.arrivals as usize] {
         if arrival.state == ArrivalState::New {
-            match_arrival(progress, arrival, cars, large, vcs, communicators);
+            match_arrival(rows, arrival);
         } else if arrival.state == ArrivalState::Moved {
-            moved(progress, arrival, cars, large);
+            moved(rows, arrival);
         } else if arrival.state >= ArrivalState::Matched {
-            lodging::take(progress, arrival, cars, large, vcs, communicators);
+            lodging::take(rows, arrival);
         }
     }
 }
 
 /// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
-pub fn take_unexpected(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    row: Row,
-) -> bool {
-    let Some(entry) = progress.unexpected.find(&key(&cars[row as usize])) else { return false };
-    let found = progress.unexpected.remove(entry);
-    pair(progress, cars, large, vcs, row, &found);
+pub fn take_unexpected(rows: &mut Rows<'_>, row: Row) -> bool {
+    let Some(entry) = rows.progress.unexpected.find(&key(&rows.cars[row as usize])) else { return false };
+    let found = rows.progress.unexpected.remove(entry);
+    pair(rows, row, &found);
     true
 }
 
 /// Pairs a receive with a message that has left the unexpected queue.
-pub fn pair(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    row: Row,
-    found: &Unexpected,
-) {
-    let car = &mut cars[row as usize];
+pub fn pair(rows: &mut Rows<'_>, row: Row, found: &Unexpected) {
+    let car = &mut rows.cars[row as usize];
     car.source = found.source;
     car.tag = found.tag;
     car.done = found.length;
     car.vc = found.vc;
-    progress.work.matched += 1;
+    rows.progress.work.matched += 1;
     if found.message == NIL {
         let arriving = found.address != 0;
         car.state = if arriving { CarState::Receiving } else { CarState::Matched };
         car.peer = found.buffer;
         if arriving {
-            take_over(progress, cars, large, found, row);
+            take_over(rows, found, row);
         }
-        progress.copies.push(cars, row);
-        progress.pending |= Pending::TRANSFER;
+        rows.progress.copies.push(&mut rows.cars, row);
+        rows.progress.pending |= Pending::TRANSFER;
     } else {
-        car.priority = progress.offered.remove(&(found.vc, found.message)).unwrap_or(0);
-        release_offer(progress, vcs, found.vc);
-        offer(progress, cars, large, row, found.message, found.length, found.address);
+        car.priority = rows.progress.offered.remove(&(found.vc, found.message)).unwrap_or(0);
+        release_offer(&mut rows.progress, &mut rows.vcs, found.vc);
+        offer(&mut rows.progress, &mut rows.cars, &mut rows.large, row, found.message, found.length, found.address);
     }
 }
 
 /// A receive that was paired with a message of which parts are still to come: those that are there are copied, the others go
 /// straight to it. If they never will, it has failed.
-fn take_over(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], found: &Unexpected, row: Row) {
-    let stream = progress.streams.iter_mut().find(|stream| stream.vc == found.vc);
+fn take_over(rows: &mut Rows<'_>, found: &Unexpected, row: Row) {
+    let stream = rows.progress.streams.iter_mut().find(|stream| stream.vc == found.vc);
     let Some(stream) = stream.filter(|_| found.address == ARRIVING) else {
         // Transfer, which gives the temporary back, ends it.
-        cars[row as usize].flags |= car_flags::PEER_FAILED;
+        rows.cars[row as usize].flags |= car_flags::PEER_FAILED;
         return;
     };
     stream.to = Destination::Receive(row);
-    cars[row as usize].done = stream.seen;
-    large[row as usize] = Large { length: found.length, wanted: 0, address: 0 };
+    rows.cars[row as usize].done = stream.seen;
+    rows.large[row as usize] = Large { length: found.length, wanted: 0, address: 0 };
 }
 
 /// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
@@ -147,132 +127,133 @@ pub(crate) fn offer(
 }
 
 #[inline]
-fn match_arrival(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    communicators: &[Communicator],
-) {
+fn match_arrival(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let header = arrival.header;
     if let Err(wrong) = header.check(arrival.payload.len()) {
-        return refuse(progress, arrival, wrong);
+        return refuse(&mut rows.progress, arrival, wrong);
     }
     if header.lead >> 32 != 0
-        && let Some(vc) = vcs.get_mut(arrival.vc as usize)
+        && let Some(vc) = rows.vcs.get_mut(arrival.vc as usize)
     {
         add(vc, header.credit());
     }
     let eager = header.lead as u8 == Kind::Eager as u8;
     let head = header.lead as u8 == Kind::Head as u8;
     if eager || head || header.lead as u8 == Kind::Rts as u8 {
-        if let Err(wrong) = check_envelope(&header, vcs.get(arrival.vc as usize), communicators) {
-            return refuse(progress, arrival, wrong);
+        if let Err(wrong) = check_envelope(&header, rows.vcs.get(arrival.vc as usize), &mut rows.communicators) {
+            return refuse(&mut rows.progress, arrival, wrong);
         }
-        if head && vcs[arrival.vc as usize].state == VcState::Failed {
+        if head && rows.vcs[arrival.vc as usize].state == VcState::Failed {
             // Its connection has ended since it was read, and with it the parts that were to come.
             arrival.state = ArrivalState::Handled;
-            progress.pending |= Pending::TRANSFER;
+            rows.progress.pending |= Pending::TRANSFER;
             return;
         }
-        if head && !may_begin(progress, arrival) {
-            return refuse(progress, arrival, "a message in parts that cannot be");
+        if head && !may_begin(&mut rows.progress, arrival) {
+            return refuse(&mut rows.progress, arrival, "a message in parts that cannot be");
         }
-        if !eager && !head && !take_envelope(progress, vcs, arrival.vc) {
-            return refuse(progress, arrival, "more offers than it was granted");
+        if !eager && !head && !take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc) {
+            return refuse(&mut rows.progress, arrival, "more offers than it was granted");
         }
-        let Some(row) = find_posted(progress, arrival.vc, &header, cars, vcs) else {
-            if progress.lodges() && lodging::hold(progress, arrival, cars, vcs, communicators) {
+        let Some(row) = find_posted(&mut rows.progress, arrival.vc, &header, &mut rows.cars, &mut rows.vcs) else {
+            if rows.progress.lodges() && lodging::hold(rows, arrival) {
                 return;
             }
-            if header.flags() & wire::READY != 0 && refuse_ready(progress, arrival, cars, large, vcs) {
+            if header.flags() & wire::READY != 0 && refuse_ready(rows, arrival) {
                 return;
             }
-            find_place(progress, arrival, &header, vcs, communicators);
+            find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators);
             return;
         };
-        progress.work.matched += 1;
-        let car = &mut cars[row as usize];
+        rows.progress.work.matched += 1;
+        let car = &mut rows.cars[row as usize];
         car.source = header.source();
         car.tag = header.tag();
         car.vc = arrival.vc;
         car.priority = header.priority();
         if eager {
-            owe_lines(progress, vcs, arrival.vc, header.length);
+            owe_lines(&mut rows.progress, &mut rows.vcs, arrival.vc, header.length);
             car.state = CarState::Matched;
             arrival.car = row;
             arrival.state = ArrivalState::Placed;
-            progress.pending |= Pending::TRANSFER;
+            rows.progress.pending |= Pending::TRANSFER;
         } else if head {
-            owe_lines(progress, vcs, arrival.vc, header.length);
-            cars[row as usize].state = CarState::Receiving;
-            cars[row as usize].done = 0;
-            large[row as usize] = Large { length: header.length, wanted: 0, address: 0 };
-            begin(progress, arrival, Destination::Receive(row));
+            owe_lines(&mut rows.progress, &mut rows.vcs, arrival.vc, header.length);
+            rows.cars[row as usize].state = CarState::Receiving;
+            rows.cars[row as usize].done = 0;
+            rows.large[row as usize] = Large { length: header.length, wanted: 0, address: 0 };
+            begin(&mut rows.progress, arrival, Destination::Receive(row));
         } else {
             arrival.state = ArrivalState::Handled;
-            progress.pending |= Pending::TRANSFER;
-            offer(progress, cars, large, row, header.message(), header.length, address_in(&header, arrival.payload));
+            rows.progress.pending |= Pending::TRANSFER;
+            offer(
+                &mut rows.progress,
+                &mut rows.cars,
+                &mut rows.large,
+                row,
+                header.message(),
+                header.length,
+                address_in(&header, arrival.payload),
+            );
         }
         return;
     }
-    progress.pending |= Pending::TRANSFER;
+    rows.progress.pending |= Pending::TRANSFER;
     arrival.state = ArrivalState::Handled;
     match header.kind() {
-        Some(Kind::Piece) => match cars.get(header.message() as usize) {
+        Some(Kind::Piece) => match rows.cars.get(header.message() as usize) {
             Some(car) if car.state == CarState::Receiving && car.vc == arrival.vc => {
-                if header.length > large[header.message() as usize].wanted.saturating_sub(car.done) {
-                    return refuse(progress, arrival, "a piece longer than what is missing");
+                if header.length > rows.large[header.message() as usize].wanted.saturating_sub(car.done) {
+                    return refuse(&mut rows.progress, arrival, "a piece longer than what is missing");
                 }
                 arrival.car = header.message();
                 arrival.state = ArrivalState::Placed;
             }
-            _ => refuse(progress, arrival, "a piece for a receive that expects none"),
+            _ => refuse(&mut rows.progress, arrival, "a piece for a receive that expects none"),
         },
-        Some(Kind::Cts) => match cars.get_mut(header.message() as usize) {
+        Some(Kind::Cts) => match rows.cars.get_mut(header.message() as usize) {
             Some(car) if was_offered(car, arrival.vc) => {
-                clear_to_send(progress, &header, cars, large, vcs, arrival.vc);
+                clear_to_send(rows, &header, arrival.vc);
             }
-            _ => refuse(progress, arrival, "a clear-to-send for a message that was not offered"),
+            _ => refuse(&mut rows.progress, arrival, "a clear-to-send for a message that was not offered"),
         },
-        Some(Kind::Done) => match cars.get_mut(header.message() as usize) {
+        Some(Kind::Done) => match rows.cars.get_mut(header.message() as usize) {
             Some(car) if was_offered(car, arrival.vc) => {
                 car.state = CarState::Finished;
-                car.done = large[header.message() as usize].length;
-                progress.finished.push(cars, header.message());
-                progress.pending |= Pending::COMPLETE;
+                car.done = rows.large[header.message() as usize].length;
+                rows.progress.finished.push(&mut rows.cars, header.message());
+                rows.progress.pending |= Pending::COMPLETE;
             }
-            _ => refuse(progress, arrival, "the end of a message that was not offered"),
+            _ => refuse(&mut rows.progress, arrival, "the end of a message that was not offered"),
         },
         Some(Kind::Splice) => {
-            if !ask_splice(progress, cars, &header, arrival.vc) {
-                refuse(progress, arrival, "a question for a part of a message that was not offered");
+            if !ask_splice(&mut rows.progress, &mut rows.cars, &header, arrival.vc) {
+                refuse(&mut rows.progress, arrival, "a question for a part of a message that was not offered");
             }
         }
-        Some(Kind::Nack) => match cars.get(header.message() as usize) {
+        Some(Kind::Nack) => match rows.cars.get(header.message() as usize) {
             Some(car) if was_offered(car, arrival.vc) && car.flags & car_flags::READY != 0 => {
-                abort(progress, cars, header.message(), car_flags::NOT_READY);
+                abort(&mut rows.progress, &mut rows.cars, header.message(), car_flags::NOT_READY);
             }
-            _ => refuse(progress, arrival, "a refusal of a message that was not offered in ready mode"),
+            _ => refuse(&mut rows.progress, arrival, "a refusal of a message that was not offered in ready mode"),
         },
         Some(Kind::Part) => {
-            if !place_part(progress, arrival) {
-                refuse(progress, arrival, "a part of no message");
+            if !place_part(&mut rows.progress, arrival) {
+                refuse(&mut rows.progress, arrival, "a part of no message");
             }
         }
         Some(Kind::Credit) => {}
         Some(Kind::Offers) => {
-            if !lodging::hear(progress, vcs, arrival.vc, header.tag()) {
-                refuse(progress, arrival, "a count of offers where no transport matches");
+            if !lodging::hear(&mut rows.progress, &mut rows.vcs, arrival.vc, header.tag()) {
+                refuse(&mut rows.progress, arrival, "a count of offers where no transport matches");
             }
         }
         Some(Kind::Bye) => match header.tag() {
-            0 => end(progress, arrival.vc, Ended::Finalized),
-            wire::UNFINISHED => end(progress, arrival.vc, Ended::Unfinished),
-            _ => refuse(progress, arrival, "a farewell that cannot be"),
+            0 => end(&mut rows.progress, arrival.vc, Ended::Finalized),
+            wire::UNFINISHED => end(&mut rows.progress, arrival.vc, Ended::Unfinished),
+            _ => refuse(&mut rows.progress, arrival, "a farewell that cannot be"),
         },
-        _ => refuse(progress, arrival, "a message past the matching of its transport"),
+        _ => refuse(&mut rows.progress, arrival, "a message past the matching of its transport"),
     }
 }
 
@@ -455,60 +436,47 @@ fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u64) -> bool 
 /// An offer in ready mode that met no receive: its sender is told. `false` if there is no row for that; the offer is
 /// then kept as any other.
 #[cold]
-fn refuse_ready(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-) -> bool {
-    let Some(row) = progress.free_cars.pop(cars) else { return false };
+fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+    let Some(row) = rows.progress.free_cars.pop(&mut rows.cars) else { return false };
     let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
     let (context, peer) = (arrival.header.context(), arrival.header.message());
-    cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
-    large[row as usize] = Large::default();
-    progress.replies.push(cars, row);
-    crate::posting::list_sender(progress, vcs, vc);
+    rows.cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
+    rows.large[row as usize] = Large::default();
+    rows.progress.replies.push(&mut rows.cars, row);
+    crate::posting::list_sender(&mut rows.progress, &mut rows.vcs, vc);
     arrival.state = ArrivalState::Handled;
-    progress.pending |= Pending::TRANSFER;
+    rows.progress.pending |= Pending::TRANSFER;
     true
 }
 
 /// The receiver of a large message is ready.
 #[cold]
-fn clear_to_send(
-    progress: &mut Progress,
-    header: &Header,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    vc_row: Row,
-) {
+fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) {
     let row = header.message();
     let wanted = header.length;
-    if wanted > large[row as usize].length {
-        progress.ended.push((vc_row, Ended::Corrupt("a clear-to-send for more than was offered".into())));
-        progress.pending |= Pending::WORLD;
+    if wanted > rows.large[row as usize].length {
+        rows.progress.ended.push((vc_row, Ended::Corrupt("a clear-to-send for more than was offered".into())));
+        rows.progress.pending |= Pending::WORLD;
         return;
     }
-    large[row as usize].wanted = wanted;
+    rows.large[row as usize].wanted = wanted;
     if header.flags() & wire::DIRECT != 0 {
-        large[row as usize].address = Large::DIRECT | u64::from(header.source());
+        rows.large[row as usize].address = Large::DIRECT | u64::from(header.source());
     }
-    let car = &mut cars[row as usize];
+    let car = &mut rows.cars[row as usize];
     car.peer = header.tag();
     car.done = 0;
     if wanted == 0 {
         car.state = CarState::Finished;
-        car.done = large[row as usize].length;
-        progress.finished.push(cars, row);
-        progress.pending |= Pending::COMPLETE;
+        car.done = rows.large[row as usize].length;
+        rows.progress.finished.push(&mut rows.cars, row);
+        rows.progress.pending |= Pending::COMPLETE;
         return;
     }
     (car.state, car.counter) = (CarState::Sending, 0);
-    progress.urgent |= car.priority > 0;
-    insert(&mut vcs[vc_row as usize].data, cars, row);
-    crate::posting::list_sender(progress, vcs, vc_row);
+    rows.progress.urgent |= car.priority > 0;
+    insert(&mut rows.vcs[vc_row as usize].data, &mut rows.cars, row);
+    crate::posting::list_sender(&mut rows.progress, &mut rows.vcs, vc_row);
 }
 
 /// A frame that cannot be: the VC it came on ends, nothing else.
@@ -541,7 +509,7 @@ mod tests {
     /// The receives that messages of proc 1 with tag 5 are paired with, in order of arrival.
     fn matches(world: &mut TestWorld, vc: Row, messages: usize) -> Vec<Row> {
         let rows: Vec<Row> = (0..messages).map(|_| world.arrive(vc, eager(5, 1, 0), &[])).collect();
-        world.run(match_cars);
+        world.step(match_cars);
         rows.iter().map(|&row| world.arrival(row).car).collect()
     }
 
@@ -551,7 +519,7 @@ mod tests {
         let other = world.receive(Some(1), Some(4), &[8]);
         let posted = world.receive(Some(1), Some(5), &[8]);
         let row = world.arrive(one, eager(5, 1, 3), b"abc");
-        world.run(match_cars);
+        world.step(match_cars);
         let (arrival, car) = (world.arrival(row), world.car(posted));
         assert_eq!((arrival.state, arrival.car), (ArrivalState::Placed, posted.car));
         assert_eq!((car.state, car.source, car.tag), (CarState::Matched, 1, 5));
@@ -591,7 +559,7 @@ mod tests {
             world.arrive(two, eager(5, 2, 0), &[]),
             world.arrive(two, eager(9, 2, 0), &[]),
         ];
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(rows.map(|row| world.arrival(row).car), [known.car, any_tag.car, wild.car]);
         assert_eq!(world.car(wild).vc, two);
     }
@@ -604,7 +572,7 @@ mod tests {
             world.arrive(two, eager(5, 2, 0), &[]),
             world.arrive(one, Header::new(Kind::Rts, 0, 1, 5, 77, 1 << 30), &[]),
         ];
-        world.run(match_cars);
+        world.step(match_cars);
         let states = rows.map(|row| world.arrival(row).state);
         assert_eq!(states, [ArrivalState::Unexpected, ArrivalState::Handled, ArrivalState::Handled]);
         let progress = world.all().progress;
@@ -621,14 +589,14 @@ mod tests {
         world.arrive(two, eager(5, 2, 0), &[]);
         world.arrive(one, eager(5, 1, 0), &[]);
         world.arrive(one, Header::new(Kind::Rts, 0, 1, 5, 77, 100), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         world.all().progress.arrivals = 0;
         let from_one = world.receive(Some(1), Some(5), &[8]);
         let any = world.receive(None, None, &[8]);
         let large = world.receive(Some(1), None, &[200]);
         let none = world.receive(None, Some(5), &[8]);
         assert_eq!(world.car(from_one).state, CarState::Staged);
-        world.run(match_cars);
+        world.step(match_cars);
         let progress = world.all().progress;
         let (copies, offers, wildcard) = (progress.copies, progress.offers, progress.wildcard);
         assert_eq!(world.cars_in(copies), [from_one.car, any.car]);
@@ -644,7 +612,7 @@ mod tests {
         let (mut world, one, _) = world();
         let posted = world.receive(None, Some(5), &[64]);
         let row = world.arrive(one, Header::new(Kind::Rts, 0, 1, 5, 77, 50), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(world.arrival(row).state, ArrivalState::Handled);
         let (car, offers) = (world.car(posted), world.all().progress.offers);
         assert_eq!((car.state, car.peer, car.vc), (CarState::Matched, 77, one));
@@ -669,7 +637,7 @@ mod tests {
         let (mut world, one, _) = world();
         let (send, _) = rendezvous(&mut world);
         world.arrive(one, Header::new(Kind::Cts, 0, 0, 9, send.car, 60), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         let (car, data) = (world.car(send), world.vc(one).data);
         assert_eq!((car.state, car.peer, world.all().large[send.car as usize].wanted), (CarState::Sending, 9, 60));
         assert_eq!(world.cars_in(data), [send.car]);
@@ -681,7 +649,7 @@ mod tests {
         let (mut world, one, _) = world();
         let (send, _) = rendezvous(&mut world);
         world.arrive(one, Header::new(Kind::Cts, 0, 0, 9, send.car, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!((world.finished(), world.car(send).done), (vec![send.car], 100));
     }
 
@@ -690,7 +658,7 @@ mod tests {
         let (mut world, one, _) = world();
         let (_, receive) = rendezvous(&mut world);
         let row = world.arrive(one, Header::new(Kind::Piece, 0, 0, 0, receive.car, 4), b"abcd");
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!((world.arrival(row).state, world.arrival(row).car), (ArrivalState::Placed, receive.car));
     }
 
@@ -743,7 +711,7 @@ mod tests {
             world.receive(None, None, &[8]);
             let before = world.all().cars.to_vec();
             let row = world.arrive(vc, header, &vec![0; header.payload() as usize]);
-            world.run(match_cars);
+            world.step(match_cars);
             let ended = world.take_ended();
             assert!(
                 matches!(&ended[..], [(row, Ended::Corrupt(why))] if *row == vc && why.contains(words)),
@@ -762,7 +730,7 @@ mod tests {
             let (mut world, one, _) = world();
             let posted = world.receive(Some(1), Some(5), &[8]);
             world.arrive(one, eager(5, 1, length), &vec![7; payload]);
-            world.run(match_cars);
+            world.step(match_cars);
             assert!(matches!(&world.take_ended()[..], [(row, Ended::Corrupt(_))] if *row == one), "{length} {payload}");
             assert_eq!(world.car(posted).state, CarState::Posted);
         }
@@ -772,15 +740,15 @@ mod tests {
     fn a_goodbye_ends_the_vc() {
         let (mut world, one, _) = world();
         world.arrive(one, Header::new(Kind::Bye, 0, 0, 0, 0, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(world.take_ended(), [(one, Ended::Finalized)]);
         world.all().progress.arrivals = 0;
         world.arrive(one, Header::new(Kind::Bye, 0, 0, wire::UNFINISHED, 0, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(world.take_ended(), [(one, Ended::Unfinished)]);
         world.all().progress.arrivals = 0;
         world.arrive(one, Header::new(Kind::Bye, 0, 0, 2, 0, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == one));
     }
 
@@ -788,11 +756,11 @@ mod tests {
     fn a_receive_from_a_failed_proc_ends_unless_its_message_has_arrived() {
         let (mut world, one, _) = world();
         world.arrive(one, eager(5, 1, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         world.all().progress.arrivals = 0;
         world.all().vcs[one as usize].state = VcState::Failed;
         let (has, lacks) = (world.receive(Some(1), Some(5), &[8]), world.receive(Some(1), Some(5), &[8]));
-        world.run(match_cars);
+        world.step(match_cars);
         let copies = world.all().progress.copies;
         assert_eq!(world.cars_in(copies), [has.car]);
         assert_eq!((world.finished(), world.car(lacks).flags), (vec![lacks.car], car_flags::PEER_FAILED));
@@ -804,7 +772,7 @@ mod tests {
         let any = world.receive(None, None, &[100]);
         world.arrive(one, Header::new(Kind::Head, 0, 1, 5, 64, 100), &[7; 64]);
         world.all().vcs[one as usize].state = VcState::Failed;
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(world.car(any).state, CarState::Posted, "it would wait for the other parts for ever");
         assert!(world.all().progress.streams.is_empty() && world.all().progress.unexpected.count == 0);
         assert_eq!(world.arrival(0).state, ArrivalState::Handled);
@@ -817,10 +785,10 @@ mod tests {
         let posted = world.receive(Some(1), Some(5), &[500]);
         world.arrive(one, rts, &4096u64.to_ne_bytes());
         world.arrive(one, rts, &8192u64.to_ne_bytes());
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(world.all().large[posted.car as usize].address, 4096);
         let late = world.receive(Some(1), Some(5), &[500]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!(world.all().large[late.car as usize].address, 8192, "an unexpected one too");
 
         let send = world.send(1, 5, &[&[1; 500]]);
@@ -828,12 +796,12 @@ mod tests {
         all.vcs[one as usize].sends.remove(all.cars, send.car);
         all.cars[send.car as usize].state = CarState::Offered;
         world.arrive(one, Header::new(Kind::Done, 0, 0, 0, send.car, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert_eq!((world.finished(), world.car(send).done), (vec![send.car], 500));
         assert!(world.take_ended().is_empty());
         world.all().progress.arrivals = 0;
         world.arrive(one, Header::new(Kind::Done, 0, 0, 0, send.car, 0), &[]);
-        world.run(match_cars);
+        world.step(match_cars);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == one));
     }
 }

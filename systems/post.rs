@@ -12,8 +12,9 @@ use crate::lodging;
 use crate::posting::{Envelope, check_operation, layout, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::registering::serve;
+use crate::rows::{Rows, Wire};
+use crate::store::Tables;
 use crate::supply_buffers::capacity;
-use crate::tables::{OfferTables, PostTables, RowStateColumns};
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
@@ -30,64 +31,63 @@ const LINK_FAILED: &str = "the transport reports a failed link";
 
 /// The system.
 #[inline]
-pub fn post(mut tables: PostTables, mut row_states: RowStateColumns) {
+pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     for _ in 0..SUBMISSIONS_A_PASS {
-        let inbound = &mut *tables.inbound;
-        let Some(submission) = inbound.pop() else { break };
-        match take_submission(&mut tables, submission) {
+        let Some(submission) = rows.inbound.pop() else { break };
+        match take_submission(rows, submission) {
             Taken::Posted => {}
-            Taken::Done(submission) => answer(&mut tables, *submission, Answer::Done(Ok(Status::NULL))),
+            Taken::Done(submission) => answer(rows, *submission, Answer::Done(Ok(Status::NULL))),
             Taken::Later(submission) => {
-                tables.inbound.waiting().push_front(*submission);
-                tables.progress.pending |= Pending::WORLD;
+                rows.inbound.waiting().push_front(*submission);
+                rows.progress.pending |= Pending::WORLD;
                 break;
             }
-            Taken::Refused(submission, error) => answer(&mut tables, *submission, Answer::Refused(error)),
+            Taken::Refused(submission, error) => answer(rows, *submission, Answer::Refused(error)),
         }
     }
-    let PostTables { progress, cars, large, vcs, endpoints, .. } = tables;
-    if progress.lodges() {
-        lodging::drive(progress, cars, large, vcs, endpoints);
+    let endpoints = &mut *wire.endpoints;
+    if rows.progress.lodges() {
+        lodging::drive(rows, endpoints);
     }
-    if !progress.replies.is_empty() {
-        send_replies(progress, cars, large, vcs, endpoints, &mut row_states);
+    if !rows.progress.replies.is_empty() {
+        send_replies(rows, endpoints);
     }
-    if progress.urgent {
-        order_senders(progress, cars, vcs);
+    if rows.progress.urgent {
+        order_senders(&mut rows.progress, &rows.cars, &mut rows.vcs);
     }
-    let mut vc_row = progress.senders.head;
+    let mut vc_row = rows.progress.senders.head;
     while vc_row != NIL {
-        let next = vcs[vc_row as usize].next;
-        let vc = &mut vcs[vc_row as usize];
-        if vc.state == VcState::Connected {
-            let endpoint = &mut endpoints[vc.endpoint as usize];
-            if let Err(words) = drive(progress, cars, large, vc, endpoint, &mut row_states) {
-                failed(progress, vc_row, words);
+        let Vc { next, state, endpoint, .. } = rows.vcs[vc_row as usize];
+        if state == VcState::Connected {
+            let endpoint = &mut endpoints[endpoint as usize];
+            if let Err(words) = drive(rows, endpoint, vc_row) {
+                failed(&mut rows.progress, vc_row, words);
             }
+            let vc = &rows.vcs[vc_row as usize];
             if endpoint.matches && vc.envelopes == 0 && !vc.sends.is_empty() {
-                lodging::tell(progress, cars, large, vc_row);
+                lodging::tell(rows, vc_row);
             }
-            grant(progress, cars, large, vc, endpoint, vc_row);
+            grant(rows, endpoint, vc_row);
         }
         vc_row = next;
     }
-    progress.probing = false;
+    rows.progress.probing = false;
 }
 
 /// Tells who has submitted an operation what has come of it, which ends here.
 #[cold]
-fn answer(tables: &mut PostTables<'_>, submission: Submission, answer: Answer) {
-    if let Some(panic) = tables.inbound.shared().answer(submission.slot, answer, submission.lease) {
-        panicked(tables, panic);
+fn answer(rows: &mut Rows<'_>, submission: Submission, answer: Answer) {
+    if let Some(panic) = rows.inbound.shared().answer(submission.slot, answer, submission.lease) {
+        panicked(rows, panic);
     }
 }
 
 /// The waker of a thread that was answered has panicked: Complete says so, once all others are told.
 #[cold]
-fn panicked(tables: &mut PostTables<'_>, panic: Panic) {
-    tables.notices.note_panic(panic);
-    tables.progress.late = true;
-    tables.progress.pending |= Pending::COMPLETE;
+fn panicked(rows: &mut Rows<'_>, panic: Panic) {
+    rows.notices.note_panic(panic);
+    rows.progress.late = true;
+    rows.progress.pending |= Pending::COMPLETE;
 }
 
 #[cold]
@@ -106,18 +106,18 @@ enum Taken {
 }
 
 #[cold]
-fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken {
-    let progress = &mut *tables.progress;
+fn take_submission(rows: &mut Rows<'_>, submission: Submission) -> Taken {
+    let Rows { progress, procs, communicators, cars, large, requests, held, notices, vcs, .. } = rows;
     let Submission { operation, comm, .. } = submission;
     let receive = matches!(operation, Operation::Receive { .. });
-    let envelope = match check_operation(tables.communicators, comm, operation, submission.lent.total()) {
+    let envelope = match check_operation(communicators, comm, operation, submission.lent.total()) {
         Ok(Some(envelope)) => envelope,
         Ok(None) => return Taken::Done(Box::new(submission)),
         Err(error) => return Taken::Refused(Box::new(submission), error),
     };
     let vc_row = match envelope.proc {
         NIL => NIL,
-        proc => match tables.procs.known[proc as usize].row {
+        proc => match procs.known[proc as usize].row {
             NIL => {
                 progress.wanted.push(proc);
                 return Taken::Later(Box::new(submission));
@@ -125,60 +125,52 @@ fn take_submission(tables: &mut PostTables<'_>, submission: Submission) -> Taken
             row => row,
         },
     };
-    if !receive && tables.vcs[vc_row as usize].state == VcState::Failed {
-        let (proc, reason) = (tickwire_components::ProcId(envelope.proc), tables.procs.reason(vc_row).to_owned());
+    if !receive && vcs[vc_row as usize].state == VcState::Failed {
+        let (proc, reason) = (tickwire_components::ProcId(envelope.proc), procs.reason(vc_row).to_owned());
         return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
     }
     let lent = &submission.lent;
     let car = if receive {
         receive_car(progress, &envelope, vc_row)
     } else {
-        let priority = tables.communicators[Communicator::row(comm)].priority;
+        let priority = communicators[Communicator::row(comm)].priority;
         Car { priority, ..send_car(&envelope, vc_row, 0) }
     };
     // SAFETY: the row holds the buffer from here on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    let row = unsafe { take_rows(progress, tables.cars, tables.requests, lent, car) };
+    let row = unsafe { take_rows(progress, cars, requests, lent, car) };
     let Some(row) = row else {
         if progress.rows_exhausted {
-            let (table, rows, limit) = ("CAR", tables.cars.len(), "cars_max");
+            let (table, rows, limit) = ("CAR", cars.len(), "cars_max");
             return Taken::Refused(Box::new(submission), PostError::Full { table, rows, limit });
         }
         return Taken::Later(Box::new(submission));
     };
-    tables.requests[row as usize].notified = true;
-    tables.notices.await_in(row, submission.slot);
-    tables.held[row as usize].0 = submission.lease;
+    requests[row as usize].notified = true;
+    notices.await_in(row, submission.slot);
+    held[row as usize].0 = submission.lease;
     if receive {
-        queue_receive(progress, tables.cars, tables.vcs, row);
+        queue_receive(progress, cars, vcs, row);
     } else {
-        queue_send(progress, tables.cars, tables.large, tables.vcs, row, envelope.length);
+        queue_send(progress, cars, large, vcs, row, envelope.length);
     }
     Taken::Posted
 }
 
 /// Sends what receives answer, in order as far as it goes.
-fn send_replies(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-    row_states: &mut RowStateColumns<'_>,
-) {
-    let mut replies = std::mem::replace(&mut progress.replies, Queue::EMPTY);
-    while let Some(row) = replies.pop(cars) {
-        let vc_row = cars[row as usize].vc;
-        let vc = &mut vcs[vc_row as usize];
-        let endpoint = &mut endpoints[vc.endpoint as usize];
-        let sent = send_row(progress, cars, large, vc, endpoint, row_states, row);
+fn send_replies(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let mut replies = std::mem::replace(&mut rows.progress.replies, Queue::EMPTY);
+    while let Some(row) = replies.pop(&mut rows.cars) {
+        let vc_row = rows.cars[row as usize].vc;
+        let endpoint = &mut endpoints[rows.vcs[vc_row as usize].endpoint as usize];
+        let sent = send_row(rows, endpoint, vc_row, row);
         if let Ok(header) = sent {
-            has_gone(progress, cars, large, &header, row);
+            has_gone(rows, &header, row);
             continue;
         }
-        progress.replies.push(cars, row);
+        rows.progress.replies.push(&mut rows.cars, row);
         if sent == Err(Sent::Failed) {
-            failed(progress, vc_row, LINK_FAILED.into());
+            failed(&mut rows.progress, vc_row, LINK_FAILED.into());
         }
     }
 }
@@ -187,34 +179,28 @@ fn send_replies(
 ///
 /// # Errors
 /// Why the VC ends, in words.
-fn drive(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vc: &mut Vc,
-    endpoint: &mut Endpoint,
-    row_states: &mut RowStateColumns<'_>,
-) -> Result<(), String> {
-    if is_fair_turn(progress) {
-        turn_sends(&mut vc.sends, cars);
+fn drive(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<(), String> {
+    if is_fair_turn(&rows.progress) {
+        turn_sends(&mut rows.vcs[vc_row as usize].sends, &mut rows.cars);
     }
-    while !vc.sends.is_empty() {
-        let row = vc.sends.head;
+    while !rows.vcs[vc_row as usize].sends.is_empty() {
+        let Vc { sends, endpoint: number, .. } = rows.vcs[vc_row as usize];
+        let row = sends.head;
         if endpoint.abilities.registers {
-            match serve(progress, cars, endpoint, vc.endpoint, row, Access::SEND) {
+            match serve(&mut rows.progress, &rows.cars, endpoint, number, row, Access::SEND) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(words) => return Err(format!("the memory of a message cannot be registered: {words}")),
             }
         }
-        match send_row(progress, cars, large, vc, endpoint, row_states, row) {
+        match send_row(rows, endpoint, vc_row, row) {
             Ok(header) => {
-                if parts_follow(cars, large, &header, row) {
-                    progress.work.sent += 1;
+                if parts_follow(&mut rows.cars, &rows.large, &header, row) {
+                    rows.progress.work.sent += 1;
                     continue;
                 }
-                vc.sends.pop(cars);
-                has_gone(progress, cars, large, &header, row);
+                rows.vcs[vc_row as usize].sends.pop(&mut rows.cars);
+                has_gone(rows, &header, row);
             }
             Err(Sent::Failed) => return Err(LINK_FAILED.into()),
             Err(_) => return Ok(()),
@@ -237,32 +223,27 @@ fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, row: Row) ->
 ///
 /// # Errors
 /// Why it has not gone: for want of room or of credit, or because the link has failed.
-fn send_row(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vc: &mut Vc,
-    endpoint: &mut Endpoint,
-    row_states: &mut RowStateColumns<'_>,
-    row: Row,
-) -> Result<Header, Sent> {
-    if cars[row as usize].kind == CarKind::Send && large[row as usize].address == 0 {
+fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> Result<Header, Sent> {
+    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
+    let (vc, car) = (&mut vcs[vc_row as usize], &mut cars[row as usize]);
+    if car.kind == CarKind::Send && large[row as usize].address == 0 {
         // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
         let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
         large[row as usize].address = way;
         spend(progress, vc, endpoint, &cars[row as usize], way, large[row as usize].length);
     }
     let mut header = head(cars, large, vc.link, endpoint, row);
+    let car = &mut cars[row as usize];
     let mut state = None;
-    if let Some(rows) = endpoint.rows {
-        state = row_states.get(rows, row);
-        if let Some(state) = state.as_deref_mut().filter(|_| cars[row as usize].flags & car_flags::STARTED == 0) {
-            (rows.reset)(state);
+    if let Some(states) = endpoint.rows {
+        state = row_states.get(states, row);
+        if let Some(state) = state.as_deref_mut().filter(|_| car.flags & car_flags::STARTED == 0) {
+            (states.reset)(state);
         }
-        cars[row as usize].flags |= car_flags::STARTED;
+        car.flags |= car_flags::STARTED;
     }
     let mut credit = Credit::NONE;
-    if endpoint.piggybacks && cars[row as usize].kind != CarKind::Grant {
+    if endpoint.piggybacks && car.kind != CarKind::Grant {
         // A transport that matches is not one of these.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
@@ -281,22 +262,15 @@ fn send_row(
 /// # Safety
 /// The bytes of the row are there.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
-pub unsafe fn send_now(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vc: &mut Vc,
-    endpoint: &mut Endpoint,
-    row: Row,
-) -> bool {
-    let kept_back = match cars[row as usize].kind {
-        CarKind::Send => !vc.sends.is_empty(),
-        _ => !progress.replies.is_empty(),
-    };
+pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> bool {
+    let Rows { progress, cars, large, vcs, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
+    let is_send = cars[row as usize].kind == CarKind::Send;
+    let kept_back = if is_send { !vc.sends.is_empty() } else { !progress.replies.is_empty() };
     if vc.state != VcState::Connected || kept_back || endpoint.by_post {
         return false;
     }
-    if cars[row as usize].kind == CarKind::Send {
+    if is_send {
         let Some(way) = choose(cars, large, vc, endpoint, row) else { return false };
         if way == Large::STREAMED {
             return false;
@@ -308,12 +282,12 @@ pub unsafe fn send_now(
     if send_head(cars, vc.link, endpoint, &header, row, None) != Sent::Done {
         return false;
     }
-    if cars[row as usize].kind == CarKind::Send {
+    if is_send {
         let Large { length, address, .. } = large[row as usize];
         spend(progress, vc, endpoint, &cars[row as usize], address, length);
     }
     progress.moved.post += payload_of(&header);
-    has_gone(progress, cars, large, &header, row);
+    has_gone(rows, &header, row);
     true
 }
 
@@ -324,8 +298,8 @@ pub unsafe fn send_now(
 /// The bytes outlive the operation: until its request is done, or its CARs have them no more.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
-pub unsafe fn offer_now(tables: OfferTables<'_>, envelope: &Envelope, comm: u32, run: Span) -> Row {
-    let OfferTables { progress, procs, cars, large, requests, communicators, endpoints, vcs } = tables;
+pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run: Span) -> Row {
+    let Tables { progress, procs, cars, large, requests, communicators, endpoints, vcs, .. } = tables;
     let vc_row = procs.known[envelope.proc as usize].row;
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
     let endpoint = &mut endpoints[vc.endpoint as usize];
@@ -481,22 +455,22 @@ fn send_head(
 
 /// A row whose first word has left its queue.
 #[inline]
-fn has_gone(progress: &mut Progress, cars: &mut [Car], large: &[Large], header: &Header, row: Row) {
-    progress.work.sent += 1;
-    let car = &mut cars[row as usize];
-    let Large { length, wanted, .. } = large[row as usize];
+fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
+    rows.progress.work.sent += 1;
+    let car = &mut rows.cars[row as usize];
+    let Large { length, wanted, .. } = rows.large[row as usize];
     match header.kind() {
-        Some(Kind::Nack | Kind::Credit | Kind::Offers) => return free_car(progress, cars, row),
-        Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(progress, cars, row),
+        Some(Kind::Nack | Kind::Credit | Kind::Offers) => return free_car(&mut rows.progress, &mut rows.cars, row),
+        Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(&mut rows.progress, &mut rows.cars, row),
         Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
-        Some(Kind::Cts) if large[row as usize].is_direct() => return car.state = CarState::Direct,
+        Some(Kind::Cts) if rows.large[row as usize].is_direct() => return car.state = CarState::Direct,
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
         _ => {}
     }
     car.done = length;
     car.state = CarState::Finished;
-    progress.finished.push(cars, row);
-    progress.pending |= Pending::COMPLETE;
+    rows.progress.finished.push(&mut rows.cars, row);
+    rows.progress.pending |= Pending::COMPLETE;
 }
 
 /// Bytes of a message in a frame.
@@ -575,7 +549,6 @@ unsafe impl Pieces for Chain<'_> {
 mod tests {
     use super::*;
     use crate::posting::{send_copied, send_inline};
-    use crate::tables::SendTables;
     use crate::testing::TestWorld;
     use std::ops::Range;
     use tickwire_components::limits::{ANY, CREDIT_INITIAL, Limits};
@@ -600,7 +573,7 @@ mod tests {
     fn short_messages_go_whole_and_are_done() {
         let (mut world, vc) = world();
         let posted = world.send(1, 5, &[b"abc", b"", b"defg"]);
-        world.run(post);
+        world.step(post);
         let sent = world.wire().sent.clone();
         assert_eq!(sent.len(), 1);
         assert_eq!((sent[0].header, &sent[0].payload[..]), (Header::new(Kind::Eager, 0, 0, 5, 0, 7), &b"abcdefg"[..]));
@@ -625,7 +598,7 @@ mod tests {
         world.send(1, 6, &[&bytes[..100]]);
         world.send(1, 7, &[&bytes[..60], &bytes[60..101]]);
         world.send(1, 8, &[&bytes[..60], &bytes[60..100]]);
-        world.run(post);
+        world.step(post);
         let lengths: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.payload.len())).collect();
         let [head, part, eager, offer] = [Kind::Head, Kind::Part, Kind::Eager, Kind::Rts].map(Some);
         assert_eq!(lengths, [(head, 100), (part, 100), (part, 50), (eager, 100), (offer, 0), (eager, 100)]);
@@ -641,10 +614,10 @@ mod tests {
             let (mut world, vc) = narrow();
             world.wire().room = Some(gone);
             world.send(1, 5, &[&bytes]);
-            world.run(post);
+            world.step(post);
             assert_eq!(world.wire().sent.len(), gone, "parts, by what there was room for");
             (world.wire().fits, world.wire().room) = (None, None);
-            world.run(post);
+            world.step(post);
             let sent: Vec<_> = world.wire().sent[gone..].iter().map(|f| (f.header.kind(), f.payload.len())).collect();
             assert_eq!(sent, rest.iter().map(|&(kind, bytes)| (Some(kind), bytes)).collect::<Vec<_>>());
             let all: Vec<u8> = world.wire().sent.iter().flat_map(|frame| frame.payload.clone()).collect();
@@ -656,7 +629,7 @@ mod tests {
     fn long_messages_are_offered() {
         let (mut world, vc) = world();
         let posted = world.send(1, 5, &[&[1; 9000]]);
-        world.run(post);
+        world.step(post);
         // In one run, so that a transport may move it.
         let header = Header::new(Kind::Rts, 0, 0, 5, posted.car, 9000).with_flags(wire::DIRECT);
         let sent = world.wire().sent.clone();
@@ -682,7 +655,7 @@ mod tests {
     fn replies_name_both_cars_and_a_receiver_that_wants_nothing_is_done() {
         let (mut world, vc) = world();
         let (some, none) = (replies(&mut world, vc, 600), replies(&mut world, vc, 0));
-        world.run(post);
+        world.step(post);
         let headers: Vec<Header> = world.wire().sent.iter().map(|frame| frame.header).collect();
         let cts = |row, wanted| Header::new(Kind::Cts, 0, 0, row, 77, wanted);
         assert_eq!(headers, [cts(some, 600), cts(none, 0)]);
@@ -696,12 +669,12 @@ mod tests {
         let posted: Vec<Row> = (0..4).map(|tag| world.send(1, tag, &[b"x"]).car).collect();
         world.wire().room = Some(1);
         for _ in 0..3 {
-            world.run(post);
+            world.step(post);
         }
         let sends = world.vc(vc).sends;
         assert_eq!((world.cars_in(sends), world.wire().sent.len()), (posted[1..].to_vec(), 1));
         world.wire().room = None;
-        world.run(post);
+        world.step(post);
         let sent: Vec<(u32, u32)> = world.wire().sent.iter().map(|f| (f.header.tag(), f.refusals)).collect();
         assert_eq!(sent, [(0, 0), (1, 3), (2, 0), (3, 0)], "tags and refusals, as the CARs' row states tell");
         assert_eq!(world.finished(), posted);
@@ -714,7 +687,7 @@ mod tests {
         world.send(1, 1, &[b"x"]);
         let goes = world.send(2, 2, &[b"y"]);
         world.wire().broken.push(1);
-        world.run(post);
+        world.step(post);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == one));
         assert_eq!((world.finished(), world.vc(two).sends), (vec![goes.car], Queue::EMPTY));
     }
@@ -724,7 +697,7 @@ mod tests {
         let (mut world, vc) = world();
         world.all().vcs[vc as usize].state = VcState::Connecting;
         let posted = world.send(1, 1, &[b"x"]);
-        world.run(post);
+        world.step(post);
         assert!(world.wire().sent.is_empty());
         assert_eq!(world.car(posted).state, CarState::Queued);
     }
@@ -734,7 +707,7 @@ mod tests {
         let (mut world, vc) = world();
         world.submit(send(1, 5), b"abc".to_vec(), 2);
         world.submit(Operation::Receive { source: Source::Any, tag: TagFilter::Any }, vec![0; 8], 3);
-        world.run(post);
+        world.step(post);
         assert_eq!(kinds(&world), [Some(Kind::Eager)]);
         assert_eq!(world.finished().len(), 1);
         let all = world.all();
@@ -752,7 +725,7 @@ mod tests {
         world.submit(receive(TagFilter::Any), vec![0; 8], 1);
         world.submit(send(Rank::NULL.0, ANY), b"abc".to_vec(), 2);
         world.submit(receive(TagFilter::Tag(ANY)), vec![0; 8], 3);
-        world.run(post);
+        world.step(post);
         let shared = world.all().inbound.shared().clone();
         let answers = [0, 1, 2, 3].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
             Some((Answer::Done(ended), _)) => ended.map_err(|error| panic!("{error}")),
@@ -770,7 +743,7 @@ mod tests {
         world.submit(send(9, 5), Vec::new(), 0);
         world.submit(send(1, 1 << 31), Vec::new(), 1);
         world.submit(send(1, 5), b"abc".to_vec(), 2);
-        world.run(post);
+        world.step(post);
         assert_eq!(world.wire().sent.len(), 1);
         let shared = world.all().inbound.shared().clone();
         let refusals = [0, 1].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
@@ -785,12 +758,12 @@ mod tests {
         let (mut world, _) = world();
         world.submit(send(2, 5), b"abc".to_vec(), 0);
         world.submit(send(1, 6), b"abc".to_vec(), 1);
-        world.run(post);
+        world.step(post);
         let all = world.all();
         assert_eq!((&all.progress.wanted[..], all.inbound.waiting().len()), (&[2][..], 1));
         assert!(all.progress.pending.has(Pending::WORLD) && world.wire().sent.is_empty(), "order is kept");
         world.contact(2, VcState::Connected);
-        world.run(post);
+        world.step(post);
         assert_eq!(world.wire().sent.iter().map(|f| (f.link, f.header.tag())).collect::<Vec<_>>(), [(2, 5), (1, 6)]);
     }
 
@@ -802,10 +775,10 @@ mod tests {
             world.send(1, 1, &[b"x"]);
         }
         world.submit(send(1, 5), b"abc".to_vec(), 0);
-        world.run(post);
+        world.step(post);
         assert_eq!(world.all().inbound.waiting().len(), 1);
         world.all().progress.rows_exhausted = true;
-        world.run(post);
+        world.step(post);
         let shared = world.all().inbound.shared().clone();
         let answer = shared.slots[0].lock().unwrap().answer.take();
         assert!(matches!(answer, Some((Answer::Refused(PostError::Full { .. }), _))));
@@ -842,7 +815,7 @@ mod tests {
             world.all().cars[posted.car as usize].span = run(&bytes[place]);
         }
         world.send(1, 5, &[&bytes[..500], &bytes[..500]]);
-        world.run(post);
+        world.step(post);
         let kinds = |world: &TestWorld| -> Vec<_> {
             world.wire().sent.iter().map(|frame| (frame.header.kind(), frame.header.flags())).collect()
         };
@@ -854,18 +827,17 @@ mod tests {
         world.all().vcs[vc].envelopes = 0;
         let posted = world.send(1, 5, &[&bytes[INSIDE]]);
         world.all().cars[posted.car as usize].span = run(&bytes[INSIDE]);
-        world.run(post);
+        world.step(post);
         assert_eq!(kinds(&world)[6..], [eager]);
     }
 
     /// Offers at once; the row.
     fn offer_at_once(world: &mut TestWorld, place: &[u8]) -> Row {
         let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
-        let tables = world.tables.clone();
         // SAFETY: the place outlives the world's run.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         unsafe {
-            offer_now(tables.offering(&mut world.world), &envelope, 0, run(place))
+            offer_now(world.store.all(), &envelope, 0, run(place))
         }
     }
 
@@ -896,7 +868,7 @@ mod tests {
         assert_eq!(world.all().vcs[vc].sends.head, waiting);
         assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
         world.wire().room = None;
-        world.run(post);
+        world.step(post);
         assert_eq!(world.wire().sent[2].header.message(), waiting);
         assert_eq!(world.all().cars[waiting as usize].state, CarState::Offered);
         // What needs more than its frame is not for here.
@@ -914,10 +886,9 @@ mod tests {
     fn what_is_mapped_is_copied_only_where_it_must_be() {
         let bytes = [3; 9000];
         let mut world = mapped(&bytes);
-        let tables = world.tables.clone();
         let mut send = |place: &[u8], copied: bool| {
             let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
-            let SendTables { progress, procs, vcs, endpoints, .. } = tables.send(&mut world.world);
+            let Tables { progress, procs, vcs, endpoints, .. } = world.store.all();
             let vc = &mut vcs[procs.known[1].row as usize];
             match copied {
                 true => send_copied(progress, vc, &mut endpoints[0], &envelope, &place),
@@ -939,7 +910,7 @@ mod tests {
         world.send(1, 5, &[&bytes[..9000]]);
         world.send(1, 5, &[&bytes[..9000], &bytes[9000..]]);
         world.all().endpoints[0].eager_max = 8192;
-        world.run(post);
+        world.step(post);
         let sent = world.wire().sent.clone();
         let flags: Vec<u8> = sent.iter().map(|frame| frame.header.flags()).collect();
         assert_eq!(flags, [wire::READABLE, wire::DIRECT, 0], "not the short one, nor the one in two runs");

@@ -5,8 +5,7 @@
 //! *Why* a stage that is noted where it happens would be paid for by every message. Nothing is paid like this, but by an
 //! engine with open receipts, which runs its systems one by one.
 
-use crate::tables::Tables;
-use bevy_ecs::world::World;
+use crate::store::StoreMut;
 use tickwire_components::{
     Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
     car_flags,
@@ -14,8 +13,8 @@ use tickwire_components::{
 
 /// Opens a receipt for the operation in a row, in place of that of an earlier start; `found` if it receives a message that a
 /// probe has found.
-pub fn open(world: &mut World, tables: &Tables, row: Row, clock: Option<std::time::Instant>, found: bool) {
-    let all = tables.all(world);
+pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant>, found: bool) {
+    let all = store.all();
     all.progress.receipts.clock = clock;
     let posted_ns = time(all.progress);
     let receipt = Receipt { posted_ns, unexpected: found, ..Receipt::default() };
@@ -23,7 +22,7 @@ pub fn open(world: &mut World, tables: &Tables, row: Row, clock: Option<std::tim
     all.progress.receipts.open.retain(|open| (open.row, open.generation) != (row, generation));
     let open = OpenReceipt { row, generation, offered: false, staged: false, receipt };
     all.progress.receipts.open.push(open);
-    note(world, tables);
+    note(store);
 }
 
 fn time(progress: &Progress) -> u64 {
@@ -31,8 +30,8 @@ fn time(progress: &Progress) -> u64 {
 }
 
 /// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
-pub fn note(world: &mut World, tables: &Tables) {
-    let all = tables.all(world);
+pub fn note(store: &mut StoreMut<'_>) {
+    let all = store.all();
     let now_ns = time(all.progress);
     let mut open = std::mem::take(&mut all.progress.receipts.open);
     open.retain_mut(|open| {

@@ -15,22 +15,22 @@ use crate::endpoint::Endpoint;
 use crate::posting::{layout, list_sender};
 use crate::priorities::insert;
 use crate::registering::serve;
-use crate::tables::SupplyTables;
+use crate::rows::{Rows, Wire};
 use decide::{decide, received};
 use tickwire_components::wire::Kind;
 use tickwire_components::{
-    Access, ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, NIL, Pending, Progress, Row, Target, Vc,
-    VcState, car_flags,
+    Access, ArrivalState, Buffer, Car, CarState, FreeList, Large, Means, NIL, Pending, Progress, Row, Target, VcState,
+    car_flags,
 };
 
 /// The system.
 #[inline]
-pub fn supply_buffers(tables: SupplyTables) {
-    let SupplyTables { progress, arrivals, buffers, supplies, cars, large, vcs, endpoints } = tables;
-    while let Some(row) = progress.offers.pop(cars) {
-        reply(progress, cars, large, vcs, endpoints, row);
+pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    while let Some(row) = rows.progress.offers.pop(&mut rows.cars) {
+        reply(rows, wire.endpoints, row);
     }
-    for arrival in &mut arrivals[..progress.arrivals as usize] {
+    let Rows { progress, buffers, supplies, vcs, .. } = rows;
+    for arrival in &mut wire.arrivals[..progress.arrivals as usize] {
         if arrival.state == ArrivalState::Unexpected {
             if arrival.header.lead as u8 == Kind::Part as u8 {
                 // Where the parts before it are.
@@ -48,67 +48,66 @@ pub fn supply_buffers(tables: SupplyTables) {
         }
     }
     if !progress.supplies.is_empty() {
-        hand_out::hand_out(progress, supplies, buffers, vcs, endpoints);
+        hand_out::hand_out(progress, supplies, buffers, vcs, wire.endpoints);
     }
 }
 
 /// The segment of a matched receive is where its data goes: tell the sender.
-pub(crate) fn reply(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-    row: Row,
-) {
-    let capacity = capacity(cars, row);
-    let target = if layout(cars, row).is_none() { Target::Runs } else { Target::Scattered };
-    let car = &mut cars[row as usize];
-    let message = &mut large[row as usize];
+pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
+    let capacity = capacity(&mut rows.cars, row);
+    let target = if layout(&mut rows.cars, row).is_none() { Target::Runs } else { Target::Scattered };
+    let car = &mut rows.cars[row as usize];
+    let message = &mut rows.large[row as usize];
     if message.length > capacity {
         message.wanted = capacity;
         car.flags |= car_flags::TRUNCATED;
     }
     let (Large { wanted, address, .. }, may_move) = (*message, message.is_direct());
-    if vcs[car.vc as usize].state == VcState::Failed {
-        return crate::complete::abort(progress, cars, row, car_flags::PEER_FAILED);
+    if rows.vcs[car.vc as usize].state == VcState::Failed {
+        return crate::complete::abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
     }
     let vc_row = car.vc;
-    let vc = &mut vcs[vc_row as usize];
+    let vc = &mut rows.vcs[vc_row as usize];
     let endpoint = &mut endpoints[vc.endpoint as usize];
     let readable = address != 0 && !may_move && wanted > 0 && endpoint.transport.get().reads(vc.link, address, wanted);
     let question = received(endpoint.abilities, target, wanted, endpoint.eager_max, readable);
     let read = decide(&question).means == Means::Read;
     // Memory that cannot be registered is filled out of pieces, which come in memory of the method.
     let register = read && endpoint.abilities.registers;
-    if read && (!register || matches!(serve(progress, cars, endpoint, vc.endpoint, row, Access::RECEIVE), Ok(true))) {
-        let car = &mut cars[row as usize];
+    if read
+        && (!register
+            || matches!(
+                serve(&mut rows.progress, &mut rows.cars, endpoint, vc.endpoint, row, Access::RECEIVE),
+                Ok(true)
+            ))
+    {
+        let car = &mut rows.cars[row as usize];
         car.state = CarState::Reading;
-        progress.urgent |= car.priority > 0;
-        insert(&mut progress.reads, cars, row);
-        progress.pending |= Pending::TRANSFER;
+        rows.progress.urgent |= car.priority > 0;
+        insert(&mut rows.progress.reads, &mut rows.cars, row);
+        rows.progress.pending |= Pending::TRANSFER;
         return;
     }
     // A message in one run, for one run: its transport may move it.
-    let one_run = target == Target::Runs && cars[row as usize].chain == NIL && wanted > 0;
-    let into = cars[row as usize].span.part(0, wanted as usize);
+    let one_run = target == Target::Runs && rows.cars[row as usize].chain == NIL && wanted > 0;
+    let into = rows.cars[row as usize].span.part(0, wanted as usize);
     let turn = match one_run && may_move {
         // SAFETY: the place of a posted receive is there until it ends, which is when the transport says that it is done.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         true => unsafe { endpoint.transport.get().expect(vc.link, row, into) },
         false => None,
     };
-    large[row as usize].address = turn.map_or(0, |number| Large::DIRECT | u64::from(number));
-    answer(progress, cars, vcs, row);
+    rows.large[row as usize].address = turn.map_or(0, |number| Large::DIRECT | u64::from(number));
+    answer(rows, row);
 }
 
 /// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.
-pub fn answer(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    let car = &mut cars[row as usize];
+pub fn answer(rows: &mut Rows<'_>, row: Row) {
+    let car = &mut rows.cars[row as usize];
     car.state = CarState::Queued;
     let vc_row = car.vc;
-    insert(&mut progress.replies, cars, row);
-    list_sender(progress, vcs, vc_row);
+    insert(&mut rows.progress.replies, &mut rows.cars, row);
+    list_sender(&mut rows.progress, &mut rows.vcs, vc_row);
 }
 
 /// Bytes that an envelope CAR can take or has: its own span, or all that are chained under it.
@@ -204,7 +203,7 @@ mod tests {
     fn unexpected_payloads_get_temporaries_of_their_size() {
         let mut world = TestWorld::new(1);
         let rows = [1, 256, 257, 9000].map(|length| (length, unexpected(&mut world, length)));
-        world.run(supply_buffers);
+        world.step(supply_buffers);
         let all = world.all();
         for (length, (arrival, entry)) in rows {
             let arrival = all.arrivals[arrival as usize];
@@ -252,7 +251,7 @@ mod tests {
         let all = world.all();
         while take_buffer(all.progress, all.buffers, 1).is_some() {}
         let (row, _) = unexpected(&mut world, 10);
-        world.run(supply_buffers);
+        world.step(supply_buffers);
         assert_eq!(world.arrival(row).state, ArrivalState::Unexpected);
     }
 
@@ -262,7 +261,7 @@ mod tests {
         let vc = world.contact(1, VcState::Connected);
         let fits = offer(&mut world, &[30, 30, 40], 100);
         let short = offer(&mut world, &[10, 20], 100);
-        world.run(supply_buffers);
+        world.step(supply_buffers);
         let all = world.all();
         assert_eq!((all.large[fits as usize].wanted, all.large[short as usize].wanted), (100, 30));
         assert_eq!((all.cars[fits as usize].flags, all.cars[short as usize].flags), (0, car_flags::TRUNCATED));
@@ -278,7 +277,7 @@ mod tests {
         let vc = world.contact(1, VcState::Connected);
         let row = offer(&mut world, &[100], 100);
         world.all().vcs[vc as usize].state = VcState::Failed;
-        world.run(supply_buffers);
+        world.step(supply_buffers);
         assert_eq!(world.finished(), [row]);
         assert_eq!(world.all().cars[row as usize].flags, car_flags::PEER_FAILED);
         assert!(world.vc(vc).sends.is_empty());

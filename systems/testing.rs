@@ -11,7 +11,8 @@ pub use diff::assert_rows;
 use crate::ProgressSystems;
 use crate::endpoint::{Endpoint, RowStates};
 use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
-use crate::tables::{AllTables, Plan, Tables, initialize_own};
+use crate::rows::{Rows, Wire};
+use crate::store::{Plan, Store, Tables};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::RunSystemOnce;
 use std::collections::VecDeque;
@@ -376,10 +377,8 @@ pub struct Posted {
 
 /// A world of tables, one fake transport, and helpers to fill and read rows.
 pub struct TestWorld {
-    /// The world.
-    pub world: World,
-    /// Its tables.
-    pub tables: Tables,
+    /// The world and its tables.
+    pub store: Store,
     /// What the wire has seen and will do.
     pub wire: Arc<Mutex<WireState>>,
     buffers: Vec<Vec<Vec<u8>>>,
@@ -420,11 +419,8 @@ impl TestWorld {
             Ok(submissions) => submissions,
             Err(error) => panic!("{error}"),
         };
-        // SAFETY: a test uses the tables of a world with that world.
-        #[expect(unsafe_code, reason = "tables of a world that is built by hand")]
-        let tables = unsafe { Tables::make(&mut world, plan, submissions, vec![endpoint]) };
-        let tables = tables.unwrap_or_else(|error| panic!("{error}"));
-        let mut world = TestWorld { world, tables, wire, buffers: Vec::new(), payloads: Vec::new() };
+        let store = Store::new(world, plan, submissions, vec![endpoint]).unwrap_or_else(|error| panic!("{error}"));
+        let mut world = TestWorld { store, wire, buffers: Vec::new(), payloads: Vec::new() };
         // As if both sides had been granted all there is.
         world.all().progress.window = CREDIT_INITIAL;
         world.set_state(0, VcState::Connected);
@@ -436,7 +432,7 @@ impl TestWorld {
         let rows = self.all().endpoints[0].rows;
         let limits = self.all().limits.0.clone();
         let endpoint = Endpoint::new(AnyTransport::outside(wire), &limits, rows);
-        match self.tables.spawn_endpoint(&mut self.world, endpoint) {
+        match self.store.as_mut().spawn_endpoint(endpoint) {
             Ok(row) => row as u8,
             Err(error) => panic!("{error}"),
         }
@@ -460,7 +456,7 @@ impl TestWorld {
 
     /// A contacted proc whose VC is in a state; its row.
     pub fn contact(&mut self, proc: u32, state: VcState) -> Row {
-        let row = match self.tables.spawn_proc(&mut self.world, proc, 0) {
+        let row = match self.store.as_mut().spawn_proc(proc, 0) {
             Ok(row) => row,
             Err(error) => panic!("{error}"),
         };
@@ -476,8 +472,8 @@ impl TestWorld {
     }
 
     /// All tables.
-    pub fn all(&mut self) -> AllTables<'_> {
-        self.tables.all(&mut self.world)
+    pub fn all(&mut self) -> Tables<'_> {
+        self.store.all()
     }
 
     /// The wire's state.
@@ -485,15 +481,27 @@ impl TestWorld {
         lock(&self.wire)
     }
 
-    /// Runs one system once, with the world as it is.
+    /// Runs one system of an application once, with the world as it is.
     ///
     /// # Panics
-    /// If the system does.
+    /// If the system does, or leaves the rows of the engine in another place.
     pub fn run<M>(&mut self, system: impl IntoSystem<(), (), M>) {
-        let run = || self.world.run_system_once(system);
-        if let Err(error) = initialize_own(&self.tables, run) {
+        if let Err(error) = self.with_world(|world| world.run_system_once(system)) {
             panic!("the system did not run: {error}");
         }
+    }
+
+    /// Runs one of the engine's systems once.
+    pub fn step(&mut self, system: impl for<'store> FnOnce(&mut Rows<'store>, &mut Wire<'_>)) {
+        self.store.with(system);
+    }
+
+    /// Gives the world to a test: to read components and resources of the application's, and to change them.
+    ///
+    /// # Panics
+    /// If the rows of the engine are not where they were afterwards.
+    pub fn with_world<R>(&mut self, run: impl FnOnce(&mut World) -> R) -> R {
+        self.store.change(run).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs one set of the tick's schedule once, with the world as it is: the engine's system, and what `add` puts into the
@@ -503,12 +511,14 @@ impl TestWorld {
     /// If a system does, or their order is impossible.
     pub fn run_set(&mut self, set: ProgressSystems, add: impl FnOnce(&mut Schedule)) {
         let mut schedule = Schedule::default();
-        crate::configure(&mut schedule, &self.tables);
+        crate::configure(&mut schedule, &self.store.key());
         add(&mut schedule);
         for other in ProgressSystems::ORDER.into_iter().filter(|other| *other != set) {
             schedule.configure_sets(other.run_if(|| false));
         }
-        schedule.run(&mut self.world);
+        if let Err(panic) = self.store.run(&mut schedule) {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Posts a receive of a message into runs of these lengths; `None` stands for any.
@@ -518,7 +528,7 @@ impl TestWorld {
     pub fn receive(&mut self, source: Option<u32>, tag: Option<u32>, lengths: &[usize]) -> Posted {
         let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xEE; length]).collect();
         let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let (source, tag) = (source.map_or(Source::Any, Source::Rank), tag.map_or(TagFilter::Any, TagFilter::Tag));
         let checked = check_receive(all.communicators, 0, source, tag);
         let Ok(envelope) = checked else { panic!("{checked:?}") };
@@ -539,7 +549,7 @@ impl TestWorld {
     pub fn send(&mut self, to: u32, tag: u32, pieces: &[&[u8]]) -> Posted {
         let mut pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.to_vec()).collect();
         let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let checked = check_send(all.communicators, 0, to, tag, spans.total());
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = all.procs.known[envelope.proc as usize].row;
@@ -687,7 +697,7 @@ mod tests {
         }
         let mut world = TestWorld::new(2);
         let vc = world.contact(1, VcState::Connected);
-        world.world.init_resource::<Seen>();
+        world.with_world(|world| world.init_resource::<Seen>());
         let posted = world.receive(Some(1), Some(5), &[4]);
         world.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, 4), b"abcd");
         world.run_set(ProgressSystems::Match, |schedule| {
@@ -698,7 +708,7 @@ mod tests {
                 note("in another").in_set(ProgressSystems::Transfer),
             ));
         });
-        let mut seen = world.world.resource::<Seen>().0.clone();
+        let mut seen = world.store.world().resource::<Seen>().0.clone();
         // Within the set nothing was said of its order.
         assert_eq!(seen.remove(1).1, "in");
         assert_eq!(seen, [(0, "before"), (1, "after")]);
@@ -707,7 +717,7 @@ mod tests {
         let vc = alone.contact(1, VcState::Connected);
         let posted_alone = alone.receive(Some(1), Some(5), &[4]);
         alone.arrive(vc, Header::new(Kind::Eager, 0, 1, 5, 0, 4), b"abcd");
-        alone.run(match_cars);
+        alone.step(match_cars);
         let cars = [world.car(posted), alone.car(posted_alone)].map(|car| (car.state, car.source, car.tag, car.done));
         assert_rows("matched", &cars[..1], &cars[1..]);
     }

@@ -19,8 +19,8 @@ use crate::credits::{due, owe_lines};
 use crate::endpoint::Endpoint;
 use crate::posting::layout;
 use crate::priorities::{REFUSED, is_fair_turn, settle_head, turn};
+use crate::rows::{Rows, Wire};
 use crate::supply_buffers::give_buffer;
-use crate::tables::{RowStateColumns, TransferTables};
 use direct::move_direct;
 pub(crate) use direct::moved;
 pub(crate) use reading::read_messages;
@@ -30,8 +30,8 @@ use std::any::Any;
 use tickwire_components::limits::{PACKED_PAST_MIN, PAGE_BYTES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Buffer, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
-    Stretch, Vc, VcState, car_flags,
+    Arrival, ArrivalState, Buffer, Car, CarState, Ended, NIL, Pending, Pieces, Progress, Queue, Row, Span, Stretch, Vc,
+    VcState, car_flags,
 };
 use tickwire_transports::{Frame, Sent, copy};
 
@@ -40,22 +40,23 @@ pub const PIECES_A_PASS: usize = 8;
 
 /// The system.
 #[inline]
-pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
-    let TransferTables { progress, arrivals, cars, large, buffers, vcs, endpoints } = tables;
+pub fn transfer(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    let Wire { endpoints, arrivals } = wire;
+    let progress = &mut *rows.progress;
     progress.turns = progress.turns.wrapping_add(u32::from(progress.urgent));
-    if !progress.copies.is_empty() {
-        receive_copies(progress, cars, buffers, vcs);
+    if !rows.progress.copies.is_empty() {
+        receive_copies(rows);
     }
-    if !progress.reads.is_empty() {
-        read_messages(progress, cars, large, vcs, endpoints);
+    if !rows.progress.reads.is_empty() {
+        read_messages(rows, endpoints);
     }
-    if !progress.splices.is_empty() {
-        splice_messages(progress, cars, vcs, endpoints);
+    if !rows.progress.splices.is_empty() {
+        splice_messages(rows, endpoints);
     }
-    let count = std::mem::take(&mut progress.arrivals) as usize;
+    let count = std::mem::take(&mut rows.progress.arrivals) as usize;
     for arrival in &mut arrivals[..count] {
         if arrival.state == ArrivalState::Placed {
-            place(progress, arrival, cars, large, buffers);
+            place(rows, arrival);
         }
     }
     if count > 0 {
@@ -63,83 +64,72 @@ pub fn transfer(tables: TransferTables, mut row_states: RowStateColumns) {
             endpoint.transport.get().release();
         }
     }
-    if !progress.senders.is_empty() {
-        send_pieces(progress, cars, large, vcs, endpoints, &mut row_states);
+    if !rows.progress.senders.is_empty() {
+        send_pieces(rows, endpoints);
     }
 }
 
 /// Moves an arrival's payload to where it was decided to go.
 #[inline]
-fn place(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    buffers: &mut [Buffer],
-) {
+fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     arrival.state = ArrivalState::Handled;
     if arrival.header.lead as u8 == Kind::Eager as u8
         && arrival.buffer == NIL
-        && cars[arrival.car as usize].chain == NIL
+        && rows.cars[arrival.car as usize].chain == NIL
     {
         // The frequent case: a whole message into one segment.
         let length = arrival.header.length;
         // SAFETY: the place of a posted receive is there until it ends, a payload until the transport is told to release it.
-        let moved = unsafe { copy::copy_long(cars[arrival.car as usize].span, arrival.payload) } as u64;
-        progress.moved.transfer += moved;
-        return finish(progress, cars, arrival.car, length, moved < length);
+        let moved = unsafe { copy::copy_long(rows.cars[arrival.car as usize].span, arrival.payload) } as u64;
+        rows.progress.moved.transfer += moved;
+        return finish(&mut rows.progress, &mut rows.cars, arrival.car, length, moved < length);
     }
-    place_rest(progress, arrival, cars, large, buffers);
+    place_rest(rows, arrival);
 }
 
 /// As [`place`]: temporaries, pieces, and receives of several segments.
 #[inline(never)]
-fn place_rest(
-    progress: &mut Progress,
-    arrival: &mut Arrival,
-    cars: &mut [Car],
-    large: &mut [Large],
-    buffers: &mut [Buffer],
-) {
+fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let part = arrival.header.kind() == Some(Kind::Part);
     // Match has put it there.
     let at = if part { arrival.header.origin as usize } else { 0 };
     if arrival.buffer != NIL {
-        let storage = buffer_span(&mut buffers[arrival.buffer as usize]);
+        let storage = buffer_span(&mut rows.buffers[arrival.buffer as usize]);
         // SAFETY: the row's own storage; a payload is there until the transport is told to release it.
-        progress.moved.transfer += unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;
+        rows.progress.moved.transfer +=
+            unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;
         return;
     }
     let row = arrival.car;
     if arrival.header.kind() == Some(Kind::Eager) {
         let length = arrival.header.length;
-        let moved = fill(cars, row, arrival.payload);
-        progress.moved.transfer += moved;
-        finish(progress, cars, row, length, moved < length);
+        let moved = fill(&mut rows.cars, row, arrival.payload);
+        rows.progress.moved.transfer += moved;
+        finish(&mut rows.progress, &mut rows.cars, row, length, moved < length);
         return;
     }
     if part || arrival.header.kind() == Some(Kind::Head) {
-        return place_part(progress, arrival, cars, at);
+        return place_part(&mut rows.progress, arrival, &mut rows.cars, at);
     }
-    let car = &mut cars[row as usize];
+    let car = &mut rows.cars[row as usize];
     if car.state != CarState::Receiving {
         // Match saw it beside the one that has ended the message.
-        progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
-        progress.pending |= Pending::WORLD;
+        rows.progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
+        rows.progress.pending |= Pending::WORLD;
         return;
     }
     let moved = if car.chain == NIL {
         // SAFETY: as in `place`.
         unsafe { copy::copy_long(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64 }
     } else {
-        fill(cars, row, arrival.payload)
+        fill(&mut rows.cars, row, arrival.payload)
     };
-    progress.moved.transfer += moved;
-    let car = &mut cars[row as usize];
+    rows.progress.moved.transfer += moved;
+    let car = &mut rows.cars[row as usize];
     car.done += moved;
-    let large = large[row as usize];
-    if car.done >= large.wanted {
-        finish(progress, cars, row, large.length, false);
+    let message = rows.large[row as usize];
+    if car.done >= message.wanted {
+        finish(&mut rows.progress, &mut rows.cars, row, message.length, false);
     }
 }
 
@@ -234,64 +224,58 @@ fn buffer_span(buffer: &mut Buffer) -> Span {
 
 /// Receives whose message was unexpected and is in a temporary.
 #[cold]
-fn receive_copies(progress: &mut Progress, cars: &mut [Car], buffers: &mut [Buffer], vcs: &mut [Vc]) {
-    while let Some(row) = progress.copies.pop(cars) {
-        let car = &mut cars[row as usize];
+fn receive_copies(rows: &mut Rows<'_>) {
+    while let Some(row) = rows.progress.copies.pop(&mut rows.cars) {
+        let car = &mut rows.cars[row as usize];
         // Of a message whose rest is still to come, what is there.
         let (length, buffer, taken_over) = (car.done, car.peer, car.state == CarState::Receiving);
         let vc_row = car.vc;
         car.done = 0;
         let mut moved = 0;
         if buffer != NIL {
-            let payload = buffer_span(&mut buffers[buffer as usize]);
-            owe_lines(progress, vcs, vc_row, payload.len() as u64);
+            let payload = buffer_span(&mut rows.buffers[buffer as usize]);
+            owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, payload.len() as u64);
             let payload = payload.part(0, length as usize);
-            progress.kept_copied += payload.len() as u64;
-            let car = &cars[row as usize];
+            rows.progress.kept_copied += payload.len() as u64;
+            let car = &rows.cars[row as usize];
             moved = match car.chain {
                 // SAFETY: the place of a posted receive is there until it ends; the row's own storage.
                 NIL => unsafe { copy::copy_long(car.span, payload) as u64 },
-                _ => fill(cars, row, payload),
+                _ => fill(&mut rows.cars, row, payload),
             };
-            progress.moved.transfer += moved;
-            give_buffer(progress, buffers, buffer);
+            rows.progress.moved.transfer += moved;
+            give_buffer(&mut rows.progress, &mut rows.buffers, buffer);
         } else {
-            owe_lines(progress, vcs, vc_row, 0);
+            owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, 0);
         }
-        if cars[row as usize].flags & car_flags::PEER_FAILED != 0 {
-            abort(progress, cars, row, car_flags::PEER_FAILED);
+        if rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0 {
+            abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
             continue;
         }
         if taken_over {
-            cars[row as usize].done = moved;
+            rows.cars[row as usize].done = moved;
             continue;
         }
-        finish(progress, cars, row, length, moved < length);
+        finish(&mut rows.progress, &mut rows.cars, row, length, moved < length);
     }
 }
 
 /// Sends pieces of the large messages that were asked for, and forgets VCs that have nothing to send.
 #[cold]
-fn send_pieces(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-    row_states: &mut RowStateColumns<'_>,
-) {
-    let mut senders = std::mem::replace(&mut progress.senders, Queue::EMPTY);
-    while let Some(vc_row) = senders.pop(vcs) {
-        let vc = &mut vcs[vc_row as usize];
-        if vc.state == VcState::Connected && !vc.data.is_empty() {
-            let endpoint = &mut endpoints[vc.endpoint as usize];
-            if let Err(()) = send_vc_pieces(progress, cars, large, vc, endpoint, row_states) {
-                progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
-                progress.pending |= Pending::WORLD;
-                vc.listed = false;
-                continue;
-            }
+fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let mut senders = std::mem::replace(&mut rows.progress.senders, Queue::EMPTY);
+    while let Some(vc_row) = senders.pop(&mut rows.vcs) {
+        let Vc { state, data, endpoint, .. } = rows.vcs[vc_row as usize];
+        if state == VcState::Connected
+            && !data.is_empty()
+            && send_vc_pieces(rows, &mut endpoints[endpoint as usize], vc_row).is_err()
+        {
+            rows.progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
+            rows.progress.pending |= Pending::WORLD;
+            rows.vcs[vc_row as usize].listed = false;
+            continue;
         }
+        let Rows { progress, vcs, .. } = rows;
         let vc = &mut vcs[vc_row as usize];
         if vc.state == VcState::Connected
             && !(vc.data.is_empty()
@@ -306,14 +290,9 @@ fn send_pieces(
     }
 }
 
-fn send_vc_pieces(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vc: &mut Vc,
-    endpoint: &mut Endpoint,
-    row_states: &mut RowStateColumns<'_>,
-) -> Result<(), ()> {
+fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<(), ()> {
+    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
     let mut left = PIECES_A_PASS;
     let mut turned = is_fair_turn(progress);
     if turned {
@@ -338,7 +317,7 @@ fn send_vc_pieces(
             left -= 1;
             continue;
         }
-        let state = endpoint.rows.and_then(|rows| row_states.get(rows, row));
+        let state = endpoint.rows.and_then(|states| row_states.get(states, row));
         let (sent, moved, outcome) = match layout(cars, row) {
             None => {
                 let piece_bytes = endpoint.fits(vc.link, endpoint.piece_bytes.min(wanted - cars[row as usize].done));
@@ -475,7 +454,7 @@ mod tests {
     use crate::posting::activate;
     use crate::supply_buffers::take_buffer;
     use crate::testing::{Posted, TestWorld};
-    use tickwire_components::{Datatype, Typed};
+    use tickwire_components::{Datatype, Large, Typed};
 
     /// A world of two procs that are connected, and the VC of the other one.
     pub(super) fn world() -> (TestWorld, Row) {
@@ -546,7 +525,7 @@ mod tests {
         let packed: Vec<u8> = all.iter().copied().step_by(2).collect();
         let outgoing = sending(&mut world, vc, &[&[0; 40_000]], 39_999);
         let typed = every_second(&mut world, outgoing, all);
-        world.run(transfer);
+        world.step(transfer);
         let sent = world.wire().sent.clone();
         let lengths: Vec<_> = sent.iter().map(|frame| frame.payload.len()).collect();
         assert_eq!(lengths, [16 << 10, 16 << 10, 39_999 - (32 << 10)], "few are short");
@@ -559,7 +538,7 @@ mod tests {
         for part in packed.chunks(9001) {
             piece(&mut world, vc, incoming, part);
         }
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.finished(), [outgoing.car, incoming.car]);
         let bytes = typed.into_buffer();
         assert!(bytes.iter().step_by(2).eq(&packed) && bytes.iter().skip(1).step_by(2).all(|&byte| byte == 0xEE));
@@ -573,7 +552,7 @@ mod tests {
         let outgoing = sending(&mut world, vc, &[&[0; 300_000]], 300_000);
         let typed = every_second(&mut world, outgoing, all);
         while world.finished().is_empty() {
-            world.run(transfer);
+            world.step(transfer);
         }
         let sent = world.wire().sent.clone();
         assert!(sent[..9].iter().all(|frame| frame.payload.len() == 32 << 10) && sent.len() == 10);
@@ -584,7 +563,7 @@ mod tests {
             let typed = every_second(&mut world, incoming, vec![0xEE; 2 * place]);
             for part in packed[..place].chunks(pieces) {
                 piece(&mut world, vc, incoming, part);
-                world.run(transfer);
+                world.step(transfer);
             }
             assert_eq!(world.finished().last(), Some(&incoming.car));
             let bytes = typed.into_buffer();
@@ -601,7 +580,7 @@ mod tests {
         let data = world.car(posted).chain;
         world.all().cars[data as usize].span = Span::EMPTY;
         paired(&mut world, vc, posted, b"abcd");
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.finished(), [posted.car]);
         assert_eq!(world.car(posted).flags, car_flags::TRUNCATED);
     }
@@ -615,7 +594,7 @@ mod tests {
         for posted in [exact, longer, short] {
             paired(&mut world, vc, posted, &numbers(100));
         }
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.bytes(exact), numbers(100));
         assert_eq!(world.bytes(longer), [numbers(100), vec![0xEE; 100]].concat());
         assert_eq!(world.bytes(short), numbers(60));
@@ -637,7 +616,7 @@ mod tests {
         }
         let short = receiving(&mut world, vc, &[10, 20, 30], 500);
         piece(&mut world, vc, short, &numbers(60));
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.bytes(eager), [numbers(80), vec![0xEE; 20]].concat());
         assert_eq!(world.bytes(large), numbers(100));
         assert_eq!(world.bytes(short), numbers(60));
@@ -650,10 +629,10 @@ mod tests {
         let (mut world, vc) = world();
         let posted = receiving(&mut world, vc, &[100], 100);
         piece(&mut world, vc, posted, &numbers(60));
-        world.run(transfer);
+        world.step(transfer);
         assert!(world.finished().is_empty() && world.car(posted).done == 60);
         piece(&mut world, vc, posted, &numbers(100)[60..]);
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!((world.finished(), world.bytes(posted)), (vec![posted.car], numbers(100)));
     }
 
@@ -664,7 +643,7 @@ mod tests {
         for _ in 0..2 {
             piece(&mut world, vc, posted, &numbers(100));
         }
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.finished(), [posted.car]);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == vc));
     }
@@ -678,7 +657,7 @@ mod tests {
         let buffer = take_buffer(all.progress, all.buffers, 50).unwrap();
         let arrival = &mut all.arrivals[row as usize];
         (arrival.buffer, arrival.state) = (buffer, ArrivalState::Placed);
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.all().buffers[buffer as usize].bytes()[..50], numbers(50));
         assert_eq!(world.wire().releases, 1);
 
@@ -688,7 +667,7 @@ mod tests {
         let car = &mut all.cars[posted.car as usize];
         (car.state, car.peer, car.done) = (CarState::Matched, buffer, 50);
         all.progress.copies.push(all.cars, posted.car);
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!((world.bytes(posted), world.car(posted).flags), (numbers(40), car_flags::TRUNCATED));
         assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 50));
         assert_eq!(world.free_buffers(), free);
@@ -701,7 +680,7 @@ mod tests {
         let bytes = numbers(70_000);
         let posted = sending(&mut world, vc, &[&bytes[..40_000], &[], &bytes[40_000..]], 60_000);
         world.all().progress.senders = Queue { head: vc, tail: vc };
-        world.run(transfer);
+        world.step(transfer);
         let sent = world.wire().sent.clone();
         let lengths: Vec<usize> = sent.iter().map(|frame| frame.payload.len()).collect();
         assert_eq!(lengths, [32 << 10, 40_000 - (32 << 10), 20_000]);
@@ -719,13 +698,13 @@ mod tests {
         world.all().progress.senders = Queue { head: vc, tail: vc };
         world.wire().room = Some(2);
         for _ in 0..3 {
-            world.run(transfer);
+            world.step(transfer);
         }
         assert_eq!(world.wire().sent.len(), 2);
         assert_eq!((world.finished().len(), world.car(posted).done), (0, 64 << 10));
         assert_eq!(world.all().progress.senders.head, vc, "it stays in the list");
         world.wire().room = None;
-        world.run(transfer);
+        world.step(transfer);
         let sent: Vec<u8> = world.wire().sent.iter().flat_map(|frame| frame.payload.clone()).collect();
         assert_eq!((sent, world.finished()), (bytes, vec![posted.car]));
         let refusals: Vec<u32> = world.wire().sent.iter().map(|frame| frame.refusals).collect();
@@ -738,10 +717,10 @@ mod tests {
         let bytes = numbers((PIECES_A_PASS + 3) * (32 << 10));
         sending(&mut world, vc, &[&bytes], bytes.len() as u64);
         world.all().progress.senders = Queue { head: vc, tail: vc };
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.wire().sent.len(), PIECES_A_PASS);
         assert!(world.all().progress.pending.has(Pending::TRANSFER));
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.wire().sent.len(), PIECES_A_PASS + 3);
     }
 
@@ -751,7 +730,7 @@ mod tests {
         sending(&mut world, vc, &[&numbers(10_000)], 10_000);
         world.all().progress.senders = Queue { head: vc, tail: vc };
         world.wire().broken.push(1);
-        world.run(transfer);
+        world.step(transfer);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == vc));
         assert!(world.finished().is_empty() && world.all().progress.senders.is_empty());
     }

@@ -69,6 +69,11 @@ impl ColumnState {
         self.table
     }
 
+    /// The component of the column.
+    pub(crate) fn component(&self) -> ComponentId {
+        self.component
+    }
+
     /// The column as a slice.
     ///
     /// # Safety

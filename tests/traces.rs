@@ -84,7 +84,7 @@ fn every_run_and_every_message_is_told() {
             let counted = cluster.engines[rank].counters().runs();
             let (runs, rows) = runs(events);
             assert_eq!(runs, counted, "rank {rank}");
-            assert_eq!(runs[DELIVER], 0, "messages go through the systems one by one");
+            assert!(runs[DELIVER] > 0, "messages that are awaited are delivered row by row, watched or not");
             assert_eq!(events[0], Event::Engine { rank: rank as u32, size: 3 });
             let ended: Vec<_> = events
                 .iter()
@@ -98,8 +98,10 @@ fn every_run_and_every_message_is_told() {
                 |value: fn(&tickwire::Work) -> u32| ended.iter().map(|(work, _)| u64::from(value(work))).sum::<u64>();
             let (matched, read) = (sum(|work| work.matched), rows[ProgressSystems::DrainCq as usize]);
             assert!(rows[ProgressSystems::Match as usize] >= read && matched > 0, "rank {rank}: {rows:?}");
-            assert!(read <= sum(|work| work.received) && read > 0, "the rest was read out of other processes' memory");
-            assert_eq!(rows[ProgressSystems::Complete as usize], sum(|work| work.completed), "rank {rank}");
+            let (delivered, received) = (rows[DELIVER], sum(|work| work.received));
+            assert!(read + delivered <= received, "the rest was read out of other processes' memory");
+            assert!(read > 0 && delivered > 0, "rank {rank}: {rows:?}");
+            assert!(rows[ProgressSystems::Complete as usize] <= sum(|work| work.completed), "rank {rank}");
             let most = ended.iter().map(|(_, passes)| *passes).sum::<u64>();
             assert!(runs.iter().all(|&runs| runs <= most), "at most once a pass: {runs:?} in {most}");
         }

@@ -232,7 +232,7 @@ impl Engine {
         if let Some(error) = self.refusal() {
             return Err(error.into());
         }
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         live(all.communicators, comm.0)?;
         let row = Communicator::row(comm.0);
         let parent = &mut all.communicators[row];
@@ -268,7 +268,7 @@ impl Engine {
     /// Takes an agreement that is settled.
     fn take_agreement(&mut self, place: usize) -> Negotiation {
         let negotiation = self.comms.negotiations.swap_remove(place);
-        self.tables.all(&mut self.world).communicators[negotiation.parent as usize].agreements -= 1;
+        self.store.all().communicators[negotiation.parent as usize].agreements -= 1;
         negotiation
     }
 
@@ -284,7 +284,7 @@ impl Engine {
     pub(super) fn drive_negotiations(&mut self) {
         // Ids change hands when all that has arrived has its place: what came early or late is looked at then.
         let idle = self.comms.negotiations.is_empty() && self.comms.owed.is_empty();
-        if idle || self.tables.progress(&mut self.world).arrivals > 0 {
+        if idle || self.store.progress().arrivals > 0 {
             return;
         }
         while let Some(owed) = self.comms.owed.pop_front() {

@@ -122,7 +122,7 @@ pub(super) fn hear(engine: &mut Engine, edge: &mut Edge) -> Result<bool, CommErr
 #[cold]
 pub(super) fn accuse(engine: &mut Engine, proc: u32) -> CommError {
     let words = "a message between members that makes no sense";
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     if let Some(known) = all.procs.known.get(proc as usize) {
         all.progress.ended.push((known.row, Ended::Corrupt(words.to_owned())));
         all.progress.pending |= Pending::WORLD;
@@ -145,7 +145,7 @@ fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Res
     }
     let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     if all.vcs[vc_row as usize].state == tickwire_components::VcState::Failed {
         return Err(PostError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(vc_row).to_owned() });
     }
@@ -170,7 +170,7 @@ fn receive(engine: &mut Engine, key: Key, rank: u32, proc: u32, bytes: usize) ->
     let buffer = vec![0; bytes];
     let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     let car = receive_car(all.progress, &envelope(key, rank, proc, 0), vc_row);
     // SAFETY: the row holds the buffer from below on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]

@@ -43,7 +43,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(crate) fn raise_post(&mut self, comm: Comm, what: &str, error: PostError) -> PostError {
-        let alive = live(self.tables.all(&mut self.world).communicators, comm.0).is_ok();
+        let alive = live(self.store.all().communicators, comm.0).is_ok();
         self.raise(if alive { Communicator::row(comm.0) as Row } else { SELF_ROW }, Some(comm), what, &error);
         error
     }
@@ -71,7 +71,7 @@ impl Engine {
         if !matches!(error, Truncated { .. } | PeerFailed { .. } | PeerFailedPending { .. } | NotReady) {
             return;
         }
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let Some(car) = all.cars.get(id.row as usize) else { return };
         // Of the engine's own messages, who has posted them raises what comes of it.
         if context::plane(car.context) != context::USER {
@@ -90,7 +90,7 @@ impl Engine {
     /// Does what a communicator's handler says. `given` is what the caller named it by, if it does not exist.
     fn raise(&mut self, row: Row, given: Option<Comm>, what: &str, error: &dyn Display) {
         self.tell_error(&format!("{what}: {error}"));
-        let Some(comm) = self.tables.all(&mut self.world).communicators.get(row as usize) else { return };
+        let Some(comm) = self.store.all().communicators.get(row as usize) else { return };
         if comm.error_handler != ErrorHandler::Abort {
             return;
         }

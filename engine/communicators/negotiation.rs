@@ -79,7 +79,7 @@ pub(super) struct Negotiation {
 impl Negotiation {
     /// A part in an agreement of `everyone`, the participants in the order of the tree.
     pub(super) fn new(engine: &mut Engine, parent: Row, everyone: &Group, key: Key, operation: Operation) -> Self {
-        let all = engine.tables.all(&mut engine.world);
+        let all = engine.store.all();
         let (comm, me) = (&all.communicators[parent as usize], all.procs.me);
         let index = everyone.rank_of(me).unwrap_or(0);
         let edge = |index: u32, span: u32| {
@@ -290,7 +290,7 @@ impl Negotiation {
             Some((_, key)) if self.key < *key => None,
             Some(_) => Some(None),
             None => {
-                let vote = reserve(&mut engine.world, &engine.tables, self.id, engine.tags.incarnations);
+                let vote = reserve(&mut engine.store.as_mut(), self.id, engine.tags.incarnations);
                 // Rows were spawned: an observer of the application may have lost the world.
                 engine.is_lost();
                 self.reserved = vote.is_some();
@@ -314,12 +314,12 @@ impl Negotiation {
         }
         let mut made = None;
         if self.reserved {
-            let parent = &engine.tables.all(&mut engine.world).communicators[self.parent as usize];
+            let parent = &engine.store.all().communicators[self.parent as usize];
             let group = self.operation.members(&parent.group(), &self.entries);
             let id = self.id;
             engine.comms.reserved.retain(|&(reserved, _)| reserved != id);
             self.reserved = false;
-            let mut all = engine.tables.all(&mut engine.world);
+            let mut all = engine.store.all();
             let handle = make(&mut all, id, incarnation, &group, self.parent);
             if matches!(self.operation, Operation::Dup) {
                 all.communicators[id as usize].no_wildcard = all.communicators[self.parent as usize].no_wildcard;
@@ -421,7 +421,7 @@ impl Negotiation {
         if std::mem::take(&mut self.reserved) {
             let id = self.id;
             engine.comms.reserved.retain(|&(reserved, _)| reserved != id);
-            release(&mut engine.tables.all(&mut engine.world), id, may_be_used);
+            release(&mut engine.store.all(), id, may_be_used);
             engine.comms.lowest = engine.comms.lowest.min(id);
         }
     }

@@ -127,12 +127,12 @@ impl Engine {
         while let Some(stream) = new {
             // Cannot fail: a dump has no maps with keys that are no strings.
             let answer = serde_json::to_vec(&self.dump()).unwrap_or_default();
-            let since_ns = self.tables.progress(&mut self.world).now_ns;
+            let since_ns = self.store.progress().now_ns;
             let Some(door) = &mut self.observer.door else { return };
             door.visitors.push(Visitor { stream, answer, written: 0, since_ns });
             new = door.accept();
         }
-        let now_ns = self.tables.progress(&mut self.world).now_ns;
+        let now_ns = self.store.progress().now_ns;
         if let Some(door) = &mut self.observer.door {
             door.serve(now_ns);
         }

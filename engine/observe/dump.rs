@@ -11,8 +11,8 @@ use tickwire_components::{
 };
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::credits::{collect, window};
+use tickwire_systems::store::Tables;
 use tickwire_systems::supply_buffers::capacity;
-use tickwire_systems::tables::AllTables;
 use tickwire_traces::dump::{
     Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle,
     OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, SystemBytes, TrafficDump, TransportBytes,
@@ -33,10 +33,10 @@ impl Engine {
     pub fn dump(&mut self) -> Dump {
         self.sample_clock();
         let hidden = self.unhide();
-        let now = self.tables.progress(&mut self.world).stamp();
+        let now = self.store.progress().stamp();
         let awaited = self.observer.awaited;
         let accounting = self.accounting();
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         // What peers have written into this side's memory would be found when it is needed.
         for vc in all.vcs.iter_mut().filter(|vc| vc.state == VcState::Connected) {
             if let Some(endpoint) = all.endpoints.get_mut(vc.endpoint as usize) {
@@ -56,12 +56,12 @@ impl Engine {
             operation.submitted = all.notices.slot(operation.row).is_some();
         }
         let mut unexpected = messages(&all, now);
-        let peers = peers(&mut self.tables.all(&mut self.world), &operations, &unexpected);
+        let peers = peers(&mut self.store.all(), &operations, &unexpected);
         let named: BTreeSet<u32> =
             operations.iter().map(|o| o.context).chain(unexpected.iter().map(|m| m.context)).collect();
         let (operations_left_out, unexpected_left_out) =
             (oldest(&mut operations, |o| o.age), oldest(&mut unexpected, |m| m.age));
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         Dump {
             job: self.exchange.job().to_owned(),
             rank: self.exchange.rank(),
@@ -89,12 +89,12 @@ impl Engine {
 
     /// Moves what a transport that matches by itself holds into the engine's own queue.
     fn unhide(&mut self) -> Option<HiddenDump> {
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         if self.closed != Closed::No || !all.progress.lodges() {
             return None;
         }
         let communicators = self.pull_everything();
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         let endpoint = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?;
         let transport = endpoint.transport.get().name().to_owned();
         (communicators > 0).then_some(HiddenDump { transport, communicators })
@@ -105,7 +105,7 @@ impl Engine {
     /// Looks at every row, as [`Engine::dump`].
     pub fn accounting(&mut self) -> Accounting {
         let runs = self.counters.runs();
-        let mut all = self.tables.all(&mut self.world);
+        let mut all = self.store.all();
         let moved = all.progress.moved;
         let bytes = |set| match set {
             ProgressSystems::Post => moved.post,
@@ -165,7 +165,7 @@ fn plane(word: u32) -> Plane {
 }
 
 /// What the sends of a VC's queue wait for: all of them for what the first one does.
-fn obstacle(all: &AllTables<'_>, vc: &Vc) -> Obstacle {
+fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
     let (Some(car), Some(large)) = (all.cars.get(vc.sends.head as usize), all.large.get(vc.sends.head as usize)) else {
         return Obstacle::None;
     };
@@ -184,7 +184,7 @@ fn obstacle(all: &AllTables<'_>, vc: &Vc) -> Obstacle {
     }
 }
 
-fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
+fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
     let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
     let kind = match car.kind {
         CarKind::Send => Kind::Send,
@@ -227,7 +227,7 @@ fn operation(all: &AllTables<'_>, row: Row, now: Stamp) -> OperationDump {
     }
 }
 
-fn messages(all: &AllTables<'_>, now: Stamp) -> Vec<MessageDump> {
+fn messages(all: &Tables<'_>, now: Stamp) -> Vec<MessageDump> {
     let queue = &all.progress.unexpected;
     let (mut found, mut row) = (Vec::new(), queue.head);
     while let Some(entry) = queue.entries.get(row as usize) {
@@ -266,7 +266,7 @@ fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<C
     dumped.collect()
 }
 
-fn traffic(all: &mut AllTables<'_>, row: usize) -> Option<TrafficDump> {
+fn traffic(all: &mut Tables<'_>, row: usize) -> Option<TrafficDump> {
     let Vc { endpoint, link, .. } = all.vcs[row];
     let traffic = all.endpoints.get_mut(endpoint as usize)?.transport.get().traffic(link)?;
     let Traffic { sent, received, read, full, rings: [ring_sent, ring_received] } = traffic;
@@ -274,7 +274,7 @@ fn traffic(all: &mut AllTables<'_>, row: usize) -> Option<TrafficDump> {
 }
 
 /// The credit of a connection, where so many lines of the peer's messages are kept.
-fn credit(all: &AllTables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
+fn credit(all: &Tables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
     let (window, line) = (window(all.progress, vc), LINE_BYTES as u64);
     CreditDump {
         bytes: u64::from(vc.lines) * line,
@@ -286,7 +286,7 @@ fn credit(all: &AllTables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
     }
 }
 
-fn peers(all: &mut AllTables<'_>, operations: &[OperationDump], unexpected: &[MessageDump]) -> Vec<PeerDump> {
+fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpected: &[MessageDump]) -> Vec<PeerDump> {
     let mut peers: Vec<PeerDump> = (0..all.vcs.len())
         .map(|row| {
             let vc = all.vcs[row];
@@ -307,7 +307,7 @@ fn peers(all: &mut AllTables<'_>, operations: &[OperationDump], unexpected: &[Me
             }
         })
         .collect();
-    let row_of = |all: &AllTables<'_>, proc: Option<u32>| {
+    let row_of = |all: &Tables<'_>, proc: Option<u32>| {
         all.procs.known.get(proc? as usize).map(|known| known.row as usize).filter(|&row| row < all.vcs.len())
     };
     for operation in operations {
@@ -333,7 +333,7 @@ fn peers(all: &mut AllTables<'_>, operations: &[OperationDump], unexpected: &[Me
     peers
 }
 
-fn queues(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
+fn queues(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {
     let mut posted = [QueueBytes::default(); 2];
     let mut others = [QueueBytes::default(); 5];
     let rows = (0..).zip(all.cars.iter().zip(all.requests.iter()));
@@ -372,7 +372,7 @@ fn queues(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
     named.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-fn tables(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
+fn tables(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {
     let row = |components: &[usize]| components.iter().map(|bytes| bytes + TICK_BYTES).sum::<usize>() as u64;
     let operation = row(&[size_of::<Car>(), size_of::<Large>(), size_of::<Request>(), size_of::<Held>()]);
     let table = |rows: usize, bytes: u64| QueueBytes { rows: rows as u64, bytes: rows as u64 * bytes };
@@ -401,7 +401,7 @@ fn tables(all: &AllTables<'_>) -> Vec<(String, QueueBytes)> {
     named.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-fn transports(all: &mut AllTables<'_>) -> Vec<TransportBytes> {
+fn transports(all: &mut Tables<'_>) -> Vec<TransportBytes> {
     let mut found: Vec<TransportBytes> = all
         .endpoints
         .iter_mut()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::limits::{OBSERVE_NS, PEERS_A_LOOK, ROWS_A_LOOK, ROWS_A_LOOK_MAX};
 use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, Vc, VcState, Work};
 use tickwire_systems::endpoint::Endpoint;
-use tickwire_systems::tables::AllTables;
+use tickwire_systems::store::Tables;
 use tickwire_traces::page::{Figures, Identity, Page, PeerFigures};
 
 /// What an engine keeps to tell of itself.
@@ -23,8 +23,8 @@ pub(crate) struct Observer {
     pub(crate) awaited: RequestId,
     /// The owner is in a call that waits, and has found nothing to do for long.
     pub(crate) waiting: bool,
-    /// `Engine::frequent_passes` as it is without open receipts, while there are some.
-    pub(crate) passes: u32,
+    /// Operations with receipts are not done yet.
+    pub(crate) receipts: bool,
     /// Time asleep, ns.
     pub(crate) slept_ns: u64,
     /// When the page was written last, ns of the engine's clock.
@@ -98,7 +98,7 @@ impl Observer {
             work: Work::default(),
             awaited: RequestId { row: NIL, generation: 0 },
             waiting: false,
-            passes: 0,
+            receipts: false,
             slept_ns: 0,
             written_ns: 0,
             last: [0; 5],
@@ -191,7 +191,7 @@ impl Engine {
     /// Tells what is due, if the last time is long enough ago.
     #[inline]
     pub(crate) fn observe(&mut self) {
-        let now_ns = self.tables.progress(&mut self.world).now_ns;
+        let now_ns = self.store.progress().now_ns;
         let passed_ns = now_ns.wrapping_sub(self.observer.written_ns);
         if passed_ns >= OBSERVE_NS {
             self.publish(now_ns, passed_ns);
@@ -202,7 +202,7 @@ impl Engine {
 
     /// Says that the engine takes no more calls.
     pub(crate) fn say_closed(&mut self) {
-        let now_ns = self.tables.progress(&mut self.world).now_ns;
+        let now_ns = self.store.progress().now_ns;
         self.publish(now_ns, 0);
     }
 
@@ -212,7 +212,7 @@ impl Engine {
         let closed = self.closed != Closed::No;
         let observer = &mut self.observer;
         observer.written_ns = now_ns;
-        let all = self.tables.all(&mut self.world);
+        let all = self.store.all();
         // Rarer looks count more rows, so that a sweep takes a bounded time.
         let rows = (passed_ns / OBSERVE_NS) as usize * ROWS_A_LOOK;
         observer.sweep(all.cars, all.vcs.len(), rows.clamp(ROWS_A_LOOK, ROWS_A_LOOK_MAX));
@@ -246,7 +246,7 @@ impl Engine {
         let first = if observer.peer < room { observer.peer } else { 0 };
         let last = room.min(first + PEERS_A_LOOK);
         observer.peer = last;
-        let AllTables { vcs, endpoints, .. } = all;
+        let Tables { vcs, endpoints, .. } = all;
         let counts = &observer.counts.peers;
         let peers =
             (first..last).map(|row| figures_of(&vcs[row], endpoints, counts.get(row).copied().unwrap_or_default()));

@@ -7,19 +7,19 @@ use tickwire_components::{
     Row, SupplyState, Unexpected, UnexpectedQueue, car_flags,
 };
 use tickwire_systems::lodging::is_lodged;
-use tickwire_systems::tables::AllTables;
+use tickwire_systems::store::Tables;
 
 /// Rows of a kind that a dump shows at most.
 const SHOWN: usize = 40;
 
 /// All tables of an engine.
-pub fn rows(engine: &mut Engine) -> AllTables<'_> {
-    engine.tables.all(&mut engine.world)
+pub fn rows(engine: &mut Engine) -> Tables<'_> {
+    engine.store.all()
 }
 
 /// What is pending in an engine, in words.
 pub fn dump(engine: &mut Engine) -> String {
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     let progress = all.progress;
     let mut out = format!(
         "pending {:#b}, {} active, {} scoped, {} unexpected, {} arrivals, {:?}\n",
@@ -85,7 +85,7 @@ fn free<L: Link>(rows: &mut [L], list: FreeList, name: &str) -> Result<Vec<Row>,
 /// # Errors
 /// The first thing that does not, in words.
 pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     let progress = &*all.progress;
     let mut place = vec![None; all.cars.len()];
     let mut lists: Vec<(&'static str, Queue, CarState)> = vec![
@@ -188,7 +188,7 @@ fn check_lodgings(progress: &Progress, cars: &[Car]) -> Result<(), String> {
 }
 
 fn check_counts(engine: &mut Engine) -> Result<(), String> {
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     let progress = all.progress;
     let open = |request: &&Request| matches!(request.state, RequestState::Active | RequestState::Detached);
     let active = all.requests.iter().filter(open).count();
@@ -246,7 +246,7 @@ pub(super) fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected
 /// Whether every row is free again.
 pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     check_invariants(engine)?;
-    let all = engine.tables.all(&mut engine.world);
+    let all = engine.store.all();
     let progress = &*all.progress;
     // Credit that is on its way is nobody's operation.
     let used = all.cars.iter().filter(|car| car.state != CarState::Free && car.kind != CarKind::Grant).count();

@@ -6,7 +6,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use tickwire_components::Pending;
-use tickwire_systems::tables::LookTables;
+use tickwire_systems::store::Tables;
 
 /// Longest sleep when something must be polled for: a transport without a descriptor, or room in one that may not tell, ms.
 const POLL_MS: u32 = 1;
@@ -67,13 +67,13 @@ impl Engine {
         self.end_wait();
         self.sample_clock();
         self.look_around();
-        let inbound = self.tables.inbound(&mut self.world);
+        let inbound = self.store.all().inbound;
         inbound.shared().armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let LookTables { progress, inbound, .. } = self.tables.look(&mut self.world);
+        let Tables { progress, inbound, .. } = self.store.all();
         let mut quiet = progress.pending == Pending::NONE && !inbound.ready();
         self.waiter.armed = true;
-        for endpoint in self.tables.endpoints(&mut self.world) {
+        for endpoint in self.store.endpoints() {
             quiet &= endpoint.transport.get().arm();
         }
         if !quiet {
@@ -85,8 +85,8 @@ impl Engine {
     /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for. See
     /// [`Engine::prepare_wait`].
     pub fn wait_timeout(&mut self) -> Duration {
-        let blocked = !self.tables.progress(&mut self.world).senders.is_empty();
-        let endpoints = self.tables.endpoints(&mut self.world);
+        let blocked = !self.store.progress().senders.is_empty();
+        let endpoints = self.store.endpoints();
         let unknown = endpoints.iter().any(|e| e.rows.is_some());
         let polls = self.waiter.polls || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
         let ms = if (blocked && unknown) || polls { POLL_MS } else { self.limits.sleep_ms_max };
@@ -107,11 +107,11 @@ impl Engine {
     }
 
     fn disarm(&mut self) {
-        let inbound = self.tables.inbound(&mut self.world);
+        let inbound = self.store.all().inbound;
         inbound.shared().armed.store(0, Ordering::Relaxed);
         let mut count = [0; 8];
         let _ = rustix::io::read(&inbound.shared().doorbell, &mut count);
-        for endpoint in self.tables.endpoints(&mut self.world) {
+        for endpoint in self.store.endpoints() {
             endpoint.transport.get().disarm();
         }
     }

@@ -21,8 +21,7 @@ fn world() -> (TestWorld, Row, Row) {
 }
 
 fn take(world: &mut TestWorld, id: u32) -> Option<u32> {
-    let tables = world.tables.clone();
-    reserve(&mut world.world, &tables, id, INCARNATIONS)
+    reserve(&mut world.store.as_mut(), id, INCARNATIONS)
 }
 
 /// Makes a communicator of procs 2, 0 and 1, in this order.
@@ -33,14 +32,14 @@ fn make_of(world: &mut TestWorld, id: u32, incarnation: u32) -> u32 {
 /// An eager message under a context word.
 fn arrive(world: &mut TestWorld, vc: Row, word: u32, source: u32, bytes: &[u8]) -> Row {
     let row = world.arrive(vc, Header::new(Kind::Eager, word, source, 5, 0, bytes.len() as u64), bytes);
-    world.run(match_cars);
+    world.step(match_cars);
     row
 }
 
 /// Moves what has arrived to where it goes.
 fn settle(world: &mut TestWorld) {
-    world.run(supply_buffers);
-    world.run(transfer);
+    world.step(supply_buffers);
+    world.step(transfer);
 }
 
 /// Posts a receive from any source and of any tag; its CAR.
@@ -142,7 +141,7 @@ fn a_message_may_come_before_its_communicator() {
     let handle = make_of(&mut world, 2, 1);
     assert_eq!(world.all().progress.unexpected.count, 1);
     let car = receive(&mut world, handle);
-    world.run(match_cars);
+    world.step(match_cars);
     let car = world.all().cars[car as usize];
     assert_eq!((car.state, car.source, car.tag, car.vc), (CarState::Matched, 2, 5, one));
     assert!(world.take_ended().is_empty());
@@ -227,7 +226,7 @@ fn freeing_waits_for_what_is_pending_and_drops_what_nobody_can_receive() {
     assert_eq!(world.all().progress.unexpected.count, 1, "the engine's own is kept until the end");
     assert_eq!(world.arrival(row).state, ArrivalState::Handled);
     settle(&mut world);
-    world.run(crate::complete::complete);
+    world.step(crate::complete::complete);
     world.all().communicators[2].agreements = 1;
     assert!(!reap(&mut world.all(), 2), "an agreement is in progress on it");
     world.all().communicators[2].agreements = 0;

@@ -8,6 +8,7 @@
 //! [`Kind::Offers`]: tickwire_components::wire::Kind::Offers
 
 use crate::credits::{list_granter, release_offer, take_envelope};
+use crate::rows::Rows;
 use tickwire_components::{Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
 
 /// Value of [`Large::address`] of a CAR of kind [`CarKind::Grant`] that says how many offers were made.
@@ -22,18 +23,18 @@ pub(crate) fn gave(progress: &mut Progress, vc_row: Row) {
 
 /// A VC's peer, to which none can be made any more, is told how many were made: unless it knows, or there is no row for that now.
 #[cold]
-pub(crate) fn tell(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], vc_row: Row) {
-    let peer = *progress.lodgings.peer(vc_row);
+pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
+    let peer = *rows.progress.lodgings.peer(vc_row);
     if peer.told == peer.given {
         return;
     }
-    let Some(row) = progress.control_cars.pop(cars) else { return };
+    let Some(row) = rows.progress.control_cars.pop(&mut rows.cars) else { return };
     let (kind, state) = (CarKind::Grant, CarState::Queued);
-    cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
-    large[row as usize] = Large { length: 0, wanted: peer.given.into(), address: COUNT };
-    progress.lodgings.peer(vc_row).told = peer.given;
-    progress.replies.push(cars, row);
-    progress.pending |= Pending::POST;
+    rows.cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
+    rows.large[row as usize] = Large { length: 0, wanted: peer.given.into(), address: COUNT };
+    rows.progress.lodgings.peer(vc_row).told = peer.given;
+    rows.progress.replies.push(&mut rows.cars, row);
+    rows.progress.pending |= Pending::POST;
 }
 
 /// A peer has said how many offers it has made; `false` if no transport matches its messages.

@@ -135,7 +135,7 @@ fn pieces_leave_by_priority_and_the_last_has_a_piece_in_each_fair_turn() {
     let vc = world.contact(1, VcState::Connected);
     let rows = sending(&mut world, vc, &[0, 9, 9], 100 * PIECE_BYTES);
     let passes = 2 * FAIR_TURN as usize;
-    (0..passes).for_each(|_| world.run(transfer));
+    (0..passes).for_each(|_| world.step(transfer));
     let sent = pieces(&world);
     let count = |row| sent.iter().filter(|&&other| other == row).count();
     assert_eq!([count(rows[0]), count(rows[1]), count(rows[2])], [2, passes * PIECES_A_PASS - 2, 0]);
@@ -150,7 +150,7 @@ fn a_message_whose_piece_was_refused_stays_in_front_until_it_has_gone() {
     let vc = world.contact(1, VcState::Connected);
     let low = sending(&mut world, vc, &[0], 10 * PIECE_BYTES)[0];
     world.wire().room = Some(1);
-    world.run(transfer);
+    world.step(transfer);
     let high = {
         let posted = world.send(1, 5, &[&vec![2; 3 * PIECE_BYTES]]).car;
         let all = world.all();
@@ -161,7 +161,7 @@ fn a_message_whose_piece_was_refused_stays_in_front_until_it_has_gone() {
         posted
     };
     world.wire().room = None;
-    world.run(transfer);
+    world.step(transfer);
     let sent = pieces(&world);
     // The wire may have had a part of the frame that it refused.
     assert_eq!(sent, [low, low, high, high, high, low, low, low, low]);
@@ -183,7 +183,7 @@ fn vcs_are_served_by_the_highest_priority_that_waits_on_them() {
         all.vcs[vc_row as usize].state = VcState::Connected;
         crate::posting::list_sender(all.progress, all.vcs, vc_row);
     }
-    world.run(post);
+    world.step(post);
     assert_eq!(world.wire().sent.iter().map(|frame| frame.link).collect::<Vec<_>>(), [3, 2, 1]);
 }
 
@@ -195,13 +195,13 @@ fn offers_are_answered_by_priority_whether_they_were_awaited_or_not() {
     // Two that nobody waits for yet, two that are awaited.
     world.arrive(vc, offer(0, 0), &[]);
     world.arrive(vc, offer(1, 50), &[]);
-    world.run(crate::match_cars::match_cars);
+    world.step(crate::match_cars::match_cars);
     world.all().progress.arrivals = 0;
     let posted: Vec<Row> = [2, 3, 0, 1].map(|tag| world.receive(Some(1), Some(tag), &[9000]).car).to_vec();
     world.arrive(vc, offer(2, 0), &[]);
     world.arrive(vc, offer(3, 200), &[]);
-    world.run(crate::match_cars::match_cars);
-    world.run(supply_buffers);
+    world.step(crate::match_cars::match_cars);
+    world.step(supply_buffers);
     let replies = world.all().progress.replies;
     assert_eq!(world.cars_in(replies), [posted[1], posted[3], posted[2], posted[0]]);
     assert!(world.all().progress.offered.is_empty());
@@ -225,7 +225,7 @@ fn reads_go_by_priority_and_the_last_has_a_share_in_each_fair_turn() {
         all.progress.urgent = true;
         row
     });
-    (0..FAIR_TURN).for_each(|_| world.run(transfer));
+    (0..FAIR_TURN).for_each(|_| world.step(transfer));
     let done = [low, high].map(|row| world.all().cars[row as usize].done as usize);
     let share = READ_BYTES_A_TURN / PIECES_A_PASS;
     assert_eq!(done, [share, length - share]);

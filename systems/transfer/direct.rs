@@ -2,6 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::match_cars::refuse;
+use crate::rows::Rows;
 use tickwire_components::{Arrival, ArrivalState, Car, CarState, Large, NIL, Pending, Progress, Row, Span, Vc};
 
 /// Leaves the message at the front of a VC's data queue to its transport, whose arrival ends it.
@@ -33,17 +34,17 @@ pub(super) fn move_direct(
 
 /// A message that its transport has moved is done, on either side.
 #[cold]
-pub(crate) fn moved(progress: &mut Progress, arrival: &mut Arrival, cars: &mut [Car], large: &[Large]) {
-    progress.pending |= Pending::TRANSFER;
-    match cars.get_mut(arrival.car as usize) {
+pub(crate) fn moved(rows: &mut Rows<'_>, arrival: &mut Arrival) {
+    rows.progress.pending |= Pending::TRANSFER;
+    match rows.cars.get_mut(arrival.car as usize) {
         Some(car) if car.state == CarState::Direct && car.vc == arrival.vc => {
             arrival.state = ArrivalState::Handled;
             car.state = CarState::Finished;
-            car.done = large[arrival.car as usize].length;
-            progress.finished.push(cars, arrival.car);
-            progress.pending |= Pending::COMPLETE;
+            car.done = rows.large[arrival.car as usize].length;
+            rows.progress.finished.push(&mut rows.cars, arrival.car);
+            rows.progress.pending |= Pending::COMPLETE;
         }
-        _ => refuse(progress, arrival, "a message before it was asked for"),
+        _ => refuse(&mut rows.progress, arrival, "a message before it was asked for"),
     }
 }
 
@@ -63,8 +64,8 @@ mod tests {
     fn offered(world: &mut TestWorld, vc: Row, lengths: &[usize], length: u64) -> Posted {
         let posted = world.receive(Some(1), Some(5), lengths);
         world.arrive(vc, Header::new(Kind::Rts, 0, 1, 5, 33, length).with_flags(wire::DIRECT), &[]);
-        world.run(match_cars);
-        world.run(supply_buffers);
+        world.step(match_cars);
+        world.step(supply_buffers);
         posted
     }
 
@@ -77,7 +78,7 @@ mod tests {
         let row = world.arrive(vc, Header::default(), &[]);
         let arrival = &mut world.all().arrivals[row as usize];
         (arrival.state, arrival.car) = (ArrivalState::Moved, posted.car);
-        world.run(match_cars);
+        world.step(match_cars);
     }
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
         let [whole, short] = [100, 60].map(|room| offered(&mut world, vc, &[room], 100));
         let scattered = offered(&mut world, vc, &[50, 50], 100);
         assert_eq!(world.wire().expected, [(1, whole.car, 100), (1, short.car, 60)]);
-        world.run(post);
+        world.step(post);
         let answers: Vec<_> = world.wire().sent.iter().map(|f| (without_credit(f.header), f.payload.len())).collect();
         let answer = |number, posted: Posted, wanted| Header::new(Kind::Cts, 0, number, posted.car, 33, wanted);
         let direct = |header: Header| (header.with_flags(wire::DIRECT), 0);
@@ -112,7 +113,7 @@ mod tests {
         // Also over a transport that can read: the offer says no address.
         world.wire().memory.push((0, vec![1; 100]));
         let posted = offered(&mut world, vc, &[100], 100);
-        world.run(post);
+        world.step(post);
         let answer = world.wire().sent[0].header;
         assert_eq!(without_credit(answer), Header::new(Kind::Cts, 0, 0, posted.car, 33, 100));
         assert_eq!(world.car(posted).state, CarState::Receiving);
@@ -120,8 +121,8 @@ mod tests {
         world.wire().next_turn = Some(0);
         world.receive(Some(1), Some(5), &[100]);
         world.arrive(vc, Header::new(Kind::Rts, 0, 1, 5, 34, 100), &[]);
-        world.run(match_cars);
-        world.run(supply_buffers);
+        world.step(match_cars);
+        world.step(supply_buffers);
         assert!(world.wire().expected.is_empty());
     }
 
@@ -133,8 +134,8 @@ mod tests {
         all.cars[posted.car as usize].state = CarState::Offered;
         let answer = Header::new(Kind::Cts, 0, number, 9, posted.car, wanted).with_flags(wire::DIRECT);
         world.arrive(vc, answer, &[]);
-        world.run(match_cars);
-        world.run(transfer);
+        world.step(match_cars);
+        world.step(transfer);
         posted
     }
 

@@ -4,31 +4,26 @@ use super::PIECES_A_PASS;
 use crate::endpoint::Endpoint;
 use crate::post::send_now;
 use crate::priorities::{insert, is_fair_turn, settle_head, turn};
+use crate::rows::Rows;
 use crate::supply_buffers::answer;
 use smallvec::SmallVec;
 use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
 use tickwire_components::wire::Header;
-use tickwire_components::{Car, Large, NIL, NoBytes, Pending, Progress, Row, Span, Vc};
+use tickwire_components::{Car, Large, NIL, NoBytes, Pending, Row, Span, Vc};
 use tickwire_transports::{AnyTransport, MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
 #[inline(never)]
-pub(crate) fn read_messages(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    vcs: &mut [Vc],
-    endpoints: &mut [Endpoint],
-) {
-    let is_alone = cars.get(progress.reads.head as usize).is_some_and(|car| car.next == NIL);
+pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let is_alone = rows.cars.get(rows.progress.reads.head as usize).is_some_and(|car| car.next == NIL);
     let (mut turns, share) = if is_alone { (1, READ_TURNS_A_PASS) } else { (READ_TURNS_A_PASS, 1) };
     let mut left = (share * READ_BYTES_A_TURN) as u64;
     let mut most = u64::MAX;
-    if is_fair_turn(progress) {
-        turn(&mut progress.reads, cars);
+    if is_fair_turn(&mut rows.progress) {
+        turn(&mut rows.progress.reads, &mut rows.cars);
         most = left / PIECES_A_PASS as u64;
     }
-    while !progress.reads.is_empty() {
+    while !rows.progress.reads.is_empty() {
         if left == 0 {
             turns -= 1;
             // What has arrived meanwhile may be more urgent.
@@ -39,8 +34,8 @@ pub(crate) fn read_messages(
             }
             left = READ_BYTES_A_TURN as u64;
         }
-        let mut batch = next_reads(progress, cars, large, left.min(most));
-        let Vc { endpoint, link, .. } = vcs[batch.vc as usize];
+        let mut batch = next_reads(rows, left.min(most));
+        let Vc { endpoint, link, .. } = rows.vcs[batch.vc as usize];
         let transport = endpoints[endpoint as usize].transport.get();
         let asked = match transport.wants_splice(link, &batch.reads) {
             Some(first) if batch.bytes > 0 => ask(transport, link, &batch, first),
@@ -51,35 +46,34 @@ pub(crate) fn read_messages(
         let is_read = batch.bytes > 0 && unsafe { transport.read(link, &batch.reads, asked) }.is_ok();
         if is_read {
             left = left.saturating_sub(in_pages(batch.bytes));
-            progress.moved.transfer += batch.bytes;
-            progress.work.received += batch.begun;
+            rows.progress.moved.transfer += batch.bytes;
+            rows.progress.work.received += batch.begun;
             if batch.open != NIL && left == 0 {
                 // Others have their turn before a long message goes on.
-                progress.reads.pop(cars);
-                insert(&mut progress.reads, cars, batch.open);
+                rows.progress.reads.pop(&mut rows.cars);
+                insert(&mut rows.progress.reads, &mut rows.cars, batch.open);
             } else if most != u64::MAX {
-                settle_head(&mut progress.reads, cars);
+                settle_head(&mut rows.progress.reads, &mut rows.cars);
             }
             most = u64::MAX;
         } else {
             if batch.open != NIL {
-                progress.reads.pop(cars);
+                rows.progress.reads.pop(&mut rows.cars);
                 batch.whole.push(batch.open);
             }
-            batch.whole.iter().for_each(|&row| restart(cars, large, row));
+            batch.whole.iter().for_each(|&row| restart(&mut rows.cars, &mut rows.large, row));
         }
         for &row in &batch.whole {
-            let vc = &mut vcs[batch.vc as usize];
             // SAFETY: it is a receive: what is said has no bytes of the row.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            let sent = unsafe { send_now(progress, cars, large, vc, &mut endpoints[endpoint as usize], row) };
+            let sent = unsafe { send_now(rows, &mut endpoints[endpoint as usize], batch.vc, row) };
             if !sent {
-                answer(progress, cars, vcs, row);
+                answer(rows, row);
             }
         }
     }
-    if !progress.reads.is_empty() {
-        progress.pending |= Pending::TRANSFER;
+    if !rows.progress.reads.is_empty() {
+        rows.progress.pending |= Pending::TRANSFER;
     }
 }
 
@@ -112,15 +106,15 @@ struct Batch {
 
 /// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
 #[inline(always)]
-fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: u64) -> Batch {
+fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
     let (reads, places, whole) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
-    let vc = cars[progress.reads.head as usize].vc;
+    let vc = rows.cars[rows.progress.reads.head as usize].vc;
     let mut batch = Batch { vc, reads, places, whole, open: NIL, bytes: 0, begun: 0 };
     while batch.reads.len() < READS_A_CALL && in_pages(batch.bytes) < most {
-        let row = progress.reads.head;
-        let Some(&Car { done, .. }) = cars.get(row as usize).filter(|car| car.vc == vc) else { break };
-        let Large { wanted, address, .. } = large[row as usize];
-        let (data, into) = place_at(cars, row, (most - batch.bytes).min(wanted - done));
+        let row = rows.progress.reads.head;
+        let Some(&Car { done, .. }) = rows.cars.get(row as usize).filter(|car| car.vc == vc) else { break };
+        let Large { wanted, address, .. } = rows.large[row as usize];
+        let (data, into) = place_at(&mut rows.cars, row, (most - batch.bytes).min(wanted - done));
         if into.is_empty() {
             if batch.reads.is_empty() {
                 batch.open = row;
@@ -129,16 +123,16 @@ fn next_reads(progress: &mut Progress, cars: &mut [Car], large: &[Large], most: 
         }
         let read = into.len() as u64;
         batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
-        batch.places.push((cars[row as usize].peer, done));
+        batch.places.push((rows.cars[row as usize].peer, done));
         batch.bytes += read;
         batch.begun += u32::from(done == 0);
-        cars[row as usize].done += read;
+        rows.cars[row as usize].done += read;
         if data != row {
-            cars[data as usize].done += read;
+            rows.cars[data as usize].done += read;
         }
         batch.open = if done + read < wanted { row } else { NIL };
         if batch.open == NIL {
-            progress.reads.pop(cars);
+            rows.progress.reads.pop(&mut rows.cars);
             batch.whole.push(row);
         }
     }
@@ -201,8 +195,8 @@ mod tests {
         let (mut world, vc) = world();
         world.wire().memory.push((4000, [vec![0; 96], numbers(100)].concat()));
         let posted = [&[100][..], &[30, 0, 90], &[60]].map(|lengths| reading(&mut world, vc, lengths));
-        world.run(transfer);
-        world.run(crate::post::post);
+        world.step(transfer);
+        world.step(crate::post::post);
         let kinds: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
         assert_eq!(kinds, [(Some(Kind::Done), 33); 3]);
         assert_eq!(posted.map(|p| world.bytes(p).len()), [100, 120, 60]);
@@ -219,7 +213,7 @@ mod tests {
         let mut posted: Vec<_> = (0..READS_A_CALL + 2).map(|_| reading(&mut world, vc, &[40, 60])).collect();
         posted.extend([vc, vc].map(|vc| reading(&mut world, vc, &[100])));
         world.all().cars[posted[READS_A_CALL + 2].car as usize].vc = other;
-        world.run(transfer);
+        world.step(transfer);
         let calls = [READS_A_CALL, READS_A_CALL, 4, 1, 1];
         assert_eq!(world.wire().reads, calls, "a message of two parts is two reads, also in two calls");
         assert!(posted.iter().all(|&p| world.bytes(p) == numbers(100) && world.car(p).done == 100));
@@ -231,8 +225,8 @@ mod tests {
             posted
         });
         world.wire().sent.clear();
-        world.run(transfer);
-        world.run(crate::post::post);
+        world.step(transfer);
+        world.step(crate::post::post);
         // None of a call that fails is known to be whole: all of it is asked for.
         let kinds: Vec<_> = world.wire().sent.iter().map(|frame| frame.header.kind()).collect();
         assert_eq!(kinds.iter().filter(|&&kind| kind == Some(Kind::Cts)).count(), 3);
@@ -240,7 +234,7 @@ mod tests {
             assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
             piece(&mut world, vc, posted, &numbers(100));
         }
-        world.run(transfer);
+        world.step(transfer);
         assert!(again.iter().all(|&p| world.bytes(p) == numbers(100)));
     }
 
@@ -254,7 +248,7 @@ mod tests {
         world.all().large[posted[0].car as usize] =
             Large { length: length as u64, wanted: length as u64, address: 4096 };
         world.all().cars[posted[1].car as usize].peer = 34;
-        world.run(transfer);
+        world.step(transfer);
         let asked: Vec<_> = world.wire().sent.iter().map(|frame| frame.header).collect();
         let at = length as u64 - 40;
         let questions =
@@ -265,7 +259,7 @@ mod tests {
         world.wire().sent.clear();
         world.wire().room = Some(1);
         let _two = [(); 2].map(|()| reading(&mut world, vc, &[100]));
-        world.run(transfer);
+        world.step(transfer);
         let wire = world.wire();
         assert_eq!((wire.sent.len(), &wire.asked[..]), (1, &[3, 1][..]));
     }
@@ -275,13 +269,13 @@ mod tests {
         let (mut world, vc) = world();
         world.wire().memory.push((4000, vec![1; 120]));
         let posted = reading(&mut world, vc, &[30, 70]);
-        world.run(transfer);
-        world.run(crate::post::post);
+        world.step(transfer);
+        world.step(crate::post::post);
         let answer = world.wire().sent[0].header;
         assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 100));
         assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
         piece(&mut world, vc, posted, &numbers(100));
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.bytes(posted), numbers(100), "from its first byte on");
     }
 
@@ -293,10 +287,10 @@ mod tests {
         world.wire().memory.push((4096, vec![7; length]));
         let posted = reading(&mut world, vc, &[length]);
         world.all().large[posted.car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(world.car(posted).done as usize, a_pass);
         assert!(world.all().progress.pending.has(Pending::TRANSFER));
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!((world.bytes(posted), world.car(posted).state), (vec![7; length], CarState::Queued));
     }
 
@@ -310,8 +304,8 @@ mod tests {
             let (length, wanted) = (length as u64, length as u64 - 16);
             world.all().large[car as usize] = Large { length, wanted, address: 4096 };
         }
-        world.run(transfer);
-        world.run(transfer);
+        world.step(transfer);
+        world.step(transfer);
         assert_eq!(world.wire().reads, [1, 1, 1], "none begins with the bytes that another one leaves of its turn");
         assert!(world.all().progress.reads.is_empty());
     }
@@ -326,10 +320,10 @@ mod tests {
             world.all().large[car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
         }
         let done = |world: &mut TestWorld| posted.map(|posted| world.car(posted).done as usize / READ_BYTES_A_TURN);
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(done(&mut world), [1, 1]);
         world.wire().incoming.push_back((vc, Header::new(Kind::Eager, 0, 1, 5, 0, 0), vec![]));
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(done(&mut world), [2, 1]);
     }
 }

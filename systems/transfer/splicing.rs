@@ -2,10 +2,11 @@
 
 use crate::endpoint::Endpoint;
 use crate::match_cars::was_offered;
+use crate::rows::Rows;
 use smallvec::SmallVec;
 use tickwire_components::limits::{READS_A_CALL, SPLICE_BYTES};
 use tickwire_components::wire::Header;
-use tickwire_components::{Car, NIL, Pending, Progress, Row, Span, Splice, Vc, VcState};
+use tickwire_components::{Car, NIL, Pending, Progress, Row, Span, Splice, VcState};
 use tickwire_transports::Spliced;
 
 /// Passes that a piece waits for room at most: far more than a reader takes that is at it. One that was stopped reads the
@@ -50,27 +51,27 @@ fn can_splice(cars: &[Car], splice: &Splice) -> bool {
 
 /// Splices what has room, and forgets what nobody wants any more.
 #[inline(never)]
-pub(crate) fn splice_messages(progress: &mut Progress, cars: &[Car], vcs: &[Vc], endpoints: &mut [Endpoint]) {
+pub(crate) fn splice_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     // Pieces of a connection go in order.
     let mut full: SmallVec<[Row; 4]> = SmallVec::new();
-    progress.splices.retain_mut(|splice| {
+    rows.progress.splices.retain_mut(|splice| {
         if full.contains(&splice.vc) {
             return true;
         }
-        let vc = &vcs[splice.vc as usize];
+        let vc = &rows.vcs[splice.vc as usize];
         let stays = vc.state == VcState::Connected && {
             let transport = endpoints[vc.endpoint as usize].transport.get();
             // SAFETY: the bytes of a posted send are there until it ends, which is when the peer says that it is done.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            splice_part(cars, splice, |number, piece| unsafe { transport.splice(vc.link, number, piece) })
+            splice_part(&mut rows.cars, splice, |number, piece| unsafe { transport.splice(vc.link, number, piece) })
         };
         if stays {
             full.push(splice.vc);
         }
         stays
     });
-    if !progress.splices.is_empty() {
-        progress.pending |= Pending::TRANSFER;
+    if !rows.progress.splices.is_empty() {
+        rows.progress.pending |= Pending::TRANSFER;
     }
 }
 
@@ -131,11 +132,11 @@ mod tests {
         ask(&mut world, one, Header::splice(first.car, 2, 100, 50));
         ask(&mut world, two, Header::splice(second.car, 9, 0, 5000));
         world.wire().splice_answers.extend([Spliced::Done, Spliced::Full]);
-        world.run(transfer);
+        world.step(transfer);
         let numbers = |world: &TestWorld| world.wire().spliced.iter().map(|(_, n, _)| *n).collect::<Vec<_>>();
         assert_eq!(numbers(&world), [u32::MAX, 9]);
         assert!(world.all().progress.pending.has(Pending::TRANSFER), "there is more");
-        world.run(transfer);
+        world.step(transfer);
         assert_eq!(numbers(&world), [u32::MAX, 9, 0, 1, 2]);
         let wire = world.wire();
         let whole: Vec<u8> = [0, 2, 3].iter().flat_map(|&at| wire.spliced[at].2.clone()).collect();
@@ -154,13 +155,13 @@ mod tests {
             ask(&mut world, vc, Header::splice(send.car, 0, 0, 3 * SPLICE_BYTES as u64));
             let answers = if what == "over" { [Spliced::Over; 2] } else { [Spliced::Done, Spliced::Full] };
             world.wire().splice_answers.extend(answers);
-            world.run(transfer);
+            world.step(transfer);
             if what == "done" {
                 world.all().cars[send.car as usize].state = CarState::Finished;
             } else if what == "failed" {
                 world.all().vcs[vc as usize].state = VcState::Failed;
             }
-            world.run(transfer);
+            world.step(transfer);
             assert_eq!(world.wire().spliced.len(), spliced, "{what}");
             assert!(world.all().progress.splices.is_empty(), "{what}");
         }
@@ -184,7 +185,7 @@ mod tests {
         world.wire().splice_answers.extend(std::iter::repeat_n(Spliced::Full, 2 * WAITS as usize));
         let mut passes = 0;
         while !world.all().progress.splices.is_empty() {
-            world.run(transfer);
+            world.step(transfer);
             passes += 1;
         }
         assert_eq!(passes, WAITS);

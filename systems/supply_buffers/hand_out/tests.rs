@@ -81,7 +81,7 @@ impl Methods {
 
     fn run(&mut self) {
         self.world.all().progress.pending = Pending::NONE;
-        self.world.run(supply_buffers);
+        self.world.step(supply_buffers);
     }
 
     /// The bytes of the runs that an operation holds.

@@ -6,9 +6,11 @@
 //! else can make, and the number of rows of each table. Hooks refuse all that would leave none: to despawn a row, or to
 //! remove or replace one of its components.
 
-use super::{Addresses, Columns, Plan, Tables};
-use bevy_ecs::component::Component;
+use super::addresses::{Columns, TABLES};
+use super::{Plan, Shared, Store, StoreMut};
+use bevy_ecs::component::{Component, ComponentId};
 use bevy_ecs::entity::Entity;
+use bevy_ecs::schedule::Schedule;
 use bevy_ecs::world::{World, WorldId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,9 +33,6 @@ pub(crate) enum Table {
     Vcs,
 }
 
-/// How many there are.
-pub(super) const TABLES: usize = 8;
-
 /// On the engine's one row: that it is this one. It is neither cloned with the row nor made by anybody else.
 #[derive(Component)]
 #[component(immutable, on_discard = tickwire_components::refuse_removal)]
@@ -46,6 +45,8 @@ pub(super) struct Guard {
 
 struct State {
     columns: Columns,
+    /// The components of the columns that transports have on the CAR table.
+    row_states: Vec<ComponentId>,
     world: WorldId,
     /// The engine's one row.
     one: Entity,
@@ -62,14 +63,14 @@ struct State {
 impl Guard {
     pub(super) fn new(
         columns: Columns,
+        row_states: Vec<ComponentId>,
         world: &World,
         one: Entity,
         transports: Vec<AnyTransport>,
-        plan: Plan,
-        submissions: Arc<Submissions>,
+        (plan, submissions): (Plan, Arc<Submissions>),
     ) -> Self {
-        let state =
-            State { columns, world: world.id(), one, counts: [0; TABLES], transports, plan, submissions, lost: None };
+        let (world, counts, lost) = (world.id(), [0; TABLES], None);
+        let state = State { columns, row_states, world, one, counts, transports, plan, submissions, lost };
         Guard { state: Mutex::new(state) }
     }
 
@@ -77,11 +78,24 @@ impl Guard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the addresses of a world that is known to be the engine's, and the number of its rows for what it has to be.
-    pub(super) fn accept(&self, addresses: &Addresses, world: &mut World) {
-        let mut state = self.lock();
-        addresses.refresh(&state.columns, world.as_unsafe_world_cell());
-        state.counts = addresses.counts();
+    /// Whether a world is the one of this store.
+    pub(super) fn is_of(&self, world: WorldId) -> bool {
+        self.lock().world == world
+    }
+
+    /// Why the world is lost, if it is.
+    pub(super) fn lost(&self) -> Option<String> {
+        self.lock().lost.clone()
+    }
+
+    /// Which column is where.
+    pub(super) fn columns(&self) -> Columns {
+        self.lock().columns
+    }
+
+    /// The components of the columns that transports have on the CAR table.
+    pub(super) fn row_states(&self) -> Vec<ComponentId> {
+        self.lock().row_states.clone()
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -91,16 +105,25 @@ impl Guard {
 }
 
 impl State {
+    /// Takes all addresses anew; how many rows each table has.
+    fn refresh(&self, shared: &Shared, world: &mut World) -> [usize; TABLES] {
+        // SAFETY: whoever changes a store has borrowed it, so nothing that it has given out is in use. The world is the
+        // store's: its number was compared, or it was just put there.
+        #[expect(unsafe_code, reason = "addresses of a borrowed store")]
+        unsafe {
+            shared.addresses.refresh(&self.columns, &self.row_states, world)
+        }
+    }
+
     /// What is wrong with a world, whose addresses are taken anew if nothing is.
-    fn check(&self, addresses: &Addresses, world: &mut World) -> Result<(), String> {
+    fn check(&self, shared: &Shared, world: &mut World) -> Result<(), String> {
         if world.id() != self.world {
             return Err("the application has put another world in the place of the engine's".into());
         }
         if world.get::<Mark>(self.one).is_none() {
             return Err("the application has cleared the engine's world".into());
         }
-        addresses.refresh(&self.columns, world.as_unsafe_world_cell());
-        let (before, after) = (self.counts, addresses.counts());
+        let (before, after) = (self.counts, self.refresh(shared, world));
         match before == after {
             true => Ok(()),
             false => Err(format!(
@@ -113,7 +136,7 @@ impl State {
     /// Puts a world without procs and transports in the place of one that is not the engine's any more, and whose rows are
     /// not read.
     #[cold]
-    fn replace(&mut self, addresses: &Addresses, world: &mut World, words: String) {
+    fn replace(&mut self, shared: &Shared, world: &mut World, words: String) {
         // Before any memory goes: none of it is theirs from here on.
         for transport in &mut self.transports {
             let close = || {
@@ -124,22 +147,55 @@ impl State {
         }
         let lost = std::mem::replace(world, World::new());
         let plan = Plan { rows: 1, cards: Vec::new(), card_bytes: 0, ..self.plan.clone() };
-        self.one = Tables::spawn(world, &plan, self.submissions.clone());
+        self.one = super::spawn(world, &plan, self.submissions.clone());
         self.columns = Columns::of_few(world);
+        self.row_states = Vec::new();
         self.world = world.id();
-        addresses.refresh(&self.columns, world.as_unsafe_world_cell());
-        self.counts = addresses.counts();
-        addresses.progress(world).posting |= posting::CLOSED;
+        self.counts = self.refresh(shared, world);
         self.lost = Some(words);
         // It may have values of the application, whose end is theirs.
         let _ = catch_unwind(AssertUnwindSafe(move || drop(lost)));
     }
 }
 
-impl Tables {
-    /// Whether a world is the one of these tables.
-    pub(crate) fn are_in(&self, world: WorldId) -> bool {
-        self.guard.lock().world == world
+impl Store {
+    /// See [`StoreMut::verify`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn verify(&mut self) -> Result<(), String> {
+        self.as_mut().verify()
+    }
+
+    /// See [`StoreMut::change`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut World) -> R) -> Result<R, PostError> {
+        self.as_mut().change(change)
+    }
+
+    /// Runs a schedule over the world, with systems of the application, and looks whether the world is still the engine's.
+    ///
+    /// # Errors
+    /// With what a system has panicked.
+    pub fn run(&mut self, schedule: &mut Schedule) -> std::thread::Result<()> {
+        let ran = catch_unwind(AssertUnwindSafe(|| schedule.run(&mut self.world)));
+        if self.lost().is_none()
+            && let Err(words) = self.verify()
+        {
+            return ran.and(Err(Box::new(words)));
+        }
+        ran
+    }
+}
+
+impl StoreMut<'_> {
+    /// Takes the addresses of a world that is known to be the engine's, and the number of its rows for what it has to be.
+    pub(super) fn accept(&mut self) -> [usize; TABLES] {
+        let mut state = self.shared.guard.lock();
+        state.counts = state.refresh(self.shared, self.world);
+        state.counts
     }
 
     /// Looks whether the world and its tables are still the engine's, after code of the application had them, and takes all
@@ -148,19 +204,25 @@ impl Tables {
     ///
     /// # Errors
     /// What the application has done, in words.
-    pub fn verify(&self, world: &mut World) -> Result<(), String> {
-        let mut state = self.guard.lock();
+    pub fn verify(&mut self) -> Result<(), String> {
+        let mut state = self.shared.guard.lock();
         if let Some(words) = &state.lost {
             return Err(words.clone());
         }
-        state.check(&self.addresses, world).inspect_err(|words| {
-            state.replace(&self.addresses, world, words.clone());
-        })
+        let Err(words) = state.check(self.shared, self.world) else { return Ok(()) };
+        state.replace(self.shared, self.world, words.clone());
+        drop(state);
+        self.progress().posting |= posting::CLOSED;
+        Err(words)
     }
 
-    /// Why the world is lost, if it is.
-    pub fn lost(&self) -> Option<String> {
-        self.guard.lock().lost.clone()
+    /// Lends the world to code of the application, and looks behind it whether the world is still the engine's.
+    ///
+    /// # Errors
+    /// As [`StoreMut::verify`].
+    pub fn lend<R>(&mut self, run: impl FnOnce(&mut World) -> R) -> Result<R, String> {
+        let result = run(self.world);
+        self.verify().map(|()| result)
     }
 
     /// Spawns rows of a table, so many, and looks whether hooks and observers of the application have left them where they
@@ -169,8 +231,7 @@ impl Tables {
     /// # Errors
     /// If they have not, or have panicked: the world is lost.
     pub(crate) fn spawn_checked(
-        &self,
-        world: &mut World,
+        &mut self,
         table: Table,
         count: usize,
         spawn: impl FnOnce(&mut World),
@@ -179,28 +240,29 @@ impl Tables {
             return Err(PostError::Poisoned(words));
         }
         let spawned = catch_unwind(AssertUnwindSafe(|| {
-            spawn(world);
-            world.flush();
+            spawn(self.world);
+            self.world.flush();
         }));
-        let mut state = self.guard.lock();
+        let mut state = self.shared.guard.lock();
         state.counts[table as usize] += count;
         let checked = match spawned {
-            Ok(()) => state.check(&self.addresses, world),
+            Ok(()) => state.check(self.shared, self.world),
             Err(panic) => Err(format!("a hook or an observer of the application has panicked: {}", words_of(&*panic))),
         };
-        checked.map_err(|words| {
-            state.replace(&self.addresses, world, words.clone());
-            PostError::Poisoned(words)
-        })
+        let Err(words) = checked else { return Ok(()) };
+        state.replace(self.shared, self.world, words.clone());
+        drop(state);
+        self.progress().posting |= posting::CLOSED;
+        Err(PostError::Poisoned(words))
     }
 
     /// As `spawn_checked`, of anything else that runs hooks and observers of the application.
     ///
     /// # Errors
     /// As there.
-    pub fn change<R>(&self, world: &mut World, change: impl FnOnce(&mut World) -> R) -> Result<R, PostError> {
+    pub fn change<R>(&mut self, change: impl FnOnce(&mut World) -> R) -> Result<R, PostError> {
         let mut result = None;
-        self.spawn_checked(world, Table::One, 0, |world| result = Some(change(world)))?;
+        self.spawn_checked(Table::One, 0, |world| result = Some(change(world)))?;
         result.ok_or(PostError::Finalized)
     }
 }

@@ -1,0 +1,383 @@
+//! The store: the world, and where the columns of its tables are.
+//!
+//! The only place of this crate that follows the address of a column. Tables move only when rows are spawned, which only
+//! [`StoreMut::grow`] and its like do, or when code of the application was given the world; after either the addresses are
+//! taken anew ([`StoreMut::verify`]).
+
+mod access;
+mod addresses;
+mod grow;
+mod guard;
+
+pub use access::{ColumnAccess, row_system};
+pub(crate) use addresses::Addresses;
+pub use addresses::ColumnName;
+pub(crate) use guard::Table;
+pub use guard::words_of;
+
+use crate::endpoint::Endpoint;
+use crate::rows::{Rows, Wire};
+use addresses::Columns;
+use bevy_ecs::change_detection::MutUntyped;
+use bevy_ecs::component::{Component, ComponentId, Mutable};
+use bevy_ecs::prelude::*;
+use bevy_ecs::storage::TableId;
+use guard::{Guard, Mark};
+use std::sync::Arc;
+use tickwire_components::limits::{self, CONTROL_ROWS, Limits};
+use tickwire_components::submission::{Inbound, Submissions};
+use tickwire_components::{
+    Arrival, Buffer, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Notices, ProcTable,
+    Progress, Request, Row, Supply, Vc,
+};
+
+/// What the tables are spawned from.
+#[derive(Clone)]
+pub struct Plan {
+    /// Limits and budgets.
+    pub limits: Limits,
+    /// Number of procs in the world.
+    pub procs: u32,
+    /// The own one.
+    pub me: u32,
+    /// Cards of all procs, `card_bytes` each.
+    pub cards: Vec<u8>,
+    /// Bytes of a card.
+    pub card_bytes: usize,
+    /// CAR rows to begin with.
+    pub rows: usize,
+    /// First generation of requests.
+    pub generation: u64,
+}
+
+/// Communicators that there are from the start: of all procs, and of the own one.
+const COMMUNICATORS_INITIAL: usize = 2;
+
+impl Plan {
+    fn car_rows(&self) -> usize {
+        self.rows.clamp(1, self.limits.cars_max) + CONTROL_ROWS
+    }
+
+    fn buffer_rows(&self) -> usize {
+        limits::BUFFERS_INITIAL.min(self.limits.buffers_max)
+    }
+}
+
+/// The limits, where systems and maintenance can read them. On the engine's one row.
+#[derive(Component, Debug)]
+#[component(immutable, on_discard = tickwire_components::refuse_removal)]
+pub struct Settings(pub Limits);
+
+/// All columns of a store, borrowed with it. No parameter of a system: one of an application reads columns by
+/// [`ReadColumn`](crate::views::ReadColumn) or a query.
+///
+/// ```compile_fail,E0277
+/// # use bevy_ecs::system::IntoSystem;
+/// fn clear(tables: tickwire_systems::store::Tables<'_>) {
+///     tables.held[0].clear();
+/// }
+/// let _ = IntoSystem::into_system(clear);
+/// ```
+#[non_exhaustive]
+pub struct Tables<'w> {
+    /// The engine's one row.
+    pub progress: &'w mut Progress,
+    /// Known procs.
+    pub procs: &'w mut ProcTable,
+    /// Submissions of other threads.
+    pub inbound: &'w mut Inbound,
+    /// Limits.
+    pub limits: &'w Settings,
+    /// Whom to call when requests are done.
+    pub notices: &'w mut Notices,
+    /// Arrivals.
+    pub arrivals: &'w mut [Arrival],
+    /// CARs.
+    pub cars: &'w mut [Car],
+    /// CARs, cold column.
+    pub large: &'w mut [Large],
+    /// Requests.
+    pub requests: &'w mut [Request],
+    /// Buffers of requests.
+    pub held: &'w mut [Held],
+    /// Temporaries.
+    pub buffers: &'w mut [Buffer],
+    /// Supplies.
+    pub supplies: &'w mut [Supply],
+    /// Communicators.
+    pub communicators: &'w mut [Communicator],
+    /// Endpoints.
+    pub endpoints: &'w mut [Endpoint],
+    /// Contacted procs.
+    pub vcs: &'w mut [Vc],
+}
+
+/// A world with the tables of an engine.
+///
+/// Rows of one store cannot get into another one:
+///
+/// ```compile_fail,E0521
+/// # use tickwire_systems::store::Store;
+/// fn swap(one: &mut Store, other: &mut Store) {
+///     one.with(|one, _| other.with(|other, _| std::mem::swap(&mut one.cars, &mut other.cars)));
+/// }
+/// ```
+pub struct Store {
+    world: World,
+    shared: Arc<Shared>,
+}
+
+/// What a [`Store`] and those that run systems in its world have in common.
+struct Shared {
+    addresses: Addresses,
+    guard: Guard,
+}
+
+/// A [`Store`] that is borrowed for writing.
+pub struct StoreMut<'w> {
+    world: &'w mut World,
+    shared: &'w Arc<Shared>,
+}
+
+/// A way back to a [`Store`] for whoever is given its world: the executor of a schedule, and the systems in it.
+#[derive(Clone)]
+pub struct StoreKey {
+    shared: Arc<Shared>,
+}
+
+impl StoreKey {
+    /// The store that a world is of.
+    ///
+    /// # Panics
+    /// If the world is not the one of this store.
+    pub fn enter<'w>(&'w self, world: &'w mut World) -> StoreMut<'w> {
+        assert!(self.shared.guard.is_of(world.id()), "a system of the engine is run in another world than its own");
+        StoreMut { world, shared: &self.shared }
+    }
+}
+
+impl Store {
+    /// Makes the tables of an engine in a world: spawns all rows, and finds their columns. The own proc is row 0 of the
+    /// contacted ones.
+    ///
+    /// # Errors
+    /// If the world has entities with components of the engine, or hooks of the application have moved its rows.
+    pub fn new(
+        mut world: World,
+        plan: Plan,
+        submissions: Arc<Submissions>,
+        mut endpoints: Vec<Endpoint>,
+    ) -> Result<Self, String> {
+        if let Some(name) = Columns::any_used(&mut world) {
+            return Err(format!("there are entities with a {name} before the engine has spawned its rows: spawn none"));
+        }
+        // SAFETY: used when the world is lost, and no reference to a row lives.
+        #[expect(unsafe_code, reason = "a second way to the transports, for when the world is lost")]
+        let transports = endpoints.iter_mut().map(|endpoint| unsafe { endpoint.transport.get().second() }).collect();
+        let expected = [
+            1,
+            plan.car_rows(),
+            plan.buffer_rows(),
+            limits::SUPPLIES_INITIAL,
+            limits::ARRIVALS,
+            COMMUNICATORS_INITIAL,
+            endpoints.len(),
+            1,
+        ];
+        let row_states = endpoints.iter().filter_map(|endpoint| Some(endpoint.rows?.component)).collect();
+        let me = plan.me;
+        let one = spawn(&mut world, &plan, submissions.clone());
+        world.spawn_batch(endpoints).for_each(drop);
+        world.spawn(Vc::new(me, 0));
+        world.flush();
+        let columns = Columns::find(&mut world)?;
+        let shared = Shared {
+            addresses: Addresses::new(),
+            guard: Guard::new(columns, row_states, &world, one, transports, (plan, submissions)),
+        };
+        let mut store = Store { world, shared: Arc::new(shared) };
+        let counts = store.as_mut().accept();
+        if counts != expected || store.world.get::<Mark>(one).is_none() {
+            return Err("hooks or observers of the application have moved rows of the engine: rows are its own".into());
+        }
+        link_all(&mut store.all());
+        Ok(store)
+    }
+
+    /// The store, for whoever changes it.
+    #[inline(always)]
+    pub fn as_mut(&mut self) -> StoreMut<'_> {
+        StoreMut { world: &mut self.world, shared: &self.shared }
+    }
+
+    /// For an executor of the world's schedule, and for systems.
+    pub fn key(&self) -> StoreKey {
+        StoreKey { shared: self.shared.clone() }
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// A component of the application, for writing. `None` if the entity has none.
+    pub fn get_mut<T: Component<Mutability = Mutable>>(&mut self, entity: Entity) -> Option<&mut T> {
+        Some(self.world.get_mut::<T>(entity)?.into_inner())
+    }
+
+    /// As [`Store::get_mut`], of a component that is known by its id. `None` also for those that nobody may write.
+    pub fn get_mut_by_id(&mut self, entity: Entity, component: ComponentId) -> Option<MutUntyped<'_>> {
+        self.world.get_mut_by_id(entity, component)
+    }
+
+    /// See [`StoreMut::with`].
+    #[inline(always)]
+    pub fn with<R>(&mut self, run: impl for<'store> FnOnce(&mut Rows<'store>, &mut Wire<'_>) -> R) -> R {
+        self.as_mut().with(run)
+    }
+
+    /// All columns.
+    #[inline(always)]
+    pub fn all(&mut self) -> Tables<'_> {
+        // SAFETY: the store is borrowed for as long as the columns are.
+        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
+        unsafe {
+            self.shared.addresses.tables()
+        }
+    }
+
+    /// The engine's one row.
+    #[inline(always)]
+    pub fn progress(&mut self) -> &mut Progress {
+        // SAFETY: the store is borrowed for as long as the row is.
+        #[expect(unsafe_code, reason = "a column of a borrowed store")]
+        unsafe {
+            self.shared.addresses.progress()
+        }
+    }
+
+    /// The endpoints.
+    #[inline(always)]
+    pub fn endpoints(&mut self) -> &mut [Endpoint] {
+        self.look().2
+    }
+
+    /// What a look touches that finds nothing to do: the engine's one row, submissions, and endpoints.
+    #[inline(always)]
+    pub fn look(&mut self) -> (&mut Progress, &mut Inbound, &mut [Endpoint]) {
+        // SAFETY: the store is borrowed for as long as the columns are.
+        #[expect(unsafe_code, reason = "columns of a borrowed store")]
+        unsafe {
+            self.shared.addresses.look()
+        }
+    }
+
+    /// Why the world is lost, if it is. See [`StoreMut::verify`].
+    pub fn lost(&self) -> Option<String> {
+        self.shared.guard.lost()
+    }
+}
+
+impl StoreMut<'_> {
+    /// Runs something over the rows, and what is between them and the transports.
+    #[inline(always)]
+    pub fn with<R>(&mut self, run: impl for<'store> FnOnce(&mut Rows<'store>, &mut Wire<'_>) -> R) -> R {
+        // SAFETY: the store is borrowed while `run` runs, and the rows have a brand that lets `run` keep none.
+        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
+        let (rows, mut wire) = unsafe { self.shared.addresses.rows() };
+        run(rows, &mut wire)
+    }
+
+    /// All columns.
+    #[inline(always)]
+    pub fn all(&mut self) -> Tables<'_> {
+        // SAFETY: the store is borrowed for as long as the columns are.
+        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
+        unsafe {
+            self.shared.addresses.tables()
+        }
+    }
+
+    /// The engine's one row.
+    #[inline(always)]
+    pub fn progress(&mut self) -> &mut Progress {
+        // SAFETY: the store is borrowed for as long as the row is.
+        #[expect(unsafe_code, reason = "a column of a borrowed store")]
+        unsafe {
+            self.shared.addresses.progress()
+        }
+    }
+
+    /// The endpoints.
+    #[inline(always)]
+    pub fn endpoints(&mut self) -> &mut [Endpoint] {
+        self.all().endpoints
+    }
+
+    /// Why the world is lost, if it is. See [`StoreMut::verify`].
+    pub fn lost(&self) -> Option<String> {
+        self.shared.guard.lost()
+    }
+
+    /// The table of the contacted procs.
+    pub fn vc_table(&self) -> TableId {
+        self.shared.guard.columns().vcs.table()
+    }
+
+    /// Gives back the memory that rows keep when they are dropped, since a transport may have it: at the end of an engine,
+    /// when none has.
+    pub fn free_buffers(&mut self) {
+        let all = self.all();
+        all.held.iter_mut().for_each(Held::clear);
+        all.buffers.iter_mut().for_each(|buffer| buffer.store(Box::default()));
+    }
+}
+
+/// Spawns all tables but the procs' and endpoints'. Returns the engine's one row.
+fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) -> Entity {
+    let one = world.spawn((
+        Mark,
+        Progress::new(&plan.limits, plan.procs),
+        ProcTable {
+            known: vec![KnownProc { row: NIL }; plan.procs as usize],
+            cards: plan.cards.clone(),
+            card_bytes: plan.card_bytes,
+            me: plan.me,
+            reasons: Vec::new(),
+            departed: Vec::new(),
+            fallen: Vec::new(),
+        },
+        Inbound::new(submissions),
+        Settings(plan.limits.clone()),
+        Notices::default(),
+    ));
+    let one = one.id();
+    grow::spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());
+    grow::spawn_rows(world, COMMUNICATORS_INITIAL, |row| match row {
+        0 => Communicator::founding(0, plan.procs, plan.me, Members::World),
+        _ => Communicator::founding(1, 1, 0, Members::List([plan.me].into())),
+    });
+    grow::spawn_cars(world, plan.car_rows(), plan.generation);
+    grow::spawn_rows(world, plan.buffer_rows(), |_| Buffer::default());
+    grow::spawn_rows(world, limits::SUPPLIES_INITIAL, |_| Supply::default());
+    one
+}
+
+/// Links all free rows.
+fn link_all(all: &mut Tables<'_>) {
+    let own = all.cars.len() - CONTROL_ROWS;
+    link_free(&mut all.progress.control_cars, all.cars, own);
+    link_free(&mut all.progress.free_cars, &mut all.cars[..own], 0);
+    all.progress.stamps.grow(all.cars.len());
+    link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
+    all.progress.count_free_buffers(all.buffers.len());
+    link_free(&mut all.progress.free_supplies, all.supplies, 0);
+    all.procs.known[all.procs.me as usize].row = 0;
+}
+
+/// Puts the rows from `first` on into a free list, the lowest on top.
+fn link_free<L: Link>(list: &mut FreeList, rows: &mut [L], first: usize) {
+    for row in (first..rows.len()).rev() {
+        list.push(rows, row as Row);
+    }
+}
