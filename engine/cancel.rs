@@ -3,9 +3,10 @@
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
-use tickwire_systems::complete::{complete_cancelled, free_request};
-use tickwire_systems::lodging::{is_lodged, recall};
-use tickwire_systems::matching::remove_posted;
+use tickwire_systems::protocols::provider_matched::{is_lodged, recall};
+use tickwire_systems::steps::finish::free_request;
+use tickwire_systems::steps::matching::remove_posted;
+use tickwire_systems::tick::complete::complete_cancelled;
 
 /// Looks after which a receive that does not come back is left to come back later.
 const RECALL_LOOKS: u32 = 1000;

@@ -14,7 +14,7 @@ use edges::{Key, Owed};
 use negotiation::Negotiation;
 use std::collections::VecDeque;
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, PostError, Rank, Row};
-use tickwire_systems::communicators::{UsedIds, close, first_free, is_unused, live, reap};
+use tickwire_systems::procs::communicators::{UsedIds, close, first_free, is_unused, live, reap};
 use tickwire_transports::TagLimits;
 
 /// What an engine keeps about communicators that change.

@@ -12,11 +12,11 @@ use std::time::Instant;
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK, Limits};
 use tickwire_components::submission::Submissions;
 use tickwire_components::{Comm, NIL, Pending, PostError, Rank, RequestError, Row, Work, posting};
-use tickwire_systems::connections::{ask_after, contact, control, process_ended, remind, wants_control};
-use tickwire_systems::deliver::{deliver, look_and_deliver};
-use tickwire_systems::endpoint::OperationRows;
-use tickwire_systems::matching::{may_await_any, posted_to_any};
+use tickwire_systems::procs::connections::{ask_after, contact, control, process_ended, remind, wants_control};
+use tickwire_systems::procs::endpoint::OperationRows;
+use tickwire_systems::steps::matching::{may_await_any, posted_to_any};
 use tickwire_systems::store::{Store, Tables, words_of};
+use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
 use tickwire_traces::{Counters, DELIVER, Trace};
 use tickwire_transports::{LinkEvent, TagLimits};
 

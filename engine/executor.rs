@@ -12,8 +12,8 @@ use std::any::TypeId;
 use std::sync::Arc;
 use tickwire_components::Pending;
 use tickwire_systems::ProgressSystems;
-use tickwire_systems::connections::maintain;
-use tickwire_systems::receipts::note;
+use tickwire_systems::procs::connections::maintain;
+use tickwire_systems::procs::receipts::note;
 use tickwire_systems::store::{StoreKey, StoreMut};
 use tickwire_traces::{Counters, DELIVER};
 

@@ -4,7 +4,7 @@ use crate::core::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
-use tickwire_systems::complete::abort;
+use tickwire_systems::steps::finish::abort;
 use tickwire_transports::Sent;
 
 /// How long a dropped engine may take to send what was promised.

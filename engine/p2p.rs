@@ -9,16 +9,16 @@ use tickwire_components::{
     Car, Comm, Communicator, Large, LeasedBytes, NIL, Ownership, Pieces, PostError, ProcId, Rank, RequestError,
     RequestId, RequestState, Row, Source, Span, Status, Tag, TagFilter, VcState, car_flags,
 };
-use tickwire_systems::complete::{free_request, outcome, status};
-use tickwire_systems::connections::contact;
-use tickwire_systems::deliver::deliver_own;
-use tickwire_systems::post::{offer_now, send_now};
-use tickwire_systems::posting::{
+use tickwire_systems::procs::connections::contact;
+use tickwire_systems::protocols::eager::deliver_own;
+use tickwire_systems::rows::Rows;
+use tickwire_systems::steps::finish::{free_request, outcome, status};
+use tickwire_systems::steps::posting::{
     Envelope, check_null_receive, check_null_send, check_receive, check_send, directed_envelope, queue_receive,
     queue_send, receive_car, receive_envelope, receive_inline, rows_of, send_car, send_envelope, send_inline,
     take_rows,
 };
-use tickwire_systems::rows::Rows;
+use tickwire_systems::steps::send::{offer_now, send_now};
 use tickwire_traces::tracy;
 
 /// One run of bytes, while the buffer that it belongs to stays with the caller. Spans themselves are no buffers: anybody can

@@ -10,8 +10,8 @@ use tickwire_components::{
     Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank,
     RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
 };
-use tickwire_systems::complete::free_request;
-use tickwire_systems::posting::{
+use tickwire_systems::steps::finish::free_request;
+use tickwire_systems::steps::posting::{
     Envelope, activate, check_operation, queue_receive, queue_send, receive_car, rows_of, send_car, take_rows,
 };
 

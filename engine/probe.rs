@@ -13,11 +13,11 @@ use tickwire_components::{
     Comm, LeasedBytes, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Pull, Rank, RequestError, RequestState, Row,
     Source, Status, Tag, TagFilter, Unexpected, VcState,
 };
-use tickwire_systems::communicators::{alive, known};
-use tickwire_systems::credits::feed;
-use tickwire_systems::lodging::{checked, is_matched};
-use tickwire_systems::match_cars::pair;
-use tickwire_systems::posting::{check_null_receive, check_receive, receive_car, rows_of, take_rows};
+use tickwire_systems::procs::communicators::{alive, known};
+use tickwire_systems::protocols::credit::feed;
+use tickwire_systems::protocols::provider_matched::{checked, is_matched};
+use tickwire_systems::steps::posting::{check_null_receive, check_receive, receive_car, rows_of, take_rows};
+use tickwire_systems::steps::unexpected::receive_unexpected;
 use tickwire_systems::store::Tables;
 use tickwire_transports::{Peeked, Sent, Wanted};
 
@@ -259,7 +259,7 @@ impl Engine {
             return Err(full(&self.limits));
         };
         all.progress.unexpected.release(message.row);
-        self.store.with(|rows, _| pair(rows, row, &found));
+        self.store.with(|rows, _| receive_unexpected(rows, row, &found));
         Ok(row)
     }
 
@@ -272,7 +272,7 @@ impl Engine {
             let all = self.store.all();
             let found = all.progress.unexpected.entries[entry as usize];
             let Unexpected { context, source, tag, vc, .. } = found;
-            let envelope = tickwire_systems::posting::Envelope { context, source, tag, proc: NIL, length: 0 };
+            let envelope = tickwire_systems::steps::posting::Envelope { context, source, tag, proc: NIL, length: 0 };
             let car = receive_car(all.progress, &envelope, vc);
             // SAFETY: there are no bytes.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
@@ -285,7 +285,7 @@ impl Engine {
             };
             all.requests[row as usize].state = RequestState::Detached;
             all.progress.unexpected.release(entry);
-            self.store.with(|rows, _| pair(rows, row, &found));
+            self.store.with(|rows, _| receive_unexpected(rows, row, &found));
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::core::Engine;
 use tickwire_components::{NIL, PostError, ProcId, ProgressError, VcState, Work};
-use tickwire_systems::connections::card_of;
-use tickwire_systems::endpoint::Endpoint;
+use tickwire_systems::procs::connections::card_of;
+use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_transports::Capabilities;
 
 /// What a route is for. Every class takes the best route there is; so far all classes share the VC of point-to-point.

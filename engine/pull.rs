@@ -9,7 +9,7 @@ use crate::probe::{Look, PEEK_LOOKS};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::{CommState, Pull};
-use tickwire_systems::lodging::{is_starved, settle_credit};
+use tickwire_systems::protocols::provider_matched::{is_starved, settle_credit};
 
 /// Communicators whose messages are pulled together at most: a look at the transport for each.
 const CONTEXTS_PULLED: usize = 1000;

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use tickwire_components::{
     Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
 };
-use tickwire_systems::receipts::{note, of, open};
+use tickwire_systems::procs::receipts::{note, of, open};
 
 /// Posts operations whose receipts are kept. See [`Engine::receipted`] and [`Scope::receipted`](crate::Scope::receipted).
 pub struct Receipted<'e, 'env> {

@@ -8,9 +8,9 @@ use tickwire_components::submission::Operation;
 use tickwire_components::{
     Access, Comm, LeasedBytes, NIL, OneRun, Pieces, RegistrationCounts, Row, Source, Span, Stretch,
 };
-use tickwire_systems::communicators::alive;
-use tickwire_systems::connections::endpoint_of;
-use tickwire_systems::registering::acquire;
+use tickwire_systems::procs::communicators::alive;
+use tickwire_systems::procs::connections::endpoint_of;
+use tickwire_systems::steps::registering::acquire;
 
 /// A buffer whose memory stays registered between operations, made by [`Engine::register`].
 ///

@@ -9,8 +9,8 @@ use tickwire_components::limits::BUFFERED_OVERHEAD;
 use tickwire_components::{
     Comm, Pieces, PostError, Rank, RequestError, Source, Span, Status, Tag, TagFilter, car_flags,
 };
-use tickwire_systems::communicators::alive;
-use tickwire_systems::posting::send_copied;
+use tickwire_systems::procs::communicators::alive;
+use tickwire_systems::steps::posting::send_copied;
 use tickwire_systems::store::Tables;
 use tickwire_transports::copy;
 

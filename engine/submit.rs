@@ -14,7 +14,7 @@ use tickwire_components::{
     Comm, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Source, Status, Tag,
     TagFilter,
 };
-use tickwire_systems::complete::free_request;
+use tickwire_systems::steps::finish::free_request;
 
 /// Values of `Submissions::closed`.
 const CLOSED_FINALIZED: u32 = 1;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tickwire_components::BuildError;
 use tickwire_components::limits::Limits;
-use tickwire_systems::endpoint::{Endpoint, RowStates};
+use tickwire_systems::procs::endpoint::{Endpoint, RowStates};
 use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
 use tickwire_transports::{AnyTransport, Transport};
 

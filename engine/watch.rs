@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{ArrivalState, Link, NIL, Pending, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
-use tickwire_systems::deliver::deliver;
 use tickwire_systems::store::StoreMut;
+use tickwire_systems::tick::deliver::deliver;
 use tickwire_traces::tracy::{Profile, Zone, connected};
 use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 

@@ -1,26 +1,13 @@
 //! The transforms of tickwire: one file is one system, and this file alone says in which order they run.
 
-pub mod communicators;
-pub mod complete;
-pub mod connections;
-pub mod credits;
-pub mod deliver;
-pub mod drain_cq;
-pub mod endpoint;
-pub mod lodging;
-pub mod match_cars;
-pub mod matching;
-pub mod post;
-pub mod posting;
-pub mod priorities;
-pub mod receipts;
-pub mod registering;
+pub mod procs;
+pub mod protocols;
 pub mod rows;
+pub mod steps;
 pub mod store;
-pub mod supply_buffers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod transfer;
+pub mod tick;
 pub mod views;
 
 use bevy_ecs::prelude::*;
@@ -68,12 +55,12 @@ impl ProgressSystems {
     #[inline]
     pub fn run(self, rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         match self {
-            Self::Post => post::post(rows, wire),
-            Self::Match => match_cars::match_cars(rows, wire),
-            Self::SupplyBuffers => supply_buffers::supply_buffers(rows, wire),
-            Self::Transfer => transfer::transfer(rows, wire),
-            Self::DrainCq => drain_cq::drain_cq(rows, wire),
-            Self::Complete => complete::complete(rows, wire),
+            Self::Post => tick::post::post(rows, wire),
+            Self::Match => tick::match_cars::match_cars(rows, wire),
+            Self::SupplyBuffers => tick::supply_buffers::supply_buffers(rows, wire),
+            Self::Transfer => tick::transfer::transfer(rows, wire),
+            Self::DrainCq => tick::drain_cq::drain_cq(rows, wire),
+            Self::Complete => tick::complete::complete(rows, wire),
         }
     }
 

@@ -4,7 +4,7 @@
 //! so a step pays for the columns that it touches and for no others. Endpoints and arrivals are not among them ([`Wire`]): a
 //! step is given the one that it needs, so that a transport can hand over frames while the rows are written.
 
-use crate::endpoint::{Endpoint, RowStates};
+use crate::procs::endpoint::{Endpoint, RowStates};
 use crate::store::Settings;
 use bevy_ecs::component::ComponentId;
 use bevy_ecs::ptr::PtrMut;
@@ -146,7 +146,7 @@ pub struct Rows<'store> {
     pub row_states: RowStateColumns<'store>,
 }
 
-/// The columns that transports have on the CAR table. See [`crate::endpoint::RowState`].
+/// The columns that transports have on the CAR table. See [`crate::procs::endpoint::RowState`].
 pub struct RowStateColumns<'store> {
     columns: Vec<RowStateColumn>,
     store: Brand<'store>,

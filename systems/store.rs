@@ -15,7 +15,7 @@ pub use addresses::ColumnName;
 pub(crate) use guard::Table;
 pub use guard::words_of;
 
-use crate::endpoint::Endpoint;
+use crate::procs::endpoint::Endpoint;
 use crate::rows::{Rows, Wire};
 use addresses::Columns;
 use bevy_ecs::change_detection::MutUntyped;

@@ -9,9 +9,9 @@ mod diff;
 pub use diff::assert_rows;
 
 use crate::ProgressSystems;
-use crate::endpoint::{Endpoint, RowStates};
-use crate::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
+use crate::procs::endpoint::{Endpoint, RowStates};
 use crate::rows::{Rows, Wire};
+use crate::steps::posting::{check_receive, check_send, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::store::{Plan, Store, Tables};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::RunSystemOnce;
@@ -682,7 +682,7 @@ unsafe impl Pieces for Spans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::match_cars::match_cars;
+    use crate::tick::match_cars::match_cars;
     use tickwire_components::wire::Kind;
 
     #[test]

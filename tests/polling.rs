@@ -2,7 +2,7 @@
 
 use super::*;
 use tickwire::components::{NIL, VcState};
-use tickwire::systems::endpoint::POLL_INTERVAL_MAX;
+use tickwire::systems::procs::endpoint::POLL_INTERVAL_MAX;
 use tickwire::testing::rows;
 use tickwire::transports::Hub;
 use tickwire::{Only, ProcId, ProgressError, Request, Source, Test, TrafficClass};

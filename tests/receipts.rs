@@ -253,7 +253,7 @@ fn borrowed_buffers_have_receipts() {
 
 #[test]
 fn messages_go_as_their_endpoint_says() {
-    use tickwire::systems::endpoint::Endpoint;
+    use tickwire::systems::procs::endpoint::Endpoint;
     use tickwire::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
     let limits = Limits { part_bytes: 1000, eager_max: 5000, read_min: 9000, ..Limits::default() };
     let shm = Shm::open(ShmConfig::new(format!("ways-{}", std::process::id()), 0, 2)).unwrap();

@@ -10,7 +10,7 @@ use crate::core::{Closed, Engine};
 use std::fmt;
 use std::sync::Arc;
 use tickwire_components::{Comm, CommError, Communicator, Group, PostError, ProcId, Row, Tag, context, limits};
-use tickwire_systems::communicators::live;
+use tickwire_systems::procs::communicators::live;
 
 /// An agreement in progress on a new communicator: the token of [`Engine::start_dup`] and its like.
 ///

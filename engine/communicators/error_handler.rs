@@ -6,7 +6,7 @@ use std::io::Write;
 use tickwire_components::{
     CarKind, Comm, CommError, Communicator, ErrorHandler, PostError, RequestError, RequestId, Row, Status, context,
 };
-use tickwire_systems::communicators::live;
+use tickwire_systems::procs::communicators::live;
 
 /// The row of the communicator whose handler is asked when there is no other.
 const SELF_ROW: Row = 1;

@@ -2,7 +2,7 @@
 
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{CommError, ProcId};
-use tickwire_systems::communicators::{USED_WORDS, UsedIds};
+use tickwire_systems::procs::communicators::{USED_WORDS, UsedIds};
 
 /// Bytes that a reason may have on its way to other members.
 const WORDS_MAX: usize = 200;

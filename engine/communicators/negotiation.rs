@@ -28,7 +28,7 @@ use crate::core::Engine;
 use crate::request::Request;
 use std::sync::Arc;
 use tickwire_components::{Comm, CommError, Group, NIL, PostError, Row};
-use tickwire_systems::communicators::{UsedIds, make, release, reserve};
+use tickwire_systems::procs::communicators::{UsedIds, make, release, reserve};
 use tickwire_transports::TagLimits;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,9 +10,9 @@ use tickwire_components::{
     Row, Stamp, Unexpected, Vc, VcState, car_flags, context,
 };
 use tickwire_systems::ProgressSystems;
-use tickwire_systems::credits::{collect, window};
+use tickwire_systems::protocols::credit::{collect, window};
+use tickwire_systems::steps::posting::capacity;
 use tickwire_systems::store::Tables;
-use tickwire_systems::supply_buffers::capacity;
 use tickwire_traces::dump::{
     Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle,
     OperationDump, PeerDump, Plane, QueueBytes, SHOWN_MAX, Stage, SystemBytes, TrafficDump, TransportBytes,
@@ -291,7 +291,8 @@ fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpected: &[Messa
         .map(|row| {
             let vc = all.vcs[row];
             let failed = vc.state == VcState::Failed;
-            let name = |endpoint: &mut tickwire_systems::endpoint::Endpoint| endpoint.transport.get().name().to_owned();
+            let name =
+                |endpoint: &mut tickwire_systems::procs::endpoint::Endpoint| endpoint.transport.get().name().to_owned();
             PeerDump {
                 proc: vc.proc,
                 transport: all.endpoints.get_mut(vc.endpoint as usize).map(name).unwrap_or_default(),

@@ -7,7 +7,7 @@ use rustix::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::limits::{OBSERVE_NS, PEERS_A_LOOK, ROWS_A_LOOK, ROWS_A_LOOK_MAX};
 use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, Vc, VcState, Work};
-use tickwire_systems::endpoint::Endpoint;
+use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::store::Tables;
 use tickwire_traces::page::{Figures, Identity, Page, PeerFigures};
 

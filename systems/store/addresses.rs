@@ -1,7 +1,7 @@
 //! Where the columns of a store are.
 
 use super::{Settings, Tables};
-use crate::endpoint::Endpoint;
+use crate::procs::endpoint::Endpoint;
 use crate::rows::{Column, One, RowStateColumns, Rows, Wire};
 use crate::views::ColumnState;
 use bevy_ecs::component::ComponentId;

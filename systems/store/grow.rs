@@ -1,9 +1,9 @@
 //! Growing tables: more rows, up to their bounds. Rows may move by it, so it happens between passes only.
 
 use super::{StoreMut, Table, link_free};
-use crate::credits::buffers_granted;
 #[cfg(any(test, feature = "testing"))]
-use crate::endpoint::Endpoint;
+use crate::procs::endpoint::Endpoint;
+use crate::protocols::credit::buffers_granted;
 use bevy_ecs::bundle::NoBundleEffect;
 use bevy_ecs::prelude::*;
 use tickwire_components::limits::{self, CONTROL_ROWS};

@@ -4,7 +4,7 @@ use comfy_table::Table;
 use serde::Serialize;
 use tickwire::Limits;
 use tickwire::components::Protocol;
-use tickwire::systems::endpoint::Endpoint;
+use tickwire::systems::procs::endpoint::Endpoint;
 use tickwire::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig, heap};
 
 /// How messages of some lengths go.

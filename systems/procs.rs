@@ -1,0 +1,7 @@
+//! Procs: their connections, communicators, endpoints, and what is more urgent.
+
+pub mod communicators;
+pub mod connections;
+pub mod endpoint;
+pub mod priorities;
+pub mod receipts;

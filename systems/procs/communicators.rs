@@ -1,0 +1,227 @@
+//! Communicators: finding one by its handle, giving out ids, making and freeing rows. Runs between passes, on the world
+//! as a whole, when all arrivals have their place; only the look-ups run within systems.
+//!
+//! *Reads* CARs (who still needs a communicator). *Writes* communicator rows, the unexpected queue (entries that no
+//! communicator will ever take), `Progress::ended`.
+//! *Bound* making and freeing look at each unexpected entry once; freeing looks at each CAR row once, however often it
+//! is tried.
+//! *Why* a message outlives the communicator it was sent in, or comes before it exists here. An id is reserved before
+//! anybody can use it, so a message of an unknown context is early exactly while its id is reserved, and late
+//! otherwise; and each use of an id is another incarnation, which is part of every envelope, so a late message never
+//! meets a receive of the next communicator. No incarnation comes a second time: an id that has had all of them is not free. That its members agree on the smallest id that is free on all of them would
+//! not do: a message may still be in a ring when both of its ends have freed the communicator.
+
+mod ids;
+
+pub use ids::{USED_WORDS, UsedIds, first_free, is_free};
+
+use crate::protocols::credit::forget;
+use crate::steps::supply::pool::give_buffer;
+use crate::store::{StoreMut, Tables};
+use std::fmt::Debug;
+use tickwire_components::limits::CONTEXTS_MAX;
+use tickwire_components::{
+    ARRIVING, Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Members, NIL, Pending,
+    PostError, Row, Unexpected, context,
+};
+
+/// The communicator that a handle names.
+#[inline(always)]
+pub fn alive(comms: &[Communicator], handle: u32) -> Option<&Communicator> {
+    match comms.get(Communicator::row(handle)) {
+        Some(communicator) if communicator.handle == handle => Some(communicator),
+        _ => None,
+    }
+}
+
+/// As [`alive`].
+///
+/// # Errors
+/// If there is none, or it was freed.
+pub fn live(comms: &[Communicator], handle: u32) -> Result<&Communicator, PostError> {
+    alive(comms, handle).ok_or_else(|| absent(comms, handle))
+}
+
+#[cold]
+#[inline(never)]
+fn absent(comms: &[Communicator], handle: u32) -> PostError {
+    match comms.get(Communicator::row(handle)) {
+        Some(comm) if comm.was(handle) => PostError::Freed(handle),
+        _ => PostError::Communicator(handle),
+    }
+}
+
+/// The communicator that an envelope's context word names, if it is in use here.
+#[inline(always)]
+pub fn known(comms: &[Communicator], word: u32) -> Option<&Communicator> {
+    comms.get(context::id(word) as usize).filter(|comm| comm.context == context::base(word))
+}
+
+/// What becomes of a message that no receive was posted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unclaimed {
+    /// A receive may come.
+    Keep,
+    /// Its communicator has been freed: nothing will ever take it.
+    Drop,
+    /// This proc has never had to do with the context: the peer is wrong.
+    Impossible,
+}
+
+/// Decides about a message that no receive was posted for.
+#[cold]
+pub fn unclaimed(comms: &[Communicator], word: u32) -> Unclaimed {
+    let Some(comm) = comms.get(context::id(word) as usize) else { return Unclaimed::Impossible };
+    if comm.context == context::base(word) {
+        // The application can post no receive any more; the engine's own exchanges end as they would.
+        return match comm.state == CommState::Closing && context::plane(word) == context::USER {
+            true => Unclaimed::Drop,
+            false => Unclaimed::Keep,
+        };
+    }
+    if comm.state == CommState::Reserved {
+        return Unclaimed::Keep;
+    }
+    if comm.lives > 0 || comm.incarnation > 0 { Unclaimed::Drop } else { Unclaimed::Impossible }
+}
+
+/// Reserves an id, where so many incarnations can be told apart. Returns the highest one of it that is known here, or `None` if the
+/// id is not free.
+///
+/// # Panics
+/// If there is no such id.
+pub fn reserve(store: &mut StoreMut<'_>, id: u32, incarnations: u32) -> Option<u32> {
+    assert!((id as usize) < CONTEXTS_MAX, "context ids end at {CONTEXTS_MAX}");
+    store.grow_communicators(id as usize + 1);
+    // Without rows, at the end of the world, no id is free.
+    let comm = store.all().communicators.get_mut(id as usize)?;
+    if !is_free(comm, incarnations) {
+        return None;
+    }
+    comm.state = CommState::Reserved;
+    Some(comm.incarnation)
+}
+
+/// Gives a reserved id back: no communicator came of it here. Where the other members `may` have made theirs, they have used the
+/// next incarnation.
+pub fn release(all: &mut Tables<'_>, id: u32, may: bool) {
+    let comm = &mut all.communicators[id as usize];
+    debug_assert_eq!(comm.state, CommState::Reserved);
+    comm.state = CommState::Free;
+    comm.incarnation = comm.incarnation.saturating_add(may.into());
+    disown(all, |word| context::id(word) == id);
+}
+
+/// Makes a communicator of a reserved id, with the error handler of the one it comes from. Returns its handle.
+///
+/// What has arrived for it already was kept unchecked: a peer that has lied about itself fails now.
+pub fn make(all: &mut Tables<'_>, id: u32, incarnation: u32, group: &Group, parent: Row) -> u32 {
+    let Communicator { error_handler, tag_max, .. } = all.communicators[parent as usize];
+    let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
+    let comm = &mut all.communicators[id as usize];
+    debug_assert_eq!(comm.state, CommState::Reserved);
+    let handle = comm.next_handle(id);
+    *comm = Communicator {
+        handle,
+        context: context::word(id, incarnation),
+        size: group.size(),
+        rank: group.rank_of(me).unwrap_or(0),
+        members: Members::of(group, procs),
+        lives: comm.lives + 1,
+        tag_max,
+        incarnation,
+        state: CommState::Live,
+        error_handler,
+        ..Communicator::FREE
+    };
+    let word = comm.context;
+    disown(all, |other| context::id(other) == id && context::base(other) != word);
+    check_early(all, id);
+    handle
+}
+
+/// The sources of messages that came before their communicator.
+fn check_early(all: &mut Tables<'_>, id: u32) {
+    let (comm, vcs) = (&all.communicators[id as usize], &*all.vcs);
+    let mut liars = Vec::new();
+    let wrong = |entry: &Unexpected| {
+        let sender = vcs.get(entry.vc as usize).map(|vc| vc.proc);
+        let wrong = context::base(entry.context) == comm.context && comm.proc(entry.source) != sender;
+        if wrong {
+            liars.push(entry.vc);
+        }
+        wrong
+    };
+    let lies = all.progress.unexpected.drain(wrong);
+    give_back(all, &lies);
+    for vc in liars {
+        let words = "an envelope whose source is not the sender's rank".to_owned();
+        all.progress.ended.push((vc, Ended::Corrupt(words)));
+        all.progress.pending |= Pending::WORLD;
+    }
+}
+
+/// Frees a communicator as far as its user is concerned: its handle is stale from now on.
+pub fn close(all: &mut Tables<'_>, row: Row) {
+    let comm = &mut all.communicators[row as usize];
+    comm.state = CommState::Closing;
+    comm.handle = NIL;
+    comm.cursor = 0;
+}
+
+/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is asked.
+pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
+    let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
+    if comm.agreements > 0 {
+        return false;
+    }
+    // Nothing new is posted on it, so what was found free stays so.
+    let word = comm.context;
+    let uses = |car: &Car| {
+        context::base(car.context) == word
+            && !matches!(car.state, CarState::Free | CarState::Done)
+            && !matches!(car.kind, CarKind::None | CarKind::Data)
+    };
+    let left = all.cars.get(comm.cursor as usize..).unwrap_or_default();
+    comm.cursor += left.iter().take_while(|car| !uses(car)).count() as Row;
+    comm.cursor as usize >= all.cars.len()
+}
+
+/// Frees the id of a closing communicator if nothing needs it any more; `false` if something does.
+pub fn reap(all: &mut Tables<'_>, row: Row) -> bool {
+    if !is_unused(all, row) {
+        return false;
+    }
+    let comm = &mut all.communicators[row as usize];
+    let word = comm.context;
+    comm.state = CommState::Free;
+    comm.context = NIL;
+    comm.size = 0;
+    comm.members = Members::World;
+    disown(all, |other| context::base(other) == word);
+    true
+}
+
+/// Takes unexpected messages, whose context words `whose` accepts, out of the world.
+fn disown(all: &mut Tables<'_>, whose: impl Fn(u32) -> bool) {
+    let found = all.progress.unexpected.drain(|entry| whose(entry.context));
+    give_back(all, &found);
+}
+
+/// Gives back the temporaries of messages that nobody will receive. All arrivals have their place by now.
+fn give_back(all: &mut Tables<'_>, messages: &[Unexpected]) {
+    for message in messages {
+        debug_assert!(message.buffer != NIL || message.message != NIL || message.length == 0);
+        if message.buffer != NIL {
+            give_buffer(all.progress, all.buffers, message.buffer);
+        }
+        if message.message == NIL && message.address == ARRIVING {
+            let stream = all.progress.streams.iter_mut().find(|stream| stream.vc == message.vc);
+            stream.into_iter().for_each(|stream| stream.to = Destination::Nobody);
+        }
+        forget(all.progress, all.vcs, message);
+    }
+}
+
+#[cfg(test)]
+mod tests;

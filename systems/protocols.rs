@@ -1,0 +1,87 @@
+//! Protocols: one file is one protocol, both ends of it, made of [steps](crate::steps). This file has the only match over a
+//! frame's kind.
+
+pub mod credit;
+pub(crate) mod direct;
+pub mod eager;
+pub(crate) mod parts;
+pub(crate) mod pieces;
+pub mod provider_matched;
+pub(crate) mod read;
+pub(crate) mod rendezvous;
+pub(crate) mod splicing;
+
+use crate::rows::Rows;
+use crate::steps::check::refuse;
+use crate::steps::unexpected;
+use std::fmt::Debug;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Arrival, ArrivalState, Ended, Pending, Progress, Row, wire};
+
+/// Why a frame was not taken. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotTaken {
+    /// It cannot be: what is wrong with it.
+    Wrong(&'static str),
+    /// An envelope that no posted receive takes.
+    Unexpected,
+}
+
+/// Does what a frame asks for. An envelope is paired with its receive, or kept; an answer of a peer changes its send; bytes are
+/// given a place, to which Transfer moves them.
+///
+/// `AT_ONCE` is for the loop that finishes a frame before it takes the next one. It leaves a frame where it is if that cannot
+/// be finished at once: `false`, and nothing has changed.
+#[inline]
+pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+    let (header, vc_row) = (arrival.header, arrival.vc);
+    if !AT_ONCE {
+        if let Err(wrong) = header.check(arrival.payload.len()) {
+            refuse(&mut rows.progress, arrival, wrong);
+            return true;
+        }
+        if header.lead >> 32 != 0
+            && let Some(vc) = rows.vcs.get_mut(vc_row as usize)
+        {
+            credit::add(vc, header.credit());
+        }
+        arrival.state = ArrivalState::Handled;
+        rows.progress.pending |= Pending::TRANSFER;
+    }
+    let taken = match header.kind() {
+        Some(Kind::Eager) => eager::take(rows, arrival),
+        Some(Kind::Rts) => rendezvous::take_offer(rows, &header, arrival.payload, vc_row),
+        Some(Kind::Done) => read::end(rows, header.message(), vc_row, AT_ONCE),
+        Some(Kind::Splice) => splicing::ask(&mut rows.progress, &rows.cars, &header, vc_row),
+        _ if AT_ONCE => return false,
+        Some(Kind::Head) => parts::take_head(rows, arrival),
+        Some(Kind::Part) => parts::take_part(&mut rows.progress, arrival),
+        Some(Kind::Cts) => rendezvous::clear_to_send(rows, &header, vc_row),
+        Some(Kind::Nack) => rendezvous::end_refused(&mut rows.progress, &mut rows.cars, &header, vc_row),
+        Some(Kind::Piece) => pieces::take(rows, arrival),
+        Some(Kind::Credit) => Ok(()),
+        Some(Kind::Offers) => provider_matched::take_count(&mut rows.progress, &mut rows.vcs, &header, vc_row),
+        Some(Kind::Bye) => end_vc(&mut rows.progress, &header, vc_row),
+        _ => Err(NotTaken::Wrong("a message past the matching of its transport")),
+    };
+    match taken {
+        Ok(()) => return true,
+        Err(_) if AT_ONCE => return false,
+        Err(NotTaken::Unexpected) => unexpected::keep(rows, arrival),
+        Err(NotTaken::Wrong(wrong)) => refuse(&mut rows.progress, arrival, wrong),
+    }
+    true
+}
+
+/// A peer has said how it ends.
+#[cold]
+fn end_vc(progress: &mut Progress, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
+    let ended = match header.tag() {
+        0 => Ended::Finalized,
+        wire::UNFINISHED => Ended::Unfinished,
+        _ => return Err(NotTaken::Wrong("a farewell that cannot be")),
+    };
+    progress.ended.push((vc_row, ended));
+    progress.pending |= Pending::WORLD;
+    Ok(())
+}

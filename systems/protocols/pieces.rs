@@ -1,0 +1,236 @@
+//! Pieces: the bytes of a message that was asked for, through the transport.
+
+#![expect(unsafe_code, reason = "bytes that are addresses")]
+
+use crate::procs::endpoint::Endpoint;
+use crate::procs::priorities::{REFUSED, is_fair_turn, settle_head, turn};
+use crate::protocols::NotTaken;
+use crate::protocols::credit::due;
+use crate::protocols::direct::move_direct;
+use crate::rows::Rows;
+use crate::steps::finish::finish_car;
+use crate::steps::posting::layout;
+use smallvec::SmallVec;
+use std::any::Any;
+use tickwire_components::limits::PAGE_BYTES;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    Arrival, ArrivalState, Car, CarState, Ended, NIL, Pending, Pieces, Progress, Queue, Row, Span, Stretch, Vc,
+    VcState, car_flags,
+};
+use tickwire_transports::{Frame, Sent};
+
+/// A piece goes to the receive that has asked for it.
+///
+/// # Errors
+/// If that expects none, or not so much.
+pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
+    let (row, length) = (arrival.header.message(), arrival.header.length);
+    match rows.cars.get(row as usize) {
+        Some(car) if car.state == CarState::Receiving && car.vc == arrival.vc => {
+            if length > rows.large[row as usize].wanted.saturating_sub(car.done) {
+                return Err(NotTaken::Wrong("a piece longer than what is missing"));
+            }
+            (arrival.car, arrival.state) = (row, ArrivalState::Placed);
+            Ok(())
+        }
+        _ => Err(NotTaken::Wrong("a piece for a receive that expects none")),
+    }
+}
+
+/// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
+pub(crate) const PIECES_A_PASS: usize = 8;
+
+/// Sends pieces of the large messages that were asked for, and forgets VCs that have nothing to send.
+#[cold]
+pub(crate) fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let mut senders = std::mem::replace(&mut rows.progress.senders, Queue::EMPTY);
+    while let Some(vc_row) = senders.pop(&mut rows.vcs) {
+        let Vc { state, data, endpoint, .. } = rows.vcs[vc_row as usize];
+        if state == VcState::Connected
+            && !data.is_empty()
+            && send_vc_pieces(rows, &mut endpoints[endpoint as usize], vc_row).is_err()
+        {
+            rows.progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
+            rows.progress.pending |= Pending::WORLD;
+            rows.vcs[vc_row as usize].listed = false;
+            continue;
+        }
+        let Rows { progress, vcs, .. } = rows;
+        let vc = &mut vcs[vc_row as usize];
+        if vc.state == VcState::Connected
+            && !(vc.data.is_empty()
+                && vc.sends.is_empty()
+                && progress.replies.is_empty()
+                && due(progress, vc, vc_row, false).is_none())
+        {
+            progress.senders.push(vcs, vc_row);
+        } else {
+            vc.listed = false;
+        }
+    }
+}
+
+pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<(), ()> {
+    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
+    let mut left = PIECES_A_PASS;
+    let mut turned = is_fair_turn(progress);
+    if turned {
+        turn(&mut vc.data, cars);
+    }
+    while left > 0 && !vc.data.is_empty() {
+        // An envelope that was refused while a frame had gone in part goes before the next frame, or it never would.
+        if endpoint.rows.is_some() && envelope_waits(progress, cars, vc) {
+            progress.pending |= Pending::POST;
+            break;
+        }
+        // One that a transport may have had a part of goes on by one frame.
+        let begun = progress.urgent && cars[vc.data.head as usize].counter == REFUSED;
+        let most = if turned || begun { 1 } else { left };
+        if progress.urgent && !std::mem::take(&mut turned) {
+            settle_head(&mut vc.data, cars);
+        }
+        let row = vc.data.head;
+        let wanted = large[row as usize].wanted;
+        if large[row as usize].is_direct() {
+            move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
+            left -= 1;
+            continue;
+        }
+        let state = endpoint.rows.and_then(|states| row_states.get(states, row));
+        let (sent, moved, outcome) = match layout(cars, row) {
+            None => {
+                let piece_bytes = endpoint.fits(vc.link, endpoint.piece_bytes.min(wanted - cars[row as usize].done));
+                let frames = pieces(cars, row, wanted, piece_bytes, most);
+                left -= frames.len();
+                // SAFETY: the bytes of a posted send are there until it ends.
+                let (sent, outcome) = unsafe { endpoint.transport.get().send_batch(vc.link, &frames, state) };
+                (sent, frames[..sent].iter().map(|f| f.header.length).sum::<u64>(), outcome)
+            }
+            Some(stretch) => {
+                left -= 1;
+                send_stretch(&cars[row as usize], stretch, wanted, vc.link, endpoint, state)
+            }
+        };
+        progress.work.sent += sent as u32;
+        progress.moved.transfer += moved;
+        let car = &mut cars[row as usize];
+        car.done += moved;
+        if endpoint.rows.is_some() {
+            car.counter = if outcome == Sent::Blocked { REFUSED } else { 0 };
+        }
+        if car.done == wanted {
+            vc.data.pop(cars);
+            finish_car(progress, cars, row, large[row as usize].length, false);
+        }
+        match outcome {
+            Sent::Done => {}
+            Sent::Blocked => return Ok(()),
+            Sent::Failed => return Err(()),
+        }
+    }
+    if !vc.data.is_empty() {
+        progress.pending |= Pending::TRANSFER;
+    }
+    Ok(())
+}
+
+/// Whether a VC's next envelope or a reply was refused by its transport, and no piece has begun that must be finished first.
+pub(crate) fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool {
+    let head = &cars[vc.data.head as usize];
+    if head.counter == REFUSED {
+        return false;
+    }
+    let refused = |car: &Car| car.flags & car_flags::STARTED != 0;
+    let mut reply = progress.replies.head;
+    while let Some(car) = cars.get(reply as usize) {
+        if car.vc == head.vc && refused(car) {
+            return true;
+        }
+        reply = car.next;
+    }
+    cars.get(vc.sends.head as usize).is_some_and(refused)
+}
+
+/// A part of a message that has a layout, for as long as a call lasts. A stretch itself is no buffer: whoever has one could
+/// post it after its segment is gone.
+pub(crate) struct Scattered(Stretch);
+
+// SAFETY: a stretch's address does not depend on where this is, and its segment outlives the call.
+unsafe impl Pieces for Scattered {
+    fn pieces(&self) -> usize {
+        0
+    }
+
+    fn piece(&self, _index: usize) -> Span {
+        Span::EMPTY
+    }
+
+    fn total(&self) -> usize {
+        self.0.len()
+    }
+
+    fn layout(&self) -> Option<Stretch> {
+        Some(self.0)
+    }
+}
+
+/// Sends the next piece of a message that has a layout, packed where the transport wants it. Returns how many pieces and
+/// bytes have gone, and what became of it.
+pub(crate) fn send_stretch(
+    envelope: &Car,
+    stretch: Stretch,
+    wanted: u64,
+    link: u32,
+    endpoint: &mut Endpoint,
+    state: Option<&mut dyn Any>,
+) -> (usize, u64, Sent) {
+    // Of few pieces through a ring each is shorter, so that the receiver begins sooner.
+    let few = endpoint.cheap_poll && wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
+    let most = if few { endpoint.piece_bytes / 2 } else { endpoint.piece_bytes };
+    let most = endpoint.fits(link, most.min(wanted - envelope.done));
+    let piece = stretch.part(envelope.done as usize, most as usize);
+    let length = piece.len() as u64;
+    let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, length);
+    match endpoint.transport.get().send(link, &header, &Scattered(piece), state) {
+        Sent::Done => (1, length, Sent::Done),
+        outcome => (0, 0, outcome),
+    }
+}
+
+/// The next pieces of a message, from `done` on: none spans two data CARs.
+pub(crate) fn pieces(
+    cars: &[Car],
+    row: Row,
+    wanted: u64,
+    piece_bytes: u64,
+    most: usize,
+) -> SmallVec<[Frame; PIECES_A_PASS]> {
+    let envelope = &cars[row as usize];
+    let mut frames = SmallVec::new();
+    let (mut done, mut data) = (envelope.done, row);
+    // Where `done` stands in the chain.
+    let mut before = 0;
+    if envelope.chain != NIL {
+        data = envelope.chain;
+        while data != NIL && before + cars[data as usize].span.len() as u64 <= done {
+            before += cars[data as usize].span.len() as u64;
+            data = cars[data as usize].chain;
+        }
+    }
+    while frames.len() < most && done < wanted && data != NIL {
+        let span = cars[data as usize].span;
+        let payload = span.part((done - before) as usize, piece_bytes.min(wanted - done) as usize);
+        let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, payload.len() as u64);
+        if !payload.is_empty() {
+            frames.push(Frame { header, payload });
+        }
+        done += payload.len() as u64;
+        if done - before == span.len() as u64 {
+            before = done;
+            data = cars[data as usize].chain;
+        }
+    }
+    frames
+}

@@ -1,0 +1,143 @@
+//! Offers at a transport that matches by itself: counted on both sides, since the receiving engine does not see what waits there.
+//!
+//! An offer costs an envelope, as over any transport. The receiver knows how many it has granted and how many were paired; which
+//! of the others were made and which are still to be made only the sender knows. So a sender that has none left to make says how
+//! many it has made ([`Kind::Offers`]). What of these was not paired waits at the transport, and counts as what the engine itself
+//! would keep: a receive that waits for a message of that peer gets it further envelopes, anything else does not.
+//!
+//! [`Kind::Offers`]: tickwire_components::wire::Kind::Offers
+
+use crate::protocols::credit::{list_granter, release_offer, take_envelope};
+use crate::rows::Rows;
+use tickwire_components::{Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
+
+/// Value of [`Large::address`] of a CAR of kind [`CarKind::Grant`] that says how many offers were made.
+pub(crate) const COUNT: u64 = 1;
+
+/// An offer is given to the transport of a VC's peer.
+#[cold]
+pub(crate) fn gave(progress: &mut Progress, vc_row: Row) {
+    let peer = progress.lodgings.peer(vc_row);
+    peer.given = peer.given.wrapping_add(1);
+}
+
+/// A VC's peer, to which none can be made any more, is told how many were made: unless it knows, or there is no row for that now.
+#[cold]
+pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
+    let peer = *rows.progress.lodgings.peer(vc_row);
+    if peer.told == peer.given {
+        return;
+    }
+    let Some(row) = rows.progress.control_cars.pop(&mut rows.cars) else { return };
+    let (kind, state) = (CarKind::Grant, CarState::Queued);
+    rows.cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
+    rows.large[row as usize] = Large { length: 0, wanted: peer.given.into(), address: COUNT };
+    rows.progress.lodgings.peer(vc_row).told = peer.given;
+    rows.progress.replies.push(&mut rows.cars, row);
+    rows.progress.pending |= Pending::POST;
+}
+
+/// A peer has said how many offers it has made; `false` if no transport matches its messages.
+#[cold]
+pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u32) -> bool {
+    let endpoint = progress.lodgings.endpoint;
+    let Some(vc) = vcs.get_mut(vc_row as usize).filter(|vc| u32::from(vc.endpoint) == endpoint) else { return false };
+    let peer = progress.lodgings.peer(vc_row);
+    // Those that were made after it was said may have been paired before it was heard.
+    let waiting = (made.wrapping_sub(peer.paired) as i32).max(0) as u32;
+    let new = waiting.saturating_sub(peer.there).min(vc.envelopes_left.into());
+    peer.there += new;
+    vc.offers_kept += new;
+    if new > 0 {
+        vc.envelopes_left -= new as u16;
+        progress.hungry += u32::from(vc.envelopes_left == 0);
+    }
+    list_granter(progress, vcs, vc_row);
+    true
+}
+
+/// An offer of a peer has met its receive at the transport, or was claimed there. `false` if the peer had none left to make.
+pub(crate) fn paired(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bool {
+    let peer = progress.lodgings.peer(vc_row);
+    peer.paired = peer.paired.wrapping_add(1);
+    if peer.there == 0 {
+        return take_envelope(progress, vcs, vc_row);
+    }
+    peer.there -= 1;
+    release_offer(progress, vcs, vc_row);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocols::credit::due;
+    use crate::testing::TestWorld;
+    use std::sync::{Arc, Mutex};
+    use tickwire_components::VcState;
+    use tickwire_components::credit::Credit;
+
+    /// A world with a VC over a wire that matches, whose peer has `left` offers to make.
+    fn world(left: u16) -> (TestWorld, Row) {
+        let mut world = TestWorld::new(3);
+        let endpoint = world.add_matching_wire(Arc::new(Mutex::default()));
+        let vc = world.contact(1, VcState::Connected);
+        let all = world.all();
+        (all.vcs[vc as usize].endpoint, all.vcs[vc as usize].envelopes_left) = (endpoint, left);
+        all.progress.lodgings.window = Credit { lines: 1024, envelopes: 64 };
+        (world, vc)
+    }
+
+    /// Offers that may still come, those that wait, and what is granted now.
+    fn state(world: &mut TestWorld, row: Row) -> (u16, u32, u32) {
+        let all = world.all();
+        let vc = all.vcs[row as usize];
+        (vc.envelopes_left, vc.offers_kept, due(all.progress, &vc, row, false).envelopes)
+    }
+
+    #[test]
+    fn what_waits_at_the_transport_counts_until_it_is_paired_and_is_granted_again_then() {
+        let (mut world, vc) = world(64);
+        let all = world.all();
+        for _ in 0..4 {
+            assert!(paired(all.progress, all.vcs, vc));
+        }
+        assert!(hear(all.progress, all.vcs, vc, 64));
+        assert_eq!(all.progress.hungry, 1);
+        assert_eq!(state(&mut world, vc), (0, 60, 4), "as many as were paired");
+        let all = world.all();
+        assert!(hear(all.progress, all.vcs, vc, 64), "said again, it is no news");
+        for _ in 0..60 {
+            assert!(paired(all.progress, all.vcs, vc));
+        }
+        assert!(!paired(all.progress, all.vcs, vc), "more than were granted");
+        assert_eq!(state(&mut world, vc), (0, 0, 64));
+    }
+
+    #[test]
+    fn more_than_the_window_is_granted_only_for_a_receive_from_that_peer() {
+        let (mut world, vc) = world(64);
+        let all = world.all();
+        assert!(hear(all.progress, all.vcs, vc, 64));
+        assert_eq!(state(&mut world, vc), (0, 64, 0));
+        world.all().progress.lodgings.peer(vc + 1).receives = 1;
+        assert_eq!(state(&mut world, vc), (0, 64, 0), "one from another peer is no reason");
+        world.all().progress.lodgings.peer(vc).receives = 1;
+        assert_eq!(state(&mut world, vc), (0, 64, 16));
+    }
+
+    #[test]
+    fn what_a_peer_says_it_has_made_is_never_more_than_it_was_granted() {
+        let (mut world, vc) = world(10);
+        let all = world.all();
+        assert!(hear(all.progress, all.vcs, vc, u32::MAX / 2));
+        assert_eq!(state(&mut world, vc).0, 0);
+        assert_eq!(world.all().progress.lodgings.peer(vc).there, 10);
+        let all = world.all();
+        assert!(hear(all.progress, all.vcs, vc, u32::MAX), "less than were paired is none");
+        assert_eq!(world.all().progress.lodgings.peer(vc).there, 10);
+        let near = world.contact(2, VcState::Connected);
+        let all = world.all();
+        assert!(!hear(all.progress, all.vcs, near, 1) && !hear(all.progress, all.vcs, 99, 1));
+    }
+}

@@ -1,0 +1,392 @@
+//! Messages that are read out of their senders' memory: the part of Transfer that pulls.
+
+use crate::procs::endpoint::Endpoint;
+use crate::procs::priorities::{insert, is_fair_turn, settle_head, turn};
+use crate::protocols::NotTaken;
+use crate::protocols::pieces::PIECES_A_PASS;
+use crate::protocols::rendezvous::answer;
+use crate::rows::Rows;
+use crate::steps::check::was_offered;
+use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
+use crate::steps::send::send_now;
+use smallvec::SmallVec;
+use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
+use tickwire_transports::{AnyTransport, MemoryRead, Sent};
+
+/// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
+#[inline(never)]
+pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let is_alone = rows.cars.get(rows.progress.reads.head as usize).is_some_and(|car| car.next == NIL);
+    let (mut turns, share) = if is_alone { (1, READ_TURNS_A_PASS) } else { (READ_TURNS_A_PASS, 1) };
+    let mut left = (share * READ_BYTES_A_TURN) as u64;
+    let mut most = u64::MAX;
+    if is_fair_turn(&mut rows.progress) {
+        turn(&mut rows.progress.reads, &mut rows.cars);
+        most = left / PIECES_A_PASS as u64;
+    }
+    while !rows.progress.reads.is_empty() {
+        if left == 0 {
+            turns -= 1;
+            // What has arrived meanwhile may be more urgent.
+            if turns == 0
+                || endpoints.iter_mut().any(|endpoint| (endpoint.cheap_poll || endpoint.prompt) && endpoint.ready())
+            {
+                break;
+            }
+            left = READ_BYTES_A_TURN as u64;
+        }
+        let mut batch = next_reads(rows, left.min(most));
+        let Vc { endpoint, link, .. } = rows.vcs[batch.vc as usize];
+        let transport = endpoints[endpoint as usize].transport.get();
+        let asked = match transport.wants_splice(link, &batch.reads) {
+            Some(first) if batch.bytes > 0 => ask(transport, link, &batch, first),
+            _ => 0,
+        };
+        // SAFETY: the places of posted receives are there until these end.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let is_read = batch.bytes > 0 && unsafe { transport.read(link, &batch.reads, asked) }.is_ok();
+        if is_read {
+            left = left.saturating_sub(in_pages(batch.bytes));
+            rows.progress.moved.transfer += batch.bytes;
+            rows.progress.work.received += batch.begun;
+            if batch.open != NIL && left == 0 {
+                // Others have their turn before a long message goes on.
+                rows.progress.reads.pop(&mut rows.cars);
+                insert(&mut rows.progress.reads, &mut rows.cars, batch.open);
+            } else if most != u64::MAX {
+                settle_head(&mut rows.progress.reads, &mut rows.cars);
+            }
+            most = u64::MAX;
+        } else {
+            if batch.open != NIL {
+                rows.progress.reads.pop(&mut rows.cars);
+                batch.whole.push(batch.open);
+            }
+            batch.whole.iter().for_each(|&row| restart(&mut rows.cars, &mut rows.large, row));
+        }
+        for &row in &batch.whole {
+            // SAFETY: it is a receive: what is said has no bytes of the row.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let sent = unsafe { send_now(rows, &mut endpoints[endpoint as usize], batch.vc, row) };
+            if !sent {
+                answer(rows, row);
+            }
+        }
+    }
+    if !rows.progress.reads.is_empty() {
+        rows.progress.pending |= Pending::TRANSFER;
+    }
+}
+
+/// Asks the sender to splice what is read; returns for how many of the reads it was asked.
+#[inline(never)]
+pub(crate) fn ask(transport: &mut AnyTransport, link: u32, batch: &Batch, first: u32) -> usize {
+    let mut first = first;
+    let sent = |(read, &(message, offset)): (&MemoryRead, &(Row, u64))| {
+        let header = Header::splice(message, first, offset, read.into.len() as u64);
+        first = first.wrapping_add(read.into.len().div_ceil(SPLICE_BYTES) as u32);
+        transport.send(link, &header, &NoBytes, None) == Sent::Done
+    };
+    batch.reads.iter().zip(&batch.places).map(sent).take_while(|&sent| sent).count()
+}
+
+/// What one call reads: bytes of the first messages of one VC in the queue.
+pub(crate) struct Batch {
+    vc: Row,
+    reads: SmallVec<[MemoryRead; READS_A_CALL]>,
+    /// Of each, the CAR row of the message at its sender, and where in the message it starts.
+    places: SmallVec<[(Row, u64); READS_A_CALL]>,
+    /// The receives that it ends, taken out of the queue.
+    whole: SmallVec<[Row; READS_A_CALL]>,
+    /// One of which more is left, the queue's head; or [`NIL`].
+    open: Row,
+    bytes: u64,
+    /// Receives that it begins.
+    begun: u32,
+}
+
+/// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
+#[inline(always)]
+pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
+    let (reads, places, whole) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let vc = rows.cars[rows.progress.reads.head as usize].vc;
+    let mut batch = Batch { vc, reads, places, whole, open: NIL, bytes: 0, begun: 0 };
+    while batch.reads.len() < READS_A_CALL && in_pages(batch.bytes) < most {
+        let row = rows.progress.reads.head;
+        let Some(&Car { done, .. }) = rows.cars.get(row as usize).filter(|car| car.vc == vc) else { break };
+        let Large { wanted, address, .. } = rows.large[row as usize];
+        let (data, into) = place_at(&mut rows.cars, row, (most - batch.bytes).min(wanted - done));
+        if into.is_empty() {
+            if batch.reads.is_empty() {
+                batch.open = row;
+            }
+            break;
+        }
+        let read = into.len() as u64;
+        batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
+        batch.places.push((rows.cars[row as usize].peer, done));
+        batch.bytes += read;
+        batch.begun += u32::from(done == 0);
+        rows.cars[row as usize].done += read;
+        if data != row {
+            rows.cars[data as usize].done += read;
+        }
+        batch.open = if done + read < wanted { row } else { NIL };
+        if batch.open == NIL {
+            rows.progress.reads.pop(&mut rows.cars);
+            batch.whole.push(row);
+        }
+    }
+    batch
+}
+
+/// Bytes in whole pages: where a message ends just before its turn does, the next one does not begin with what little is left.
+pub(crate) fn in_pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// Where the next bytes of a message go, at most so many, and the CAR whose place that is.
+pub(crate) fn place_at(cars: &[Car], row: Row, most: u64) -> (Row, Span) {
+    let car = &cars[row as usize];
+    if car.chain == NIL {
+        return (row, car.span.part(car.done as usize, most as usize));
+    }
+    let mut data = car.chain;
+    while cars[data as usize].done as usize == cars[data as usize].span.len() && cars[data as usize].chain != NIL {
+        data = cars[data as usize].chain;
+    }
+    let car = &cars[data as usize];
+    (data, car.span.part(car.done as usize, most as usize))
+}
+
+/// A message that cannot be read is received from its first byte on in pieces.
+#[cold]
+pub(crate) fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
+    large[row as usize].address = 0;
+    cars[row as usize].done = 0;
+    let mut data = cars[row as usize].chain;
+    while data != NIL {
+        cars[data as usize].done = 0;
+        data = cars[data as usize].chain;
+    }
+}
+
+/// Reads a message that can be had at once, and tells its sender so; `false` if it goes as others do: in more than one run,
+/// cut off, out of turn, or since it is longer than the `left` bytes of what is read so.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the tables of a message")]
+pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left: &mut u64, row: Row) -> bool {
+    let Rows { progress, cars, large, requests, vcs, .. } = rows;
+    let urgent = cars.get(progress.reads.head as usize).is_some_and(|first| first.priority > 0);
+    let car = &mut cars[row as usize];
+    let message = large[row as usize];
+    let vc = &mut vcs[car.vc as usize];
+    let endpoint = &mut endpoints[vc.endpoint as usize];
+    let is_plain = !urgent && is_one_run(car, row) && car.priority == 0 && message.length <= car.span.len() as u64;
+    let is_here = message.address != 0 && !message.is_direct() && vc.state == VcState::Connected && endpoint.plain;
+    if !is_plain || !is_here || message.wanted > *left {
+        return false;
+    }
+    let transport = endpoint.transport.get();
+    let alone = progress.offers.is_empty() && progress.reads.is_empty();
+    // SAFETY: the place of a posted receive is there until it ends.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let is_read =
+        unsafe { transport.read_at_once(vc.link, message.address, car.span.part(0, message.wanted as usize), alone) };
+    if !is_read {
+        return false;
+    }
+    *left -= message.wanted;
+    progress.moved.transfer += message.wanted;
+    progress.work.received += 1;
+    car.done = message.length;
+    let done = Header::new(Kind::Done, car.context, 0, row, car.peer, 0);
+    if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &NoBytes) != Sent::Done {
+        answer(rows, row);
+        return true;
+    }
+    progress.work.sent += 1;
+    // Requests end in the order in which their messages were read.
+    match progress.finished.is_empty() {
+        true => finish_at_once(progress, cars, requests, row, message.length, false),
+        false => finish_car(progress, cars, row, message.length, false),
+    }
+    true
+}
+
+/// The receiver of a message has read it: its send ends, `at_once` if nobody has to look at it.
+///
+/// # Errors
+/// If the message was not offered to that peer.
+pub(crate) fn end(rows: &mut Rows<'_>, row: Row, vc_row: Row, at_once: bool) -> Result<(), NotTaken> {
+    let Rows { progress, cars, large, requests, .. } = rows;
+    if !cars.get(row as usize).is_some_and(|car| was_offered(car, vc_row)) {
+        return Err(NotTaken::Wrong("the end of a message that was not offered"));
+    }
+    let length = large[row as usize].length;
+    match at_once {
+        true => finish_at_once(progress, cars, requests, row, length, false),
+        false => finish_car(progress, cars, row, length, false),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Posted, TestWorld};
+    use crate::tick::transfer::tests::{numbers, piece, receiving, world};
+    use crate::tick::transfer::transfer;
+    use tickwire_components::wire::{Header, Kind};
+    use tickwire_components::{CarState, VcState};
+
+    /// A receive of a message of 100 bytes that proc 1 has at address 4096, as SupplyBuffers leaves it.
+    fn reading(world: &mut TestWorld, vc: Row, lengths: &[usize]) -> Posted {
+        let posted = receiving(world, vc, lengths, 100);
+        let all = world.all();
+        let car = &mut all.cars[posted.car as usize];
+        (car.state, car.peer) = (CarState::Reading, 33);
+        all.large[posted.car as usize].address = 4096;
+        all.progress.reads.push(all.cars, posted.car);
+        posted
+    }
+
+    #[test]
+    fn a_message_is_read_out_of_its_senders_memory_and_the_sender_is_told() {
+        let (mut world, vc) = world();
+        world.wire().memory.push((4000, [vec![0; 96], numbers(100)].concat()));
+        let posted = [&[100][..], &[30, 0, 90], &[60]].map(|lengths| reading(&mut world, vc, lengths));
+        world.step(transfer);
+        world.step(crate::tick::post::post);
+        let kinds: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.header.message())).collect();
+        assert_eq!(kinds, [(Some(Kind::Done), 33); 3]);
+        assert_eq!(posted.map(|p| world.bytes(p).len()), [100, 120, 60]);
+        assert!(posted.iter().all(|&p| world.bytes(p).starts_with(&numbers(60))));
+        assert_eq!(world.finished(), posted.map(|p| p.car));
+        assert_eq!(posted.map(|p| world.car(p).done), [100; 3], "the length of the message, also of one cut short");
+    }
+
+    #[test]
+    fn messages_of_one_vc_are_read_by_one_call_and_one_that_cannot_be_spoils_no_other() {
+        let mut world = TestWorld::new(3);
+        let [vc, other] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+        world.wire().memory.push((4096, numbers(100)));
+        let mut posted: Vec<_> = (0..READS_A_CALL + 2).map(|_| reading(&mut world, vc, &[40, 60])).collect();
+        posted.extend([vc, vc].map(|vc| reading(&mut world, vc, &[100])));
+        world.all().cars[posted[READS_A_CALL + 2].car as usize].vc = other;
+        world.step(transfer);
+        let calls = [READS_A_CALL, READS_A_CALL, 4, 1, 1];
+        assert_eq!(world.wire().reads, calls, "a message of two parts is two reads, also in two calls");
+        assert!(posted.iter().all(|&p| world.bytes(p) == numbers(100) && world.car(p).done == 100));
+        assert!(world.all().progress.reads.is_empty());
+
+        let again = [4096, 9, 4096].map(|address| {
+            let posted = reading(&mut world, vc, &[100]);
+            world.all().large[posted.car as usize].address = address;
+            posted
+        });
+        world.wire().sent.clear();
+        world.step(transfer);
+        world.step(crate::tick::post::post);
+        // None of a call that fails is known to be whole: all of it is asked for.
+        let kinds: Vec<_> = world.wire().sent.iter().map(|frame| frame.header.kind()).collect();
+        assert_eq!(kinds.iter().filter(|&&kind| kind == Some(Kind::Cts)).count(), 3);
+        for posted in again {
+            assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
+            piece(&mut world, vc, posted, &numbers(100));
+        }
+        world.step(transfer);
+        assert!(again.iter().all(|&p| world.bytes(p) == numbers(100)));
+    }
+
+    #[test]
+    fn senders_are_asked_to_splice_what_is_read_where_the_transport_wants_it() {
+        let (mut world, vc) = world();
+        let length = 2 * SPLICE_BYTES + 10;
+        world.wire().memory.push((4096, vec![5; length]));
+        world.wire().next_piece = Some(u32::MAX - 1);
+        let posted = [&[length - 40, 40][..], &[100]].map(|lengths| reading(&mut world, vc, lengths));
+        world.all().large[posted[0].car as usize] =
+            Large { length: length as u64, wanted: length as u64, address: 4096 };
+        world.all().cars[posted[1].car as usize].peer = 34;
+        world.step(transfer);
+        let asked: Vec<_> = world.wire().sent.iter().map(|frame| frame.header).collect();
+        let at = length as u64 - 40;
+        let questions =
+            [Header::splice(33, u32::MAX - 1, 0, at), Header::splice(33, 0, at, 40), Header::splice(34, 1, 0, 100)];
+        assert_eq!((asked, world.wire().asked.clone()), (questions.to_vec(), vec![3]));
+        assert_eq!(posted.map(|posted| world.bytes(posted)), [vec![5; length], vec![5; 100]]);
+        // Without room for a question it is for what comes before.
+        world.wire().sent.clear();
+        world.wire().room = Some(1);
+        let _two = [(); 2].map(|()| reading(&mut world, vc, &[100]));
+        world.step(transfer);
+        let wire = world.wire();
+        assert_eq!((wire.sent.len(), &wire.asked[..]), (1, &[3, 1][..]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_asked_for_in_pieces() {
+        let (mut world, vc) = world();
+        world.wire().memory.push((4000, vec![1; 120]));
+        let posted = reading(&mut world, vc, &[30, 70]);
+        world.step(transfer);
+        world.step(crate::tick::post::post);
+        let answer = world.wire().sent[0].header;
+        assert_eq!((answer.kind(), answer.message(), answer.length), (Some(Kind::Cts), 33, 100));
+        assert_eq!((world.car(posted).state, world.car(posted).done), (CarState::Receiving, 0));
+        piece(&mut world, vc, posted, &numbers(100));
+        world.step(transfer);
+        assert_eq!(world.bytes(posted), numbers(100), "from its first byte on");
+    }
+
+    #[test]
+    fn one_pass_reads_a_bounded_number_of_bytes() {
+        let (mut world, vc) = world();
+        let a_pass = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
+        let length = a_pass + 1000;
+        world.wire().memory.push((4096, vec![7; length]));
+        let posted = reading(&mut world, vc, &[length]);
+        world.all().large[posted.car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
+        world.step(transfer);
+        assert_eq!(world.car(posted).done as usize, a_pass);
+        assert!(world.all().progress.pending.has(Pending::TRANSFER));
+        world.step(transfer);
+        assert_eq!((world.bytes(posted), world.car(posted).state), (vec![7; length], CarState::Queued));
+    }
+
+    #[test]
+    fn a_turn_ends_with_a_message_whose_end_has_come_before() {
+        let (mut world, vc) = world();
+        let length = READ_BYTES_A_TURN;
+        world.wire().memory.push((4096, vec![7; length]));
+        let posted = [(); 3].map(|()| reading(&mut world, vc, &[length]));
+        for Posted { car, .. } in posted {
+            let (length, wanted) = (length as u64, length as u64 - 16);
+            world.all().large[car as usize] = Large { length, wanted, address: 4096 };
+        }
+        world.step(transfer);
+        world.step(transfer);
+        assert_eq!(world.wire().reads, [1, 1, 1], "none begins with the bytes that another one leaves of its turn");
+        assert!(world.all().progress.reads.is_empty());
+    }
+
+    #[test]
+    fn several_have_turns_in_one_pass_until_something_arrives() {
+        let (mut world, vc) = world();
+        let length = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
+        world.wire().memory.push((4096, vec![7; length]));
+        let posted = [(); 2].map(|()| reading(&mut world, vc, &[length]));
+        for Posted { car, .. } in posted {
+            world.all().large[car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
+        }
+        let done = |world: &mut TestWorld| posted.map(|posted| world.car(posted).done as usize / READ_BYTES_A_TURN);
+        world.step(transfer);
+        assert_eq!(done(&mut world), [1, 1]);
+        world.wire().incoming.push_back((vc, Header::new(Kind::Eager, 0, 1, 5, 0, 0), vec![]));
+        world.step(transfer);
+        assert_eq!(done(&mut world), [2, 1]);
+    }
+}

@@ -1,0 +1,195 @@
+//! Rendezvous: an offer (RTS), and the receiver's answer to it (CTS).
+
+use crate::procs::endpoint::Endpoint;
+use crate::procs::priorities::insert;
+use crate::protocols::NotTaken;
+use crate::protocols::credit::take_envelope;
+use crate::rows::Rows;
+use crate::steps::check::{check_envelope, was_offered};
+use crate::steps::finish::{abort, finish_car};
+use crate::steps::matching::{find_posted, meet};
+use crate::steps::posting::{capacity, layout, list_sender};
+use crate::steps::registering::serve;
+use crate::steps::supply::decide::{decide, received};
+use tickwire_components::wire::Header;
+use tickwire_components::{
+    Access, Arrival, ArrivalState, Car, CarKind, CarState, Large, Means, NIL, Pending, Progress, Row, Span, Target,
+    VcState, car_flags, wire,
+};
+use tickwire_transports::copy;
+
+/// Pairs an offer with its posted receive, which SupplyBuffers answers.
+///
+/// # Errors
+/// If there is none, or the offer cannot be.
+pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> Result<(), NotTaken> {
+    let Rows { progress, cars, large, vcs, communicators, .. } = rows;
+    check_envelope(header, vcs.get(vc_row as usize), communicators).map_err(NotTaken::Wrong)?;
+    if vcs[vc_row as usize].envelopes_left == 0 {
+        return Err(NotTaken::Wrong("more offers than it was granted"));
+    }
+    let row = find_posted(progress, vc_row, header, cars, vcs).ok_or(NotTaken::Unexpected)?;
+    take_envelope(progress, vcs, vc_row);
+    meet(progress, &mut cars[row as usize], header, vc_row);
+    cars[row as usize].priority = header.priority();
+    offer(progress, cars, large, row, header.message(), header.length, address_in(header, payload));
+    Ok(())
+}
+
+/// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
+pub(crate) fn offer(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    row: Row,
+    message: Row,
+    length: u64,
+    address: u64,
+) {
+    let car = &mut cars[row as usize];
+    car.state = CarState::Matched;
+    car.peer = message;
+    car.done = 0;
+    large[row as usize] = Large { length, wanted: length, address };
+    insert(&mut progress.offers, cars, row);
+    progress.pending |= Pending::SUPPLY;
+}
+
+/// Where an offered message is in its sender's memory; 0 if it cannot be read, [`Large::DIRECT`] if a transport may move it.
+/// Whatever it says, only that process is asked.
+#[inline]
+pub(crate) fn address_in(header: &Header, payload: Span) -> u64 {
+    match header.flags() & (wire::READABLE | wire::DIRECT) {
+        0 => 0,
+        wire::DIRECT => Large::DIRECT,
+        // SAFETY: a payload is there until its transport is told to release it.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        _ => unsafe { copy::word(payload) }.unwrap_or(0),
+    }
+}
+
+/// The receiver of a message that was offered asks for its bytes.
+///
+/// # Errors
+/// If it was not offered to that peer, or is shorter.
+#[cold]
+pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
+    let Rows { progress, cars, large, vcs, .. } = rows;
+    let (row, wanted) = (header.message(), header.length);
+    let Some(car) = cars.get_mut(row as usize).filter(|car| was_offered(car, vc_row)) else {
+        return Err(NotTaken::Wrong("a clear-to-send for a message that was not offered"));
+    };
+    let message = &mut large[row as usize];
+    if wanted > message.length {
+        return Err(NotTaken::Wrong("a clear-to-send for more than was offered"));
+    }
+    message.wanted = wanted;
+    if header.flags() & wire::DIRECT != 0 {
+        message.address = Large::DIRECT | u64::from(header.source());
+    }
+    car.peer = header.tag();
+    car.done = 0;
+    if wanted == 0 {
+        finish_car(progress, cars, row, message.length, false);
+        return Ok(());
+    }
+    (car.state, car.counter) = (CarState::Sending, 0);
+    progress.urgent |= car.priority > 0;
+    insert(&mut vcs[vc_row as usize].data, cars, row);
+    list_sender(progress, vcs, vc_row);
+    Ok(())
+}
+
+/// An offer in ready mode that met no receive: its sender is told. `false` if there is no row for that; the offer is
+/// then kept as any other.
+#[cold]
+pub(crate) fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+    let Some(row) = rows.progress.free_cars.pop(&mut rows.cars) else { return false };
+    let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
+    let (context, peer) = (arrival.header.context(), arrival.header.message());
+    rows.cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
+    rows.large[row as usize] = Large::default();
+    rows.progress.replies.push(&mut rows.cars, row);
+    list_sender(&mut rows.progress, &mut rows.vcs, vc);
+    arrival.state = ArrivalState::Handled;
+    rows.progress.pending |= Pending::TRANSFER;
+    true
+}
+
+/// The segment of a matched receive is where its data goes: tell the sender.
+pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
+    let capacity = capacity(&mut rows.cars, row);
+    let target = if layout(&mut rows.cars, row).is_none() { Target::Runs } else { Target::Scattered };
+    let car = &mut rows.cars[row as usize];
+    let message = &mut rows.large[row as usize];
+    if message.length > capacity {
+        message.wanted = capacity;
+        car.flags |= car_flags::TRUNCATED;
+    }
+    let (Large { wanted, address, .. }, may_move) = (*message, message.is_direct());
+    if rows.vcs[car.vc as usize].state == VcState::Failed {
+        return abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
+    }
+    let vc_row = car.vc;
+    let vc = &mut rows.vcs[vc_row as usize];
+    let endpoint = &mut endpoints[vc.endpoint as usize];
+    let readable = address != 0 && !may_move && wanted > 0 && endpoint.transport.get().reads(vc.link, address, wanted);
+    let question = received(endpoint.abilities, target, wanted, endpoint.eager_max, readable);
+    let read = decide(&question).means == Means::Read;
+    // Memory that cannot be registered is filled out of pieces, which come in memory of the method.
+    let register = read && endpoint.abilities.registers;
+    if read
+        && (!register
+            || matches!(
+                serve(&mut rows.progress, &mut rows.cars, endpoint, vc.endpoint, row, Access::RECEIVE),
+                Ok(true)
+            ))
+    {
+        let car = &mut rows.cars[row as usize];
+        car.state = CarState::Reading;
+        rows.progress.urgent |= car.priority > 0;
+        insert(&mut rows.progress.reads, &mut rows.cars, row);
+        rows.progress.pending |= Pending::TRANSFER;
+        return;
+    }
+    // A message in one run, for one run: its transport may move it.
+    let one_run = target == Target::Runs && rows.cars[row as usize].chain == NIL && wanted > 0;
+    let into = rows.cars[row as usize].span.part(0, wanted as usize);
+    let turn = match one_run && may_move {
+        // SAFETY: the place of a posted receive is there until it ends, which is when the transport says that it is done.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        true => unsafe { endpoint.transport.get().expect(vc.link, row, into) },
+        false => None,
+    };
+    rows.large[row as usize].address = turn.map_or(0, |number| Large::DIRECT | u64::from(number));
+    answer(rows, row);
+}
+
+/// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.
+pub(crate) fn answer(rows: &mut Rows<'_>, row: Row) {
+    let car = &mut rows.cars[row as usize];
+    car.state = CarState::Queued;
+    let vc_row = car.vc;
+    insert(&mut rows.progress.replies, &mut rows.cars, row);
+    list_sender(&mut rows.progress, &mut rows.vcs, vc_row);
+}
+
+/// An offer in ready mode has met no receive: its send ends.
+///
+/// # Errors
+/// If none was made to that peer.
+pub(crate) fn end_refused(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    header: &Header,
+    vc_row: Row,
+) -> Result<(), NotTaken> {
+    let row = header.message();
+    match cars.get(row as usize) {
+        Some(car) if was_offered(car, vc_row) && car.flags & car_flags::READY != 0 => {
+            abort(progress, cars, row, car_flags::NOT_READY);
+            Ok(())
+        }
+        _ => Err(NotTaken::Wrong("a refusal of a message that was not offered in ready mode")),
+    }
+}

@@ -1,0 +1,229 @@
+//! The end of CARs and of their requests, and of the rows of both.
+
+use crate::rows::Rows;
+use crate::steps::posting::capacity;
+use crate::steps::registering;
+use tickwire_components::{
+    Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Request,
+    RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
+};
+
+/// A CAR is done: on to Complete with the length of its message.
+#[inline(always)]
+pub(crate) fn finish_car(progress: &mut Progress, cars: &mut [Car], row: Row, length: u64, truncated: bool) {
+    let car = &mut cars[row as usize];
+    car.done = length;
+    car.state = CarState::Finished;
+    if truncated {
+        car.flags |= car_flags::TRUNCATED;
+    }
+    progress.finished.push(cars, row);
+    progress.pending |= Pending::COMPLETE;
+}
+
+/// As [`finish_car`], and ends the request with it if its token's owner is all who will ask for it.
+#[inline(always)]
+pub(crate) fn finish_at_once(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    row: Row,
+    length: u64,
+    truncated: bool,
+) {
+    let car = &mut cars[row as usize];
+    car.done = length;
+    if truncated || !end_at_once(progress, car, requests, row) {
+        finish_car(progress, cars, row, length, truncated);
+    }
+}
+
+/// Ends a request with its only CAR, if nothing else is to be done; `false` leaves it to Complete.
+#[inline(always)]
+fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
+    let plain = is_one_run(car, row) && progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
+    if !plain || requests[row as usize].counter != 1 || !finish_awaited(progress, requests, row) {
+        return false;
+    }
+    requests[row as usize].counter = 0;
+    car.state = CarState::Done;
+    true
+}
+
+/// Whether all bytes of a receive are its own CAR's, and it belongs to no larger graph.
+#[inline(always)]
+pub(crate) fn is_one_run(car: &Car, row: Row) -> bool {
+    car.chain == NIL && car.request == row
+}
+
+/// Ends the first of what has finished, in its order, as far as Complete need not look at it.
+pub(crate) fn end_awaited(rows: &mut Rows<'_>) {
+    let Rows { progress, cars, requests, .. } = rows;
+    loop {
+        let row = progress.finished.head;
+        let Some(car) = cars.get_mut(row as usize) else { break };
+        if !end_at_once(progress, car, requests, row) {
+            return;
+        }
+        progress.finished.pop(cars);
+    }
+    if !progress.late {
+        progress.pending.clear(Pending::COMPLETE);
+    }
+}
+
+/// Counts a CAR that is done for its request; the request's row if it was its last.
+#[inline(always)]
+pub(crate) fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
+    if rows.progress.registered != 0 {
+        registering::release(&mut rows.progress, row);
+    }
+    let car = &mut rows.cars[row as usize];
+    let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
+    let mut parts = 1;
+    if flags != 0 || car.chain != NIL || owner != row {
+        parts = part(&mut rows.progress, &mut rows.cars, &mut rows.large, row);
+    } else {
+        car.state = CarState::Done;
+    }
+    let request = rows.requests.get_mut(owner as usize)?;
+    request.counter -= parts;
+    (request.counter == 0).then_some(owner)
+}
+
+/// How the request in a row has ended.
+///
+/// # Errors
+/// If it did not end well.
+pub fn outcome(cars: &[Car], large: &[Large], vcs: &[Vc], procs: &ProcTable, row: Row) -> Outcome {
+    let car = &cars[row as usize];
+    let (status, flags) = (status(car), car.flags & car_flags::ERRORS);
+    Err(if flags == 0 {
+        return Ok(status);
+    } else if flags & car_flags::PEER_FAILED != 0 {
+        // One from any source has ended for the sake of a peer that it might have waited for.
+        let failed = |vc: &Vc| vc.state == VcState::Failed && !vc.acknowledged;
+        let vc = if car.vc == NIL { vcs.iter().position(failed).map_or(NIL, |vc| vc as Row) } else { car.vc };
+        let proc = ProcId(vcs.get(vc as usize).map_or(NIL, |vc| vc.proc));
+        RequestError::PeerFailed { proc, reason: procs.reason(vc).to_owned() }
+    } else if flags & car_flags::CANCELLED != 0 {
+        RequestError::Cancelled
+    } else if flags & car_flags::FINALIZED != 0 {
+        RequestError::Finalized
+    } else if flags & car_flags::NOT_READY != 0 {
+        RequestError::NotReady
+    } else {
+        RequestError::Truncated { status, capacity: large[row as usize].wanted as usize }
+    })
+}
+
+/// The status of an operation that is done.
+#[inline(always)]
+pub fn status(car: &Car) -> Status {
+    Status { source: Rank(car.source), tag: Tag(car.tag), length: car.done as usize }
+}
+
+/// A CAR that is a part of something, has parts, or has failed: what it leaves to its request's envelope. Returns for how
+/// many parts it counts: an envelope with data CARs counts for these, not for itself.
+#[cold]
+pub(crate) fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row) -> u32 {
+    let Car { request: owner, flags, chain, .. } = cars[row as usize];
+    if flags & car_flags::TRUNCATED != 0 {
+        large[row as usize].wanted = capacity(cars, row);
+    }
+    let (mut data, mut count) = (chain, 0);
+    while data != NIL {
+        let next = cars[data as usize].chain;
+        if cars[data as usize].kind == CarKind::Layout {
+            progress.run_lists.retain(|(row, _)| *row != data);
+        }
+        free_car(progress, cars, data);
+        (data, count) = (next, count + 1);
+    }
+    cars[row as usize].chain = NIL;
+    cars[row as usize].state = CarState::Done;
+    if owner != row {
+        if let Some(owner) = cars.get_mut(owner as usize) {
+            owner.flags |= flags & car_flags::ERRORS;
+        }
+        free_car(progress, cars, row);
+    }
+    count.max(1)
+}
+
+/// A request whose last CAR is done.
+#[inline]
+pub(crate) fn finish_request(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    held: &mut [Held],
+    row: Row,
+) {
+    if finish_awaited(progress, requests, row) {
+        return;
+    }
+    progress.active -= 1;
+    progress.work.completed += 1;
+    held[row as usize].0.clear();
+    progress.registrations.let_go(row);
+    free_request(progress, cars, requests, row);
+}
+
+/// A request that another thread awaits: it is told between passes.
+#[cold]
+pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request], row: Row) {
+    progress.active -= 1;
+    progress.work.completed += 1;
+    requests[row as usize].state = RequestState::Done;
+    progress.answers.push(row);
+}
+
+/// Ends a request that is done if its token's owner is all who will ask for it: the frequent case. `false` leaves it as it is.
+#[inline(always)]
+pub fn finish_awaited(progress: &mut Progress, requests: &mut [Request], row: Row) -> bool {
+    let request = &mut requests[row as usize];
+    if request.state != RequestState::Active || request.notified {
+        return false;
+    }
+    request.state = RequestState::Done;
+    progress.active -= 1;
+    progress.work.completed += 1;
+    true
+}
+
+/// Frees a request and its row: handles to it are stale from now on.
+#[inline]
+pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], row: Row) {
+    let request = &mut requests[row as usize];
+    request.state = RequestState::Free;
+    request.generation = request.generation.wrapping_add(1);
+    progress.scoped -= u32::from(std::mem::take(&mut request.scoped));
+    // Never a grant: those have no request.
+    let car = &mut cars[row as usize];
+    (car.state, car.kind) = (CarState::Free, CarKind::None);
+    progress.free_cars.push(cars, row);
+}
+
+/// Frees the row of a CAR.
+#[inline(always)]
+pub fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
+    let car = &mut cars[row as usize];
+    car.state = CarState::Free;
+    if car.kind == CarKind::Grant {
+        return progress.control_cars.push(cars, row);
+    }
+    car.kind = CarKind::None;
+    progress.free_cars.push(cars, row);
+}
+
+/// Ends a CAR for a reason other than success: it goes to Complete with `flags`.
+#[inline]
+pub fn abort(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
+    debug_assert!(flags & car_flags::ERRORS != 0);
+    let car = &mut cars[row as usize];
+    car.flags |= flags;
+    car.state = CarState::Finished;
+    progress.finished.push(cars, row);
+    progress.pending |= Pending::COMPLETE;
+}

@@ -1,0 +1,141 @@
+//! Placing: the bytes of a message go where it was decided.
+
+#![expect(unsafe_code, reason = "bytes that are addresses")]
+
+use crate::protocols::parts::receive_part;
+use crate::rows::Rows;
+use crate::steps::finish::{finish_at_once, finish_car};
+use tickwire_components::limits::PACKED_PAST_MIN;
+use tickwire_components::wire::Kind;
+use tickwire_components::{Arrival, ArrivalState, Buffer, Car, CarState, Ended, NIL, Pending, Row, Span, Stretch};
+use tickwire_transports::copy;
+
+/// Moves the bytes of a whole message to their receive, which ends.
+#[inline(always)]
+pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+    let Rows { progress, cars, requests, .. } = rows;
+    let moved = put(cars, row, payload);
+    progress.moved.deliver += moved;
+    finish_at_once(progress, cars, requests, row, length, moved < length);
+}
+
+/// Puts a payload where its receive has room; how many bytes found some.
+#[inline(always)]
+pub(crate) fn put(cars: &mut [Car], row: Row, payload: Span) -> u64 {
+    let car = &cars[row as usize];
+    match car.chain {
+        // SAFETY: the place of a posted receive is there until it ends, a payload until the transport is told to release it.
+        NIL => unsafe { copy::copy_long(car.span, payload) as u64 },
+        _ => fill(cars, row, payload),
+    }
+}
+
+/// Moves an arrival's payload to where it was decided to go.
+#[inline]
+pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
+    arrival.state = ArrivalState::Handled;
+    let Rows { progress, cars, .. } = rows;
+    // The frequent case: a whole message.
+    if arrival.header.lead as u8 == Kind::Eager as u8 && arrival.buffer == NIL {
+        let (row, length) = (arrival.car, arrival.header.length);
+        let moved = put(cars, row, arrival.payload);
+        progress.moved.transfer += moved;
+        return finish_car(progress, cars, row, length, moved < length);
+    }
+    place_rest(rows, arrival);
+}
+
+/// As [`place`]: temporaries, parts and pieces.
+#[inline(never)]
+pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
+    let part = arrival.header.kind() == Some(Kind::Part);
+    // Match has put it there.
+    let at = if part { arrival.header.origin as usize } else { 0 };
+    if arrival.buffer != NIL {
+        let storage = buffer_span(&mut rows.buffers[arrival.buffer as usize]);
+        // SAFETY: the row's own storage; a payload is there until the transport is told to release it.
+        rows.progress.moved.transfer +=
+            unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;
+        return;
+    }
+    let row = arrival.car;
+    if part || arrival.header.kind() == Some(Kind::Head) {
+        return receive_part(&mut rows.progress, arrival, &mut rows.cars, at);
+    }
+    let car = &mut rows.cars[row as usize];
+    if car.state != CarState::Receiving {
+        // Match saw it beside the one that has ended the message.
+        rows.progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
+        rows.progress.pending |= Pending::WORLD;
+        return;
+    }
+    let moved = if car.chain == NIL {
+        // SAFETY: as in `place`.
+        unsafe { copy::copy_long(car.span.part(car.done as usize, usize::MAX), arrival.payload) as u64 }
+    } else {
+        fill(&mut rows.cars, row, arrival.payload)
+    };
+    rows.progress.moved.transfer += moved;
+    let car = &mut rows.cars[row as usize];
+    car.done += moved;
+    let message = rows.large[row as usize];
+    if car.done >= message.wanted {
+        finish_car(&mut rows.progress, &mut rows.cars, row, message.length, false);
+    }
+}
+
+/// Fills the data CARs under an envelope in their order; returns the bytes that found a place.
+#[cold]
+pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
+    let mut moved = 0;
+    let mut row = cars[envelope as usize].chain;
+    while moved < payload.len() && row != NIL {
+        let car = &mut cars[row as usize];
+        let (done, rest) = (car.done as usize, payload.part(moved, usize::MAX));
+        let part = match car.stretch() {
+            // SAFETY: the place of a posted receive is there until it ends; the payload is its caller's.
+            None => unsafe { copy::copy_long(car.span.part(done, usize::MAX), rest) },
+            Some(stretch) => unpack(stretch.part(done, usize::MAX), rest),
+        };
+        car.done += part as u64;
+        moved += part;
+        if car.done as usize == car.span.len() {
+            row = car.chain;
+        }
+    }
+    moved as u64
+}
+
+/// Bytes of a long piece that are unpacked at a time.
+pub(crate) const UNPACKED_BYTES: usize = 4096;
+/// Shortest piece that is: shorter ones are in a cache, if in another processor's.
+const UNPACKED_MIN: usize = PACKED_PAST_MIN;
+
+/// Fills as much of a layout as there is. A long piece is in memory, of which a processor reads ahead what it reads in order:
+/// it is taken from there part by part.
+pub(crate) fn unpack(into: Stretch, from: Span) -> usize {
+    if from.len() < UNPACKED_MIN {
+        // SAFETY: as in `fill`.
+        return unsafe { into.unpack(from) };
+    }
+    let mut near = [0u8; UNPACKED_BYTES];
+    let mut moved = 0;
+    loop {
+        // SAFETY: local bytes, used in this loop only; the others as in `fill`.
+        let (there, taken) = unsafe {
+            let place = Span::new(near.as_mut_ptr(), UNPACKED_BYTES.min(from.len() - moved));
+            let there = copy::copy_long(place, from.part(moved, UNPACKED_BYTES));
+            (there, into.part(moved, usize::MAX).unpack(place))
+        };
+        moved += taken;
+        if taken < UNPACKED_BYTES || there < UNPACKED_BYTES {
+            return moved;
+        }
+    }
+}
+
+/// The bytes of a temporary.
+pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
+    // SAFETY: the storage is the row's own, used for a copy that ends before anything else touches the row.
+    unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
+}

@@ -1,0 +1,111 @@
+//! Registering memory with the transports that need it, through the cache of what is registered.
+//!
+//! *Reads* CARs, endpoints. *Writes* the registrations, what the transports have registered.
+//! *Bound* the runs of one operation; for [`sweep`], the registrations that nobody needs any more.
+//! *Why* such a transport takes no payload from memory that it does not know, but for what it copies out at once. An
+//! operation gets its memory registered before its first frame, and lets go of it before its request is done: the
+//! application may free the buffer from then on.
+
+use crate::procs::endpoint::Endpoint;
+use smallvec::SmallVec;
+use tickwire_components::{Access, Car, CarKind, NIL, Pending, Progress, Registration, Row, Span};
+
+/// Sees to it that the transport of an endpoint knows the memory of an envelope CAR. `Ok(false)` if it has to wait for
+/// others to let go of theirs.
+///
+/// # Errors
+/// Why the transport refuses, in words.
+#[cold]
+pub fn serve(
+    progress: &mut Progress,
+    cars: &[Car],
+    endpoint: &mut Endpoint,
+    number: u8,
+    row: Row,
+    access: Access,
+) -> Result<bool, String> {
+    if progress.registrations.serves(row) {
+        return Ok(true);
+    }
+    for span in runs(cars, row, endpoint.abilities.copies) {
+        match acquire(progress, endpoint, number, span, access) {
+            Ok(registration) => progress.registrations.hold(row, number, registration, false),
+            Err(words) => {
+                // What it has got so far goes back: two that wait must not hold what the other one lacks.
+                progress.registrations.release(row);
+                return if progress.registrations.is_busy(number) { Ok(false) } else { Err(words) };
+            }
+        }
+    }
+    progress.registered = progress.registrations.users();
+    Ok(true)
+}
+
+/// The runs of an envelope CAR that must be known: none if the message is so short that it is copied out at once. A
+/// datatype's layout is packed first, and what it is packed into is registered where that is done.
+fn runs(cars: &[Car], row: Row, copies: u64) -> SmallVec<[Span; 2]> {
+    let envelope = &cars[row as usize];
+    if !matches!(envelope.kind, CarKind::Send | CarKind::Receive)
+        || crate::steps::posting::capacity(cars, row) <= copies
+    {
+        return SmallVec::new();
+    }
+    let mut spans = SmallVec::new();
+    let mut data = if envelope.chain == NIL { row } else { envelope.chain };
+    while let Some(car) = cars.get(data as usize) {
+        if car.kind != CarKind::Layout && !car.span.is_empty() {
+            spans.push(car.span);
+        }
+        data = car.chain;
+    }
+    spans
+}
+
+/// A registration of a run: one that there is, else a new one, for which others that nobody needs may have to go.
+///
+/// # Errors
+/// Why the transport refuses, in words.
+pub fn acquire(
+    progress: &mut Progress,
+    endpoint: &mut Endpoint,
+    number: u8,
+    span: Span,
+    access: Access,
+) -> Result<Registration, String> {
+    let cache = &mut progress.registrations;
+    if let Some(found) = cache.find(number, span, access) {
+        return Ok(found);
+    }
+    let transport = endpoint.transport.get();
+    loop {
+        let dead = cache.dead.iter().filter(|(other, _)| *other == number);
+        dead.for_each(|&(_, registration)| transport.deregister(registration));
+        cache.dead.retain(|(other, _)| *other != number);
+        match transport.register(span, access) {
+            Ok(registration) => {
+                cache.insert(number, span, access, registration);
+                return Ok(registration);
+            }
+            Err(words) if !cache.evict(Some(number)) => return Err(words),
+            Err(_) => {}
+        }
+    }
+}
+
+/// A CAR is done: what it held may go.
+#[cold]
+pub fn release(progress: &mut Progress, row: Row) {
+    if progress.registrations.release(row) {
+        progress.registered = progress.registrations.users();
+        progress.pending |= Pending::WORLD;
+    }
+}
+
+/// Deregisters what nobody needs any more.
+#[cold]
+pub fn sweep(progress: &mut Progress, endpoints: &mut [Endpoint]) {
+    progress.registrations.take_withdrawn();
+    for (number, registration) in progress.registrations.dead.drain(..) {
+        endpoints[number as usize].transport.get().deregister(registration);
+    }
+}

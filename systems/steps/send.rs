@@ -1,0 +1,356 @@
+//! Sending: what a row says first, an envelope or an answer, goes to its transport.
+
+use crate::procs::endpoint::Endpoint;
+use crate::protocols::credit::{collect, due, granted};
+use crate::protocols::provider_matched;
+use crate::rows::Rows;
+use crate::steps::finish::free_car;
+use crate::steps::posting::send_car;
+use crate::steps::posting::{Envelope, capacity, layout, queue_send, take_rows};
+use crate::store::Tables;
+use std::any::Any;
+use tickwire_components::credit::{Credit, cost};
+use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
+use tickwire_components::{
+    Car, CarKind, CarState, Communicator, Large, NIL, Payload, Pending, Pieces, Progress, Row, Span, Stretch, Vc,
+    VcState, car_flags, context, wire,
+};
+use tickwire_transports::Sent;
+
+/// Sends what a row has to say before the rest of its message, an envelope or a reply, with what there is to grant.
+///
+/// # Errors
+/// Why it has not gone: for want of room or of credit, or because the link has failed.
+pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> Result<Header, Sent> {
+    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
+    let (vc, car) = (&mut vcs[vc_row as usize], &mut cars[row as usize]);
+    if car.kind == CarKind::Send && large[row as usize].address == 0 {
+        // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
+        let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
+        large[row as usize].address = way;
+        spend(progress, vc, endpoint, &cars[row as usize], way, large[row as usize].length);
+    }
+    let mut header = head(cars, large, vc.link, endpoint, row);
+    let car = &mut cars[row as usize];
+    let mut state = None;
+    if let Some(states) = endpoint.rows {
+        state = row_states.get(states, row);
+        if let Some(state) = state.as_deref_mut().filter(|_| car.flags & car_flags::STARTED == 0) {
+            (states.reset)(state);
+        }
+        car.flags |= car_flags::STARTED;
+    }
+    let mut credit = Credit::NONE;
+    if endpoint.piggybacks && car.kind != CarKind::Grant {
+        // A transport that matches is not one of these.
+        (header, credit) = header.with_credit(due(progress, vc, NIL, true));
+    }
+    match send_head(cars, vc.link, endpoint, &header, row, state) {
+        Sent::Done => progress.moved.post += payload_of(&header),
+        sent => return Err(sent),
+    }
+    granted(progress, vc, credit);
+    Ok(header)
+}
+
+/// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
+///
+/// Not for endpoints whose frames leave by [`post`] alone.
+///
+/// # Safety
+/// The bytes of the row are there.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> bool {
+    let Rows { progress, cars, large, vcs, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
+    let is_send = cars[row as usize].kind == CarKind::Send;
+    let kept_back = if is_send { !vc.sends.is_empty() } else { !progress.replies.is_empty() };
+    if vc.state != VcState::Connected || kept_back || endpoint.by_post {
+        return false;
+    }
+    if is_send {
+        let Some(way) = choose(cars, large, vc, endpoint, row) else { return false };
+        if way == Large::STREAMED {
+            return false;
+        }
+        large[row as usize].address = way;
+    }
+    let header = head(cars, large, vc.link, endpoint, row);
+    // A failure is told by the next frame, which the queue sends.
+    if send_head(cars, vc.link, endpoint, &header, row, None) != Sent::Done {
+        return false;
+    }
+    if is_send {
+        let Large { length, address, .. } = large[row as usize];
+        spend(progress, vc, endpoint, &cars[row as usize], address, length);
+    }
+    progress.moved.post += payload_of(&header);
+    has_gone(rows, &header, row);
+    true
+}
+
+/// Offers a message that is in one run and is to be read, at once if nothing is before it: the row of its request. [`NIL`]
+/// leaves everything to the queues.
+///
+/// # Safety
+/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+#[inline(always)]
+pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run: Span) -> Row {
+    let Tables { progress, procs, cars, large, requests, communicators, endpoints, vcs, .. } = tables;
+    let vc_row = procs.known[envelope.proc as usize].row;
+    let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
+    let endpoint = &mut endpoints[vc.endpoint as usize];
+    let length = envelope.length;
+    let mapped = endpoint.is_mapped(length, run);
+    let is_read = mapped || endpoint.is_read(length) && !endpoint.is_eager(length, true);
+    let is_next = vc.state == VcState::Connected && vc.sends.is_empty();
+    if !is_read || !is_next || !endpoint.plain || communicators[Communicator::row(comm)].priority != 0 {
+        return NIL;
+    }
+    if vc.envelopes == 0 {
+        collect(vc, endpoint);
+        if vc.envelopes == 0 {
+            return NIL;
+        }
+    }
+    let car = Car { state: CarState::Offered, ..send_car(envelope, vc_row, 0) };
+    // SAFETY: by the same contract.
+    let taken = unsafe { take_rows(progress, cars, requests, &Payload::new(&[run]), car) };
+    let Some(row) = taken else { return NIL };
+    large[row as usize] = Large { address: Large::OFFERED, ..Large::of(length) };
+    let header =
+        Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
+    if endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run)) == Sent::Done {
+        vc.envelopes -= 1;
+        progress.work.sent += 1;
+    } else {
+        cars[row as usize].state = CarState::Queued;
+        queue_send(progress, cars, large, vcs, row, length);
+    }
+    row
+}
+
+/// How an envelope leaves; `None` if there is no credit for it.
+pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
+    let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
+    // What is in more than one run leaves in one frame or is asked for.
+    let one_run = cars[row as usize].chain == NIL;
+    let whole = endpoint.is_whole(length) && endpoint.fits(vc.link, length) == length;
+    // A transport that matches tells when it has: what is short goes with the question.
+    let asks = flags & car_flags::ASKING & if endpoint.matches { !car_flags::SYNCHRONOUS } else { !0 };
+    // There, its header is in front of it.
+    let header = if endpoint.matches && flags & car_flags::SYNCHRONOUS != 0 { wire::HEADER_BYTES as u64 } else { 0 };
+    if is_mapped(&cars[row as usize], endpoint, length) && vc.envelopes > 0 {
+        return Some(Large::OFFERED);
+    }
+    let eager = endpoint.is_eager(length + header, one_run) && (one_run || whole);
+    if eager && asks == 0 && length == capacity(cars, row) {
+        if vc.lines < cost(length) {
+            collect(vc, endpoint);
+        }
+        if vc.lines >= cost(length) {
+            return Some(match flags & car_flags::ASKING {
+                0 if whole => Large::EAGER,
+                0 => Large::STREAMED,
+                _ => Large::SYNCHRONOUS,
+            });
+        }
+    }
+    if vc.envelopes == 0 {
+        collect(vc, endpoint);
+    }
+    (vc.envelopes > 0).then_some(Large::OFFERED)
+}
+
+/// Whether a message is where its receiver has mapped it.
+#[inline(always)]
+pub(crate) fn is_mapped(car: &Car, endpoint: &Endpoint, length: u64) -> bool {
+    car.chain == NIL && length == car.span.len() as u64 && endpoint.is_mapped(length, car.span)
+}
+
+/// Pays for an envelope.
+pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: u64, length: u64) {
+    match way {
+        Large::EAGER | Large::STREAMED | Large::SYNCHRONOUS => vc.lines -= cost(length),
+        _ => {
+            vc.envelopes -= 1;
+            if endpoint.matches && context::plane(car.context) == context::USER {
+                provider_matched::gave(progress, car.vc);
+            }
+        }
+    }
+}
+
+/// The header of what a row says first, from the tables.
+#[inline]
+pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
+    let car = &cars[row as usize];
+    let Large { length, wanted, address } = large[row as usize];
+    match car.kind {
+        CarKind::Receive if large[row as usize].is_direct() => {
+            return Header::new(Kind::Cts, car.context, address as u32, row, car.peer, wanted).with_flags(wire::DIRECT);
+        }
+        CarKind::Receive if address != 0 => return Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
+        CarKind::Receive => return Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
+        CarKind::Refusal if address == provider_matched::RECEIPT => {
+            return Header::new(Kind::Done, car.context, 0, 0, car.peer, 0);
+        }
+        CarKind::Refusal => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
+        CarKind::Grant if address == provider_matched::COUNT => {
+            return Header::new(Kind::Offers, 0, 0, wanted as u32, 0, 0);
+        }
+        CarKind::Grant => {
+            let credit = Credit { lines: length as u32, envelopes: wanted as u32 };
+            return Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0;
+        }
+        _ if address == Large::EAGER => {
+            return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
+        }
+        _ if address == Large::SYNCHRONOUS => {
+            return Header::new(Kind::Sync, car.context, car.source, car.tag, row, length).with_priority(car.priority);
+        }
+        _ if address == Large::STREAMED => {
+            let part = endpoint.fits(link, (length - car.done).min(endpoint.part_bytes));
+            return match car.done {
+                // There is more room than when it was decided.
+                0 if part == length => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
+                0 => Header::new(Kind::Head, car.context, car.source, car.tag, part as u32, length),
+                _ => Header::new(Kind::Part, car.context, 0, 0, 0, part),
+            };
+        }
+        _ => {}
+    }
+    let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
+    if car.chain == NIL && length == car.span.len() as u64 {
+        let is_read = is_mapped(car, endpoint, length) || endpoint.is_read(length);
+        flags |= if is_read { wire::READABLE } else { wire::DIRECT };
+    }
+    Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
+}
+
+#[inline]
+pub(crate) fn send_head(
+    cars: &[Car],
+    link: u32,
+    endpoint: &mut Endpoint,
+    header: &Header,
+    row: Row,
+    state: Option<&mut dyn Any>,
+) -> Sent {
+    let transport = endpoint.transport.get();
+    let car = &cars[row as usize];
+    match (header.kind(), header.flags() & wire::READABLE) {
+        (Some(Kind::Head | Kind::Part), _) => {
+            let part = car.span.part(car.done as usize, header.payload() as usize);
+            // SAFETY: the bytes of a posted send are there until it ends.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let part = unsafe { Payload::new(std::slice::from_ref(&part)) };
+            transport.send(link, header, &part, state)
+        }
+        (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
+        _ => transport.send(link, header, &Offer::of(car.span), state),
+    }
+}
+
+/// A row whose first word has left its queue.
+#[inline]
+pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
+    rows.progress.work.sent += 1;
+    let car = &mut rows.cars[row as usize];
+    let Large { length, wanted, .. } = rows.large[row as usize];
+    match header.kind() {
+        Some(Kind::Nack | Kind::Credit | Kind::Offers) => return free_car(&mut rows.progress, &mut rows.cars, row),
+        Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(&mut rows.progress, &mut rows.cars, row),
+        Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
+        Some(Kind::Cts) if rows.large[row as usize].is_direct() => return car.state = CarState::Direct,
+        Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
+        _ => {}
+    }
+    car.done = length;
+    car.state = CarState::Finished;
+    rows.progress.finished.push(&mut rows.cars, row);
+    rows.progress.pending |= Pending::COMPLETE;
+}
+
+/// Counts a part of a message that has gone; `true` if others follow.
+pub(crate) fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, row: Row) -> bool {
+    if !matches!(header.kind(), Some(Kind::Head | Kind::Part)) {
+        return false;
+    }
+    let car = &mut cars[row as usize];
+    car.done += header.payload();
+    car.done < large[row as usize].length
+}
+
+/// Bytes of a message in a frame.
+#[inline]
+pub(crate) fn payload_of(header: &Header) -> u64 {
+    match header.kind() {
+        Some(Kind::Eager | Kind::Head | Kind::Part) => header.payload(),
+        _ => 0,
+    }
+}
+
+/// What tells a peer where a message is: its address in this process, which the peer gives the kernel.
+pub(crate) struct Offer([u8; ADDRESS_BYTES as usize]);
+
+impl Offer {
+    #[inline]
+    fn of(run: Span) -> Self {
+        Offer((run.start().expose_provenance() as u64).to_ne_bytes())
+    }
+}
+
+// SAFETY: the bytes stay where they are while they are borrowed, and are only read.
+#[expect(unsafe_code, reason = "lends its own bytes as a payload")]
+unsafe impl Pieces for Offer {
+    fn piece(&self, _index: usize) -> Span {
+        // SAFETY: as long as `self` is borrowed, which a send is over within.
+        unsafe { Span::new(self.0.as_ptr().cast_mut(), self.0.len()) }
+    }
+}
+
+/// The runs of an envelope CAR: its own span, or those of its data CARs.
+pub(crate) struct Chain<'a> {
+    cars: &'a [Car],
+    row: Row,
+}
+
+// SAFETY: the spans of CARs were promised when they were posted; they do not depend on where the rows are.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Chain<'_> {
+    fn pieces(&self) -> usize {
+        let mut row = self.cars[self.row as usize].chain;
+        let mut count = 0;
+        if self.layout().is_some() {
+            return 0;
+        }
+        while row != NIL {
+            count += 1;
+            row = self.cars[row as usize].chain;
+        }
+        count.max(1)
+    }
+
+    fn piece(&self, index: usize) -> Span {
+        let car = &self.cars[self.row as usize];
+        if car.chain == NIL {
+            return car.span;
+        }
+        let mut row = car.chain;
+        for _ in 0..index {
+            row = self.cars[row as usize].chain;
+        }
+        self.cars[row as usize].span
+    }
+
+    fn total(&self) -> usize {
+        capacity(self.cars, self.row) as usize
+    }
+
+    #[inline]
+    fn layout(&self) -> Option<Stretch> {
+        layout(self.cars, self.row)
+    }
+}

@@ -1,0 +1,70 @@
+//! The pool of temporaries, and who may have the last of them.
+
+use tickwire_components::{Buffer, FreeList, Need, Progress, Row, Span};
+
+/// A temporary of `bytes` for a need. `None` if those that are left are kept for something more urgent: unexpected messages
+/// leave some rows to operations that pass bytes on, and both leave some to control.
+pub fn take(progress: &mut Progress, buffers: &mut [Buffer], need: Need, bytes: usize) -> Option<Row> {
+    let kept = match need {
+        Need::Unexpected => progress.held_buffers[0],
+        Need::Forward => progress.held_buffers[1],
+        Need::Control => 0,
+    };
+    let [used, most] = progress.forward_bytes;
+    if progress.free_buffer_rows <= kept || (need == Need::Forward && used + bytes as u64 > most) {
+        return None;
+    }
+    let row = take_buffer(progress, buffers, bytes)?;
+    if need == Need::Forward {
+        progress.forward_bytes[0] += u64::from(buffers[row as usize].length);
+    }
+    Some(row)
+}
+
+/// Gives a temporary back that was taken for a need.
+pub fn give(progress: &mut Progress, buffers: &mut [Buffer], need: Need, row: Row) {
+    if need == Need::Forward {
+        progress.forward_bytes[0] -= u64::from(buffers[row as usize].length);
+    }
+    give_buffer(progress, buffers, row);
+}
+
+/// The bytes of a temporary.
+#[expect(unsafe_code, reason = "the pool lends its own storage")]
+pub fn span(buffer: &mut Buffer) -> Span {
+    // SAFETY: the storage is on the heap and is the row's until the row is given back, which its last user does.
+    unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
+}
+
+/// A temporary of at least `bytes`: one of its size, else any row with new storage.
+pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize) -> Option<Row> {
+    let class = Buffer::class_for(bytes);
+    let row = match progress.free_buffers[class].pop(buffers) {
+        Some(row) => {
+            progress.pool_bytes -= buffers[row as usize].capacity() as u64;
+            row
+        }
+        None => {
+            let row = (0..Buffer::CLASSES).find_map(|c| progress.free_buffers[c].pop(buffers))?;
+            let buffer = &mut buffers[row as usize];
+            progress.pool_bytes -= buffer.capacity() as u64;
+            buffer.store(vec![0; Buffer::storage_for(bytes)].into_boxed_slice());
+            row
+        }
+    };
+    buffers[row as usize].length = bytes as u32;
+    progress.free_buffer_rows -= 1;
+    Some(row)
+}
+
+/// Gives a temporary back; its storage is kept for the next one while the pool is small.
+pub fn give_buffer(progress: &mut Progress, buffers: &mut [Buffer], row: Row) {
+    let buffer = &mut buffers[row as usize];
+    if progress.pool_bytes + buffer.capacity() as u64 > tickwire_components::limits::POOL_KEPT_BYTES as u64 {
+        buffer.store(Box::default());
+    }
+    progress.pool_bytes += buffer.capacity() as u64;
+    let list: &mut FreeList = &mut progress.free_buffers[buffer.class()];
+    list.push(buffers, row);
+    progress.free_buffer_rows += 1;
+}

@@ -1,0 +1,179 @@
+//! Messages that arrive before their receive: how they are kept, and how a receive takes one.
+
+use crate::procs::communicators::{Unclaimed, unclaimed};
+use crate::protocols::credit::owe_lines;
+use crate::protocols::credit::{release_offer, take_envelope};
+use crate::protocols::parts::{begin, take_over};
+use crate::protocols::provider_matched;
+use crate::protocols::rendezvous::{address_in, offer, refuse_ready};
+use crate::rows::Rows;
+use crate::steps::check::refuse;
+use crate::steps::finish::{abort, finish_car};
+use crate::steps::matching::key;
+use crate::steps::place::buffer_span;
+use crate::steps::place::put;
+use crate::steps::supply::pool::give_buffer;
+use tickwire_components::credit::cost;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    ARRIVING, Arrival, ArrivalState, CarState, Communicator, Destination, NIL, Pending, Progress, Row, Unexpected, Vc,
+    car_flags, wire,
+};
+
+/// An envelope that no posted receive takes is kept, or its sender is told.
+#[cold]
+pub(crate) fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
+    let header = arrival.header;
+    if header.kind() == Some(Kind::Rts) {
+        take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
+    }
+    if rows.progress.lodges() && provider_matched::hold(rows, arrival) {
+        return;
+    }
+    if header.flags() & wire::READY != 0 && refuse_ready(rows, arrival) {
+        return;
+    }
+    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
+}
+
+/// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
+pub fn take_unexpected(rows: &mut Rows<'_>, row: Row) -> bool {
+    let Some(entry) = rows.progress.unexpected.find(&key(&rows.cars[row as usize])) else { return false };
+    let found = rows.progress.unexpected.remove(entry);
+    receive_unexpected(rows, row, &found);
+    true
+}
+
+/// Pairs a receive with a message that has left the unexpected queue.
+pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, found: &Unexpected) {
+    let car = &mut rows.cars[row as usize];
+    car.source = found.source;
+    car.tag = found.tag;
+    car.done = found.length;
+    car.vc = found.vc;
+    rows.progress.work.matched += 1;
+    if found.message == NIL {
+        let arriving = found.address != 0;
+        car.state = if arriving { CarState::Receiving } else { CarState::Matched };
+        car.peer = found.buffer;
+        if arriving {
+            take_over(rows, found, row);
+        }
+        rows.progress.copies.push(&mut rows.cars, row);
+        rows.progress.pending |= Pending::TRANSFER;
+    } else {
+        car.priority = rows.progress.offered.remove(&(found.vc, found.message)).unwrap_or(0);
+        release_offer(&mut rows.progress, &mut rows.vcs, found.vc);
+        offer(&mut rows.progress, &mut rows.cars, &mut rows.large, row, found.message, found.length, found.address);
+    }
+}
+
+/// An envelope that nobody has posted a receive for: its entry among the unexpected, unless it is thrown away or refused.
+#[cold]
+pub(crate) fn find_place(
+    progress: &mut Progress,
+    arrival: &mut Arrival,
+    header: &Header,
+    vcs: &mut [Vc],
+    communicators: &[Communicator],
+) -> Option<Row> {
+    let rts = header.kind() == Some(Kind::Rts);
+    let head = header.kind() == Some(Kind::Head);
+    match unclaimed(communicators, header.context()) {
+        Unclaimed::Keep => {}
+        Unclaimed::Drop => {
+            if !rts {
+                owe_lines(progress, vcs, arrival.vc, header.length);
+            }
+            if head {
+                begin(progress, arrival, Destination::Nobody);
+            }
+            arrival.state = ArrivalState::Handled;
+            progress.pending |= Pending::TRANSFER;
+            return None;
+        }
+        Unclaimed::Impossible => {
+            refuse(progress, arrival, "an envelope of an unknown context");
+            return None;
+        }
+    }
+    if rts && (header.priority() > 0 || !progress.offered.is_empty()) {
+        // One with the same name may be left of an offer that was withdrawn.
+        progress.offered.insert((arrival.vc, header.message()), header.priority());
+    }
+    if rts {
+        vcs[arrival.vc as usize].offers_kept += 1;
+    } else if overdrawn(progress, vcs, arrival.vc, header.length) {
+        refuse(progress, arrival, "more messages before their receives than it was granted");
+        return None;
+    }
+    let entry = progress.unexpected.push(Unexpected {
+        context: header.context(),
+        source: header.source(),
+        tag: header.tag(),
+        vc: arrival.vc,
+        length: header.length,
+        buffer: NIL,
+        message: if rts { header.message() } else { NIL },
+        address: match (head, rts) {
+            (true, _) => ARRIVING,
+            (_, true) => address_in(header, arrival.payload),
+            _ => 0,
+        },
+        next: NIL,
+        previous: NIL,
+    });
+    let stamp = progress.stamp();
+    progress.unexpected.stamp(entry, stamp);
+    progress.pending |= Pending::TRANSFER;
+    if rts || header.length == 0 {
+        arrival.state = ArrivalState::Handled;
+    } else {
+        if head {
+            begin(progress, arrival, Destination::Temporary(entry));
+        }
+        arrival.car = entry;
+        arrival.state = ArrivalState::Unexpected;
+        progress.pending |= Pending::SUPPLY;
+    }
+    Some(entry)
+}
+
+/// Whether a peer has sent more than its credit. Found out when all peers together would have: who keeps to it is safe.
+pub(crate) fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u64) -> bool {
+    let (window, cost) = (u64::from(progress.window.lines), u64::from(cost(length)));
+    progress.unexpected.lines + cost > window * vcs.len() as u64 && progress.unexpected.lines_of(vc_row) + cost > window
+}
+
+/// Receives whose message was unexpected and is in a temporary.
+#[cold]
+pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
+    while let Some(row) = rows.progress.copies.pop(&mut rows.cars) {
+        let car = &mut rows.cars[row as usize];
+        // Of a message whose rest is still to come, what is there.
+        let (length, buffer, taken_over) = (car.done, car.peer, car.state == CarState::Receiving);
+        let vc_row = car.vc;
+        car.done = 0;
+        let mut moved = 0;
+        if buffer != NIL {
+            let payload = buffer_span(&mut rows.buffers[buffer as usize]);
+            owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, payload.len() as u64);
+            let payload = payload.part(0, length as usize);
+            rows.progress.kept_copied += payload.len() as u64;
+            moved = put(&mut rows.cars, row, payload);
+            rows.progress.moved.transfer += moved;
+            give_buffer(&mut rows.progress, &mut rows.buffers, buffer);
+        } else {
+            owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, 0);
+        }
+        if rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0 {
+            abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
+            continue;
+        }
+        if taken_over {
+            rows.cars[row as usize].done = moved;
+            continue;
+        }
+        finish_car(&mut rows.progress, &mut rows.cars, row, length, moved < length);
+    }
+}

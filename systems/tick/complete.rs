@@ -1,0 +1,172 @@
+//! Complete: finished CARs complete their requests.
+//!
+//! *Reads* the finished list, and for callbacks what an error tells. *Writes* requests (counter, state), CAR rows (done, or freed), held buffers of detached
+//! requests (dropped), the list of answers for other threads; runs callbacks.
+//! *Bound* the finished list, which the other systems' bounds limit.
+//! *Why* an application never sees a request half done: its counter reaches 0 here, or in Deliver if it has but one part.
+
+use crate::rows::{Rows, Wire};
+use crate::steps::finish::{finish_request, finish_submitted, outcome, take_part};
+use std::panic::resume_unwind;
+use tickwire_components::{CarState, Pending, Queue, Row, car_flags};
+
+/// The system.
+#[inline]
+pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
+    let mut finished = std::mem::replace(&mut rows.progress.finished, Queue::EMPTY);
+    while let Some(row) = finished.pop(&mut rows.cars) {
+        let Some(owner) = take_part(rows, row) else { continue };
+        let Rows { progress, procs, notices, vcs, cars, large, requests, held, .. } = rows;
+        if std::mem::take(&mut requests[owner as usize].notified) {
+            notices.tell(owner, &outcome(cars, large, vcs, procs, owner));
+            progress.late |= notices.has_panic();
+            if notices.slot(owner).is_some() {
+                finish_submitted(progress, requests, owner);
+                continue;
+            }
+        }
+        finish_request(progress, cars, requests, held, owner);
+    }
+    if std::mem::take(&mut rows.progress.late) {
+        rows.notices.tell_late();
+        // Last: whoever else was to be told has been.
+        if let Some(panic) = rows.notices.take_panic() {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Completes a receive that was cancelled before it had a message: whoever cancels can take it at once. Callbacks are called with
+/// the next run of Complete.
+pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
+    let car = &mut rows.cars[row as usize];
+    car.flags |= car_flags::CANCELLED;
+    car.state = CarState::Finished;
+    // What comes behind Complete is to see it too.
+    rows.progress.pending |= Pending::COMPLETE;
+    let Some(owner) = take_part(rows, row) else { return };
+    let Rows { progress, procs, notices, vcs, cars, large, requests, held, .. } = rows;
+    if std::mem::take(&mut requests[owner as usize].notified) {
+        notices.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
+        progress.late = true;
+        if notices.slot(owner).is_some() {
+            return finish_submitted(progress, requests, owner);
+        }
+    }
+    finish_request(progress, cars, requests, held, owner);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::finish::free_request;
+    use crate::testing::{Posted, TestWorld};
+    use std::sync::Arc;
+    use tickwire_components::CarKind;
+    use tickwire_components::RequestState;
+    use tickwire_components::VcState;
+
+    /// Ends a posted receive as Transfer does.
+    fn finish_receive(world: &mut TestWorld, posted: Posted, source: u32, length: u64, flags: u8) {
+        let all = world.all();
+        for vc in all.vcs.iter_mut() {
+            vc.posted.remove(all.cars, posted.car);
+        }
+        let car = &mut all.cars[posted.car as usize];
+        (car.source, car.tag, car.done, car.state) = (source, 7, length, CarState::Finished);
+        car.flags |= flags;
+        all.progress.finished.push(all.cars, posted.car);
+    }
+
+    #[test]
+    fn a_finished_car_completes_its_request_and_is_freed_with_it() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let posted = world.receive(Some(1), None, &[16]);
+        let free = world.all().progress.free_cars.count;
+        finish_receive(&mut world, posted, 1, 9, 0);
+        world.step(complete);
+        let (request, car) = (world.request(posted), world.car(posted));
+        assert_eq!((request.state, request.counter), (RequestState::Done, 0));
+        assert_eq!((car.state, car.flags, car.source, car.tag, car.done), (CarState::Done, 0, 1, 7, 9));
+        let all = world.all();
+        assert_eq!(
+            (all.progress.free_cars.count, all.progress.active, all.progress.work.completed.get()),
+            (free, 0, 1)
+        );
+        free_request(all.progress, all.cars, all.requests, posted.car);
+        assert_eq!((world.car(posted).state, world.car(posted).kind), (CarState::Free, CarKind::None));
+        assert_eq!(world.all().progress.free_cars.count, free + 1);
+    }
+
+    #[test]
+    fn three_data_cars_under_an_envelope_complete_one_counter() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let free = world.all().progress.free_cars.count;
+        let posted = world.receive(Some(1), None, &[1, 2, 3]);
+        assert_eq!(world.request(posted).counter, 3);
+        assert_eq!(world.all().progress.free_cars.count, free - 4);
+        finish_receive(&mut world, posted, 1, 6, 0);
+        world.step(complete);
+        assert_eq!((world.request(posted).state, world.request(posted).counter), (RequestState::Done, 0));
+        assert_eq!(world.all().progress.free_cars.count, free - 1);
+    }
+
+    #[test]
+    fn failures_say_why() {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        let truncated = world.receive(Some(1), None, &[4, 4]);
+        let failed = world.receive(Some(1), None, &[4]);
+        finish_receive(&mut world, truncated, 1, 100, car_flags::TRUNCATED);
+        finish_receive(&mut world, failed, 1, 0, car_flags::PEER_FAILED);
+        world.step(complete);
+        let car = world.car(truncated);
+        assert_eq!((car.flags, car.done), (car_flags::TRUNCATED, 100));
+        assert_eq!(world.all().large[truncated.car as usize].wanted, 8);
+        let car = world.car(failed);
+        assert_eq!((car.flags, car.vc), (car_flags::PEER_FAILED, vc));
+    }
+
+    #[test]
+    fn a_detached_request_is_freed_with_its_buffer() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let posted = world.receive(Some(1), None, &[16]);
+        let shared: Arc<[u8]> = vec![1].into();
+        let all = world.all();
+        all.held[posted.car as usize].0.put(shared.clone());
+        all.requests[posted.car as usize].state = RequestState::Detached;
+        let free = all.progress.free_cars.count;
+        let generation = all.requests[posted.car as usize].generation;
+        finish_receive(&mut world, posted, 1, 16, 0);
+        world.step(complete);
+        assert_eq!(Arc::strong_count(&shared), 1, "the buffer was dropped");
+        let request = world.request(posted);
+        assert_eq!((request.state, request.generation), (RequestState::Free, generation + 1));
+        assert_eq!(world.all().progress.free_cars.count, free + 1);
+    }
+
+    #[test]
+    fn requests_of_other_threads_are_listed_for_their_answer_and_scopes_count_what_is_freed() {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let [submitted, scoped] = [0; 2].map(|_| world.receive(Some(1), None, &[16]));
+        let all = world.all();
+        all.requests[submitted.car as usize].notified = true;
+        all.notices.await_in(submitted.car, 3);
+        all.requests[scoped.car as usize].scoped = true;
+        all.progress.scoped = 1;
+        finish_receive(&mut world, submitted, 1, 16, 0);
+        finish_receive(&mut world, scoped, 1, 16, 0);
+        world.step(complete);
+        let progress = world.all().progress;
+        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.car][..], 1));
+        assert_eq!(progress.finished, Queue::EMPTY);
+        assert_eq!(world.request(scoped).state, RequestState::Done);
+        let all = world.all();
+        free_request(all.progress, all.cars, all.requests, scoped.car);
+        assert_eq!(world.all().progress.scoped, 0);
+    }
+}

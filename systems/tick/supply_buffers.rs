@@ -1,0 +1,179 @@
+//! SupplyBuffers: decides where bytes go.
+//!
+//! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
+//! the reply of a matched offer (into the queue of replies), supplies (see [`hand_out`]), pending.
+//! *Bound* the arrival rows, the receives matched in this pass, and that of [`hand_out`].
+//! *Why* who supplies the memory between a sender and a receiver is one decision ([`mod@decide`]), apart from matching and
+//! from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
+//! one that can do so with the fewest copies.
+
+use crate::protocols::rendezvous::reply;
+use crate::rows::{Rows, Wire};
+use crate::steps::supply::hand_out;
+use crate::steps::supply::pool::take_buffer;
+use tickwire_components::wire::Kind;
+use tickwire_components::{ArrivalState, Pending};
+
+/// The system.
+#[inline]
+pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    while let Some(row) = rows.progress.offers.pop(&mut rows.cars) {
+        reply(rows, wire.endpoints, row);
+    }
+    let Rows { progress, buffers, supplies, vcs, .. } = rows;
+    for arrival in &mut wire.arrivals[..progress.arrivals as usize] {
+        if arrival.state == ArrivalState::Unexpected {
+            if arrival.header.lead as u8 == Kind::Part as u8 {
+                // Where the parts before it are.
+                arrival.buffer = progress.unexpected.entries[arrival.car as usize].buffer;
+                arrival.state = ArrivalState::Placed;
+                progress.pending |= Pending::TRANSFER;
+                continue;
+            }
+            // DrainCq reads no more frames than there are free buffer rows.
+            let Some(row) = take_buffer(progress, buffers, arrival.header.length as usize) else { continue };
+            arrival.buffer = row;
+            arrival.state = ArrivalState::Placed;
+            progress.unexpected.entries[arrival.car as usize].buffer = row;
+            progress.pending |= Pending::TRANSFER;
+        }
+    }
+    if !progress.supplies.is_empty() {
+        hand_out::hand_out(progress, supplies, buffers, vcs, wire.endpoints);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::supply::pool::give_buffer;
+    use crate::testing::TestWorld;
+    use tickwire_components::CarState;
+    use tickwire_components::Large;
+    use tickwire_components::NIL;
+    use tickwire_components::Row;
+    use tickwire_components::Unexpected;
+    use tickwire_components::VcState;
+    use tickwire_components::car_flags;
+    use tickwire_components::limits::POOL_KEPT_BYTES;
+    use tickwire_components::wire::Header;
+
+    /// An arrival that Match has put into the unexpected queue.
+    fn unexpected(world: &mut TestWorld, length: usize) -> (Row, Row) {
+        let row = world.arrive(0, Header::new(Kind::Eager, 0, 0, 1, 0, length as u64), &vec![1; length]);
+        let all = world.all();
+        let length = length as u64;
+        let entry = Unexpected {
+            context: 0,
+            source: 0,
+            tag: 1,
+            vc: 0,
+            length,
+            buffer: NIL,
+            message: NIL,
+            address: 0,
+            next: NIL,
+            previous: NIL,
+        };
+        let entry = all.progress.unexpected.push(entry);
+        all.arrivals[row as usize].state = ArrivalState::Unexpected;
+        all.arrivals[row as usize].car = entry;
+        (row, entry)
+    }
+
+    /// A receive that Match has paired with an offer of proc 1.
+    fn offer(world: &mut TestWorld, lengths: &[usize], length: u64) -> Row {
+        let car = world.receive(Some(1), Some(5), lengths).car;
+        let all = world.all();
+        let vc = all.vcs.iter_mut().find(|vc| vc.proc == 1).unwrap();
+        vc.posted.remove(all.cars, car);
+        all.cars[car as usize].state = CarState::Matched;
+        all.large[car as usize] = Large { length, wanted: length, address: 0 };
+        all.progress.offers.push(all.cars, car);
+        car
+    }
+
+    #[test]
+    fn unexpected_payloads_get_temporaries_of_their_size() {
+        let mut world = TestWorld::new(1);
+        let rows = [1, 256, 257, 9000].map(|length| (length, unexpected(&mut world, length)));
+        world.step(supply_buffers);
+        let all = world.all();
+        for (length, (arrival, entry)) in rows {
+            let arrival = all.arrivals[arrival as usize];
+            assert_eq!(arrival.state, ArrivalState::Placed);
+            assert_eq!(all.progress.unexpected.entries[entry as usize].buffer, arrival.buffer);
+            let buffer = &all.buffers[arrival.buffer as usize];
+            assert_eq!(buffer.length as usize, length);
+            assert!(buffer.capacity() >= length && buffer.capacity() <= 64 << 10);
+        }
+        assert!(all.progress.pending.has(Pending::TRANSFER));
+    }
+
+    #[test]
+    fn storage_is_used_again_for_the_same_size() {
+        let mut world = TestWorld::new(1);
+        let all = world.all();
+        let first = take_buffer(all.progress, all.buffers, 100).unwrap();
+        let address = all.buffers[first as usize].bytes().as_ptr();
+        give_buffer(all.progress, all.buffers, first);
+        assert_eq!(all.progress.pool_bytes, 256);
+        let again = take_buffer(all.progress, all.buffers, 200).unwrap();
+        assert_eq!((again, all.buffers[again as usize].bytes().as_ptr()), (first, address));
+        assert_eq!(all.progress.pool_bytes, 0);
+        let larger = take_buffer(all.progress, all.buffers, 300).unwrap();
+        assert!(larger != again && all.buffers[larger as usize].capacity() == 1 << 10);
+    }
+
+    #[test]
+    fn the_pool_keeps_a_bounded_number_of_bytes_and_every_row() {
+        let mut world = TestWorld::new(1);
+        let rows = world.free_buffers();
+        let all = world.all();
+        let count = POOL_KEPT_BYTES / (64 << 10) + 8;
+        let taken: Vec<Row> = (0..count).map(|_| take_buffer(all.progress, all.buffers, 64 << 10).unwrap()).collect();
+        for row in taken {
+            give_buffer(all.progress, all.buffers, row);
+        }
+        assert_eq!(all.progress.pool_bytes, POOL_KEPT_BYTES as u64);
+        assert_eq!(world.free_buffers(), rows);
+    }
+
+    #[test]
+    fn without_free_rows_a_payload_stays_where_it_is() {
+        let mut world = TestWorld::new(1);
+        let all = world.all();
+        while take_buffer(all.progress, all.buffers, 1).is_some() {}
+        let (row, _) = unexpected(&mut world, 10);
+        world.step(supply_buffers);
+        assert_eq!(world.arrival(row).state, ArrivalState::Unexpected);
+    }
+
+    #[test]
+    fn a_matched_offer_is_answered_with_the_room_there_is() {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        let fits = offer(&mut world, &[30, 30, 40], 100);
+        let short = offer(&mut world, &[10, 20], 100);
+        world.step(supply_buffers);
+        let all = world.all();
+        assert_eq!((all.large[fits as usize].wanted, all.large[short as usize].wanted), (100, 30));
+        assert_eq!((all.cars[fits as usize].flags, all.cars[short as usize].flags), (0, car_flags::TRUNCATED));
+        assert_eq!(all.cars[fits as usize].state, CarState::Queued);
+        let replies = all.progress.replies;
+        assert_eq!(world.cars_in(replies), [fits, short]);
+        assert!(world.vc(vc).listed && world.all().progress.pending.has(Pending::POST));
+    }
+
+    #[test]
+    fn an_offer_of_a_failed_proc_is_not_answered() {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        let row = offer(&mut world, &[100], 100);
+        world.all().vcs[vc as usize].state = VcState::Failed;
+        world.step(supply_buffers);
+        assert_eq!(world.finished(), [row]);
+        assert_eq!(world.all().cars[row as usize].flags, car_flags::PEER_FAILED);
+        assert!(world.vc(vc).sends.is_empty());
+    }
+}
