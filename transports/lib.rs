@@ -6,6 +6,7 @@
 //! is boxed behind its last variant.
 
 mod any;
+mod connections;
 pub mod copy;
 pub mod handshake;
 pub mod heap;

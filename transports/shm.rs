@@ -28,9 +28,10 @@ mod answering;
 mod calling;
 mod config;
 mod deaths;
-mod ending;
 mod growing;
 pub(crate) mod identity;
+mod lines;
+mod medium;
 mod own;
 mod reading;
 mod room;
@@ -40,7 +41,8 @@ mod splicing;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
-use crate::handshake::{Greeting, ONE_SIDED, Packet};
+use crate::connections::{self, Connections};
+use crate::handshake::{Greeting, ONE_SIDED};
 use crate::heap;
 use crate::processes::Process;
 use crate::rings::fences;
@@ -48,11 +50,9 @@ use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links, Need};
 use crate::watching::{Token, Watched};
 use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
-use answering::{Visitor, spare};
-use calling::Call;
+use answering::spare;
 pub use config::{ShmConfig, ShmError, Splicing};
 use deaths::Deaths;
-use ending::{Ending, Line};
 use identity::HostCard;
 use own::Own;
 pub use reading::BytesRead;
@@ -61,7 +61,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use segment::Files;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -71,57 +70,26 @@ use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Connections at most: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
-/// Connections that wait for an accept at most; the kernel lowers it to its own limit.
-const BACKLOG: i32 = 4096;
 /// How long the own name may be taken, ms: a child that is being started holds what a closed endpoint had.
 const TAKEN_MS_MAX: u32 = 50;
 
-/// What a row of the table stands for.
-enum Stage {
-    /// Nothing.
-    Free,
-    /// A connection that this side asks for.
-    Calling(Box<Call>),
-    /// An open connection.
-    Open(Line),
-    /// A connection whose peer has gone, and whose last frames are still to be read.
-    Ending(Ending),
-    /// Nothing any more; the number is used again once the engine has closed the link.
-    Gone,
-}
-
-/// A row: one link.
-struct Peer {
-    proc: u32,
-    stage: Stage,
-}
+/// A connection that this side asks for.
+type Call = connections::Call<Shm>;
+/// An open connection.
+type Line = connections::Line<Shm>;
 
 /// One proc's endpoint for shared memory. See the module.
 pub struct Shm {
     own: Own,
     capabilities: Capabilities,
-    listener: Option<OwnedFd>,
+    connections: Connections<Shm>,
     links: Links,
-    /// By link number.
-    table: Vec<Peer>,
-    /// Link of each proc that has one.
-    procs: BTreeMap<u32, u32>,
-    free: Vec<u32>,
-    calls: Vec<u32>,
-    endings: Vec<u32>,
-    /// Connections of peers that have not said who they are.
-    visitors: Vec<Option<Visitor>>,
-    /// Whether the listener is left alone until a visitor has gone.
-    crowded: bool,
     /// Given up for a moment to send a peer away when this process may have no more descriptors.
     spare: Option<OwnedFd>,
-    queued: Vec<LinkEvent>,
     read: BytesRead,
     /// Whether the read that comes next is timed.
     timing: bool,
     deaths: Deaths,
-    /// When processes without descriptors were asked after, ns.
-    asked_ns: u64,
 }
 
 impl Shm {
@@ -144,24 +112,16 @@ impl Shm {
         let descriptors = |source| ShmError::Descriptors { source };
         let boot_id = identity::boot_id()?;
         let card = HostCard::own(identity::host_card(boot_id, None)?);
-        let pid = std::process::id();
         let frame_max = config.ring_bytes / 4 - HEADER_BYTES;
         let heap = heap::offer().filter(|_| config.shared_heap);
         let mapped = heap.map_or(Mapped::NONE, |heap| Mapped { start: heap.base as usize, bytes: heap.bytes as usize });
         let greeting = Greeting {
             capabilities: if fences::one_sided() { ONE_SIDED } else { 0 },
-            slot: 0,
-            proc: config.me,
-            procs: config.procs,
             ring_bytes: config.ring_bytes as u64,
             first_ring_bytes: config.first_bytes() as u32,
-            frame_max: frame_max as u64,
-            pid,
-            start_time: identity::start_time(pid).unwrap_or(0),
-            boot_id,
-            job: config.job.clone(),
             heap_base: heap.map_or(0, |heap| heap.base),
             heap_bytes: heap.map_or(0, |heap| heap.bytes),
+            ..connections::greeting(&config.job, config.me, config.procs, frame_max, boot_id)
         };
         let listener = listen(&config)?;
         let frame_sure = config.first_bytes() / 4 - HEADER_BYTES;
@@ -189,7 +149,7 @@ impl Shm {
             config,
         };
         // Of its own memory at least; of a peer's, each connection finds out.
-        let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(pid);
+        let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(own.greeting.pid);
         own.watched.add(&own.doorbell, Token::Messages).map_err(descriptors)?;
         own.watched.add(&listener, Token::Listener).map_err(descriptors)?;
         let spare = Some(spare(&own.doorbell).ok_or(ShmError::Descriptors { source: Errno::MFILE })?);
@@ -197,106 +157,12 @@ impl Shm {
             spare,
             own,
             capabilities: Capabilities { mapped, frame_sure, ..capabilities(frame_max, remote_read) },
-            listener: Some(listener),
+            connections: Connections::new(listener),
             links: Links::new(view),
-            table: Vec::new(),
-            procs: BTreeMap::new(),
-            free: Vec::new(),
-            calls: Vec::new(),
-            endings: Vec::new(),
-            visitors: Vec::new(),
-            crowded: false,
-            queued: Vec::new(),
             read: BytesRead::default(),
             timing: false,
             deaths: Deaths::default(),
-            asked_ns: 0,
         })
-    }
-
-    fn stage(&mut self, link: u32) -> Option<&mut Stage> {
-        self.table.get_mut(link as usize).map(|peer| &mut peer.stage)
-    }
-
-    /// A link number for a proc.
-    fn number(&mut self, proc: u32) -> Option<u32> {
-        if self.free.is_empty() && self.table.len() < LINKS_MAX {
-            self.table.push(Peer { proc, stage: Stage::Free });
-            return Some(self.links.reserve());
-        }
-        if self.free.is_empty() {
-            // The engine may have left failed links unclosed.
-            for link in 0..self.table.len() as u32 {
-                self.free_number(link);
-            }
-        }
-        let link = self.free.pop()?;
-        self.table[link as usize] = Peer { proc, stage: Stage::Free };
-        Some(link)
-    }
-
-    fn has_number(&self) -> bool {
-        self.table.len() < LINKS_MAX
-            || !self.free.is_empty()
-            || self.table.iter().any(|peer| matches!(peer.stage, Stage::Gone))
-    }
-
-    /// Lets the number of a link that is gone be used again.
-    fn free_number(&mut self, link: u32) {
-        if let Some(stage @ Stage::Gone) = self.stage(link) {
-            *stage = Stage::Free;
-            self.free.push(link);
-        }
-    }
-
-    /// Takes a link down, whatever it stands for.
-    fn take_down(&mut self, link: u32) {
-        let Some(peer) = self.table.get_mut(link as usize) else { return };
-        match std::mem::replace(&mut peer.stage, Stage::Gone) {
-            Stage::Free => peer.stage = Stage::Free,
-            Stage::Gone => {}
-            Stage::Calling(call) => {
-                call.hang_up(&self.own);
-                self.calls.retain(|&l| l != link);
-            }
-            Stage::Open(line) => line.cut(&self.own),
-            Stage::Ending(_) => self.endings.retain(|&l| l != link),
-        }
-        let proc = self.table[link as usize].proc;
-        if self.procs.get(&proc) == Some(&link) {
-            self.procs.remove(&proc);
-        }
-        self.links.close(link);
-    }
-
-    /// Closes a link with a last word.
-    fn close_with(&mut self, link: u32, word: &Packet) {
-        if let Some(Stage::Open(line)) = self.stage(link) {
-            line.tell(word);
-        }
-        self.take_down(link);
-        self.free_number(link);
-        self.queued.retain(|event| *event != LinkEvent::Connected { link });
-    }
-
-    fn fail(&mut self, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
-        self.take_down(link);
-        events.push(LinkEvent::Failed { link, reason });
-    }
-
-    /// One bounded look at all descriptors.
-    fn look(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        for token in self.own.watched.look() {
-            match token {
-                // Read when the sleep is over; until then it must stay readable.
-                Token::Messages => {}
-                Token::Listener => self.accept(now_ns, events),
-                Token::Visitor(place) => self.hear_visitor(place, events),
-                Token::Call(link) => self.hear_call(link, now_ns, events),
-                Token::Line(link) => self.hear_line(link, now_ns),
-                Token::Process(link) => self.process_ended(link, now_ns, events),
-            }
-        }
     }
 
     /// Does what connections need.
@@ -310,10 +176,7 @@ impl Shm {
                 }
             };
             let reason = format!("corrupt ring: {corrupt}");
-            if let Some(Stage::Open(line)) = self.stage(link) {
-                line.tell(&Packet::Refused(reason.clone()));
-            }
-            self.fail(link, reason, events);
+            connections::fail_telling(self, link, reason, events);
         }
     }
 }
@@ -325,7 +188,7 @@ fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
     for _ in 0..TAKEN_MS_MAX {
         match rustix::net::bind(&listener, &address) {
             Ok(()) => {
-                rustix::net::listen(&listener, BACKLOG).map_err(descriptors)?;
+                rustix::net::listen(&listener, connections::BACKLOG).map_err(descriptors)?;
                 return Ok(listener);
             }
             Err(Errno::ADDRINUSE) => std::thread::sleep(Duration::from_millis(1)),
@@ -370,26 +233,21 @@ unsafe impl Transport for Shm {
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
-        let ShmConfig { me, procs, .. } = self.own.config;
-        if proc == me {
-            Err("a proc reaches itself by loopback".into())
-        } else if proc >= procs {
-            Err(format!("there are {procs} procs"))
-        } else if card.is_empty() {
-            Err(format!("proc {proc} has not opened it"))
-        } else {
-            match HostCard::decode(card) {
-                Some(card) if card.host == self.own.card.host => Ok(()),
-                Some(_) => Err(format!("proc {proc} runs on another host")),
-                None => Err(format!("proc {proc} has a card of another kind: use one build of tickwire for all procs")),
-            }
+        connections::is_peer(self, proc)?;
+        if card.is_empty() {
+            return Err(format!("proc {proc} has not opened it"));
+        }
+        match HostCard::decode(card) {
+            Some(card) if card.host == self.own.card.host => Ok(()),
+            Some(_) => Err(format!("proc {proc} runs on another host")),
+            None => Err(format!("proc {proc} has a card of another kind: use one build of tickwire for all procs")),
         }
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.reaches(proc, card)?;
         let card = HostCard::decode(card).ok_or("its card cannot be read")?;
-        self.call(proc, &card, now_ns)
+        connections::call(self, proc, card, now_ns)
     }
 
     fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
@@ -475,39 +333,36 @@ unsafe impl Transport for Shm {
 
     #[inline]
     fn wants_control(&self) -> bool {
-        !self.calls.is_empty() || !self.endings.is_empty() || !self.queued.is_empty() || self.links.has_need()
+        self.connections.wants_control() || self.links.has_need()
     }
 
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        events.append(&mut self.queued);
+        self.connections.report_queued(events);
         // A peer can set this; nobody calls over shared memory.
         let _ = self.links.inbox().called();
-        if self.listener.is_none() {
+        if !self.connections.is_open() {
             return;
         }
         self.serve(events);
-        self.look(now_ns, events);
+        connections::look(self, now_ns, events);
         self.links.tend();
-        self.ask_after_processes(now_ns, events);
-        self.hurry_calls(now_ns, events);
-        self.dismiss_visitors(now_ns);
-        self.report_endings(now_ns, events);
+        connections::tend(self, now_ns, events);
     }
 
     fn close_link(&mut self, link: u32) {
-        self.close_with(link, &Packet::Closed);
+        connections::close_link(self, link);
     }
 
     fn give_up(&mut self, link: u32, reason: &str) {
-        self.close_with(link, &Packet::Refused(reason.to_owned()));
+        connections::give_up(self, link, reason);
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().map(|_| self.own.watched.as_fd())
+        self.connections.is_open().then(|| self.own.watched.as_fd())
     }
 
     fn arm(&mut self) -> bool {
-        self.queued.is_empty() && self.endings.is_empty() && !self.links.has_need() && self.links.arm()
+        !self.connections.has_news() && !self.links.has_need() && self.links.arm()
     }
 
     fn disarm(&mut self) {
@@ -517,16 +372,7 @@ unsafe impl Transport for Shm {
     }
 
     fn close(&mut self) {
-        for link in 0..self.table.len() as u32 {
-            self.close_link(link);
-        }
-        for visitor in self.visitors.drain(..).flatten() {
-            visitor.dismiss(&self.own);
-        }
-        self.queued.clear();
-        if let Some(listener) = self.listener.take() {
-            self.own.hang_up(&listener);
-        }
+        connections::close(self);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Larger rings: how they are made and passed. When, and what the two ends do, is in [`crate::rings::links`].
 
+use super::Shm;
 use super::segment::{self, Map, Share};
-use super::{Shm, Stage};
 use crate::handshake::Packet;
 use crate::rings::links::Passed;
 use rustix::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ impl Shm {
         // What is left for this one.
         let most = if left == 0 { 0 } else { 1 << left.ilog2().min(usize::BITS - 2) };
         let larger = wish.min(most);
-        match self.line(link).is_some() && larger > bytes {
+        match self.connections.line(link).is_some() && larger > bytes {
             true => match self.pass_larger(link, larger) {
                 Some(passed) => self.links.go_over(link, passed),
                 None => self.links.stay(link),
@@ -29,7 +29,7 @@ impl Shm {
     fn pass_larger(&self, link: u32, bytes: usize) -> Option<Passed> {
         let share = Share::of(&self.own.grown, bytes);
         let (file, map) = segment::create(self.own.place(), bytes).ok()?;
-        self.line(link)?.pass(&Packet::Ring(bytes as u64), &[file.as_fd()]).ok()?;
+        self.connections.line(link)?.pass(&Packet::Ring(bytes as u64), &[file.as_fd()]).ok()?;
         let data = map.base();
         // SAFETY: a new segment of this length, zeroed and aligned to a page, which is kept; nobody but the two ends has it.
         #[expect(unsafe_code, reason = "a view of shared memory")]
@@ -41,7 +41,9 @@ impl Shm {
     /// # Errors
     /// What about it cannot be, in words.
     pub(super) fn follow(&mut self, link: u32, bytes: u64, passed: Vec<OwnedFd>) -> Result<(), String> {
-        let Some(Stage::Open(_)) = self.stage(link) else { return Ok(()) };
+        if self.connections.line(link).is_none() {
+            return Ok(());
+        }
         let most = self.own.config.ring_bytes;
         let bytes = usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two() && *bytes <= most);
         let Some(bytes) = bytes else { return Err(format!("it passed a ring that is none of at most {most} bytes")) };

@@ -3,7 +3,7 @@
 use super::identity::HostCard;
 use super::room::Room;
 use super::segment::Files;
-use super::{ShmConfig, segment, socket};
+use super::{ShmConfig, segment};
 use crate::handshake::Greeting;
 use crate::watching::Watched;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,16 +33,6 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Closes a socket for its peer, though a child may hold it.
-    pub(super) fn hang_up(&self, socket: &OwnedFd) {
-        self.watched.forget(socket);
-        socket::hang_up(socket);
-    }
-
-    pub(super) fn greeting(&self, slot: u32) -> Greeting {
-        Greeting { slot, ..self.greeting.clone() }
-    }
-
     /// What a greeting passes besides the segment of the pair.
     pub(super) fn passed<'a>(&'a self, pair: Option<BorrowedFd<'a>>) -> SmallVec<[BorrowedFd<'a>; 4]> {
         pair.into_iter().chain([self.inbox.as_fd(), self.doorbell.as_fd()]).chain(self.heap).collect()

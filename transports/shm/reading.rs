@@ -11,8 +11,7 @@
 //! (ptrace scope, containers, users) is found out when a connection opens.
 
 use super::deaths::Deaths;
-use super::ending::Line;
-use super::{Shm, Stage};
+use super::{Line, Shm};
 use crate::MemoryRead;
 use crate::copy;
 use crate::handshake::Greeting;
@@ -98,16 +97,10 @@ impl Shm {
         self.read
     }
 
-    pub(super) fn line(&self, link: u32) -> Option<&Line> {
-        match &self.table.get(link as usize)?.stage {
-            Stage::Open(line) => Some(line),
-            _ => None,
-        }
-    }
-
     /// See [`crate::Transport::reads`].
     pub(super) fn may_read(&self, link: u32, address: u64, length: u64) -> bool {
-        self.line(link)
+        self.connections
+            .line(link)
             .is_some_and(|line| line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some()))
     }
 
@@ -129,7 +122,7 @@ impl Shm {
     /// See [`crate::Transport::read_at_once`].
     pub(super) fn read_one_now(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
         let bytes = into.len() as u64;
-        let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
+        let Some(line) = self.connections.line_mut(link) else {
             return false;
         };
         if let Some(from) = line.heap().and_then(|heap| heap.find(address, bytes)) {
@@ -139,7 +132,7 @@ impl Shm {
                 copy::copy_long(into, from);
             }
             self.read.heap += bytes;
-        } else if alone && line.pipes.is_quiet(into.len(), self.own.config.splicing) {
+        } else if alone && line.more.pipes.is_quiet(into.len(), self.own.config.splicing) {
             if attach(&mut self.deaths, line, &[MemoryRead { address, into }]).is_err() {
                 return false;
             }
@@ -155,7 +148,7 @@ impl Shm {
     }
 
     fn read_rest(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        let Some(Stage::Open(line)) = self.table.get_mut(link as usize).map(|peer| &mut peer.stage) else {
+        let Some(line) = self.connections.line_mut(link) else {
             return Err("the connection is not open".into());
         };
         let mut rest = reads;
@@ -189,8 +182,8 @@ impl Shm {
         }
         let file = passed.pop().ok_or("the peer names a shared heap and has passed none")?;
         // Procs of one process have one heap, and it is mapped once.
-        let known = (0..self.table.len() as u32).filter_map(|link| self.line(link)?.heap());
-        if let Some(known) = known.into_iter().find(|heap| heap.is(&file, base, bytes)) {
+        let mut known = self.connections.lines().filter_map(Line::heap);
+        if let Some(known) = known.find(|heap| heap.is(&file, base, bytes)) {
             return Ok(Some(known.clone()));
         }
         Ok(PeerHeap::receive(&file, base, bytes)?.map(Arc::new))

@@ -21,7 +21,7 @@ pub(super) struct Received {
 
 /// This process may not have as many descriptors as it was passed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NoRoom;
+pub(crate) struct NoRoom;
 
 impl NoRoom {
     /// What its peer is told.

@@ -14,7 +14,7 @@
 //! that it has asked for [`PATIENCE`] at most; what has not come by then it reads by itself.
 
 use super::reading::{last_error, length};
-use super::{Shm, Splicing, Stage};
+use super::{Shm, Splicing};
 use crate::handshake::Packet;
 use crate::rings::memory::RawRing;
 use crate::rings::pieces::{self, PIPES, Room};
@@ -138,23 +138,22 @@ impl Shm {
     /// See [`crate::Transport::wants_splice`].
     pub(super) fn ask(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
         let splicing = self.own.config.splicing;
-        let peer = self.table.get_mut(link as usize)?;
-        let Stage::Open(line) = &mut peer.stage else { return None };
+        let line = self.connections.line_mut(link)?;
         let bytes = length(reads);
         self.timing = false;
-        if line.pipes.is_quiet(bytes, splicing) {
+        if line.more.pipes.is_quiet(bytes, splicing) {
             return None;
         }
         let size = size_of_read(bytes);
         let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
         if reads.iter().any(|read| in_heap(read).is_some()) {
             // So are the next ones, most likely.
-            line.pipes.quiet[size] = HEAP_QUIET;
+            line.more.pipes.quiet[size] = HEAP_QUIET;
             return None;
         }
-        match &mut line.pipes.incoming {
+        match &mut line.more.pipes.incoming {
             Incoming::Unasked => {
-                line.pipes.incoming = Incoming::Asked;
+                line.more.pipes.incoming = Incoming::Asked;
                 line.tell(&Packet::Splice);
                 None
             }
@@ -164,7 +163,7 @@ impl Shm {
                     Splicing::Always => (Way::Splice, false, 0),
                     _ => inlet.costs[size].choose(),
                 };
-                line.pipes.quiet[size] = quiet;
+                line.more.pipes.quiet[size] = quiet;
                 inlet.timed = timed.then(|| (way, Instant::now()));
                 self.timing = timed;
                 (way == Way::Splice).then_some(inlet.next)
@@ -176,14 +175,14 @@ impl Shm {
     pub(super) fn take_spliced(&mut self, link: u32, asked: &[MemoryRead]) -> usize {
         let patience = if self.own.config.splicing == Splicing::Always { PATIENCE_ALWAYS } else { PATIENCE };
         let memory = self.links.memory(link, false);
-        let Some(Stage::Open(line)) = self.stage(link) else { return 0 };
-        let (Incoming::Open(inlet), Some(memory)) = (&mut line.pipes.incoming, memory) else { return 0 };
+        let Some(line) = self.connections.line_mut(link) else { return 0 };
+        let (Incoming::Open(inlet), Some(memory)) = (&mut line.more.pipes.incoming, memory) else { return 0 };
         let whole = asked.iter().flat_map(|read| pieces_of(read.into));
         match inlet.take(&memory, whole, patience) {
             Ok(bytes) => bytes,
             Err(bytes) => {
                 // What is in the pipes is not what it should be: never again.
-                line.pipes.incoming = Incoming::Never;
+                line.more.pipes.incoming = Incoming::Never;
                 bytes
             }
         }
@@ -192,8 +191,8 @@ impl Shm {
     /// A read has ended: what it has cost, if it was timed.
     pub(super) fn note_cost(&mut self, link: u32, reads: &[MemoryRead], was_asked: bool) {
         if std::mem::take(&mut self.timing)
-            && let Some(Stage::Open(line)) = self.stage(link)
-            && let Incoming::Open(inlet) = &mut line.pipes.incoming
+            && let Some(line) = self.connections.line_mut(link)
+            && let Incoming::Open(inlet) = &mut line.more.pipes.incoming
             && let Some((way, since)) = inlet.timed.take()
             && was_asked == (way == Way::Splice)
         {
@@ -205,18 +204,18 @@ impl Shm {
     /// See [`crate::Transport::splice`].
     pub(super) fn put_piece(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
         let memory = self.links.memory(link, true);
-        let Some(Stage::Open(line)) = self.stage(link) else { return Spliced::Over };
+        let Some(line) = self.connections.line_mut(link) else { return Spliced::Over };
         let Some(memory) = memory else { return Spliced::Over };
         match pieces::room(&memory, number) {
             Room::Over => Spliced::Over,
             Room::Full => Spliced::Full,
-            Room::Free => match line.pipes.fill(number, piece) {
+            Room::Free => match line.more.pipes.fill(number, piece) {
                 None => Spliced::Over,
                 Some(true) if pieces::put(&memory, number) => Spliced::Done,
                 // The reader takes out what it was told of, and so nothing of this.
                 Some(_) => {
-                    if !line.pipes.clear(number) {
-                        line.pipes.outgoing = None;
+                    if !line.more.pipes.clear(number) {
+                        line.more.pipes.outgoing = None;
                     }
                     Spliced::Over
                 }
@@ -226,32 +225,31 @@ impl Shm {
 
     /// The peer wants to have messages spliced to it.
     pub(super) fn pass_pipes(&mut self, link: u32) {
-        let connections = (0..self.table.len() as u32).filter_map(|link| self.line(link));
-        let with_pipes = connections.filter(|line| line.pipes.outgoing.is_some()).count();
+        let with_pipes = self.connections.lines().filter(|line| line.more.pipes.outgoing.is_some()).count();
         let room = with_pipes < piped_max(self.own.config.procs);
         let open = dumpable_behavior() == Ok(DumpableBehavior::Dumpable);
         let wanted = self.own.config.splicing != Splicing::Never;
-        let Some(Stage::Open(line)) = self.stage(link) else { return };
+        let Some(line) = self.connections.line_mut(link) else { return };
         let allowed = wanted && open && room && line.readable();
-        if line.pipes.outgoing.is_some() {
+        if line.more.pipes.outgoing.is_some() {
             return;
         }
         // The peer does without where there are none to be had.
         let Ok(pipes) = (if allowed { pipes() } else { Err(Errno::PERM) }) else { return line.tell(&Packet::Pipes) };
         if line.pass(&Packet::Pipes, &pipes.each_ref().map(|(out, _)| out.as_fd())).is_ok() {
-            line.pipes.outgoing = Some(pipes);
+            line.more.pipes.outgoing = Some(pipes);
         }
     }
 
     /// The peer has made pipes, or says that it cannot.
     pub(super) fn take_pipes(&mut self, link: u32, passed: Vec<OwnedFd>) {
-        let Some(Stage::Open(line)) = self.stage(link) else { return };
-        let Incoming::Asked = line.pipes.incoming else { return };
-        line.pipes.incoming = Incoming::Never;
+        let Some(line) = self.connections.line_mut(link) else { return };
+        let Incoming::Asked = line.more.pipes.incoming else { return };
+        line.more.pipes.incoming = Incoming::Never;
         let Ok(passed) = <[OwnedFd; PIPES]>::try_from(passed) else { return };
         let [Some(first), Some(second)] = passed.map(|pipe| own_end(&pipe)) else { return };
         let inlet = Inlet { pipes: [first, second], next: 0, costs: Default::default(), timed: None };
-        line.pipes.incoming = Incoming::Open(Box::new(inlet));
+        line.more.pipes.incoming = Incoming::Open(Box::new(inlet));
     }
 }
 

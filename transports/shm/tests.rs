@@ -1,7 +1,8 @@
 //! Endpoints of one process that talk to each other, peers that misbehave, and one process that is killed.
 
-use super::answering::{SILENCE_NS_MAX, VISITORS_MAX};
 use super::*;
+use crate::connections::{SILENCE_NS_MAX, Stage, VISITORS_MAX};
+use crate::handshake::Packet;
 use crate::shm::socket::{Read, Received};
 use crate::testing::{Given, copy};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -148,8 +149,8 @@ impl Net {
     /// The open link of `from` to `to`.
     fn link(&mut self, from: usize, to: u32) -> Option<u32> {
         let shm = self.shm(from);
-        let link = *shm.procs.get(&to)?;
-        matches!(shm.stage(link), Some(Stage::Open(_))).then_some(link)
+        let link = *shm.connections.procs.get(&to)?;
+        matches!(shm.connections.stage(link), Some(Stage::Open(_))).then_some(link)
     }
 
     fn failures(&self, proc: usize) -> Vec<String> {
@@ -299,7 +300,7 @@ fn the_lower_number_wins_when_both_connect_at_once() {
         net.until("connected", |net| {
             net.link(0, 1).is_some()
                 && net.link(1, 0).is_some()
-                && net.shms.iter().flatten().all(|s| s.calls.is_empty())
+                && net.shms.iter().flatten().all(|s| s.connections.calls.is_empty())
         });
         for _ in 0..50 {
             net.tick();
@@ -325,8 +326,10 @@ fn two_threads_that_connect_at_once_agree() {
                     let mut events = Vec::new();
                     for now in 0..TICKS_MAX {
                         shm.control(u64::from(now) * 1000, &mut events);
-                        let peer = shm.procs.get(&(1 - me as u32)).copied();
-                        if let Some(link) = peer.filter(|&link| matches!(shm.stage(link), Some(Stage::Open(_)))) {
+                        let peer = shm.connections.procs.get(&(1 - me as u32)).copied();
+                        if let Some(link) =
+                            peer.filter(|&link| matches!(shm.connections.stage(link), Some(Stage::Open(_))))
+                        {
                             shm.attach(link, link);
                             break;
                         }
@@ -371,7 +374,7 @@ fn numbers_are_used_again() {
         assert_eq!(send(net.shm(0), a, 1, b"x"), Sent::Failed);
         assert_eq!(send(net.shm(1), b, 1, b"x"), Sent::Failed);
     }
-    assert!(net.shms.iter().flatten().all(|shm| shm.table.len() <= 2));
+    assert!(net.shms.iter().flatten().all(|shm| shm.connections.table.len() <= 2));
 }
 
 #[test]
@@ -606,7 +609,7 @@ fn a_lack_of_memory_fails_a_connection_in_words() {
     (net.shm(0).own.config.ring_bytes, net.shm(0).own.config.first_ring_bytes) = (1 << 60, 1 << 60);
     let error = net.call(0, 1).expect_err("no room");
     assert!(error.contains("no memory") && error.contains("2305843009213694720 bytes were asked for"), "{error}");
-    assert!(net.shm(0).procs.is_empty());
+    assert!(net.shm(0).connections.procs.is_empty());
 }
 
 #[test]
@@ -777,7 +780,7 @@ fn silent_visitors_are_sent_away_in_time() {
     let mut net = Net::new("visitors", 2);
     let silent: Vec<Stranger> = (0..VISITORS_MAX + 20).map(|_| Stranger::new(&mut net, 1)).collect();
     let started = net.now_ns;
-    net.until("crowded", |net| net.shm(0).crowded);
+    net.until("crowded", |net| net.shm(0).connections.crowded);
     net.connect(1, 0);
     assert!(net.now_ns - started >= SILENCE_NS_MAX);
     net.talks(0, 1);
@@ -785,8 +788,8 @@ fn silent_visitors_are_sent_away_in_time() {
     for _ in 0..10 {
         net.tick();
     }
-    assert_eq!(net.shm(0).visitors.iter().flatten().count(), 0);
-    assert!(!net.shm(0).crowded);
+    assert_eq!(net.shm(0).connections.visitors.iter().flatten().count(), 0);
+    assert!(!net.shm(0).connections.crowded);
     assert!(silent.iter().all(|stranger| matches!(socket::read(&stranger.socket), Read::Ended)));
 }
 
@@ -941,9 +944,8 @@ fn a_killed_process_is_noticed_though_its_socket_is_held() {
         if !told {
             // As where the kernel has no descriptors of processes.
             let link = net.link(0, 1).expect("open");
-            let Shm { own, table, .. } = net.shm(0);
-            let Stage::Open(line) = &mut table[link as usize].stage else { panic!("open") };
-            line.forget_process(own);
+            let Shm { own, connections, .. } = net.shm(0);
+            connections.forget_process(link, &own.watched);
         }
         child.kill().expect("killed");
         child.wait().expect("reaped");
@@ -1076,7 +1078,9 @@ fn a_peers_heap_is_read_without_the_kernel_and_nothing_else_of_it() {
     assert!(read(&mut net, 2, c, buffer.as_ptr(), 100_000).as_deref() == Ok(&buffer[..]));
     // Two procs of one process have one heap, and one map of it that goes with the last of them.
     let (e, _) = net.connect(0, 3);
-    let map = |net: &mut Net, link| net.shm(0).line(link).and_then(Line::heap).map(Arc::downgrade).expect("a map");
+    let map = |net: &mut Net, link| {
+        net.shm(0).connections.line(link).and_then(Line::heap).map(Arc::downgrade).expect("a map")
+    };
     let (first, second) = (map(&mut net, a), map(&mut net, e));
     assert!(first.ptr_eq(&second));
     net.shm(1).close_link(b);

@@ -213,7 +213,7 @@ fn a_reader_without_a_descriptor_to_spare_goes_on_as_it_is() {
     let bytes = 4 * RING;
     let (file, map) = segment::create(net.shm(0).own.place(), bytes).expect("a segment");
     drop(file);
-    net.shm(0).line(link).expect("open").tell(&Packet::Ring(bytes as u64));
+    net.shm(0).connections.line(link).expect("open").tell(&Packet::Ring(bytes as u64));
     let base = map.base();
     // SAFETY: a new segment of this length, which is kept.
     #[expect(unsafe_code, reason = "a view of shared memory")]
@@ -273,7 +273,7 @@ fn hostile(name: &str) -> (Net, u32) {
 }
 
 fn pass(net: &mut Net, link: u32, bytes: u64, file: &OwnedFd) {
-    net.shm(0).line(link).expect("open").pass(&Packet::Ring(bytes), &[file.as_fd()]).expect("sent");
+    net.shm(0).connections.line(link).expect("open").pass(&Packet::Ring(bytes), &[file.as_fd()]).expect("sent");
 }
 
 fn segment_of(net: &mut Net, bytes: usize) -> OwnedFd {

@@ -215,11 +215,11 @@ fn a_piece_that_nobody_waits_for_any_more_is_taken_out_again() {
     for _ in 0..20 {
         let first = net.shm(0).wants_splice(a, &reads).expect("always");
         // As when the reader has lost its patience while the piece was on its way into the pipe.
-        let Some(Stage::Open(line)) = net.shm(1).stage(b) else { panic!("open") };
-        assert_eq!(line.pipes.fill(first, span(&mut from[0])), Some(true));
+        let Some(Stage::Open(line)) = net.shm(1).connections.stage(b) else { panic!("open") };
+        assert_eq!(line.more.pipes.fill(first, span(&mut from[0])), Some(true));
         assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
-        let Some(Stage::Open(line)) = net.shm(1).stage(b) else { panic!("open") };
-        assert!(line.pipes.clear(first), "empty");
+        let Some(Stage::Open(line)) = net.shm(1).connections.stage(b) else { panic!("open") };
+        assert!(line.more.pipes.clear(first), "empty");
         into[0].fill(0);
         let first = net.shm(0).wants_splice(a, &reads).expect("always");
         assert_eq!(net.shm(1).splice_out(b, first, span(&mut from[0])), Spliced::Done);
@@ -247,7 +247,7 @@ fn pipes_are_what_a_peer_passes_as_such_and_nothing_else() {
         let from = [vec![7; 1]];
         let reads = reads(&from, &mut into);
         assert_eq!(net.shm(0).wants_splice(a, &reads), None);
-        let Some(Stage::Open(line)) = net.shm(1).stage(b) else { panic!("open") };
+        let Some(Stage::Open(line)) = net.shm(1).connections.stage(b) else { panic!("open") };
         let passed: Vec<_> = passed.iter().map(AsFd::as_fd).collect();
         line.pass(&Packet::Pipes, &passed).expect("sent");
         // Its own come too late, or are the first that are any.

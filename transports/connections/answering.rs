@@ -1,0 +1,193 @@
+//! Connections that peers ask for.
+
+use super::lines::{self, Line};
+use super::table::{self, Stage};
+use super::{Accepted, Extra, Heard, Medium, Message, Socket, closing};
+use crate::LinkEvent;
+use crate::handshake::{Greeting, Packet};
+use crate::processes::Process;
+use crate::watching::Token;
+
+/// Peers that have connected and not said anything yet, at most; others wait in the listener's queue.
+pub(crate) const VISITORS_MAX: usize = 64;
+/// How long a peer may stay silent, ns.
+pub(crate) const SILENCE_NS_MAX: u64 = 2_000_000_000;
+/// Connections that one look accepts at most.
+const ACCEPTS: usize = 32;
+
+/// A peer that has not said who it is.
+pub(crate) struct Visitor<M: Medium> {
+    pub(super) socket: M::Socket,
+    deadline_ns: u64,
+}
+
+/// Accepts peers that wait; most have sent their greeting by now.
+pub(super) fn accept<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
+    for _ in 0..ACCEPTS {
+        if visitor_count(medium) >= VISITORS_MAX {
+            return crowd(medium, true);
+        }
+        let mut socket = match medium.accept() {
+            Some(Accepted::Visitor(socket)) => socket,
+            Some(Accepted::Refused) => continue,
+            None => return,
+        };
+        match socket.receive() {
+            Heard::Nothing => seat(medium, socket, now_ns),
+            heard => answer(medium, socket, heard, events),
+        }
+    }
+}
+
+/// A visitor has said something, or left.
+pub(super) fn hear_visitor<M: Medium>(medium: &mut M, place: u32, events: &mut Vec<LinkEvent>) {
+    let Some(seat) = medium.connections_mut().visitors.get_mut(place as usize) else { return };
+    let Some(visitor) = seat else { return };
+    let heard = visitor.socket.receive();
+    if matches!(heard, Heard::Nothing) {
+        return;
+    }
+    let Some(Visitor { socket, .. }) = seat.take() else { return };
+    medium.watched().forget(&socket);
+    answer(medium, socket, heard, events);
+}
+
+/// Sends silent visitors away.
+pub(super) fn dismiss_visitors<M: Medium>(medium: &mut M, now_ns: u64) {
+    for place in 0..medium.connections().visitors.len() {
+        let seat = &mut medium.connections_mut().visitors[place];
+        if let Some(visitor) = seat.take_if(|visitor| visitor.deadline_ns < now_ns) {
+            lines::hang_up(medium.watched(), &visitor.socket);
+        }
+    }
+    if medium.connections().crowded && visitor_count(medium) < VISITORS_MAX {
+        crowd(medium, false);
+    }
+}
+
+/// Whether a peer that says this of itself is one to have a connection with; gives its process, if the kernel can tell of it.
+pub(super) fn check<M: Medium>(medium: &M, socket: &M::Socket, theirs: &Greeting) -> Result<Option<Process>, String> {
+    theirs.fits(medium.greeting()).map_err(|mismatch| mismatch.to_string())?;
+    medium.identify(socket, theirs)
+}
+
+fn visitor_count<M: Medium>(medium: &M) -> usize {
+    medium.connections().visitors.iter().flatten().count()
+}
+
+/// Gives a peer a place to wait in until it says who it is.
+fn seat<M: Medium>(medium: &mut M, socket: M::Socket, now_ns: u64) {
+    let visitors = &mut medium.connections_mut().visitors;
+    let place = visitors.iter().position(Option::is_none).unwrap_or_else(|| {
+        visitors.push(None);
+        visitors.len() - 1
+    });
+    if medium.watched().add(&socket, Token::Visitor(place as u32)).is_ok() {
+        let deadline_ns = now_ns.saturating_add(SILENCE_NS_MAX);
+        medium.connections_mut().visitors[place] = Some(Visitor { socket, deadline_ns });
+    }
+}
+
+/// Stops or starts to listen.
+fn crowd<M: Medium>(medium: &mut M, crowded: bool) {
+    let connections = medium.connections();
+    let Some(listener) = &connections.listener else { return };
+    if connections.crowded != crowded {
+        medium.watched().pause(listener, crowded);
+        medium.connections_mut().crowded = crowded;
+    }
+}
+
+/// Grants or refuses a connection.
+fn answer<M: Medium>(medium: &mut M, mut socket: M::Socket, heard: Heard<M::Socket>, events: &mut Vec<LinkEvent>) {
+    let answer = match heard {
+        Heard::Message(Message::Hello(theirs, extra)) => match judge(medium, &socket, &theirs, extra) {
+            Ok(granted) => return grant(medium, socket, &theirs, granted, events),
+            Err(answer) => answer,
+        },
+        Heard::Message(_) => {
+            Packet::Refused("the peer did not start with a greeting: use one build of tickwire for all procs".into())
+        }
+        Heard::Wrong(mismatch) => Packet::Refused(mismatch.to_string()),
+        Heard::Ended(_) | Heard::Nothing => return,
+    };
+    socket.send_packet(&answer);
+    socket.hang_up();
+}
+
+/// What a visitor that has passed every check brings.
+struct Granted<M: Medium> {
+    process: Option<Process>,
+    more: M::Line,
+    ends: M::Ends,
+}
+
+/// Checks everything about a peer that asks for a connection; fails with the answer if it is a refusal.
+fn judge<M: Medium>(
+    medium: &mut M,
+    socket: &M::Socket,
+    theirs: &Greeting,
+    extra: Extra<M>,
+) -> Result<Granted<M>, Packet> {
+    medium.admits(&extra).map_err(Packet::Refused)?;
+    let process = check(medium, socket, theirs).map_err(Packet::Refused)?;
+    has_place(medium, theirs.proc)?;
+    let (more, ends) = medium.meet(theirs, extra, process.as_ref(), None).map_err(Packet::Refused)?;
+    Ok(Granted { process, more, ends })
+}
+
+/// Whether a connection with this proc may be opened now.
+fn has_place<M: Medium>(medium: &M, proc: u32) -> Result<(), Packet> {
+    let (me, connections) = (medium.greeting().proc, medium.connections());
+    let Some(&link) = connections.procs.get(&proc) else {
+        return match connections.has_number() {
+            true => Ok(()),
+            false => Err(Packet::Refused(format!("proc {me} has {} connections and can have no more", M::LINKS_MAX))),
+        };
+    };
+    match connections.table.get(link as usize).map(|peer| &peer.stage) {
+        // The lower number's attempt wins, and the peer will find this side's call.
+        Some(Stage::Calling(_)) if me < proc => Err(Packet::Later(format!("proc {me} calls proc {proc}"))),
+        Some(Stage::Open(line)) if !line.socket.has_news() => {
+            Err(Packet::Refused(format!("proc {proc} is connected to proc {me} already")))
+        }
+        Some(Stage::Open(_) | Stage::Ending(_)) => {
+            Err(Packet::Later(format!("proc {me} still reads what an earlier proc {proc} has sent")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Answers a peer that has passed every check, and opens the link.
+fn grant<M: Medium>(
+    medium: &mut M,
+    mut socket: M::Socket,
+    theirs: &Greeting,
+    granted: Granted<M>,
+    events: &mut Vec<LinkEvent>,
+) {
+    let Ok(link) = table::number(medium, theirs.proc) else {
+        socket.send_packet(&Packet::Later("no number is free".into()));
+        return socket.hang_up();
+    };
+    let opened = medium.open_link(link, granted.ends);
+    if let Err(reason) = &opened {
+        socket.send_packet(&Packet::Refused(reason.clone()));
+    }
+    if opened.is_err() || !medium.welcome(link, &mut socket) {
+        // If it has gone meanwhile, the own call, if there is one, is still to be answered.
+        socket.hang_up();
+        medium.shut_link(link);
+        medium.connections_mut().free.push(link);
+        return;
+    }
+    let event = match medium.connections().procs.get(&theirs.proc).copied() {
+        Some(mine) => {
+            closing::take_down(medium, mine);
+            LinkEvent::Replaced { link: mine, by: link }
+        }
+        None => LinkEvent::Accepted { link, proc: theirs.proc },
+    };
+    let line = Line::new(socket, granted.process, theirs.pid, granted.more);
+    lines::open(medium, link, line, event, events);
+}

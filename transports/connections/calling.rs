@@ -1,0 +1,219 @@
+//! Connections that this side asks for. Nothing here waits: what does not go now is tried again by `control`.
+
+use super::lines::{self, Line, out_of_turn};
+use super::table::{self, Stage};
+use super::{Extra, Heard, Medium, Message, Socket, answering, closing};
+use crate::LinkEvent;
+use crate::handshake::{Greeting, Mismatch, Packet};
+use crate::processes::{self, Process};
+use crate::watching::{Token, Watched};
+use rustix::io::Errno;
+
+/// Between two attempts, ns.
+const RETRY_NS: u64 = 1_000_000;
+
+/// A connection that this side asks for. It is asked for as long as the other end lives, which its host's kernel says: a process
+/// that computes, or is stopped, answers when it goes on.
+pub(crate) struct Call<M: Medium> {
+    /// Who is to answer, if it is on this host.
+    pub(crate) process: Option<Process>,
+    /// Is connected once `greeted`.
+    pub(crate) socket: Option<M::Socket>,
+    greeted: bool,
+    started_ns: u64,
+    next_ns: u64,
+    /// What this medium keeps besides.
+    pub(crate) request: M::Request,
+}
+
+impl<M: Medium> Call<M> {
+    /// Tries again after a moment only.
+    pub(crate) fn wait(&mut self, now_ns: u64) {
+        self.next_ns = now_ns.saturating_add(RETRY_NS);
+    }
+
+    /// That nobody will answer, in words, if that is so.
+    pub(crate) fn process_ended(&self) -> Option<String> {
+        let process = self.process.as_ref().filter(|process| process.has_ended())?;
+        Some(format!("{} before it answered", processes::ended(process.pid())))
+    }
+
+    /// Says why the attempt is given up, to a peer that has been greeted and may answer later.
+    pub(super) fn refuse(&mut self, reason: &str) {
+        if let Some(socket) = self.socket.as_mut().filter(|_| self.greeted) {
+            socket.send_packet(&Packet::Refused(reason.to_owned()));
+        }
+    }
+
+    /// Gives the attempt up.
+    pub(super) fn hang_up(mut self, watched: &Watched) {
+        self.drop_socket(watched);
+        self.forget_process(watched);
+    }
+
+    fn forget_process(&self, watched: &Watched) {
+        if let Some(descriptor) = self.process.as_ref().and_then(Process::descriptor) {
+            watched.forget(descriptor);
+        }
+    }
+
+    fn drop_socket(&mut self, watched: &Watched) {
+        if let Some(socket) = self.socket.take() {
+            lines::hang_up(watched, &socket);
+        }
+        self.greeted = false;
+    }
+}
+
+/// Starts to connect, unless that has been done.
+///
+/// # Errors
+/// Why the proc cannot be called.
+pub(crate) fn call<M: Medium>(medium: &mut M, proc: u32, card: M::Card, now_ns: u64) -> Result<u32, String> {
+    let connections = medium.connections_mut();
+    if !connections.is_open() {
+        return Err("this endpoint is closed".into());
+    }
+    if let Some(&link) = connections.procs.get(&proc) {
+        return match connections.stage(link) {
+            Some(Stage::Open(_)) => {
+                connections.queued.push(LinkEvent::Connected { link });
+                Ok(link)
+            }
+            Some(Stage::Calling(_)) => Ok(link),
+            _ => Err(format!("the last connection to proc {proc} is ending: ask again after it has failed")),
+        };
+    }
+    let process = medium.find_process(&card)?;
+    let link = table::number(medium, proc)?;
+    let request = match medium.prepare_call(link, card) {
+        Ok(request) => request,
+        Err(reason) => {
+            medium.connections_mut().free.push(link);
+            return Err(reason);
+        }
+    };
+    if let Some(descriptor) = process.as_ref().and_then(Process::descriptor) {
+        // One that cannot be watched is asked after now and then.
+        let _ = medium.watched().add(descriptor, Token::Process(link));
+    }
+    let call = Call { process, socket: None, greeted: false, started_ns: now_ns, next_ns: now_ns, request };
+    let connections = medium.connections_mut();
+    connections.put(link, Stage::Calling(Box::new(call)));
+    connections.procs.insert(proc, link);
+    connections.calls.push(link);
+    if let Err(reason) = advance(medium, link, now_ns) {
+        closing::take_down(medium, link);
+        table::free_number(medium, link);
+        return Err(reason);
+    }
+    Ok(link)
+}
+
+/// The next step of every call.
+pub(super) fn hurry_calls<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
+    for at in (0..medium.connections().calls.len()).rev() {
+        let Some(&link) = medium.connections().calls.get(at) else { continue };
+        if let Err(reason) = advance(medium, link, now_ns) {
+            closing::fail(medium, link, reason, events);
+        }
+    }
+}
+
+/// The next step towards an open connection, if it is time for one.
+fn advance<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> Result<(), String> {
+    let Some((proc, mut call)) = medium.connections_mut().take_call(link) else { return Ok(()) };
+    let outcome = step(medium, link, proc, &mut call, now_ns);
+    medium.connections_mut().put(link, Stage::Calling(call));
+    outcome
+}
+
+fn step<M: Medium>(medium: &mut M, link: u32, proc: u32, call: &mut Call<M>, now_ns: u64) -> Result<(), String> {
+    let waited_ms = now_ns.saturating_sub(call.started_ns) / 1_000_000;
+    if medium.connect_ms_max().is_some_and(|most| waited_ms > most.into()) {
+        return Err(medium.silent(proc, waited_ms, &call.request));
+    }
+    if call.greeted || now_ns < call.next_ns || !medium.greet(link, proc, call, now_ns)? {
+        return Ok(());
+    }
+    if let Some(socket) = &call.socket {
+        medium.watched().add(socket, Token::Call(link)).map_err(unwatched)?;
+    }
+    call.greeted = true;
+    Ok(())
+}
+
+/// A peer has answered a call, or hung up.
+pub(super) fn hear_call<M: Medium>(medium: &mut M, link: u32, events: &mut Vec<LinkEvent>, now_ns: u64) {
+    let Some((proc, mut call)) = medium.connections_mut().take_call(link) else { return };
+    let heard = call.socket.as_mut().filter(|_| call.greeted).map_or(Heard::Nothing, Socket::receive);
+    let failed = match heard {
+        Heard::Nothing => None,
+        Heard::Ended(_) => {
+            medium.has_hung_up(&mut call.request);
+            call_again(medium, &mut call, now_ns);
+            None
+        }
+        Heard::Message(Message::Later) => {
+            call_again(medium, &mut call, now_ns);
+            None
+        }
+        Heard::Message(Message::Welcome(theirs, extra)) => {
+            return hear_welcome(medium, link, proc, *call, &theirs, extra, events);
+        }
+        Heard::Message(Message::Refused(reason)) => Some(format!("proc {proc} refused the connection: {reason}")),
+        Heard::Message(Message::Hello(..) | Message::Closed(_) | Message::Other(_)) => Some(out_of_turn(proc)),
+        Heard::Wrong(mismatch) => Some(mismatch.to_string()),
+    };
+    medium.connections_mut().put(link, Stage::Calling(call));
+    if let Some(reason) = failed {
+        closing::fail(medium, link, reason, events);
+    }
+}
+
+/// The peer has hung up before it answered, or asks to be called again.
+fn call_again<M: Medium>(medium: &M, call: &mut Call<M>, now_ns: u64) {
+    call.drop_socket(medium.watched());
+    call.wait(now_ns);
+}
+
+/// A peer has granted a connection: checks what it says, and opens the link. The call has been taken out of its row.
+fn hear_welcome<M: Medium>(
+    medium: &mut M,
+    link: u32,
+    proc: u32,
+    call: Call<M>,
+    theirs: &Greeting,
+    extra: Extra<M>,
+    events: &mut Vec<LinkEvent>,
+) {
+    call.forget_process(medium.watched());
+    let Call { socket: Some(mut socket), request, .. } = call else { return };
+    medium.watched().forget(&socket);
+    let opened = answering::check(medium, &socket, theirs).and_then(|process| {
+        if theirs.proc != proc {
+            return Err(Mismatch::Other { theirs: theirs.proc, expected: proc }.to_string());
+        }
+        let (more, ends) = medium.meet(theirs, extra, process.as_ref(), Some(request))?;
+        medium.open_link(link, ends)?;
+        Ok((process, more))
+    });
+    match opened {
+        Ok((process, more)) => {
+            let line = Line::new(socket, process, theirs.pid, more);
+            lines::open(medium, link, line, LinkEvent::Connected { link }, events);
+        }
+        Err(reason) => {
+            socket.send_packet(&Packet::Refused(reason.clone()));
+            socket.hang_up();
+            closing::fail(medium, link, reason, events);
+        }
+    }
+}
+
+/// That a socket cannot be watched, and what to do.
+pub(crate) fn unwatched(error: Errno) -> String {
+    format!(
+        "a connection cannot be watched ({error}): raise the limit of open files, or the kernel's fs.epoll.max_user_watches"
+    )
+}

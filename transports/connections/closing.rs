@@ -1,0 +1,109 @@
+//! How this side takes connections down.
+
+use super::table::{self, Stage};
+use super::{Medium, Socket, lines};
+use crate::LinkEvent;
+use crate::handshake::Packet;
+use rustix::net::Shutdown;
+
+/// Closes a link in order.
+pub(crate) fn close_link<M: Medium>(medium: &mut M, link: u32) {
+    say_goodbye(medium, link);
+    drop_link(medium, link);
+}
+
+/// Closes a link, or gives a call up, and says why.
+pub(crate) fn give_up<M: Medium>(medium: &mut M, link: u32, reason: &str) {
+    tell_reason(medium, link, reason);
+    drop_link(medium, link);
+}
+
+/// Takes a link down, tells its peer why, and reports that it has failed.
+pub(crate) fn fail_telling<M: Medium>(medium: &mut M, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
+    tell_reason(medium, link, &reason);
+    take_down(medium, link);
+    events.push(LinkEvent::Failed { link, reason });
+}
+
+/// Says to the peer of an open connection that nothing follows.
+pub(crate) fn say_goodbye<M: Medium>(medium: &mut M, link: u32) {
+    if medium.connections().line(link).is_some() {
+        let goodbye = medium.goodbye(link);
+        if let Some(line) = medium.connections_mut().line_mut(link) {
+            line.socket.say_goodbye(&goodbye);
+        }
+    }
+}
+
+/// Closes all that is open, and the listener.
+pub(crate) fn close<M: Medium>(medium: &mut M) {
+    if !medium.connections().is_open() {
+        return;
+    }
+    medium.say_goodbyes();
+    for link in medium.connections().links() {
+        take_down(medium, link);
+    }
+    let connections = medium.connections_mut();
+    connections.queued.clear();
+    let (visitors, listener) = (std::mem::take(&mut connections.visitors), connections.listener.take());
+    for visitor in visitors.into_iter().flatten() {
+        lines::hang_up(medium.watched(), &visitor.socket);
+    }
+    if let Some(listener) = listener {
+        // A child may hold it.
+        medium.watched().forget(&listener);
+        let _ = rustix::net::shutdown(&listener, Shutdown::Both);
+    }
+}
+
+/// Takes a link down and reports that it has failed. The peer of a call is told why, since it may answer later.
+pub(super) fn fail<M: Medium>(medium: &mut M, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
+    if let Some(Stage::Calling(call)) = medium.connections_mut().stage(link) {
+        call.refuse(&reason);
+    }
+    take_down(medium, link);
+    events.push(LinkEvent::Failed { link, reason });
+}
+
+/// Takes a link down, whatever it stands for.
+pub(super) fn take_down<M: Medium>(medium: &mut M, link: u32) {
+    let connections = medium.connections_mut();
+    let Some(peer) = connections.table.get_mut(link as usize) else { return };
+    let (proc, stage) = (peer.proc, std::mem::replace(&mut peer.stage, Stage::Gone));
+    if let Stage::Free = stage {
+        peer.stage = Stage::Free;
+    }
+    if connections.procs.get(&proc) == Some(&link) {
+        connections.procs.remove(&proc);
+    }
+    connections.calls.retain(|&other| other != link);
+    connections.endings.retain(|&other| other != link);
+    match stage {
+        Stage::Free | Stage::Gone => {}
+        Stage::Calling(call) => call.hang_up(medium.watched()),
+        Stage::Open(line) => line.cut(medium.watched()),
+        Stage::Ending(ending) => {
+            if let Some(line) = ending.line {
+                line.cut(medium.watched());
+            }
+        }
+    }
+    medium.shut_link(link);
+}
+
+/// Says to whoever is at the other end why nothing comes of it.
+fn tell_reason<M: Medium>(medium: &mut M, link: u32, reason: &str) {
+    match medium.connections_mut().stage(link) {
+        Some(Stage::Open(line)) => line.socket.send_packet(&Packet::Refused(reason.to_owned())),
+        Some(Stage::Calling(call)) => call.refuse(reason),
+        _ => {}
+    }
+}
+
+/// Takes a link down whose engine knows that.
+fn drop_link<M: Medium>(medium: &mut M, link: u32) {
+    take_down(medium, link);
+    table::free_number(medium, link);
+    medium.connections_mut().queued.retain(|event| *event != LinkEvent::Connected { link });
+}

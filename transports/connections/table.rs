@@ -1,0 +1,205 @@
+//! The table of all connections of an endpoint, and the numbers of its links.
+
+use super::answering::Visitor;
+use super::ending::Ending;
+use super::{Call, Line, Medium};
+use crate::LinkEvent;
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What a row of the table stands for.
+pub(crate) enum Stage<M: Medium> {
+    /// Nothing.
+    Free,
+    /// A connection that this side asks for.
+    Calling(Box<Call<M>>),
+    /// An open connection.
+    Open(Line<M>),
+    /// A connection whose peer has gone, and whose last frames are still to be read.
+    Ending(Ending<M>),
+    /// Nothing any more; the number is used again once the engine has closed the link.
+    Gone,
+}
+
+/// A row: one link.
+pub(crate) struct Peer<M: Medium> {
+    /// Who is at the other end.
+    pub(super) proc: u32,
+    pub(crate) stage: Stage<M>,
+}
+
+/// All connections of an endpoint.
+pub(crate) struct Connections<M: Medium> {
+    /// Where peers ask for connections, while the endpoint is open.
+    pub(crate) listener: Option<OwnedFd>,
+    /// By link number.
+    pub(crate) table: Vec<Peer<M>>,
+    /// Link of each proc that has one.
+    pub(crate) procs: BTreeMap<u32, u32>,
+    /// Numbers that may be used again.
+    pub(super) free: Vec<u32>,
+    /// Links that are calls.
+    pub(crate) calls: Vec<u32>,
+    /// Links that have ended and not been reported.
+    pub(super) endings: Vec<u32>,
+    /// Connections of peers that have not said who they are.
+    pub(crate) visitors: Vec<Option<Visitor<M>>>,
+    /// Whether the listener is left alone until a visitor has gone.
+    pub(crate) crowded: bool,
+    /// Events to be reported.
+    pub(super) queued: Vec<LinkEvent>,
+    /// When processes without descriptors were asked after, ns.
+    pub(super) asked_ns: u64,
+}
+
+impl<M: Medium> Connections<M> {
+    /// None yet.
+    pub(crate) fn new(listener: OwnedFd) -> Self {
+        Connections {
+            listener: Some(listener),
+            table: Vec::new(),
+            procs: BTreeMap::new(),
+            free: Vec::new(),
+            calls: Vec::new(),
+            endings: Vec::new(),
+            visitors: Vec::new(),
+            crowded: false,
+            queued: Vec::new(),
+            asked_ns: 0,
+        }
+    }
+
+    /// Whether the endpoint is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Numbers of all links, whatever they stand for.
+    pub(crate) fn links(&self) -> Range<u32> {
+        0..self.table.len() as u32
+    }
+
+    /// Who is at the other end of a link.
+    pub(crate) fn proc(&self, link: u32) -> u32 {
+        self.table[link as usize].proc
+    }
+
+    /// What a link stands for.
+    pub(crate) fn stage(&mut self, link: u32) -> Option<&mut Stage<M>> {
+        self.table.get_mut(link as usize).map(|peer| &mut peer.stage)
+    }
+
+    /// An open connection.
+    #[inline]
+    pub(crate) fn line(&self, link: u32) -> Option<&Line<M>> {
+        match &self.table.get(link as usize)?.stage {
+            Stage::Open(line) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn line_mut(&mut self, link: u32) -> Option<&mut Line<M>> {
+        match &mut self.table.get_mut(link as usize)?.stage {
+            Stage::Open(line) => Some(line),
+            _ => None,
+        }
+    }
+
+    /// All open connections.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line<M>> {
+        self.links().filter_map(|link| self.line(link))
+    }
+
+    /// Whether it is to be looked after before a descriptor rings.
+    #[inline]
+    pub(crate) fn wants_control(&self) -> bool {
+        !self.calls.is_empty() || self.has_news()
+    }
+
+    /// Whether it has something to report, now or soon.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        !self.endings.is_empty() || !self.queued.is_empty()
+    }
+
+    /// Reports what has been queued.
+    pub(crate) fn report_queued(&mut self, events: &mut Vec<LinkEvent>) {
+        events.append(&mut self.queued);
+    }
+
+    /// The process's end counts for nothing any more, as where the kernel has no descriptor of it to give.
+    #[cfg(test)]
+    pub(crate) fn forget_process(&mut self, link: u32, watched: &crate::watching::Watched) {
+        self.line_mut(link).expect("open").lose_process(watched);
+    }
+
+    /// Whether a new connection could have a number.
+    pub(super) fn has_number(&self) -> bool {
+        self.table.len() < M::LINKS_MAX
+            || !self.free.is_empty()
+            || self.table.iter().any(|peer| matches!(peer.stage, Stage::Gone))
+    }
+
+    /// Takes a call out of its row for a moment, so that its endpoint can work with it.
+    pub(super) fn take_call(&mut self, link: u32) -> Option<(u32, Box<Call<M>>)> {
+        let peer = self.table.get_mut(link as usize)?;
+        match std::mem::replace(&mut peer.stage, Stage::Gone) {
+            Stage::Calling(call) => Some((peer.proc, call)),
+            other => {
+                peer.stage = other;
+                None
+            }
+        }
+    }
+
+    /// Gives a row its stage.
+    pub(super) fn put(&mut self, link: u32, stage: Stage<M>) {
+        if let Some(place) = self.stage(link) {
+            *place = stage;
+        }
+    }
+}
+
+/// A link number for a proc.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn number<M: Medium>(medium: &mut M, proc: u32) -> Result<u32, String> {
+    let connections = medium.connections_mut();
+    let is_new = connections.free.is_empty() && connections.table.len() < M::LINKS_MAX;
+    let link = if is_new {
+        connections.table.push(Peer { proc, stage: Stage::Free });
+        connections.table.len() as u32 - 1
+    } else {
+        if connections.free.is_empty() {
+            // The engine may have left failed links unclosed.
+            for link in connections.links() {
+                free_number(medium, link);
+            }
+        }
+        let connections = medium.connections_mut();
+        let link = connections.free.pop();
+        let link = link.ok_or_else(|| format!("there are {} connections: close some", M::LINKS_MAX))?;
+        connections.table[link as usize] = Peer { proc, stage: Stage::Free };
+        link
+    };
+    if let Err(reason) = medium.reserve(link, is_new) {
+        medium.connections_mut().free.push(link);
+        return Err(reason);
+    }
+    Ok(link)
+}
+
+/// Lets the number of a link that is gone be used again.
+pub(super) fn free_number<M: Medium>(medium: &mut M, link: u32) {
+    if medium.reuses_links()
+        && let connections = medium.connections_mut()
+        && let Some(stage @ Stage::Gone) = connections.stage(link)
+    {
+        *stage = Stage::Free;
+        connections.free.push(link);
+    }
+}

@@ -1,0 +1,91 @@
+//! What an endpoint keeps of an open connection: how it reads the peer's memory, and what it passes over the control socket.
+
+use super::deaths::Watched;
+use super::splicing::Pipes;
+use super::{Line, Shm, socket};
+use crate::handshake::Packet;
+use crate::heap::PeerHeap;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// How the memory of a peer is read.
+pub(crate) struct PeerMemory {
+    /// Under which number the end of its process is watched for, once its memory was read.
+    watched: Watched,
+    /// Whether the kernel lets this process read it.
+    readable: bool,
+    /// Its shared heap, as this process maps it.
+    heap: Option<Arc<PeerHeap>>,
+    /// What its messages are spliced through, and own ones to it.
+    pub(super) pipes: Pipes,
+}
+
+impl PeerMemory {
+    pub(super) fn new(readable: bool, heap: Option<Arc<PeerHeap>>) -> Self {
+        PeerMemory { watched: 0, readable, heap, pipes: Pipes::default() }
+    }
+}
+
+impl Line {
+    /// The peer's shared heap.
+    pub(super) fn heap(&self) -> Option<&Arc<PeerHeap>> {
+        self.more.heap.as_ref()
+    }
+
+    /// Whether the memory of the process may be read.
+    pub(super) fn readable(&self) -> bool {
+        self.more.readable
+    }
+
+    /// The process, if its memory may be read: its number, the descriptor that says that the number is still its own, and
+    /// under which number its end is watched for.
+    pub(super) fn readable_process(&mut self) -> Option<(u32, &OwnedFd, &mut Watched)> {
+        let (process, PeerMemory { readable, watched, .. }) = self.process_and_more();
+        let process = process.filter(|_| *readable)?;
+        Some((process.pid(), process.descriptor()?, watched))
+    }
+
+    /// Sends a packet, if that goes.
+    pub(super) fn tell(&self, packet: &Packet) {
+        let _ = socket::send(&self.socket, packet, &[]);
+    }
+
+    /// Sends a packet with descriptors.
+    pub(super) fn pass(&self, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        socket::send(&self.socket, packet, descriptors)
+    }
+}
+
+/// What tells whether more comes from a peer that has gone.
+pub(crate) struct Unread {
+    /// How much had been read at the last look, and when that last changed.
+    heard: u64,
+    since_ns: u64,
+    /// How much can have been written at most.
+    heard_max: u64,
+}
+
+/// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
+const UNREAD_NS_MAX: u64 = 1_000_000_000;
+
+impl Shm {
+    /// What the ring of a peer that has gone may still hold.
+    pub(super) fn unread(&mut self, link: u32, now_ns: u64) -> Unread {
+        // Its last frames may lack their announcement.
+        self.links.look(link);
+        let (heard, _) = self.links.heard(link);
+        // A ring holds no more than its size, and skips less than a quarter of it at its end.
+        let heard_max = heard + 2 * self.own.config.ring_bytes as u64;
+        Unread { heard, since_ns: now_ns, heard_max }
+    }
+
+    /// Whether all of it has been read, or nobody does.
+    pub(super) fn is_read(&self, link: u32, unread: &mut Unread, now_ns: u64) -> bool {
+        let (heard, more) = self.links.heard(link);
+        if heard != unread.heard {
+            (unread.heard, unread.since_ns) = (heard, now_ns);
+        }
+        !more || heard >= unread.heard_max || now_ns.saturating_sub(unread.since_ns) > UNREAD_NS_MAX
+    }
+}
