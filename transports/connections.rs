@@ -1,6 +1,6 @@
 //! Connections between procs, written once for every medium whose control sockets can carry a greeting.
 //!
-//! A *link* is a number under which the engine knows a connection. It is in one of the stages of [`Stage`]: this side calls,
+//! A *link* is a number under which the engine knows a connection. It is in one stage of several ([`table::Stage`]): this side calls,
 //! the connection is open, its peer has gone and last frames are still to be read, or nothing is there. A peer that has
 //! connected and not said who it is has no link yet: it is a *visitor*.
 //!
@@ -19,13 +19,15 @@ mod calling;
 mod closing;
 mod ending;
 mod lines;
+mod sockets;
 mod table;
 
 #[cfg(test)]
 pub(crate) use answering::{SILENCE_NS_MAX, VISITORS_MAX};
-pub(crate) use calling::{Call, call};
-pub(crate) use closing::{close, close_link, fail_telling, give_up, say_goodbye};
+pub(crate) use calling::{Call, call, unwatched};
+pub(crate) use closing::{close, close_link, fail, fail_telling, give_up, say_goodbye};
 pub(crate) use lines::{Line, out_of_turn};
+pub(crate) use sockets::{accept, has_news};
 pub(crate) use table::Connections;
 #[cfg(test)]
 pub(crate) use table::Stage;
@@ -242,7 +244,7 @@ pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Link
             Token::Messages => medium.has_rung(),
             Token::Listener => answering::accept(medium, now_ns, events),
             Token::Visitor(place) => answering::hear_visitor(medium, place, events),
-            Token::Call(link) => calling::hear_call(medium, link, events, now_ns),
+            Token::Call(link) => calling::hear_call(medium, link, now_ns, events),
             Token::Line(link) => lines::hear_line(medium, link, now_ns),
             Token::Process(link) => ending::process_ended(medium, link, now_ns, events),
         }

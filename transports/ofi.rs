@@ -12,15 +12,14 @@
 //! - a **card** for each proc (`card`), which goes through the bootstrap: its fabric address, where it listens, a secret;
 //! - a **control connection** for each link (`control`): TCP, for the handshake, which refuses what does not fit, and for
 //!   the end of a peer. Its socket tells of a process that has ended at once, and of a host or network that is gone within a
-//!   configured time: kernels answer each other, however long a peer computes. When two connect to each other at once, the
-//!   attempt of the lower proc number wins;
+//!   configured time: kernels answer each other, however long a peer computes. How connections are made and end is the
+//!   same for all media (`connections`); what only this one needs for that is in `medium`;
 //! - **order and origin** of frames are not left to providers: each frame shows the token that its receiver has given for
 //!   the link, and its number;
 //! - **long messages** without frames (`direct`), over providers that can be given the application's memory;
 //! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
 
 mod addresses;
-mod answering;
 mod bare;
 mod calling;
 mod card;
@@ -38,6 +37,7 @@ mod info;
 mod library;
 mod losses;
 mod matching;
+mod medium;
 mod mode;
 mod multi;
 mod own;

@@ -2,7 +2,8 @@
 //!
 //! Frames go through rings in segments that both sides map (see [`crate::rings`]); no system call is made for them
 //! but the bell of a peer that sleeps. Everything else goes over a *control socket* for each connection, which
-//! carries the handshake and the segments' descriptors, and whose end tells of the peer's.
+//! carries the handshake and the segments' descriptors, and whose end tells of the peer's. How connections are made and end
+//! is the same for all media (`connections`); what only this one needs for that is in `medium`.
 //!
 //! - **Opening.** Each proc listens under an abstract name that goes with its socket. Who connects makes the segment of
 //!   the pair and greets with it, its own inbox and its doorbell; who accepts answers with its inbox, its doorbell and
@@ -41,10 +42,9 @@ mod splicing;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
-use crate::connections::{self, Connections};
+use crate::connections::{self, Connections, Medium};
 use crate::handshake::{Greeting, ONE_SIDED};
 use crate::heap;
-use crate::processes::Process;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links, Need};
@@ -252,8 +252,7 @@ unsafe impl Transport for Shm {
 
     fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
         self.reaches(proc, card).ok()?;
-        let HostCard { pid, start_time, .. } = HostCard::decode(card)?;
-        Process::find(pid, start_time).err()
+        self.find_process(&HostCard::decode(card)?).err()
     }
 
     fn attach(&mut self, link: u32, vc: Row) {

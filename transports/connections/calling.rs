@@ -144,7 +144,7 @@ fn step<M: Medium>(medium: &mut M, link: u32, proc: u32, call: &mut Call<M>, now
 }
 
 /// A peer has answered a call, or hung up.
-pub(super) fn hear_call<M: Medium>(medium: &mut M, link: u32, events: &mut Vec<LinkEvent>, now_ns: u64) {
+pub(super) fn hear_call<M: Medium>(medium: &mut M, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
     let Some((proc, mut call)) = medium.connections_mut().take_call(link) else { return };
     let heard = call.socket.as_mut().filter(|_| call.greeted).map_or(Heard::Nothing, Socket::receive);
     let failed = match heard {

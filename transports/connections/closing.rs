@@ -58,7 +58,7 @@ pub(crate) fn close<M: Medium>(medium: &mut M) {
 }
 
 /// Takes a link down and reports that it has failed. The peer of a call is told why, since it may answer later.
-pub(super) fn fail<M: Medium>(medium: &mut M, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
+pub(crate) fn fail<M: Medium>(medium: &mut M, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
     if let Some(Stage::Calling(call)) = medium.connections_mut().stage(link) {
         call.refuse(&reason);
     }

@@ -26,6 +26,7 @@ pub(crate) enum Stage<M: Medium> {
 pub(crate) struct Peer<M: Medium> {
     /// Who is at the other end.
     pub(super) proc: u32,
+    /// What the link stands for.
     pub(crate) stage: Stage<M>,
 }
 
@@ -111,6 +112,16 @@ impl<M: Medium> Connections<M> {
     /// All open connections.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &Line<M>> {
         self.links().filter_map(|link| self.line(link))
+    }
+
+    /// Links that frames may still come over.
+    pub(crate) fn live_count(&self) -> usize {
+        self.table.iter().filter(|peer| matches!(peer.stage, Stage::Open(_) | Stage::Ending(_))).count()
+    }
+
+    /// Whether the link stands for a connection, in whatever stage.
+    pub(crate) fn is_used(&mut self, link: u32) -> bool {
+        matches!(self.stage(link), Some(Stage::Calling(_) | Stage::Open(_) | Stage::Ending(_)))
     }
 
     /// Whether it is to be looked after before a descriptor rings.

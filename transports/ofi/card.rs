@@ -24,7 +24,7 @@ pub(super) const ADDRESS_BYTES_MAX: usize = 200;
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Card {
+pub(crate) struct Card {
     pub(super) control: SocketAddr,
     pub(super) secret: u64,
     pub(super) host: [u8; 8],

@@ -5,6 +5,8 @@
 //! hostile. Sockets never block.
 
 use super::card::ADDRESS_BYTES_MAX;
+use crate::connections;
+pub(super) use crate::connections::accept;
 use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -24,7 +26,7 @@ const KEEPALIVE_S: u64 = 1;
 
 /// What a greeting over a fabric says besides.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Proof {
+pub(crate) struct Proof {
     /// The called proc's secret, out of its card; 0 in an answer.
     pub(super) secret: u64,
     /// What frames to the sender of this have to show.
@@ -35,7 +37,7 @@ pub(super) struct Proof {
 
 /// What a control connection carries.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// A proc asks for a connection.
     Hello(Greeting, Proof),
     /// A proc grants one.
@@ -73,7 +75,8 @@ impl Message {
         Self::frame(&packet.encode(), &more)
     }
 
-    fn frame(packet: &[u8], more: &[u8]) -> Vec<u8> {
+    /// The bytes of a message, out of its packet and what it says besides.
+    pub(super) fn frame(packet: &[u8], more: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PREFIX + packet.len() + more.len());
         bytes.extend(((PREFIX + packet.len() + more.len()) as u16).to_be_bytes());
         bytes.extend((packet.len() as u16).to_be_bytes());
@@ -153,7 +156,7 @@ pub(super) enum Heard {
 }
 
 /// One end of a control connection.
-pub(super) struct Socket {
+pub(crate) struct Socket {
     descriptor: OwnedFd,
     /// The part of a message that has come.
     input: Vec<u8>,
@@ -200,7 +203,12 @@ impl Socket {
 
     /// Sends a message, or keeps what the kernel does not take for [`Socket::flush`].
     pub(super) fn tell(&mut self, message: &Message) {
-        self.output.extend(message.encode());
+        self.send(&message.encode());
+    }
+
+    /// The same with the bytes of one.
+    pub(super) fn send(&mut self, message: &[u8]) {
+        self.output.extend(message);
         self.flush();
     }
 
@@ -244,9 +252,7 @@ impl Socket {
 
     /// Whether there is something to hear.
     pub(super) fn has_news(&self) -> bool {
-        let mut byte = [0u8; 1];
-        let peeked = rustix::net::recv(&self.descriptor, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        !self.input.is_empty() || !matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
+        !self.input.is_empty() || connections::has_news(self)
     }
 
     /// Closes it for the peer, which still reads what was sent, also if a child holds the descriptor.
@@ -269,11 +275,6 @@ pub(super) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), 
     let bound = rustix::net::getsockname(&listener)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| Errno::AFNOSUPPORT)?;
     Ok((listener, bound))
-}
-
-/// The next connection that waits.
-pub(super) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
 fn new_socket(ip: IpAddr) -> Result<OwnedFd, Errno> {

@@ -9,8 +9,9 @@
 
 use super::Ofi;
 use super::control::Message;
-use super::transport::{LOOK_MAX, Stage};
+use super::transport::LOOK_MAX;
 use crate::LinkEvent;
+use crate::connections;
 
 /// Between two words of how many frames have been sent, ns.
 const TELL_NS: u64 = 250_000_000;
@@ -58,14 +59,14 @@ impl Ofi {
     pub(super) fn report_losses(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
         let missed_ns_max = 2_000_000 * u64::from(self.own.config.dead_link_ms_max);
         let mut lost = Vec::new();
-        for (link, peer) in (0..).zip(&mut self.table) {
-            let Stage::Open(line) = &mut peer.stage else { continue };
+        for link in self.connections.links() {
+            let Some(line) = self.connections.line_mut(link) else { continue };
             let port = self.port.get_mut();
             let (sent, received) = port.counts(link);
-            if line.tally.tells(sent, now_ns) {
+            if line.more.tally.tells(sent, now_ns) {
                 line.tell(&Message::Sent(sent));
             }
-            let missed_ns = line.tally.looked(received, port.has_gap(link), now_ns);
+            let missed_ns = line.more.tally.looked(received, port.has_gap(link), now_ns);
             if missed_ns > 0 {
                 port.poll(LOOK_MAX);
             }
@@ -77,10 +78,7 @@ impl Ofi {
         for link in lost {
             let provider = self.provider();
             let words = format!("provider {provider} has lost a frame: exclude it (TICKWIRE_OFI_PROVIDER_EXCLUDE)");
-            if let Some(Stage::Open(line)) = self.stage(link) {
-                line.tell(&Message::Refused(words.clone()));
-            }
-            self.fail(link, words, events);
+            connections::fail_telling(self, link, words, events);
         }
     }
 }

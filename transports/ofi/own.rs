@@ -1,7 +1,6 @@
 //! What an endpoint has for itself.
 
 use super::OfiConfig;
-use super::control::{Message, Proof, Socket};
 use crate::handshake::Greeting;
 use crate::watching::Watched;
 use rustix::io::Errno;
@@ -18,26 +17,6 @@ pub(super) struct Own {
     pub(super) address: Vec<u8>,
     pub(super) greeting: Greeting,
     pub(super) watched: Watched,
-}
-
-impl Own {
-    /// Closes a connection for its peer.
-    pub(super) fn hang_up(&self, socket: &Socket) {
-        self.watched.forget(socket);
-        socket.hang_up();
-    }
-
-    /// The own greeting, for a link of this number whose frames have to show `token`.
-    pub(super) fn hello(&self, slot: u32, secret: u64, token: u64) -> Message {
-        let proof = Proof { secret, token, address: self.address.clone() };
-        Message::Hello(Greeting { slot, ..self.greeting.clone() }, proof)
-    }
-
-    /// The answer to one.
-    pub(super) fn welcome(&self, slot: u32, token: u64) -> Message {
-        let proof = Proof { secret: 0, token, address: Vec::new() };
-        Message::Welcome(Greeting { slot, ..self.greeting.clone() }, proof)
-    }
 }
 
 /// A number that nobody guesses; never 0.

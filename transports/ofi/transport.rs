@@ -2,48 +2,27 @@
 
 mod opening;
 
-use super::OfiConfig;
-use super::answering::Visitor;
-use super::calling::Call;
 use super::card::Card;
 use super::control;
-use super::ending::{Ending, Line};
-use super::frame::LINKS_MAX;
 use super::mode;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
-use crate::processes::Process;
+use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
 use crate::{Capabilities, LinkEvent, Peeked, Reach, Sent, TagLimits, Take, Traffic, Transport, Wanted};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Completions that one look reads at most, or one call's more.
 pub(super) const LOOK_MAX: usize = 256;
 
-/// What a row of the table stands for.
-pub(super) enum Stage {
-    /// Nothing.
-    Free,
-    /// A connection that this side asks for.
-    Calling(Box<Call>),
-    /// An open connection.
-    Open(Line),
-    /// A connection whose peer has gone, and whose last frames are still to be read.
-    Ending(Ending),
-    /// Nothing any more; the number is used again once the engine has closed the link.
-    Gone,
-}
-
-/// A row: one link.
-pub(super) struct Peer {
-    pub(super) proc: u32,
-    pub(super) stage: Stage,
-}
+/// A connection that this side asks for.
+pub(super) type Call = connections::Call<Ofi>;
+/// An open connection.
+pub(super) type Line = connections::Line<Ofi>;
 
 /// One endpoint over libfabric. See [`crate::ofi`].
 pub struct Ofi {
@@ -58,25 +37,11 @@ pub struct Ofi {
     /// How often a patient look asks at most.
     looks: u32,
     pub(super) own: Own,
-    pub(super) listener: Option<OwnedFd>,
-    /// By link number.
-    pub(super) table: Vec<Peer>,
-    /// Link of each proc that has one.
-    pub(super) procs: BTreeMap<u32, u32>,
-    pub(super) free: Vec<u32>,
-    pub(super) calls: Vec<u32>,
-    pub(super) endings: Vec<u32>,
-    /// Connections of peers that have not said who they are.
-    pub(super) visitors: Vec<Option<Visitor>>,
-    /// Whether the listener is left alone until a visitor has gone.
-    pub(super) crowded: bool,
-    pub(super) queued: Vec<LinkEvent>,
+    pub(super) connections: Connections<Ofi>,
     /// The queue of completions is watched.
     asleep: bool,
     /// Its descriptor rings all the time, and is not watched.
     rings: bool,
-    /// When processes without descriptors were asked after, ns.
-    pub(super) asked_ns: u64,
 }
 
 impl Ofi {
@@ -95,121 +60,20 @@ impl Ofi {
         &self.matching
     }
 
-    pub(super) fn stage(&mut self, link: u32) -> Option<&mut Stage> {
-        self.table.get_mut(link as usize).map(|peer| &mut peer.stage)
-    }
-
-    /// A link number for a proc, whose frames will have to show `token`.
-    pub(super) fn number(&mut self, proc: u32, token: u64) -> Option<u32> {
-        if self.free.is_empty() {
-            // The engine may have left failed links unclosed.
-            for link in 0..self.table.len() as u32 {
-                self.free_number(link);
-            }
-        }
-        let link = match self.free.pop() {
-            Some(link) => link,
-            None if self.table.len() < LINKS_MAX => {
-                self.table.push(Peer { proc, stage: Stage::Free });
-                self.table.len() as u32 - 1
-            }
-            None => return None,
-        };
-        self.table[link as usize] = Peer { proc, stage: Stage::Free };
-        self.port.get_mut().reserve(link, token);
-        Some(link)
-    }
-
-    pub(super) fn has_number(&self) -> bool {
-        self.table.len() < LINKS_MAX
-            || !self.free.is_empty()
-            || self.table.iter().any(|peer| matches!(peer.stage, Stage::Gone))
-    }
-
-    /// Lets the number of a link that is gone be used again.
-    pub(super) fn free_number(&mut self, link: u32) {
-        if self.port.get_mut().reuses_links()
-            && let Some(stage @ Stage::Gone) = self.stage(link)
-        {
-            *stage = Stage::Free;
-            self.free.push(link);
-        }
-    }
-
-    /// Takes a link down, whatever it stands for.
-    pub(super) fn take_down(&mut self, link: u32) {
-        let Some(peer) = self.table.get_mut(link as usize) else { return };
-        match std::mem::replace(&mut peer.stage, Stage::Gone) {
-            Stage::Free => peer.stage = Stage::Free,
-            Stage::Gone => {}
-            Stage::Calling(call) => {
-                call.hang_up(&self.own);
-                self.calls.retain(|&l| l != link);
-            }
-            Stage::Open(line) => line.cut(&self.own),
-            Stage::Ending(_) => self.endings.retain(|&l| l != link),
-        }
-        let proc = self.table[link as usize].proc;
-        if self.procs.get(&proc) == Some(&link) {
-            self.procs.remove(&proc);
-        }
-        self.port.get_mut().close_lane(link);
-        self.count_open();
-    }
-
-    pub(super) fn fail(&mut self, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
-        if let Some(Stage::Calling(call)) = self.stage(link) {
-            call.refuse(&reason);
-        }
-        self.take_down(link);
-        events.push(LinkEvent::Failed { link, reason });
-    }
-
-    /// Closes a link with a last word.
-    fn close_with(&mut self, link: u32, word: &control::Message) {
-        match (self.stage(link), word) {
-            (Some(Stage::Open(line)), word) => line.tell(word),
-            (Some(Stage::Calling(call)), control::Message::Refused(reason)) => call.refuse(reason),
-            _ => {}
-        }
-        self.take_down(link);
-        self.free_number(link);
-        self.queued.retain(|event| *event != LinkEvent::Connected { link });
-    }
-
     /// Tells the pace how many connections there are that something can come over.
     pub(super) fn count_open(&self) {
-        let open = self.table.iter().filter(|peer| matches!(peer.stage, Stage::Open(_) | Stage::Ending(_))).count();
-        self.pace.open(open as u32);
-    }
-
-    /// One bounded look at all descriptors.
-    fn look(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        for token in self.own.watched.look() {
-            match token {
-                // Something has come, or can be sent: the next look asks.
-                Token::Messages => self.pace.hurry(),
-                Token::Listener => self.accept(now_ns, events),
-                Token::Visitor(place) => self.hear_visitor(place, events),
-                Token::Call(link) => self.hear_call(link, now_ns, events),
-                Token::Line(link) => self.hear_line(link, now_ns),
-                Token::Process(link) => self.process_ended(link, now_ns, events),
-            }
-        }
+        self.pace.open(self.connections.live_count() as u32);
     }
 
     fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
         while let Some((link, reason)) = self.port.get_mut().take_fault() {
-            if let Some(Stage::Open(line)) = self.stage(link) {
-                line.tell(&control::Message::Refused(reason.clone()));
-            }
-            self.fail(link, reason, events);
+            connections::fail_telling(self, link, reason, events);
         }
         let broken = self.port.get_mut().broken().map(str::to_owned);
         if let Some(reason) = broken {
-            for link in 0..self.table.len() as u32 {
-                if matches!(self.stage(link), Some(Stage::Open(_) | Stage::Ending(_) | Stage::Calling(_))) {
-                    self.fail(link, reason.clone(), events);
+            for link in self.connections.links() {
+                if self.connections.is_used(link) {
+                    connections::fail(self, link, reason.clone(), events);
                 }
             }
         }
@@ -290,13 +154,7 @@ unsafe impl Transport for Ofi {
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
-        let OfiConfig { me, procs, .. } = self.own.config;
-        if proc == me {
-            return Err("a proc reaches itself by loopback".into());
-        }
-        if proc >= procs {
-            return Err(format!("there are {procs} procs"));
-        }
+        connections::is_peer(self, proc)?;
         let card = Card::decode(card)?;
         if card.matching != self.signature {
             return Err("it matches messages in another way: set the same tag mode and eager_max for all procs".into());
@@ -309,7 +167,7 @@ unsafe impl Transport for Ofi {
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.reaches(proc, card)?;
-        self.call(proc, Card::decode(card)?, now_ns)
+        connections::call(self, proc, Card::decode(card)?, now_ns)
     }
 
     fn attach(&mut self, link: u32, vc: Row) {
@@ -371,9 +229,8 @@ unsafe impl Transport for Ofi {
             return turn;
         }
         // The first one goes in pieces, while both sides make themselves ready for the next ones.
-        if matches!(self.stage(link), Some(Stage::Open(_)))
+        if let Some(line) = self.connections.line_mut(link)
             && let Some(address) = self.port.get_mut().open_direct(link)
-            && let Some(Stage::Open(line)) = self.stage(link)
         {
             line.tell(&control::Message::Direct(address));
         }
@@ -386,7 +243,7 @@ unsafe impl Transport for Ofi {
     }
 
     fn end_direct(&mut self) {
-        for link in 0..self.table.len() as u32 {
+        for link in self.connections.links() {
             self.port.get_mut().end_direct(link);
         }
     }
@@ -426,50 +283,41 @@ unsafe impl Transport for Ofi {
 
     #[inline]
     fn wants_control(&self) -> bool {
-        !self.calls.is_empty() || !self.endings.is_empty() || !self.queued.is_empty() || self.port.borrow().has_fault()
+        self.connections.wants_control() || self.port.borrow().has_fault()
     }
 
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        events.append(&mut self.queued);
-        if self.listener.is_none() {
+        self.connections.report_queued(events);
+        if !self.connections.is_open() {
             return;
         }
         self.report_faults(events);
-        self.look(now_ns, events);
-        self.ask_after_processes(now_ns, events);
-        self.hurry_calls(now_ns, events);
-        self.dismiss_visitors(now_ns);
-        self.report_endings(now_ns, events);
+        connections::look(self, now_ns, events);
+        connections::tend(self, now_ns, events);
         self.report_losses(now_ns, events);
     }
 
     fn close_link(&mut self, link: u32) {
         self.port.get_mut().flush();
-        let closed = self.closed(link);
-        self.close_with(link, &closed);
+        connections::close_link(self, link);
     }
 
     fn give_up(&mut self, link: u32, reason: &str) {
-        self.close_with(link, &control::Message::Refused(reason.to_owned()));
+        connections::give_up(self, link, reason);
     }
 
     fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
         self.reaches(proc, card).ok()?;
-        let Card { host, process: (pid, start_time), .. } = Card::decode(card).ok()?;
-        (host == self.own.host).then(|| Process::find(pid, start_time).err()).flatten()
+        self.find_process(&Card::decode(card).ok()?).err()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().filter(|_| self.capabilities.can_sleep).map(|_| self.own.watched.as_fd())
+        (self.connections.is_open() && self.capabilities.can_sleep).then(|| self.own.watched.as_fd())
     }
 
     fn arm(&mut self) -> bool {
         let port = self.port.get_mut();
-        let quiet = self.queued.is_empty()
-            && self.endings.is_empty()
-            && !port.has_fault()
-            && !port.has_frames()
-            && !port.has_news();
+        let quiet = !self.connections.has_news() && !port.has_fault() && !port.has_frames() && !port.has_news();
         // What is under way progresses only while somebody asks.
         if !quiet || port.is_sending() || !port.queue().may_sleep() {
             return false;
@@ -512,20 +360,7 @@ unsafe impl Transport for Ofi {
     }
 
     fn close(&mut self) {
-        if self.listener.is_none() {
-            return;
-        }
-        self.close_all();
-        for link in 0..self.table.len() as u32 {
-            self.take_down(link);
-        }
-        for visitor in self.visitors.drain(..).flatten() {
-            self.own.hang_up(&visitor.socket);
-        }
-        self.queued.clear();
-        if let Some(listener) = self.listener.take() {
-            self.own.watched.forget(&listener);
-        }
+        connections::close(self);
     }
 }
 

@@ -1,4 +1,5 @@
-//! What an endpoint keeps of an open connection: how it reads the peer's memory, and what it passes over the control socket.
+//! What an endpoint keeps of an open connection and of one that ends: how it reads the peer's memory, what it passes over the
+//! control socket, and what the ring may still hold.
 
 use super::deaths::Watched;
 use super::splicing::Pipes;
@@ -8,6 +9,9 @@ use crate::heap::PeerHeap;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
+
+/// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
+const UNREAD_NS_MAX: u64 = 1_000_000_000;
 
 /// How the memory of a peer is read.
 pub(crate) struct PeerMemory {
@@ -22,6 +26,7 @@ pub(crate) struct PeerMemory {
 }
 
 impl PeerMemory {
+    /// Whether the kernel lets it be read, and the peer's shared heap.
     pub(super) fn new(readable: bool, heap: Option<Arc<PeerHeap>>) -> Self {
         PeerMemory { watched: 0, readable, heap, pipes: Pipes::default() }
     }
@@ -65,9 +70,6 @@ pub(crate) struct Unread {
     /// How much can have been written at most.
     heard_max: u64,
 }
-
-/// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
-const UNREAD_NS_MAX: u64 = 1_000_000_000;
 
 impl Shm {
     /// What the ring of a peer that has gone may still hold.

@@ -47,7 +47,7 @@ impl Socket for OwnedFd {
     }
 
     fn has_news(&self) -> bool {
-        socket::has_news(self)
+        connections::has_news(self)
     }
 
     fn hang_up(&self) {

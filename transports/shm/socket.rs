@@ -1,5 +1,6 @@
 //! Control sockets: packets with descriptors, and who the kernel says is at the other end.
 
+pub(super) use crate::connections::accept;
 use crate::handshake::{Mismatch, PACKET_BYTES_MAX, Packet};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -56,11 +57,6 @@ pub(super) fn socket() -> Result<OwnedFd, Errno> {
 /// Where proc `proc` of `job` listens: a name that goes with its socket, in no directory.
 pub(super) fn address(job: &str, proc: u32) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("tickwire-{job}-{proc}").as_bytes())
-}
-
-/// The next connection that waits.
-pub(super) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
 /// Who is at the other end.
@@ -128,13 +124,6 @@ pub(super) fn read(socket: &OwnedFd) -> Read {
 /// that was forked meanwhile holds it.
 pub(super) fn hang_up(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
-}
-
-/// Whether there is a packet to read, or the other end is closed.
-pub(super) fn has_news(socket: &OwnedFd) -> bool {
-    let mut byte = [0u8; 1];
-    let peeked = rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    !matches!(peeked, Err(Errno::AGAIN | Errno::INTR))
 }
 
 /// Whether a descriptor is an event counter that cannot block its writer.

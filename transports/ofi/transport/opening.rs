@@ -1,7 +1,7 @@
 //! Opening endpoints.
 
 use super::Ofi;
-use crate::handshake::{Greeting, JOB_BYTES_MAX};
+use crate::connections::{self, BACKLOG, Connections};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
@@ -16,13 +16,10 @@ use crate::watching::{Token, Watched};
 use crate::{Capabilities, Reach, TagLimits};
 use rustix::io::Errno;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use tickwire_components::limits::Lengths;
 
-/// Connections that wait for an accept at most; the kernel lowers it to its own limit.
-const BACKLOG: i32 = 4096;
 /// See [`lengths`].
 const RXM_PART_BYTES: usize = 15 << 10;
 const NEAR_PART_BYTES: usize = 4096 - LEAD_BYTES;
@@ -92,7 +89,7 @@ impl Ofi {
             host,
             secret,
             address,
-            greeting: greeting(config, boot_id),
+            greeting: connections::greeting(&config.job, config.me, config.procs, frame_max, boot_id),
             watched,
             config: config.clone(),
         };
@@ -121,39 +118,10 @@ impl Ofi {
             pace: Pace::default(),
             looks: if near { NEAR_LOOKS } else { 1 },
             own,
-            listener: Some(listener),
-            table: Vec::new(),
-            procs: BTreeMap::new(),
-            free: Vec::new(),
-            calls: Vec::new(),
-            endings: Vec::new(),
-            visitors: Vec::new(),
-            crowded: false,
-            queued: Vec::new(),
+            connections: Connections::new(listener),
             asleep: false,
             rings: false,
-            asked_ns: 0,
         })
-    }
-}
-
-/// What the own proc says of itself; links add their numbers.
-fn greeting(config: &OfiConfig, boot_id: u128) -> Greeting {
-    let pid = std::process::id();
-    Greeting {
-        capabilities: 0,
-        slot: 0,
-        proc: config.me,
-        procs: config.procs,
-        ring_bytes: 0,
-        first_ring_bytes: 0,
-        frame_max: config.lengths.frame_max() as u64,
-        pid,
-        start_time: identity::start_time(pid).unwrap_or(0),
-        boot_id,
-        job: config.job.chars().take(JOB_BYTES_MAX).collect(),
-        heap_base: 0,
-        heap_bytes: 0,
     }
 }
 
