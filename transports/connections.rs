@@ -21,6 +21,8 @@ mod ending;
 mod lines;
 mod sockets;
 mod table;
+#[cfg(all(test, not(miri)))]
+mod tests;
 
 #[cfg(test)]
 pub(crate) use answering::{SILENCE_NS_MAX, VISITORS_MAX};
@@ -149,8 +151,6 @@ pub(crate) trait Medium: Sized {
     /// # Errors
     /// Why that cannot be, for both sides.
     fn open_link(&mut self, link: u32, ends: Self::Ends) -> Result<(), String>;
-    /// A link has been added to those that are open.
-    fn has_opened(&mut self) {}
     /// Lets no more frames through a link, which may not have been opened.
     fn shut_link(&mut self, link: u32);
 

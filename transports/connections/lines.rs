@@ -84,7 +84,6 @@ pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: L
     connections.calls.retain(|&other| other != link);
     connections.procs.insert(connections.table[link as usize].proc, link);
     connections.put(link, Stage::Open(line));
-    medium.has_opened();
     match watched {
         Ok(()) => events.push(event),
         Err(error) => closing::fail_telling(medium, link, calling::unwatched(error), events),

@@ -114,11 +114,6 @@ impl<M: Medium> Connections<M> {
         self.links().filter_map(|link| self.line(link))
     }
 
-    /// Links that frames may still come over.
-    pub(crate) fn live_count(&self) -> usize {
-        self.table.iter().filter(|peer| matches!(peer.stage, Stage::Open(_) | Stage::Ending(_))).count()
-    }
-
     /// Whether the link stands for a connection, in whatever stage.
     pub(crate) fn is_used(&mut self, link: u32) -> bool {
         matches!(self.stage(link), Some(Stage::Calling(_) | Stage::Open(_) | Stage::Ending(_)))

@@ -120,11 +120,9 @@ impl Medium for Ofi {
     }
 
     fn open_link(&mut self, link: u32, Ends { slot, token, address }: Ends) -> Result<(), String> {
-        self.port.get_mut().open_lane(link, slot, token, &address)
-    }
-
-    fn has_opened(&mut self) {
+        self.port.get_mut().open_lane(link, slot, token, &address)?;
         self.count_open();
+        Ok(())
     }
 
     fn shut_link(&mut self, link: u32) {

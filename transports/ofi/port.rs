@@ -220,6 +220,11 @@ impl Port {
         Ok(())
     }
 
+    /// Links that frames may come over.
+    pub(super) fn open_count(&self) -> u32 {
+        self.lanes.iter().filter(|lane| lane.open).count() as u32
+    }
+
     /// Ends a link: what comes for it later is a stray.
     pub(super) fn close_lane(&mut self, link: u32) {
         self.go_through();

@@ -61,8 +61,8 @@ impl Ofi {
     }
 
     /// Tells the pace how many connections there are that something can come over.
-    pub(super) fn count_open(&self) {
-        self.pace.open(self.connections.live_count() as u32);
+    pub(super) fn count_open(&mut self) {
+        self.pace.open(self.port.get_mut().open_count());
     }
 
     fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
