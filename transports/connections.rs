@@ -1,8 +1,8 @@
 //! Connections between procs, written once for every medium whose control sockets can carry a greeting.
 //!
-//! A *link* is a number under which the engine knows a connection. It is in one stage of several ([`table::Stage`]): this side calls,
-//! the connection is open, its peer has gone and last frames are still to be read, or nothing is there. A peer that has
-//! connected and not said who it is has no link yet: it is a *visitor*.
+//! A *link* is a number under which the engine knows a connection. It is in one stage of several ([`table::Stage`]): this
+//! side calls, the connection is open, its peer has gone and last frames are still to be read, or nothing is there. A peer
+//! that has connected and not said who it is has no link yet: it is a *visitor*.
 //!
 //! - **Calling.** A proc is called until it answers, refuses, or its process has ended; an engine may bound the time. Who
 //!   asks for patience, or hangs up before it has answered, is called again.
@@ -24,14 +24,14 @@ mod table;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 pub(crate) use answering::{SILENCE_NS_MAX, VISITORS_MAX};
 pub(crate) use calling::{Call, call, unwatched};
 pub(crate) use closing::{close, close_link, fail, fail_telling, give_up, say_goodbye};
 pub(crate) use lines::{Line, out_of_turn};
 pub(crate) use sockets::{accept, has_news};
 pub(crate) use table::Connections;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 pub(crate) use table::Stage;
 
 use crate::LinkEvent;

@@ -17,7 +17,9 @@ const ACCEPTS: usize = 32;
 
 /// A peer that has not said who it is.
 pub(crate) struct Visitor<M: Medium> {
+    /// What it will greet over.
     pub(super) socket: M::Socket,
+    /// Until when it may be silent, ns.
     deadline_ns: u64,
 }
 
@@ -71,6 +73,7 @@ pub(super) fn check<M: Medium>(medium: &M, socket: &M::Socket, theirs: &Greeting
     medium.identify(socket, theirs)
 }
 
+/// Peers that have not said who they are.
 fn visitor_count<M: Medium>(medium: &M) -> usize {
     medium.connections().visitors.iter().flatten().count()
 }
@@ -117,8 +120,11 @@ fn answer<M: Medium>(medium: &mut M, mut socket: M::Socket, heard: Heard<M::Sock
 
 /// What a visitor that has passed every check brings.
 struct Granted<M: Medium> {
+    /// Its process, if the kernel can tell of it.
     process: Option<Process>,
+    /// What the medium keeps of it.
     more: M::Line,
+    /// What its link is opened with.
     ends: M::Ends,
 }
 

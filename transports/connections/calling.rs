@@ -16,10 +16,11 @@ const RETRY_NS: u64 = 1_000_000;
 /// that computes, or is stopped, answers when it goes on.
 pub(crate) struct Call<M: Medium> {
     /// Who is to answer, if it is on this host.
-    pub(crate) process: Option<Process>,
+    process: Option<Process>,
     /// Is connected once `greeted`.
     pub(crate) socket: Option<M::Socket>,
     greeted: bool,
+    /// When it was asked for first, and before when it is not tried again, ns.
     started_ns: u64,
     next_ns: u64,
     /// What this medium keeps besides.
@@ -51,12 +52,14 @@ impl<M: Medium> Call<M> {
         self.forget_process(watched);
     }
 
+    /// The end of the process counts no longer.
     fn forget_process(&self, watched: &Watched) {
         if let Some(descriptor) = self.process.as_ref().and_then(Process::descriptor) {
             watched.forget(descriptor);
         }
     }
 
+    /// Gives one attempt up; another one may follow.
     fn drop_socket(&mut self, watched: &Watched) {
         if let Some(socket) = self.socket.take() {
             lines::hang_up(watched, &socket);
@@ -128,6 +131,7 @@ fn advance<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> Result<(), Stri
     outcome
 }
 
+/// The same with the call, which has been taken out of its row.
 fn step<M: Medium>(medium: &mut M, link: u32, proc: u32, call: &mut Call<M>, now_ns: u64) -> Result<(), String> {
     let waited_ms = now_ns.saturating_sub(call.started_ns) / 1_000_000;
     if medium.connect_ms_max().is_some_and(|most| waited_ms > most.into()) {

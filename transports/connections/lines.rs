@@ -12,6 +12,7 @@ const HEARD_MAX: u32 = 256;
 
 /// The control socket of a connection, and who is at its other end.
 pub(crate) struct Line<M: Medium> {
+    /// What is said beside frames goes over it.
     pub(crate) socket: M::Socket,
     /// The process, if the kernel can tell of it: its end counts even if a child of it holds the socket.
     process: Option<Process>,
@@ -22,6 +23,7 @@ pub(crate) struct Line<M: Medium> {
 }
 
 impl<M: Medium> Line<M> {
+    /// A connection whose sides have agreed.
     pub(super) fn new(socket: M::Socket, process: Option<Process>, pid: u32, more: M::Line) -> Self {
         Line { socket, process, pid, more }
     }
@@ -49,7 +51,7 @@ impl<M: Medium> Line<M> {
     }
 
     /// As if the kernel had no descriptor of the process to give.
-    #[cfg(test)]
+    #[cfg(all(test, not(miri)))]
     pub(super) fn lose_process(&mut self, watched: &Watched) {
         if let Some(descriptor) = self.process.as_mut().and_then(Process::forget) {
             watched.forget(&descriptor);
@@ -62,6 +64,7 @@ impl<M: Medium> Line<M> {
         self.forget_process(watched);
     }
 
+    /// Tells of what the peer says, and of its end.
     fn watch(&self, watched: &Watched, link: u32) -> Result<(), Errno> {
         watched.add(&self.socket, Token::Line(link))?;
         match self.process().and_then(Process::descriptor) {
