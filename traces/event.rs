@@ -1,6 +1,8 @@
 //! What an engine tells, and to whom.
 
+use crate::ring::Ring;
 use rustix::time::{ClockId, clock_gettime};
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -164,28 +166,54 @@ pub trait Sink: Send {
     /// Takes an event.
     fn record(&mut self, event: &Event<'_>);
 
-    /// The engine is about to sleep or has ended: what was kept back should be where it belongs.
+    /// The engine is about to sleep: what was kept back should be where it belongs.
     fn flush(&mut self) {}
+
+    /// The engine is closed: what it tells from here on is left out.
+    fn finish(&mut self) {
+        self.flush();
+    }
 }
 
 /// A sink as the parts of an engine share it.
 #[derive(Clone)]
-pub struct Trace(Arc<Mutex<dyn Sink>>);
+pub struct Trace(Shared);
+
+#[derive(Clone)]
+enum Shared {
+    /// It is shared by itself: one lock is enough.
+    Ring(Ring),
+    Other(Arc<Mutex<dyn Sink>>),
+}
 
 impl Trace {
     /// Shares a sink.
     pub fn new(sink: impl Sink + 'static) -> Self {
-        Trace(Arc::new(Mutex::new(sink)))
+        let ring = (&sink as &dyn Any).downcast_ref::<Ring>().cloned();
+        Trace(ring.map_or_else(|| Shared::Other(Arc::new(Mutex::new(sink))), Shared::Ring))
     }
 
     /// Tells an event.
+    #[inline]
     pub fn record(&self, event: &Event<'_>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).record(event);
+        match &self.0 {
+            Shared::Ring(ring) => ring.tell(event),
+            Shared::Other(sink) => sink.lock().unwrap_or_else(PoisonError::into_inner).record(event),
+        }
     }
 
     /// See [`Sink::flush`].
     pub fn flush(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).flush();
+        if let Shared::Other(sink) = &self.0 {
+            sink.lock().unwrap_or_else(PoisonError::into_inner).flush();
+        }
+    }
+
+    /// See [`Sink::finish`].
+    pub fn finish(&self) {
+        if let Shared::Other(sink) = &self.0 {
+            sink.lock().unwrap_or_else(PoisonError::into_inner).finish();
+        }
     }
 }
 
