@@ -1,7 +1,7 @@
 //! Where an engine's events go, and those that it tells itself.
 
 use crate::bootstrap::{ENV_RANK, Exchange};
-use crate::core::Engine;
+use crate::core::{Closed, Engine};
 use bevy_ecs::world::World;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,9 +20,10 @@ pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Opti
     let (rank, size) = (exchange.rank(), exchange.size());
     let trace = match (given, std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())) {
         (None, Some(path)) => {
-            let path = file_of(path.into(), rank, size);
+            let (path, is_part) = file_of(path.into(), rank, size);
             let failed = |error| BuildError::Trace { path: path.display().to_string(), reason: format!("{error}") };
-            Some(Trace::new(TraceFile::create(&path).map_err(failed)?))
+            let file = if is_part { TraceFile::create_part(&path) } else { TraceFile::create(&path) };
+            Some(Trace::new(file.map_err(failed)?))
         }
         (given, _) => given,
     };
@@ -33,19 +34,19 @@ pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Opti
 }
 
 /// The file of an engine: one name serves all ranks of a world, and all engines of a process. The launcher has given each
-/// rank a name of its own already.
-fn file_of(path: PathBuf, rank: u32, size: u32) -> PathBuf {
+/// rank a name of its own already, and makes one file of the first one of each: whether this is such a part.
+fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
     static USED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
     let launched = std::env::var_os(ENV_RANK).is_some();
     let path = if size > 1 && !launched { part(&path, rank) } else { path };
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
     let times = used.entry(path.clone()).and_modify(|times| *times += 1).or_insert(1);
     if *times == 1 {
-        return path;
+        return (path, launched);
     }
     let mut name = path.into_os_string();
     name.push(format!("-{times}"));
-    name.into()
+    (name.into(), false)
 }
 
 /// A row for a transport that has no variant of its own. One without a state for each CAR has no column.
@@ -64,10 +65,12 @@ impl Engine {
         }
     }
 
-    /// Lets a sink write what it has kept back: before a sleep, and at the end.
+    /// Lets a sink write what it has kept back before a sleep, and come to its end once the engine is closed.
     pub(crate) fn flush_trace(&self) {
-        if let Some(trace) = &self.trace {
-            trace.flush();
+        match &self.trace {
+            Some(trace) if self.closed == Closed::Finalized => trace.finish(),
+            Some(trace) => trace.flush(),
+            None => {}
         }
     }
 }

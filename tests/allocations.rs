@@ -6,6 +6,7 @@ use bevy_ecs::prelude::Entity;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tickwire::testing::Cluster;
+use tickwire::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
 use tickwire::{Engine, Rank, Request, Tag, Test};
 
 /// Counts what the thread of a test allocates while it asks for it.
@@ -120,6 +121,31 @@ fn the_message_path_over_loopback_allocates_nothing() {
 #[test]
 fn the_message_path_over_shared_memory_allocates_nothing() {
     check(Cluster::shm(2), "shared memory");
+}
+
+/// Events of ticks that move bytes.
+fn tell(trace: &Trace, ticks: std::ops::Range<u64>) {
+    for at_ns in ticks {
+        trace.record(&Event::TickBegan { at_ns });
+        trace.record(&Event::SystemRan { system: 1, rows: 1, begin_ns: at_ns, end_ns: at_ns });
+        let message = Message { proc: 1, context: 2, tag: 3, bytes: 4, number: at_ns, begin_ns: at_ns, end_ns: at_ns };
+        trace.record(&Event::Sent(message));
+        let transport = if at_ns % 2 == 0 { "loopback" } else { "shm" }.into();
+        trace.record(&Event::Moved { transport, sent_bytes: at_ns, received_bytes: 0, at_ns });
+        let depths = Depths { cars: at_ns, ..Depths::default() };
+        trace.record(&Event::TickEnded { at_ns, work: Default::default(), passes: 1, depths });
+    }
+}
+
+#[test]
+fn events_in_memory_and_in_a_file_allocate_nothing() {
+    let path = std::env::temp_dir().join(format!("tickwire-allocations-{}", std::process::id()));
+    let file = Trace::new(TraceFile::create_part(&path).unwrap());
+    for trace in [Trace::new(Ring::new(500)), file] {
+        tell(&trace, 0..200);
+        assert_eq!(allocations(|| tell(&trace, 200..5000)), 0);
+    }
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

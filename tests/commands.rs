@@ -279,7 +279,7 @@ fn heat_says_in_one_line_what_it_cannot_use() {
 
 #[test]
 fn wrong_use_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str, &str); 18] = [
+    let cases: [(&[&str], &str, &str); 19] = [
         (&[], "tickwire: ", "tickwire --help"),
         (&["fly"], "tickwire: ", "'fly'"),
         (&["perf"], "tickwire perf: ", "tickwire perf --help"),
@@ -294,6 +294,7 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "p2p", "--beside", "ofi"], "tickwire perf: ", "--ranks 3"),
         (&["perf", "raw", "--transport", "shm"], "tickwire perf: ", "raw measures one fabric"),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
+        (&["trace"], "tickwire trace: ", "<FILE>"),
         (&["trace", "a.json"], "tickwire trace: ", "--png"),
         (&["trace", "a.json", "--png", "a.png", "--from", "7"], "tickwire trace: ", "such as 1.5ms"),
         (&["trace", "a.json", "--png", "a.png", "--messages", "5..5"], "tickwire trace: ", "such as 100..105"),

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tickwire::components::VcState;
 use tickwire::components::credit::{LINE_BYTES, cost};
 use tickwire::testing::{Cluster, Death, ROWS, Sim, SimConfig, SimNet};
-use tickwire::traces::{DELIVER, Depths, Event, Message, Ring};
+use tickwire::traces::{DELIVER, Depths, Event, Message, Ring, Sink, TraceFile};
 use tickwire::transports::{Hub, Loopback};
 use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag};
 use tickwire_tests::binaries::binary;
@@ -440,7 +441,79 @@ fn a_rank_that_is_killed_leaves_a_file_that_is_whole() {
     let failed = of(&lines, "i").find(|line| line["name"] == "rank 1 failed").unwrap();
     assert!(number(&failed["pid"]) == 0 && failed["args"]["words"].is_string(), "{failed}");
     let (starts, ends) = (arrows(&lines, "s"), arrows(&lines, "f"));
-    assert!(ends.iter().filter(|(_, (pid, _))| *pid == 1).all(|(id, _)| starts.contains_key(id)));
+    assert!(ends.keys().all(|id| starts.contains_key(id)), "what it had told is there, up to its last message");
+}
+
+/// A job that is to be killed; it is ended if its test fails.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_leaves_what_becomes_an_array() {
+    let path = scratch("alone-killed");
+    let mut command = Command::new(binary("tickwire"));
+    command.args(["perf", "self", "1000000000", "--by-tick", "--plain"]).env(tickwire::ENV_TRACE, &path);
+    let child = Killed(command.stdout(std::process::Stdio::null()).spawn().unwrap());
+    // More than the beginning, so that all parts of the file are in use.
+    let end = Instant::now() + Duration::from_secs(60);
+    while std::fs::metadata(&path).map_or(0, |file| file.len()) < 80_000 {
+        std::thread::yield_now();
+        assert!(Instant::now() < end, "nothing is written");
+    }
+    drop(child);
+    assert!(std::fs::read(&path).unwrap().starts_with(b"tickwtrc"), "it had no time to make an array");
+    let name = path.to_str().unwrap();
+    let output = tickwire(&["trace", name, "--json", name]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.ends_with(" events of 1 file\n"), "{said}");
+    let lines = lines(&path);
+    assert_eq!(processes(&lines), BTreeSet::from([0]));
+    let (starts, ends) = (arrows(&lines, "s"), arrows(&lines, "f"));
+    assert!(starts.len() > 100 && ends.keys().all(|id| starts.contains_key(id)));
+}
+
+#[test]
+fn files_of_ranks_whose_launcher_was_killed_are_put_together() {
+    let (path, png) = (scratch("joined"), scratch("joined-png"));
+    let parts = [0, 1].map(|rank| tickwire::traces::part(&path, rank));
+    for (rank, part) in (0..).zip(&parts) {
+        let mut trace = TraceFile::create_part(part).unwrap();
+        trace.record(&Event::Engine { rank, size: 2 });
+        let (begin_ns, end_ns) = (1000 + u64::from(rank), 2000);
+        let message = Message { proc: 1 - rank, context: 1, tag: 2, bytes: 3, number: 0, begin_ns, end_ns };
+        trace.record(&if rank == 0 { Event::Sent(message) } else { Event::Received(message) });
+    }
+    let [first, second, path_name, png_name] = [&parts[0], &parts[1], &path, &png].map(|path| path.to_str().unwrap());
+    let make = || tickwire(&["trace", first, second, "--json", path_name, "--png", png_name]);
+    let said = String::from_utf8(make().stdout).unwrap();
+    assert!(said.contains(" of 2 ranks, ") && said.contains(", 1 message\n"), "{said}");
+    assert!(said.ends_with(" events of 2 files\n"), "{said}");
+    assert!(!picture(&png).is_empty());
+    let joined = lines(&path);
+    assert!(processes(&joined) == BTreeSet::from([0, 1]) && arrows(&joined, "f").len() == 1);
+
+    // A file that is cut is told of, and one that is none is an error.
+    let whole = std::fs::read(second).unwrap();
+    std::fs::write(second, &whole[..whole.len() - 3]).unwrap();
+    let said = String::from_utf8(make().stdout).unwrap();
+    assert!(said.ends_with(" of 2 files; 1 event left out, cut at the end of a file\n"), "{said}");
+    assert!(lines(&path).len() < joined.len());
+    std::fs::remove_file(&png).unwrap();
+    std::fs::write(second, [&whole[..32], &[99; 8]].concat()).unwrap();
+    for made in [["--json", path_name], ["--png", png_name]] {
+        let output = tickwire(&[&["trace", first, second], &made[..]].concat());
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), line.lines().count()), (Some(1), 1), "{line}");
+        assert!(line.contains(&format!("{second}: byte 32: there is no record of kind 99")), "{line}");
+        assert!(!path.exists() && !png.exists());
+    }
+    parts.iter().for_each(|part| std::fs::remove_file(part).unwrap());
 }
 
 #[test]

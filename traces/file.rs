@@ -1,370 +1,299 @@
-//! A sink that writes the trace event format of Chrome, which Perfetto and `chrome://tracing` open.
+//! A sink that writes a file: [records](crate::records) while events come, what Perfetto opens in the end.
 //!
-//! An engine is a process, named by its rank; its systems are tracks, its messages slices on two more, and arrows lead from
-//! a message's sending to its receipt. What waits are counters. The file is one event a line, and an array that ends at any
-//! time: what follows is written over its end.
+//! An event costs a few stores, into a piece of the file that is mapped: nothing is formatted, nothing is allocated, and there
+//! is a system call for 64 KiB of them. It is in the file at once, so a process that is killed loses none.
 
-use crate::event::{Depths, Event, Message, Sink};
-use serde::Serialize;
+use crate::event::{Event, Sink};
+use crate::merge::join;
+use crate::records::{BEGIN_WORDS, IN_PAGE, MAGIC, PAGE_WORDS, Recorder, STAGE_WORDS, STATE, State, VERSION, Words};
+use crate::window::Window;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tickwire_components::{Ended, VcState, check_file_bytes};
-
-/// Bytes that are kept back before they are written.
-const BUFFER_BYTES: usize = 64 << 10;
-/// How long events are kept back at most while others follow, ns.
-const BUFFER_NS: u64 = 20_000_000;
-/// What the array ends with.
-const END: &[u8] = b"\n]\n";
-
-/// Tracks beside those of the systems, which are [`SYSTEMS`] and their number.
-const TICKS: u32 = 1;
-const SYSTEMS: u32 = 2;
-const SENT: u32 = 1000;
-const RECEIVED: u32 = 1001;
-const CONNECTIONS: u32 = 1002;
+use std::sync::atomic::Ordering;
+use tickwire_components::check_file_bytes;
 
 /// Writes the events of an engine to a file.
+///
+/// While they come the file has a form of its own, which `tickwire trace` reads, whatever becomes of the process. When the
+/// engine is finalized or dropped the file becomes an array in the trace event format of Chrome, which
+/// <https://ui.perfetto.dev> and `chrome://tracing` open.
 #[derive(Debug)]
 pub struct TraceFile {
+    recorder: Recorder,
+    staged: Staged,
+    /// Whether the file becomes an array in the end.
+    becomes_array: bool,
+    /// Whether the engine is closed.
+    finished: bool,
+}
+
+/// A file of records. See their [form](crate::records).
+#[derive(Debug)]
+struct Staged {
     file: File,
     path: PathBuf,
-    buffer: Vec<u8>,
-    /// Bytes in the file before the end of its array.
-    written: u64,
-    /// The time of the oldest event that is kept back.
-    oldest_ns: u64,
-    /// Whether writing has failed: nothing more is kept then.
-    failed: bool,
-    rank: u32,
-    /// Names of the systems, by number.
-    systems: Vec<String>,
-    began_ns: u64,
-    depths: Option<Depths>,
-    received_ns: u64,
-}
-
-/// A line of the file.
-#[derive(Serialize)]
-struct Line<'a, A> {
-    ph: &'a str,
-    pid: u32,
-    tid: u32,
-    name: &'a str,
-    ts: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dur: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cat: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bp: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    s: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<A>,
-}
-
-#[derive(Serialize)]
-struct Named<'a> {
-    name: &'a str,
-}
-
-#[derive(Serialize)]
-struct Sorted {
-    sort_index: u32,
-}
-
-#[derive(Serialize)]
-struct Rows {
-    rows: u64,
-}
-
-#[derive(Serialize)]
-struct Ticked {
-    passes: u32,
-    posted: u32,
-    matched: u32,
-    sent: u32,
-    received: u32,
-    completed: u32,
-}
-
-#[derive(Serialize)]
-struct Enveloped {
-    proc: u32,
-    context: u32,
-    tag: u32,
-    bytes: u64,
-    number: u64,
-}
-
-#[derive(Serialize)]
-struct Counted {
-    value: u64,
-}
-
-#[derive(Serialize)]
-struct Bytes {
-    sent: u64,
-    received: u64,
-}
-
-#[derive(Serialize)]
-struct Told<'a> {
-    words: &'a str,
-}
-
-/// The format counts in microseconds.
-fn us(ns: u64) -> f64 {
-    ns as f64 / 1000.0
-}
-
-impl<'a, A> Line<'a, A> {
-    fn new(ph: &'a str, (pid, tid): (u32, u32), name: &'a str, at_ns: u64, args: Option<A>) -> Self {
-        Line { ph, pid, tid, name, ts: us(at_ns), dur: None, cat: None, id: None, bp: None, s: None, args }
-    }
-
-    fn lasting(self, ns: u64) -> Self {
-        Line { dur: Some(us(ns)), ..self }
-    }
+    /// The page, and the stage once the page is full; nothing once the file has ended.
+    window: Option<Window>,
+    /// Where in the window the next record goes.
+    at: usize,
+    /// How much is in the file behind its page; `None` while the page is being filled.
+    state: Option<State>,
+    /// What is on its way from the stage to the end of the file.
+    moved: Vec<u8>,
 }
 
 impl TraceFile {
-    /// Creates the file, or empties it.
+    /// Creates the file, in the place of one that there is.
     ///
     /// # Errors
     /// Why it cannot be written.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref().to_owned();
-        let file = File::create(&path)?;
-        let mut trace = TraceFile {
-            file,
-            path,
-            buffer: Vec::with_capacity(BUFFER_BYTES + 1024),
-            written: 0,
-            oldest_ns: 0,
-            failed: false,
-            rank: 0,
-            systems: Vec::new(),
-            began_ns: 0,
-            depths: None,
-            received_ns: 0,
-        };
-        trace.buffer.push(b'[');
-        trace.write()?;
-        Ok(trace)
+        Self::open(path.as_ref(), true)
     }
 
-    /// Writes what was kept back, and the end of the array behind it.
-    fn write(&mut self) -> io::Result<()> {
-        let kept = self.buffer.len() as u64;
-        self.buffer.extend_from_slice(END);
-        let result = check_file_bytes(self.written + self.buffer.len() as u64)
-            .map_err(|long| io::Error::new(io::ErrorKind::FileTooLarge, long))
-            .and_then(|()| self.file.write_all_at(&self.buffer, self.written));
-        self.written += kept;
-        self.buffer.clear();
-        self.oldest_ns = 0;
-        result
+    /// The same for a rank of a job: the file stays as it is, for [`merge`](crate::merge) or [`join`](crate::join).
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub fn create_part(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::open(path.as_ref(), false)
     }
 
-    fn put<A: Serialize>(&mut self, line: &Line<'_, A>) {
-        if self.failed {
-            return;
+    fn open(path: &Path, becomes_array: bool) -> io::Result<Self> {
+        Ok(TraceFile { recorder: Recorder::default(), staged: Staged::open(path)?, becomes_array, finished: false })
+    }
+
+    /// Makes an array of the file.
+    fn become_array(&self) {
+        let path = &self.staged.path;
+        if let Err(error) = join(path, std::slice::from_ref(path)) {
+            let path = path.display();
+            eprintln!("tickwire: {error}; `tickwire trace {path} --json OTHER` makes what Perfetto opens of it");
         }
-        self.buffer.extend_from_slice(if self.written + self.buffer.len() as u64 > 1 { b",\n" } else { b"\n" });
-        // Serializing these to memory does not fail; an event that did would be a cut line, which readers drop.
-        let _ = serde_json::to_writer(&mut self.buffer, line);
-    }
-
-    /// Writes if much is kept back, or for long.
-    fn write_in_time(&mut self, now_ns: u64) {
-        if self.oldest_ns == 0 {
-            self.oldest_ns = now_ns;
-        }
-        if self.buffer.len() >= BUFFER_BYTES || now_ns.saturating_sub(self.oldest_ns) >= BUFFER_NS {
-            self.flush();
-        }
-    }
-
-    /// Names a process or a track, and says where it stands.
-    fn name(&mut self, tid: u32, name: &str) {
-        let what = if tid == 0 { ["process_name", "process_sort_index"] } else { ["thread_name", "thread_sort_index"] };
-        let sort_index = if tid == 0 { self.rank } else { tid };
-        self.put(&Line::new("M", (self.rank, tid), what[0], 0, Some(Named { name })));
-        self.put(&Line::new("M", (self.rank, tid), what[1], 0, Some(Sorted { sort_index })));
-    }
-
-    /// A message: a slice, and one end of an arrow.
-    fn message(&mut self, message: &Message, sent: bool) {
-        let Message { proc, context, tag, bytes, number, begin_ns, end_ns } = *message;
-        let (tid, words, phase) = if sent { (SENT, "to", "s") } else { (RECEIVED, "from", "f") };
-        let place = (self.rank, tid);
-        let args = Some(Enveloped { proc, context, tag, bytes, number });
-        // An arrow leads to a slice, so a receipt is as wide as it can be seen, and none has the time of another.
-        let begin_ns = if sent { begin_ns } else { end_ns.max(self.received_ns + 1) };
-        let ns = if sent { end_ns - begin_ns } else { 1 };
-        self.received_ns = if sent { self.received_ns } else { begin_ns };
-        let name = format!("{words} {proc}");
-        self.put(&Line { cat: Some("message"), ..Line::new("X", place, &name, begin_ns, args).lasting(ns.max(1)) });
-        let (from, to) = if sent { (self.rank, proc) } else { (proc, self.rank) };
-        let id = format!("{:#x}", u64::from(from as u16) << 48 | u64::from(to as u16) << 32 | number & 0xFFFF_FFFF);
-        let arrow = Line::new(phase, place, "message", begin_ns, None::<Told<'_>>);
-        self.put(&Line { cat: Some("message"), id: Some(&id), bp: (!sent).then_some("e"), ..arrow });
-    }
-
-    fn depths(&mut self, depths: Depths, at_ns: u64) {
-        let before = self.depths.replace(depths);
-        for (index, (name, value)) in Depths::NAMES.into_iter().zip(depths.values()).enumerate() {
-            if before.is_none_or(|before| before.values()[index] != value) {
-                self.put(&Line::new("C", (self.rank, 0), name, at_ns, Some(Counted { value })));
-            }
-        }
-    }
-
-    /// Something that has no duration.
-    fn instant(&mut self, name: &str, words: &str, at_ns: u64) {
-        let args = (!words.is_empty()).then_some(Told { words });
-        self.put(&Line { s: Some("p"), ..Line::new("i", (self.rank, CONNECTIONS), name, at_ns, args) });
     }
 }
 
 impl Sink for TraceFile {
+    #[inline]
     fn record(&mut self, event: &Event<'_>) {
-        let at = match event {
-            Event::Engine { rank, .. } => {
-                self.rank = *rank;
-                self.name(0, &format!("rank {rank}"));
-                for (tid, name) in
-                    [(TICKS, "tick"), (SENT, "sent"), (RECEIVED, "received"), (CONNECTIONS, "connections")]
-                {
-                    self.name(tid, name);
-                }
-                // Who is killed early has a name at least.
-                return self.flush();
-            }
-            Event::System { system, name } => {
-                self.systems.resize(self.systems.len().max(usize::from(*system) + 1), String::new());
-                self.systems[usize::from(*system)] = name.as_ref().to_owned();
-                return self.name(SYSTEMS + u32::from(*system), name);
-            }
-            Event::TickBegan { at_ns } => {
-                self.began_ns = *at_ns;
-                return;
-            }
-            Event::SystemRan { system, rows, begin_ns, end_ns } => {
-                let place = (self.rank, SYSTEMS + u32::from(*system));
-                let systems = std::mem::take(&mut self.systems);
-                let name = systems.get(usize::from(*system)).map_or("", String::as_str);
-                let line = Line::new("X", place, name, *begin_ns, Some(Rows { rows: *rows }));
-                self.put(&line.lasting(end_ns.saturating_sub(*begin_ns)));
-                self.systems = systems;
-                *end_ns
-            }
-            Event::TickEnded { at_ns, work, passes, depths } => {
-                let args = Ticked {
-                    passes: *passes,
-                    posted: work.posted,
-                    matched: work.matched,
-                    sent: work.sent,
-                    received: work.received,
-                    completed: work.completed,
-                };
-                let line = Line::new("X", (self.rank, TICKS), "tick", self.began_ns, Some(args));
-                self.put(&line.lasting(at_ns.saturating_sub(self.began_ns)));
-                self.depths(*depths, *at_ns);
-                *at_ns
-            }
-            Event::Sent(message) => {
-                self.message(message, true);
-                message.end_ns
-            }
-            Event::Received(message) => {
-                self.message(message, false);
-                message.end_ns
-            }
-            Event::VcChanged { proc, state, reason, at_ns } => {
-                let state = match state {
-                    VcState::Unconnected => "unconnected",
-                    VcState::Connecting => "connecting",
-                    VcState::Connected => "connected",
-                    // An orderly end is no failure to who looks at a trace.
-                    VcState::Failed if reason == Ended::FINALIZED => "finalized",
-                    VcState::Failed => "failed",
-                };
-                self.instant(&format!("rank {proc} {state}"), reason, *at_ns);
-                *at_ns
-            }
-            Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
-                let args = Bytes { sent: *sent_bytes, received: *received_bytes };
-                self.put(&Line::new("C", (self.rank, 0), &format!("{transport} bytes"), *at_ns, Some(args)));
-                *at_ns
-            }
-            Event::Error { words, at_ns } => {
-                self.instant("error", words, *at_ns);
-                *at_ns
-            }
-        };
-        self.write_in_time(at);
+        self.recorder.record(event, &mut self.staged);
     }
 
-    fn flush(&mut self) {
-        if self.buffer.is_empty() || self.failed {
+    fn finish(&mut self) {
+        if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        if let Err(error) = self.write() {
-            self.failed = true;
-            eprintln!("tickwire: {}: {error}; the trace ends here", self.path.display());
+        self.staged.end();
+        if self.becomes_array {
+            self.become_array();
         }
     }
 }
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        self.flush();
+        self.finish();
+    }
+}
+
+impl Staged {
+    fn open(path: &Path) -> io::Result<Self> {
+        // Another process may have mapped the file of this name: it keeps it. What cannot be removed is emptied.
+        if let Ok(known) = path.canonicalize()
+            && known.is_file()
+        {
+            let _ = std::fs::remove_file(known);
+        }
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        // The process may go elsewhere.
+        let path = path.canonicalize()?;
+        let window = Window::map(&file, PAGE_WORDS)?;
+        window.words()[1].store(VERSION, Ordering::Relaxed);
+        window.words()[0].store(MAGIC, Ordering::Release);
+        Ok(Staged { file, path, window: Some(window), at: BEGIN_WORDS, state: None, moved: Vec::new() })
+    }
+
+    /// Puts a record on the empty stage.
+    #[cold]
+    #[inline(never)]
+    fn put_on_stage(&mut self, words: &[u64]) {
+        if self.window.is_none() {
+            return;
+        }
+        match self.clear_stage() {
+            Ok(()) => self.put(words),
+            Err(error) => {
+                eprintln!("tickwire: {}: {error}; the trace ends here", self.path.display());
+                self.window = None;
+            }
+        }
+    }
+
+    /// Makes the stage, or writes what is on it behind the end of the file.
+    fn clear_stage(&mut self) -> io::Result<()> {
+        let Some(state) = self.state else {
+            self.window = Some(Window::map(&self.file, PAGE_WORDS + STAGE_WORDS)?);
+            self.moved = vec![0; STAGE_WORDS * 8];
+            (self.at, self.state) = (PAGE_WORDS, Some(State::default()));
+            return Ok(());
+        };
+        let Some(window) = &self.window else { return Ok(()) };
+        let staged = &window.words()[PAGE_WORDS..self.at];
+        for (bytes, word) in self.moved.as_chunks_mut().0.iter_mut().zip(staged) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        let moved = &self.moved[..staged.len() * 8];
+        let end = (PAGE_WORDS + STAGE_WORDS) as u64 * 8 + state.behind * 8;
+        check_file_bytes(end + moved.len() as u64).map_err(|long| io::Error::new(io::ErrorKind::FileTooLarge, long))?;
+        self.file.write_all_at(moved, end)?;
+        let state = State { behind: state.behind + staged.len() as u64, staged: 0 };
+        window.words()[STATE].store(state.word(), Ordering::Release);
+        (self.at, self.state) = (PAGE_WORDS, Some(state));
+        Ok(())
+    }
+
+    /// Nothing more is taken; a page that is not full is given back.
+    fn end(&mut self) {
+        self.window = None;
+        if self.state.is_none() {
+            // Who reads the file ends where its words do, however long it is.
+            let _ = self.file.set_len(self.at as u64 * 8);
+        }
+    }
+}
+
+impl Words for Staged {
+    #[inline(always)]
+    fn put(&mut self, words: &[u64]) {
+        let all = self.window.as_ref().map_or(&[][..], Window::words);
+        let end = self.at + words.len();
+        // The stage begins where the page ends, and is not there while the page is filled.
+        let (Some(places), Some(begin)) = (all.get(self.at..end), all.first_chunk::<BEGIN_WORDS>()) else {
+            return self.put_on_stage(words);
+        };
+        places.iter().zip(words).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
+        self.at = end;
+        match &self.state {
+            Some(state) => {
+                let state = State { staged: (end - PAGE_WORDS) as u16, ..*state };
+                begin[STATE].store(state.word(), Ordering::Release);
+            }
+            None => begin[IN_PAGE].store((end - BEGIN_WORDS) as u64, Ordering::Release),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Depths;
+    use crate::records::reader::Reader;
     use serde_json::Value;
 
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("tickwire-file-{name}-{}", std::process::id()))
+    }
+
+    /// The lines of an array.
     fn read(path: &Path) -> Vec<Value> {
         serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
     }
 
-    #[test]
-    fn the_file_is_whole_at_any_time() {
-        let path = std::env::temp_dir().join(format!("tickwire-trace-{}", std::process::id()));
-        let mut trace = TraceFile::create(&path).unwrap();
-        assert_eq!(read(&path).len(), 0);
-        trace.record(&Event::Engine { rank: 3, size: 4 });
-        trace.flush();
-        let names = read(&path);
-        assert!(names.iter().all(|line| line["ph"] == "M" && line["pid"] == 3));
-        assert_eq!(names[0]["args"]["name"], "rank 3");
-        // Many more than are kept back, and words that must be escaped.
-        for at_ns in 0..2000 {
-            trace.record(&Event::Error { words: "\"no\"\n\\".into(), at_ns: 5_000_000_000 + at_ns });
+    /// The events of a file that is no array yet.
+    fn events(path: &Path) -> Vec<Event<'static>> {
+        let mut reader = Reader::new(io::BufReader::new(File::open(path).unwrap())).unwrap();
+        let mut events = Vec::new();
+        while let Some(event) = reader.next().unwrap() {
+            events.push(event.into_owned());
         }
-        let written = read(&path).len();
-        assert!(written > names.len(), "{written}");
-        drop(trace);
+        assert_eq!(reader.cut(), None);
+        events
+    }
+
+    #[test]
+    fn every_event_is_in_the_file_at_once_and_the_file_becomes_an_array() {
+        let path = scratch("whole");
+        let mut trace = TraceFile::create(&path).unwrap();
+        let mut told = vec![Event::Engine { rank: 3, size: 4 }];
+        trace.record(&told[0]);
+        assert_eq!(events(&path), told);
+        // More than fit a piece, at all places in it, and words that must be escaped.
+        for at_ns in 0..6000 {
+            let words = ["\"no\"\n\\", "none"][at_ns as usize % 7 / 6].into();
+            told.push(Event::Error { words, at_ns: 5_000_000_000 + at_ns });
+            trace.record(&told[told.len() - 1]);
+            if at_ns % 500 == 0 {
+                assert_eq!(events(&path), told);
+            }
+        }
+        assert_eq!(events(&path), told);
+        assert!(std::fs::metadata(&path).unwrap().len() > 3 * STAGE_WORDS as u64 * 8);
+        trace.finish();
         let lines = read(&path);
-        assert_eq!(lines.len(), names.len() + 2000);
+        let names: Vec<&Value> = lines.iter().take_while(|line| line["ph"] == "M").collect();
+        assert!(names.iter().all(|line| line["pid"] == 3));
+        assert_eq!(names[0]["args"]["name"], "rank 3");
+        assert_eq!(lines.len(), names.len() + 6000);
         let last = lines.last().unwrap();
-        assert_eq!((&last["args"]["words"], last["ts"].as_f64()), (&"\"no\"\n\\".into(), Some(5_000_001.999)));
+        assert_eq!((&last["args"]["words"], last["ts"].as_f64()), (&"\"no\"\n\\".into(), Some(5_000_005.999)));
+        trace.record(&told[1]);
+        drop(trace);
+        assert_eq!(read(&path), lines, "what comes later is left out");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_part_stays_as_it_is_and_is_as_long_as_its_events() {
+        let path = scratch("part");
+        let mut trace = TraceFile::create_part(&path).unwrap();
+        trace.record(&Event::TickBegan { at_ns: 7 });
+        drop(trace);
+        assert_eq!(events(&path), [Event::TickBegan { at_ns: 7 }]);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 40);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_of_the_same_name_takes_the_place_and_harms_nobody() {
+        let path = scratch("twice");
+        let mut first = TraceFile::create(&path).unwrap();
+        let second = TraceFile::create(&path).unwrap();
+        (0..10_000).for_each(|at_ns| first.record(&Event::TickBegan { at_ns }));
+        assert_eq!(events(&path), []);
+        drop((second, first));
+        assert_eq!(read(&path), [] as [Value; 0]);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_file_is_an_error() {
+        let error = TraceFile::create("/dev/null").unwrap_err();
+        assert_eq!(error.to_string(), "it is no regular file");
+        assert!(Path::new("/dev/null").exists());
+    }
+
+    #[test]
+    fn an_array_that_cannot_be_made_leaves_the_events() {
+        let path = scratch("kept");
+        let mut trace = TraceFile::create(&path).unwrap();
+        trace.record(&Event::TickBegan { at_ns: 7 });
+        let mut place = path.clone().into_os_string();
+        place.push(".unfinished");
+        std::fs::create_dir(&place).unwrap();
+        drop(trace);
+        std::fs::remove_dir(&place).unwrap();
+        assert_eq!(events(&path), [Event::TickBegan { at_ns: 7 }]);
         std::fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn what_waits_is_told_when_it_changes() {
-        let path = std::env::temp_dir().join(format!("tickwire-depths-{}", std::process::id()));
+        let path = scratch("depths");
         let mut trace = TraceFile::create(&path).unwrap();
         for posted in [1, 1, 2] {
             let depths = Depths { posted, ..Depths::default() };

@@ -3,7 +3,7 @@
 //!
 //! An engine that nobody watches only counts the runs of its systems ([`Counters`]). One that is given a [`Sink`] tells it
 //! every [`Event`]: ticks, runs of systems, messages, connections, errors. [`Ring`] keeps the last of them in memory,
-//! [`TraceFile`] writes them for <https://ui.perfetto.dev> and `chrome://tracing`. With the feature `tracy` an engine also
+//! [`TraceFile`] writes them to a file that <https://ui.perfetto.dev> and `chrome://tracing` open. With the feature `tracy` an engine also
 //! speaks to a Tracy profiler while one is connected ([`tracy`]).
 //!
 //! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
@@ -13,9 +13,11 @@ mod counters;
 pub mod dump;
 mod event;
 mod file;
+mod json;
 mod merge;
 pub mod page;
 pub mod read;
+mod records;
 mod ring;
 #[cfg(feature = "tracy")]
 pub mod tracy;
@@ -23,10 +25,11 @@ pub mod tracy;
 #[path = "no_tracy.rs"]
 pub mod tracy;
 pub mod whowaits;
+mod window;
 pub mod words;
 
 pub use counters::{Counters, DELIVER};
 pub use event::{Depths, Event, Message, Sink, Trace, now_ns};
 pub use file::TraceFile;
-pub use merge::{Merged, merge, part};
+pub use merge::{Merged, join, merge, part};
 pub use ring::Ring;

@@ -1,9 +1,11 @@
-//! One file out of those of the ranks of a job.
+//! One file, which Perfetto opens, out of those of the ranks of a job.
 
+use crate::json::Array;
+use crate::read::{ReadError, event_of, has_records, lines_of_records, read_line};
 use serde::de::IgnoredAny;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// What [`merge`] has found.
@@ -13,7 +15,7 @@ pub struct Merged {
     pub files: u32,
     /// Events.
     pub events: u64,
-    /// Lines that were cut, by the death of their rank or a full file system, and are left out.
+    /// Events that were cut, by the death of their rank or a full file system, and are left out.
     pub cut: u64,
 }
 
@@ -27,46 +29,82 @@ pub fn part(path: &Path, rank: u32) -> PathBuf {
 /// Makes one file of the parts of so many ranks, and removes these. A rank without a part has written nothing.
 ///
 /// # Errors
-/// A part cannot be read, or the file cannot be written. Parts are removed only when all is well.
+/// A part cannot be read, or the file cannot be written. The error names the file that it is about. Parts are removed only
+/// when all is well.
 pub fn merge(path: &Path, ranks: u32) -> io::Result<Merged> {
-    let mut merged = Merged::default();
-    let mut out = BufWriter::new(File::create(path)?);
-    out.write_all(b"[")?;
-    let mut line = Vec::new();
-    for rank in 0..ranks {
-        let mut input = match File::open(part(path, rank)) {
-            Ok(file) => BufReader::new(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        merged.files += 1;
-        loop {
-            line.clear();
-            if input.read_until(b'\n', &mut line)? == 0 {
-                break;
-            }
-            let event = line.trim_ascii_end();
-            let event = event.strip_suffix(b",").unwrap_or(event);
-            match event {
-                b"" | b"[" | b"]" => continue,
-                event if serde_json::from_slice::<IgnoredAny>(event).is_err() => merged.cut += 1,
-                event => {
-                    out.write_all(if merged.events == 0 { b"\n" } else { b",\n" })?;
-                    out.write_all(event)?;
-                    merged.events += 1;
-                }
-            }
-        }
-    }
-    out.write_all(b"\n]\n")?;
-    out.flush()?;
-    for rank in 0..ranks {
-        match std::fs::remove_file(part(path, rank)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
+    let parts: Vec<PathBuf> =
+        (0..ranks).map(|rank| part(path, rank)).filter(|part| part.try_exists().unwrap_or(true)).collect();
+    let merged = join(path, &parts)?;
+    parts.iter().try_for_each(std::fs::remove_file)?;
     Ok(merged)
+}
+
+/// Makes one file, which Perfetto opens, of several: of ranks that are alive or were killed, or made by this. It takes the
+/// place of what there is under its name when it is whole, and so may be one of them.
+///
+/// # Errors
+/// One cannot be read or is no trace, or the file cannot be written. The error names the file that it is about.
+pub fn join(path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
+    if path.metadata().is_ok_and(|known| !known.is_file()) {
+        let out = File::options().write(true).open(path).map_err(|error| named(path, error.into()))?;
+        return gather(out, path, files);
+    }
+    // Not a symbolic link is replaced, but the file that it names.
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut unfinished = OsString::from(&real);
+    unfinished.push(".unfinished");
+    let out = File::create(&unfinished).map_err(|error| named(path, error.into()))?;
+    let merged = gather(out, path, files).and_then(|merged| {
+        std::fs::rename(&unfinished, &real).map_err(|error| named(path, error.into()))?;
+        Ok(merged)
+    });
+    if merged.is_err() {
+        // The error that is told is the first one.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    merged
+}
+
+/// Writes the events of files to one, which is called `path`.
+fn gather(out: File, path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
+    let (mut merged, mut out) = (Merged::default(), Array::new(out));
+    for file in files {
+        let cut = File::open(file).map_err(ReadError::from).and_then(|file| add(BufReader::new(file), &mut out));
+        merged.cut += cut.map_err(|error| named(if out.failed { path } else { file }, error))?;
+        merged.files += 1;
+    }
+    merged.events = out.lines;
+    out.end().map_err(|error| named(path, error.into()))?;
+    Ok(merged)
+}
+
+/// An error with the file that it is about.
+fn named(path: &Path, error: ReadError) -> io::Error {
+    let kind = match &error {
+        ReadError::Io(error) => error.kind(),
+        _ => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, format!("{}: {error}", path.display()))
+}
+
+/// Adds the events of a file, and counts those that are cut.
+fn add(mut input: impl BufRead, out: &mut Array) -> Result<u64, ReadError> {
+    if has_records(&mut input)? {
+        return Ok(lines_of_records(input, &mut |line| out.put(line))?.into());
+    }
+    let (mut text, mut number, mut cut) = (Vec::new(), 0, 0);
+    while read_line(&mut input, &mut text)? > 0 {
+        number += 1;
+        if number == 1 && text.trim_ascii() != b"[" {
+            return Err(ReadError::Line { line: 1, reason: "no array begins".to_owned() });
+        }
+        match event_of(&text) {
+            Some(event) if serde_json::from_slice::<IgnoredAny>(event).is_err() => cut += 1,
+            Some(event) => out.put(event)?,
+            None => {}
+        }
+    }
+    Ok(cut)
 }
 
 #[cfg(test)]
@@ -76,7 +114,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn parts_become_one_array_wherever_one_of_them_was_cut() {
+    fn parts_that_are_arrays_become_one_array_wherever_one_of_them_was_cut() {
         let path = std::env::temp_dir().join(format!("tickwire-merge-{}", std::process::id()));
         let write = |rank| {
             let mut trace = TraceFile::create(part(&path, rank)).unwrap();
@@ -98,8 +136,76 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    /// The events of a file.
+    fn read(path: &Path) -> Vec<Value> {
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("tickwire-merge-{name}-{}", std::process::id()))
+    }
+
+    /// A part with so many events that have lines of their own.
+    fn write_part(path: &Path, events: u64) {
+        let mut trace = TraceFile::create_part(path).unwrap();
+        (0..events).for_each(|at_ns| trace.record(&Event::Error { words: "no".into(), at_ns }));
+    }
+
+    #[test]
+    fn parts_of_ranks_that_were_killed_become_one_array() {
+        let path = scratch("killed");
+        for (events, end) in [(10, 0), (10, 100), (10, 271), (10, 272), (9000, 100_000)] {
+            for rank in [0, 2] {
+                write_part(&part(&path, rank), events);
+            }
+            File::options().write(true).open(part(&path, 2)).unwrap().set_len(end).unwrap();
+            let merged = merge(&path, 4).unwrap();
+            assert_eq!((merged.files, merged.events), (2, read(&path).len() as u64));
+            assert!((events..=2 * events).contains(&merged.events), "{merged:?}");
+            assert_eq!(merged.cut, u64::from(end > 0 && end != 272), "{events} {end}");
+            assert!(!part(&path, 0).exists() && !part(&path, 2).exists());
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn files_of_both_kinds_are_joined_even_into_one_of_them() {
+        let (array, records) = (scratch("array"), scratch("records"));
+        write_part(&records, 3);
+        assert_eq!(join(&array, std::slice::from_ref(&records)).unwrap(), Merged { files: 1, events: 3, cut: 0 });
+        let both = [array.clone(), records.clone()];
+        assert_eq!(join(&records, &both).unwrap(), Merged { files: 2, events: 6, cut: 0 });
+        assert_eq!((read(&array).len(), read(&records).len()), (3, 6));
+        std::fs::remove_file(array).unwrap();
+        std::fs::remove_file(records).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_trace_is_named_and_nothing_is_lost() {
+        let (path, other) = (scratch("out"), scratch("other"));
+        std::fs::write(&path, "mine").unwrap();
+        let endless = vec![b'['; 2 << 20];
+        let versioned = [*b"tickwtrc", 9u64.to_ne_bytes()].concat();
+        for (content, words) in [
+            (&b"no trace"[..], "line 1 is no event"),
+            (b"{\"traceEvents\": [\n", "line 1 is no event"),
+            (&endless, "a line of more than 1048576 bytes"),
+            (&versioned, "byte 8: the trace has version 9 of its form"),
+        ] {
+            std::fs::write(&other, content).unwrap();
+            let error = join(&path, std::slice::from_ref(&other)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{}: {words}", other.display())) && !error.contains('\n'), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        }
+        std::fs::remove_file(path).unwrap();
+        std::fs::remove_file(other).unwrap();
+    }
+
     #[test]
     fn a_place_that_cannot_be_written_is_an_error() {
-        assert!(merge(Path::new("/no/such/place"), 1).is_err());
+        for path in ["/no/such/place", "/dev/full"] {
+            let error = merge(Path::new(path), 1).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{path}: No s")), "{error}");
+        }
     }
 }

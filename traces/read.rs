@@ -1,12 +1,17 @@
 //! A trace file as data again, for pictures and figures of it.
 
+use crate::json::{Lines, Put};
+use crate::records::reader::{Reader, is_records};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a line at most.
+const LINE_MAX: usize = 1 << 20;
 
 /// What a trace file tells. Times are ns since its first event.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -17,6 +22,8 @@ pub struct Reading {
     pub flights: Vec<Flight>,
     /// The end of the last event.
     pub end_ns: u64,
+    /// Events at the end of a file that were cut, by the death of their rank or a full file system, and are left out.
+    pub cut: u64,
 }
 
 /// The tracks of a rank.
@@ -72,8 +79,22 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Something is no record of an event.
+    Record {
+        /// Where, in bytes from the beginning of the file.
+        offset: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// There is no event that has a time.
     Empty,
+    /// One of several files.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Box<ReadError>,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -83,6 +104,8 @@ impl fmt::Display for ReadError {
             ReadError::Line { line, reason } => {
                 write!(f, "line {line} is no event of a trace ({reason}); name a file that `--trace` has written")
             }
+            ReadError::Record { offset, reason } => write!(f, "byte {offset}: {reason}"),
+            ReadError::File { path, error } => write!(f, "{}: {error}", path.display()),
             ReadError::Empty => f.write_str("there is no event in it; trace a program that builds an engine"),
         }
     }
@@ -138,50 +161,69 @@ fn ns(us: f64) -> u64 {
     (us * 1000.0).round() as u64
 }
 
+/// Reads a line, at most [`LINE_MAX`] bytes of it, and says how many bytes it has.
+pub(crate) fn read_line(input: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<usize> {
+    text.clear();
+    let count = input.take(LINE_MAX as u64).read_until(b'\n', text)?;
+    if count == LINE_MAX && !text.ends_with(b"\n") {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a line of more than {LINE_MAX} bytes")));
+    }
+    Ok(count)
+}
+
+/// The event of a line; `None` if there is none in it.
+pub(crate) fn event_of(line: &[u8]) -> Option<&[u8]> {
+    let event = line.trim_ascii();
+    let event = event.strip_suffix(b",").unwrap_or(event);
+    (!matches!(event, b"" | b"[" | b"]")).then_some(event)
+}
+
+/// Whether records follow, and no lines.
+pub(crate) fn has_records(input: &mut impl BufRead) -> io::Result<bool> {
+    Ok(is_records(input.fill_buf()?))
+}
+
+/// Makes lines of records, and says whether the last one is cut.
+pub(crate) fn lines_of_records(input: impl Read, put: &mut Put<'_>) -> Result<bool, ReadError> {
+    let (mut reader, mut lines) = (Reader::new(input)?, Lines::default());
+    while let Some(event) = reader.next()? {
+        lines.event(&event, put)?;
+    }
+    Ok(reader.cut().is_some())
+}
+
 impl Reading {
-    /// Reads a file that [`TraceFile`](crate::TraceFile) has written, or [`merge`](crate::merge) has made of several. An
-    /// event that was cut at the end of the file is left out.
+    /// Reads a file that [`TraceFile`](crate::TraceFile) has written, or [`join`](crate::join) has made of several. An
+    /// event that was cut at the end of the file is left out, and counted.
     ///
     /// # Errors
     /// The file cannot be read, or is something else.
     pub fn of_file(path: &Path) -> Result<Self, ReadError> {
-        Self::of(BufReader::new(File::open(path)?))
+        Self::of(File::open(path)?)
     }
 
-    fn of(mut input: impl BufRead) -> Result<Self, ReadError> {
-        let mut reading = Reading::default();
-        let mut arrows = HashMap::new();
-        let (mut text, mut number) = (Vec::new(), 0);
-        let mut begin_ns = u64::MAX;
-        loop {
-            text.clear();
-            if input.read_until(b'\n', &mut text)? == 0 {
-                break;
-            }
-            number += 1;
-            let event = text.trim_ascii();
-            let event = event.strip_suffix(b",").unwrap_or(event);
-            if matches!(event, b"" | b"[" | b"]") {
-                continue;
-            }
-            match serde_json::from_slice::<Line<'_>>(event) {
-                Ok(line) => {
-                    if line.ph != "M" {
-                        begin_ns = begin_ns.min(ns(line.ts));
-                    }
-                    reading.take(&line, &mut arrows);
-                }
-                // The end of a file may be cut, but what has never begun is no trace.
-                Err(_) if !text.ends_with(b"\n") && !reading.ranks.is_empty() => break,
-                Err(error) => return Err(ReadError::Line { line: number, reason: error.to_string() }),
-            }
+    /// Reads what a file has.
+    ///
+    /// # Errors
+    /// As of a file.
+    pub fn of(input: impl Read) -> Result<Self, ReadError> {
+        let mut gathered = Gathered::default();
+        gathered.read(BufReader::new(input))?;
+        gathered.reading()
+    }
+
+    /// Reads several, such as those of the ranks of a job whose launcher was killed.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is something else; the error names it.
+    pub fn of_files(paths: &[PathBuf]) -> Result<Self, ReadError> {
+        let mut gathered = Gathered::default();
+        let named = |path: &PathBuf, error| ReadError::File { path: path.clone(), error: Box::new(error) };
+        for path in paths {
+            let file = File::open(path).map_err(ReadError::from);
+            file.and_then(|file| gathered.read(BufReader::new(file))).map_err(|error| named(path, error))?;
         }
-        if begin_ns == u64::MAX {
-            return Err(ReadError::Empty);
-        }
-        reading.flights.sort_by_key(|flight| flight.from.2);
-        reading.begin_at(begin_ns);
-        Ok(reading)
+        gathered.reading().map_err(|error| paths.last().map_or(ReadError::Empty, |path| named(path, error)))
     }
 
     fn take(&mut self, line: &Line<'_>, arrows: &mut HashMap<String, usize>) {
@@ -235,6 +277,57 @@ impl Reading {
                 to.2 = to.2.saturating_sub(begin_ns);
             }
         }
+    }
+}
+
+/// What is being read.
+#[derive(Default)]
+struct Gathered {
+    reading: Reading,
+    /// Messages by the ids of their arrows.
+    arrows: HashMap<String, usize>,
+    /// The time of the first event.
+    begin_ns: Option<u64>,
+}
+
+impl Gathered {
+    /// Reads a file.
+    fn read(&mut self, mut input: impl BufRead) -> Result<(), ReadError> {
+        if has_records(&mut input)? {
+            let cut = lines_of_records(input, &mut |line| Ok(self.line(line)?))?;
+            self.reading.cut += u64::from(cut);
+            return Ok(());
+        }
+        let (mut text, mut number) = (Vec::new(), 0);
+        while read_line(&mut input, &mut text)? > 0 {
+            number += 1;
+            match event_of(&text).map(|event| self.line(event)) {
+                // The end of a file may be cut, but what has never begun is no trace.
+                Some(Err(_)) if !text.ends_with(b"\n") && !self.reading.ranks.is_empty() => self.reading.cut += 1,
+                Some(Err(error)) => return Err(ReadError::Line { line: number, reason: error.to_string() }),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads an event.
+    fn line(&mut self, event: &[u8]) -> serde_json::Result<()> {
+        let line = serde_json::from_slice::<Line<'_>>(event)?;
+        if line.ph != "M" {
+            let at_ns = ns(line.ts);
+            self.begin_ns = Some(self.begin_ns.map_or(at_ns, |begin_ns| begin_ns.min(at_ns)));
+        }
+        self.reading.take(&line, &mut self.arrows);
+        Ok(())
+    }
+
+    /// All of it.
+    fn reading(self) -> Result<Reading, ReadError> {
+        let (mut reading, begin_ns) = (self.reading, self.begin_ns.ok_or(ReadError::Empty)?);
+        reading.flights.sort_by_key(|flight| flight.from.2);
+        reading.begin_at(begin_ns);
+        Ok(reading)
     }
 }
 

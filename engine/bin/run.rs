@@ -28,7 +28,8 @@ pub(crate) struct RunArgs {
     /// Bind each rank to one core, in turn
     #[arg(long)]
     pin: bool,
-    /// Write the events of all ranks to a file that ui.perfetto.dev and chrome://tracing open [default: $TICKWIRE_TRACE]
+    /// Write the events of all ranks to a file, which ui.perfetto.dev and chrome://tracing open when the job has ended; until
+    /// then those of rank N are in FILE.N, for `tickwire trace` [default: $TICKWIRE_TRACE]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The program of every rank, and its arguments

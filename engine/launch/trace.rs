@@ -36,7 +36,7 @@ pub(super) fn merge(
     if let Some(path) = path
         && let Err(error) = tickwire_traces::merge(path, ranks)
     {
-        outcome.trace_error = Some(format!("trace file {}: {error}", path.display()));
+        outcome.trace_error = Some(format!("trace file {error}"));
     }
     Ok(outcome)
 }

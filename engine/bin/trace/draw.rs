@@ -306,7 +306,7 @@ mod tests {
         );
         let received = (RECEIVED, "received", slice("from 0", 800, 801, 8));
         let flights = vec![Flight { from: (0, SENT, 400), to: Some((1, RECEIVED, 800)) }];
-        Reading { ranks: [(0, first), (1, band(1, vec![received]))].into(), flights, end_ns: 1000 }
+        Reading { ranks: [(0, first), (1, band(1, vec![received]))].into(), flights, end_ns: 1000, cut: 0 }
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! What an event costs the engine that tells it: in memory, in a file, and the reading of the clock.
+//!
+//! `cargo bench -p tickwire-tests --bench traces`; with `--test` it is small and nothing is timed. Each figure is the best
+//! of many rounds. The events are those of a tick in which a message left. `-- COUNT ring|file|clock` only tells so many
+//! ticks, for who counts instructions.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::Instant;
+use tickwire::components::Work;
+use tickwire::traces::{Depths, Event, Message, Ring, Sink, Trace, TraceFile, now_ns};
+
+/// Events of a tick.
+const EVENTS: u64 = 7;
+/// Rounds of which the best counts.
+const ROUNDS: u64 = 20;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let test = words.iter().any(|word| word == "--test");
+    if let [count, what] = &words[..] {
+        let ticks = count.parse().expect("a number of ticks");
+        return match &**what {
+            "ring" => told(&ring(), 0, ticks),
+            "file" => told(&file().0, 0, ticks),
+            "clock" => clock(ticks),
+            other => panic!("{other} is none of ring, file, clock"),
+        };
+    }
+    let ticks = if test { 10 } else { 20_000 };
+    let ((file, path), ring) = (file(), ring());
+    let rows = [
+        ("in memory", best(ticks, |first| told(&ring, first, ticks)) / EVENTS as f64),
+        ("in a file", best(ticks, |first| told(&file, first, ticks)) / EVENTS as f64),
+        ("the clock", best(ticks, |_| clock(ticks))),
+    ];
+    drop(file);
+    std::fs::remove_file(path).expect("the file is there");
+    for (words, ns) in rows.iter().filter(|_| !test) {
+        println!("{words:<12}{ns:>8.1} ns");
+    }
+}
+
+fn ring() -> Trace {
+    Trace::new(Ring::new(1000))
+}
+
+/// A file that stays as it is written.
+fn file() -> (Trace, PathBuf) {
+    let path = std::env::temp_dir().join(format!("tickwire-bench-{}", std::process::id()));
+    let mut file = TraceFile::create_part(&path).expect("there is room");
+    file.record(&Event::Engine { rank: 0, size: 2 });
+    (Trace::new(file), path)
+}
+
+/// ns of the best round by turn.
+fn best(turns: u64, mut round: impl FnMut(u64)) -> f64 {
+    let mut best = f64::MAX;
+    for number in 0..ROUNDS {
+        let start = Instant::now();
+        round(number * turns);
+        best = best.min(start.elapsed().as_secs_f64() * 1e9 / turns as f64);
+    }
+    best
+}
+
+fn clock(turns: u64) {
+    for _ in 0..turns {
+        black_box(now_ns());
+    }
+}
+
+/// So many ticks in which a message leaves.
+fn told(trace: &Trace, first: u64, ticks: u64) {
+    for tick in first..first + ticks {
+        let at = |part: u64| 5_000_000_000_000 + tick * 1000 + part * 100;
+        trace.record(&Event::TickBegan { at_ns: at(0) });
+        for system in 0..3 {
+            let (begin_ns, end_ns) = (at(system) + 10, at(system) + 90);
+            trace.record(&Event::SystemRan { system: system as u16, rows: 1, begin_ns, end_ns });
+        }
+        let (begin_ns, end_ns) = (at(3), at(3) + 70);
+        trace.record(&Event::Sent(Message { proc: 1, context: 7, tag: 9, bytes: 8, number: tick, begin_ns, end_ns }));
+        let (sent_bytes, received_bytes, at_ns) = (tick * 64, tick * 32, at(5));
+        trace.record(&Event::Moved { transport: "shm".into(), sent_bytes, received_bytes, at_ns });
+        let work = Work { posted: 1, matched: 0, sent: 1, received: 0, completed: 1 };
+        let depths = Depths { cars: tick % 3, credit_bytes: 1 << 20, ..Depths::default() };
+        trace.record(&Event::TickEnded { at_ns: at(6), work, passes: 1, depths });
+    }
+}

@@ -1,0 +1,9 @@
+//! Trace files of any content, in either form.
+
+#![no_main]
+
+use tickwire::traces::read::Reading;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let _ = Reading::of(data);
+});

@@ -1,0 +1,291 @@
+//! Events in the trace event format of Chrome, which Perfetto and `chrome://tracing` open.
+//!
+//! An engine is a process, named by its rank; its systems are tracks, its messages slices on two more, and arrows lead from
+//! a message's sending to its receipt. What waits are counters. The file is an array of one event a line.
+
+use crate::event::{Depths, Event, Message};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Write};
+use tickwire_components::{Ended, VcState, check_file_bytes};
+
+/// Bytes that are kept back before they are written.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Tracks beside those of the systems, which are [`SYSTEMS`] and their number.
+const TICKS: u32 = 1;
+const SYSTEMS: u32 = 2;
+const SENT: u32 = 1000;
+const RECEIVED: u32 = 1001;
+const CONNECTIONS: u32 = 1002;
+
+/// Where lines go, each an event.
+pub(crate) type Put<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
+
+/// Makes lines of the events of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    rank: u32,
+    /// Names of the systems, by number.
+    systems: Vec<String>,
+    began_ns: u64,
+    depths: Option<Depths>,
+    received_ns: u64,
+    text: Vec<u8>,
+}
+
+/// A line of the file.
+#[derive(Serialize)]
+struct Line<'a, A> {
+    ph: &'a str,
+    pid: u32,
+    tid: u32,
+    name: &'a str,
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cat: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<A>,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct Sorted {
+    sort_index: u32,
+}
+
+#[derive(Serialize)]
+struct Rows {
+    rows: u64,
+}
+
+#[derive(Serialize)]
+struct Ticked {
+    passes: u32,
+    posted: u32,
+    matched: u32,
+    sent: u32,
+    received: u32,
+    completed: u32,
+}
+
+#[derive(Serialize)]
+struct Enveloped {
+    proc: u32,
+    context: u32,
+    tag: u32,
+    bytes: u64,
+    number: u64,
+}
+
+#[derive(Serialize)]
+struct Counted {
+    value: u64,
+}
+
+#[derive(Serialize)]
+struct Bytes {
+    sent: u64,
+    received: u64,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    words: &'a str,
+}
+
+/// The format counts in microseconds.
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+impl<'a, A> Line<'a, A> {
+    fn new(ph: &'a str, (pid, tid): (u32, u32), name: &'a str, at_ns: u64, args: Option<A>) -> Self {
+        Line { ph, pid, tid, name, ts: us(at_ns), dur: None, cat: None, id: None, bp: None, s: None, args }
+    }
+
+    fn lasting(self, ns: u64) -> Self {
+        Line { dur: Some(us(ns)), ..self }
+    }
+}
+
+impl Lines {
+    /// Makes the lines of an event.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    pub(crate) fn event(&mut self, event: &Event<'_>, put: &mut Put<'_>) -> io::Result<()> {
+        self.text.clear();
+        self.tell(event);
+        // No line has an end in it: what ends lines is escaped in text.
+        self.text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).try_for_each(put)
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Engine { rank, .. } => {
+                self.rank = *rank;
+                self.name(0, &format!("rank {rank}"));
+                for (tid, name) in
+                    [(TICKS, "tick"), (SENT, "sent"), (RECEIVED, "received"), (CONNECTIONS, "connections")]
+                {
+                    self.name(tid, name);
+                }
+            }
+            Event::System { system, name } => {
+                self.systems.resize(self.systems.len().max(usize::from(*system) + 1), String::new());
+                self.systems[usize::from(*system)] = name.as_ref().to_owned();
+                self.name(SYSTEMS + u32::from(*system), name);
+            }
+            Event::TickBegan { at_ns } => self.began_ns = *at_ns,
+            Event::SystemRan { system, rows, begin_ns, end_ns } => {
+                let place = (self.rank, SYSTEMS + u32::from(*system));
+                let systems = std::mem::take(&mut self.systems);
+                let name = systems.get(usize::from(*system)).map_or("", String::as_str);
+                let line = Line::new("X", place, name, *begin_ns, Some(Rows { rows: *rows }));
+                self.put(&line.lasting(end_ns.saturating_sub(*begin_ns)));
+                self.systems = systems;
+            }
+            Event::TickEnded { at_ns, work, passes, depths } => {
+                let args = Ticked {
+                    passes: *passes,
+                    posted: work.posted,
+                    matched: work.matched,
+                    sent: work.sent,
+                    received: work.received,
+                    completed: work.completed,
+                };
+                let line = Line::new("X", (self.rank, TICKS), "tick", self.began_ns, Some(args));
+                self.put(&line.lasting(at_ns.saturating_sub(self.began_ns)));
+                self.depths(*depths, *at_ns);
+            }
+            Event::Sent(message) => self.message(message, true),
+            Event::Received(message) => self.message(message, false),
+            Event::VcChanged { proc, state, reason, at_ns } => {
+                let state = match state {
+                    VcState::Unconnected => "unconnected",
+                    VcState::Connecting => "connecting",
+                    VcState::Connected => "connected",
+                    // An orderly end is no failure to who looks at a trace.
+                    VcState::Failed if reason == Ended::FINALIZED => "finalized",
+                    VcState::Failed => "failed",
+                };
+                self.instant(&format!("rank {proc} {state}"), reason, *at_ns);
+            }
+            Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
+                let args = Bytes { sent: *sent_bytes, received: *received_bytes };
+                self.put(&Line::new("C", (self.rank, 0), &format!("{transport} bytes"), *at_ns, Some(args)));
+            }
+            Event::Error { words, at_ns } => self.instant("error", words, *at_ns),
+        }
+    }
+
+    fn put<A: Serialize>(&mut self, line: &Line<'_, A>) {
+        // Serializing these to memory does not fail.
+        let _ = serde_json::to_writer(&mut self.text, line);
+        self.text.push(b'\n');
+    }
+
+    /// Names a process or a track, and says where it stands.
+    fn name(&mut self, tid: u32, name: &str) {
+        let what = if tid == 0 { ["process_name", "process_sort_index"] } else { ["thread_name", "thread_sort_index"] };
+        let sort_index = if tid == 0 { self.rank } else { tid };
+        self.put(&Line::new("M", (self.rank, tid), what[0], 0, Some(Named { name })));
+        self.put(&Line::new("M", (self.rank, tid), what[1], 0, Some(Sorted { sort_index })));
+    }
+
+    /// A message: a slice, and one end of an arrow.
+    fn message(&mut self, message: &Message, sent: bool) {
+        let Message { proc, context, tag, bytes, number, begin_ns, end_ns } = *message;
+        let (tid, words, phase) = if sent { (SENT, "to", "s") } else { (RECEIVED, "from", "f") };
+        let place = (self.rank, tid);
+        let args = Some(Enveloped { proc, context, tag, bytes, number });
+        // An arrow leads to a slice, so a receipt is as wide as it can be seen, and none has the time of another.
+        let begin_ns = if sent { begin_ns } else { end_ns.max(self.received_ns.saturating_add(1)) };
+        let ns = if sent { end_ns.saturating_sub(begin_ns) } else { 1 };
+        self.received_ns = if sent { self.received_ns } else { begin_ns };
+        let name = format!("{words} {proc}");
+        self.put(&Line { cat: Some("message"), ..Line::new("X", place, &name, begin_ns, args).lasting(ns.max(1)) });
+        let (from, to) = if sent { (self.rank, proc) } else { (proc, self.rank) };
+        let id = format!("{:#x}", u64::from(from as u16) << 48 | u64::from(to as u16) << 32 | number & 0xFFFF_FFFF);
+        let arrow = Line::new(phase, place, "message", begin_ns, None::<Told<'_>>);
+        self.put(&Line { cat: Some("message"), id: Some(&id), bp: (!sent).then_some("e"), ..arrow });
+    }
+
+    fn depths(&mut self, depths: Depths, at_ns: u64) {
+        let before = self.depths.replace(depths);
+        for (index, (name, value)) in Depths::NAMES.into_iter().zip(depths.values()).enumerate() {
+            if before.is_none_or(|before| before.values()[index] != value) {
+                self.put(&Line::new("C", (self.rank, 0), name, at_ns, Some(Counted { value })));
+            }
+        }
+    }
+
+    /// Something that has no duration.
+    fn instant(&mut self, name: &str, words: &str, at_ns: u64) {
+        let args = (!words.is_empty()).then_some(Told { words });
+        self.put(&Line { s: Some("p"), ..Line::new("i", (self.rank, CONNECTIONS), name, at_ns, args) });
+    }
+}
+
+/// Writes an array of lines to a file.
+#[derive(Debug)]
+pub(crate) struct Array {
+    file: File,
+    buffer: Vec<u8>,
+    /// Bytes that were written.
+    bytes: u64,
+    /// Lines so far.
+    pub(crate) lines: u64,
+    /// Whether a line could not be written.
+    pub(crate) failed: bool,
+}
+
+impl Array {
+    /// Begins an array in a file that is empty.
+    pub(crate) fn new(file: File) -> Self {
+        Array { file, buffer: vec![b'['], bytes: 0, lines: 0, failed: false }
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn put(&mut self, line: &[u8]) -> io::Result<()> {
+        self.buffer.extend_from_slice(if self.lines == 0 { b"\n" } else { b",\n" });
+        self.buffer.extend_from_slice(line);
+        self.lines += 1;
+        if self.buffer.len() >= BUFFER_BYTES { self.write() } else { Ok(()) }
+    }
+
+    /// Ends the array.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn end(mut self) -> io::Result<()> {
+        self.buffer.extend_from_slice(b"\n]\n");
+        self.write()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.bytes += self.buffer.len() as u64;
+        let written = check_file_bytes(self.bytes)
+            .map_err(|long| io::Error::new(io::ErrorKind::FileTooLarge, long))
+            .and_then(|()| self.file.write_all(&self.buffer));
+        self.failed = written.is_err();
+        self.buffer.clear();
+        written
+    }
+}

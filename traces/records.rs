@@ -1,0 +1,274 @@
+//! The form in which events are in a file while a job runs: words of 64 bits, in the byte order of the machine.
+//!
+//! **Records.** Each is at least a [`Head`]: its kind, how many words it has, and the ns since the record before it. Times are
+//! differences of 32 bits; where one is longer, a record of its own says the time. Numbers are packed where they are small,
+//! which the kind says. A transport is named once and is a number then. Text stands at the end of its record, filled up with
+//! zeros.
+//!
+//! **The file** begins with a page: [`MAGIC`], [`VERSION`], how many words of records follow in this page, and the
+//! [state](State) of the rest. The page is filled first. Behind it are a stage of 64 KiB, and all that has been on the stage.
+//! Records go to the stage; what is on it when it is full is written behind the end of the file, and the stage begins anew.
+//!
+//! Page and stage are mapped, so what is stored there is in the file at once. A count is stored after the words that it counts,
+//! and one word has the counts of both stage and rest: whenever its process is killed, each record is there once and whole.
+
+pub(crate) mod reader;
+
+use crate::event::{Event, Message};
+use tickwire_components::Work;
+
+/// What a file of records begins with: these letters, if its machine is little-endian.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"tickwtrc");
+/// The version of the form.
+pub(crate) const VERSION: u64 = 1;
+/// Bytes of text in a record at most. More is left out.
+pub(crate) const TEXT_MAX: usize = 4096;
+/// Words of a record at most.
+pub(crate) const WORDS_MAX: usize = 4 + TEXT_MAX / 8;
+/// Words of the page, those before its records included.
+pub(crate) const PAGE_WORDS: usize = 512;
+/// Words before the records of the page.
+pub(crate) const BEGIN_WORDS: usize = 4;
+/// Which of these says how many words of records the page has.
+pub(crate) const IN_PAGE: usize = 2;
+/// Which of these is the state.
+pub(crate) const STATE: usize = 3;
+/// Words of the stage.
+pub(crate) const STAGE_WORDS: usize = 8192;
+/// Names of transports that are known at a time.
+const NAMES_MAX: usize = 256;
+
+/// Kinds of records. Those with `_WIDE` have room for any number.
+const ENGINE: u8 = 1;
+const SYSTEM: u8 = 2;
+const CLOCK: u8 = 3;
+const TRANSPORT: u8 = 4;
+const TICK_BEGAN: u8 = 5;
+const SYSTEM_RAN: u8 = 6;
+const SYSTEM_RAN_WIDE: u8 = 7;
+const TICK_ENDED: u8 = 8;
+const TICK_ENDED_WIDE: u8 = 9;
+const SENT: u8 = 10;
+const SENT_WIDE: u8 = 11;
+const RECEIVED: u8 = 12;
+const RECEIVED_WIDE: u8 = 13;
+const VC_CHANGED: u8 = 14;
+const MOVED: u8 = 15;
+const ERROR: u8 = 16;
+
+/// Values of [`Depths`](crate::Depths).
+const DEPTHS: usize = crate::Depths::NAMES.len();
+
+/// How much is in a file behind its page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct State {
+    /// Words behind the stage. 48 bits.
+    pub(crate) behind: u64,
+    /// Words on the stage.
+    pub(crate) staged: u16,
+}
+
+impl State {
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.behind << 16 | u64::from(self.staged)
+    }
+
+    pub(crate) fn of_word(word: u64) -> Self {
+        State { behind: word >> 16, staged: word as u16 }
+    }
+}
+
+/// The first word of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Head {
+    /// One of the kinds.
+    kind: u8,
+    /// A small number: which depths have changed, the state of a VC, the number of a transport.
+    small: u8,
+    /// Words of the record, this one included.
+    words: u16,
+    /// ns since the record before.
+    since_ns: u32,
+}
+
+impl Head {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        let Head { kind, small, words, since_ns } = self;
+        u64::from(kind) | u64::from(small) << 8 | u64::from(words) << 16 | u64::from(since_ns) << 32
+    }
+
+    fn of_word(word: u64) -> Self {
+        Head { kind: word as u8, small: (word >> 8) as u8, words: (word >> 16) as u16, since_ns: (word >> 32) as u32 }
+    }
+}
+
+/// Two numbers in a word.
+#[inline(always)]
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Takes records, one a call.
+pub(crate) trait Words {
+    /// Takes the words of a record.
+    fn put(&mut self, words: &[u64]);
+}
+
+/// Makes records of events. What it is given after a time has gone backwards is as well told, and takes more room.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    /// The time of the last record that had one.
+    clock_ns: u64,
+    /// The depths that were told last.
+    depths: [u64; DEPTHS],
+    /// Names of transports by number. The oldest gives way.
+    names: Vec<String>,
+    /// The number of the next name.
+    next_name: usize,
+}
+
+impl Recorder {
+    /// Makes the records of an event.
+    #[inline(always)]
+    pub(crate) fn record(&mut self, event: &Event<'_>, out: &mut impl Words) {
+        match event {
+            Event::TickBegan { at_ns } => self.put(out, TICK_BEGAN, 0, *at_ns, []),
+            Event::SystemRan { system, rows, begin_ns, end_ns } => {
+                let lasted_ns = end_ns.wrapping_sub(*begin_ns);
+                match (u16::try_from(*rows), u32::try_from(lasted_ns)) {
+                    (Ok(rows), Ok(ns)) => {
+                        let word = pair(u32::from(*system) | u32::from(rows) << 16, ns);
+                        self.put(out, SYSTEM_RAN, 0, *end_ns, [word]);
+                    }
+                    _ => self.put(out, SYSTEM_RAN_WIDE, 0, *end_ns, [(*system).into(), *rows, lasted_ns]),
+                }
+            }
+            Event::TickEnded { at_ns, work, passes, depths } => {
+                self.tick_ended(out, *at_ns, *work, *passes, depths.values());
+            }
+            Event::Sent(message) => self.message(out, [SENT, SENT_WIDE], message),
+            Event::Received(message) => self.message(out, [RECEIVED, RECEIVED_WIDE], message),
+            Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
+                let number = self.number(out, transport);
+                self.put(out, MOVED, number, *at_ns, [*sent_bytes, *received_bytes]);
+            }
+            Event::Engine { .. } | Event::System { .. } | Event::VcChanged { .. } | Event::Error { .. } => {
+                self.seldom(event, out);
+            }
+        }
+    }
+
+    /// Events that are few, and mostly text.
+    #[cold]
+    fn seldom(&mut self, event: &Event<'_>, out: &mut impl Words) {
+        match event {
+            Event::Engine { rank, size } => self.put(out, ENGINE, 0, self.clock_ns, [pair(*rank, *size)]),
+            Event::System { system, name } => self.text(out, SYSTEM, 0, self.clock_ns, (*system).into(), name),
+            Event::VcChanged { proc, state, reason, at_ns } => {
+                self.text(out, VC_CHANGED, *state as u8, *at_ns, *proc, reason);
+            }
+            Event::Error { words, at_ns } => self.text(out, ERROR, 0, *at_ns, 0, words),
+            _ => {}
+        }
+    }
+
+    /// A record of a head and some words.
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, out: &mut impl Words, kind: u8, small: u8, at_ns: u64, rest: [u64; N]) {
+        let since_ns = self.since_ns(out, at_ns);
+        let mut words = [0; 8];
+        words[0] = Head { kind, small, words: N as u16 + 1, since_ns }.word();
+        words[1..=N].copy_from_slice(&rest);
+        out.put(&words[..=N]);
+    }
+
+    /// Goes on to a time, by a record of its own if it is far away.
+    #[inline(always)]
+    fn since_ns(&mut self, out: &mut impl Words, at_ns: u64) -> u32 {
+        let since_ns = at_ns.wrapping_sub(self.clock_ns);
+        self.clock_ns = at_ns;
+        u32::try_from(since_ns).unwrap_or_else(|_| {
+            out.put(&[Head { kind: CLOCK, small: 0, words: 2, since_ns: 0 }.word(), at_ns]);
+            0
+        })
+    }
+
+    /// A record of a head, a number and text.
+    fn text(&mut self, out: &mut impl Words, kind: u8, small: u8, at_ns: u64, number: u32, text: &str) {
+        let since_ns = self.since_ns(out, at_ns);
+        let end = (0..=text.len().min(TEXT_MAX)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+        let text = &text.as_bytes()[..end];
+        let mut words = [0; WORDS_MAX];
+        words[1] = pair(number, text.len() as u32);
+        let mut count = 2;
+        for chunk in text.chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            words[count] = u64::from_le_bytes(bytes);
+            count += 1;
+        }
+        words[0] = Head { kind, small, words: count as u16, since_ns }.word();
+        out.put(&words[..count]);
+    }
+
+    #[inline(always)]
+    fn message(&mut self, out: &mut impl Words, [narrow, wide]: [u8; 2], message: &Message) {
+        let Message { proc, context, tag, bytes, number, begin_ns, end_ns } = *message;
+        let (lasted_ns, envelope) = (end_ns.wrapping_sub(begin_ns), pair(context, tag));
+        match (u32::try_from(lasted_ns), u32::try_from(bytes), u32::try_from(number)) {
+            (Ok(ns), Ok(bytes), Ok(number)) => {
+                self.put(out, narrow, 0, end_ns, [pair(proc, ns), envelope, pair(bytes, number)]);
+            }
+            _ => self.put(out, wide, 0, end_ns, [proc.into(), envelope, bytes, number, lasted_ns]),
+        }
+    }
+
+    /// The end of a tick, with the depths that have changed.
+    #[inline(always)]
+    fn tick_ended(&mut self, out: &mut impl Words, at_ns: u64, work: Work, passes: u32, depths: [u64; DEPTHS]) {
+        let since_ns = self.since_ns(out, at_ns);
+        let mut words = [0; 4 + DEPTHS];
+        let Work { posted, matched, sent, received, completed } = work;
+        let counts = [passes, posted, matched, sent, received, completed];
+        let narrow = counts.iter().fold(0, |all, count| all | count) <= u32::from(u8::MAX);
+        let mut count = 2;
+        if narrow {
+            words[1] = counts.iter().rev().fold(0, |word, count| word << 8 | u64::from(*count));
+        } else {
+            words[1..4].copy_from_slice(&[pair(passes, posted), pair(matched, sent), pair(received, completed)]);
+            count = 4;
+        }
+        let mut changed = 0;
+        for (index, (value, before)) in depths.into_iter().zip(&mut self.depths).enumerate() {
+            if std::mem::replace(before, value) != value {
+                changed |= 1 << index;
+                words[count] = value;
+                count += 1;
+            }
+        }
+        let kind = if narrow { TICK_ENDED } else { TICK_ENDED_WIDE };
+        words[0] = Head { kind, small: changed, words: count as u16, since_ns }.word();
+        out.put(&words[..count]);
+    }
+
+    /// The number of a transport, which is told before it is used.
+    #[inline(always)]
+    fn number(&mut self, out: &mut impl Words, name: &str) -> u8 {
+        match self.names.iter().position(|known| known == name) {
+            Some(number) => number as u8,
+            None => self.new_number(out, name),
+        }
+    }
+
+    #[cold]
+    fn new_number(&mut self, out: &mut impl Words, name: &str) -> u8 {
+        let number = self.next_name;
+        self.next_name = (number + 1) % NAMES_MAX;
+        self.names.resize(self.names.len().max(number + 1), String::new());
+        name.clone_into(&mut self.names[number]);
+        self.text(out, TRANSPORT, number as u8, self.clock_ns, 0, name);
+        number as u8
+    }
+}

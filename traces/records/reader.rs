@@ -1,0 +1,338 @@
+//! Records as events again. What is read may be anything.
+
+use super::*;
+use crate::Depths;
+use crate::read::ReadError;
+use std::borrow::Cow;
+use std::io::{self, Read};
+use tickwire_components::VcState;
+
+/// What a file begins with that a machine of the other byte order has written.
+const MAGIC_SWAPPED: u64 = MAGIC.swap_bytes();
+
+/// Reads events out of records.
+#[derive(Debug)]
+pub(crate) struct Reader<R> {
+    parts: Parts<R>,
+    /// Bytes of records before the one that is read.
+    read: u64,
+    /// Where the file ends within a record, or before one.
+    cut: Option<u64>,
+    clock_ns: u64,
+    depths: [u64; DEPTHS],
+    names: Vec<String>,
+    /// The words of the record, its head included.
+    words: Vec<u64>,
+    text: String,
+}
+
+/// The records of a file, in their order: those of its page, those behind the stage, and those on the stage.
+#[derive(Debug)]
+struct Parts<R> {
+    page: Vec<u8>,
+    behind: io::Take<R>,
+    stage: Vec<u8>,
+    /// Bytes that have been read of each.
+    read: [u64; 3],
+    /// Bytes that there should be behind the stage.
+    behind_bytes: u64,
+    /// Whether the file is too short.
+    short: bool,
+}
+
+/// Whether bytes begin a file of records, or one that was being created when its process died.
+pub(crate) fn is_records(bytes: &[u8]) -> bool {
+    let bytes = &bytes[..bytes.len().min(8)];
+    [0, MAGIC, MAGIC_SWAPPED].iter().any(|magic| magic.to_ne_bytes().starts_with(bytes))
+}
+
+/// Reads up to so many bytes: fewer where the file ends.
+fn take(input: impl Read, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut taken = Vec::new();
+    input.take(bytes as u64).read_to_end(&mut taken)?;
+    Ok(taken)
+}
+
+/// What is wrong at a place of a file.
+fn wrong<T>(offset: u64, reason: impl Into<String>) -> Result<T, ReadError> {
+    Err(ReadError::Record { offset, reason: reason.into() })
+}
+
+impl<R: Read> Parts<R> {
+    /// Reads page and stage.
+    fn new(mut input: R) -> Result<Self, ReadError> {
+        let page = take(&mut input, PAGE_WORDS * 8)?;
+        // A process that was killed while it created the file has left zeros, or nothing.
+        let begin = |index: usize| {
+            let bytes = page.get(index * 8..).and_then(<[u8]>::first_chunk);
+            bytes.copied().map_or(0, u64::from_ne_bytes)
+        };
+        match begin(0) {
+            0 | MAGIC => {}
+            MAGIC_SWAPPED => {
+                return wrong(
+                    0,
+                    "a machine of the other byte order has written this trace: read it on one of that kind",
+                );
+            }
+            _ => return wrong(0, "this is no trace: name a file that `--trace` has written"),
+        }
+        let (version, in_page, state) = (begin(1), begin(IN_PAGE), State::of_word(begin(STATE)));
+        if ![0, VERSION].contains(&version) {
+            let words = format!("the trace has version {version} of its form, not {VERSION}");
+            return wrong(8, words + ": use the tickwire that has written it");
+        }
+        if in_page > (PAGE_WORDS - BEGIN_WORDS) as u64 || usize::from(state.staged) > STAGE_WORDS {
+            return wrong(IN_PAGE as u64 * 8, "it is said to have more records than there can be");
+        }
+        let (in_page, behind_bytes, staged) = (in_page as usize * 8, state.behind * 8, usize::from(state.staged) * 8);
+        let mut stage = take(&mut input, STAGE_WORDS * 8)?;
+        let mut page = page.get(BEGIN_WORDS * 8..).unwrap_or_default().to_vec();
+        let short = page.len() < in_page || stage.len() < staged;
+        page.truncate(in_page);
+        stage.truncate(staged);
+        // What follows a part that is too short does not fit it.
+        let behind_bytes = if page.len() < in_page { 0 } else { behind_bytes };
+        if page.len() < in_page {
+            stage.clear();
+        }
+        Ok(Parts { page, behind: input.take(behind_bytes), stage, read: [0; 3], behind_bytes, short })
+    }
+
+    /// Reads bytes; fewer at the end of a part.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let [page, behind, stage] = self.read;
+        let (part, read) = if page < self.page.len() as u64 {
+            (0, (&self.page[page as usize..]).read(into)?)
+        } else if behind < self.behind_bytes {
+            (1, self.behind.read(into)?)
+        } else {
+            (2, (&self.stage[stage as usize..]).read(into)?)
+        };
+        // What follows a part that is too short does not fit it.
+        if read == 0 && part == 1 {
+            (self.short, self.behind_bytes, self.stage) = (true, behind, Vec::new());
+        }
+        self.read[part] += read as u64;
+        Ok(read)
+    }
+
+    /// The place in the file of a byte of the records.
+    fn offset(&self, byte: u64) -> u64 {
+        let (page, behind) = (self.page.len() as u64, self.behind_bytes);
+        let stage_at = PAGE_WORDS as u64 * 8;
+        match byte {
+            _ if byte < page || behind == 0 && self.stage.is_empty() => BEGIN_WORDS as u64 * 8 + byte,
+            _ if byte < page + behind => stage_at + STAGE_WORDS as u64 * 8 + (byte - page),
+            _ => stage_at + (byte - page - behind),
+        }
+    }
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the beginning.
+    ///
+    /// # Errors
+    /// It is no file of records, or one of another version or machine.
+    pub(crate) fn new(input: R) -> Result<Self, ReadError> {
+        let (parts, names, words, text) = (Parts::new(input)?, Vec::new(), Vec::new(), String::new());
+        Ok(Reader { parts, read: 0, cut: None, clock_ns: 0, depths: [0; DEPTHS], names, words, text })
+    }
+
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    /// The file cannot be read, or something in it is no record.
+    pub(crate) fn next(&mut self) -> Result<Option<Event<'_>>, ReadError> {
+        loop {
+            let Some(head) = self.load()? else { return Ok(None) };
+            self.clock_ns = self.clock_ns.wrapping_add(head.since_ns.into());
+            match head.kind {
+                CLOCK => self.clock_ns = self.words[1],
+                TRANSPORT => {
+                    let number = usize::from(head.small);
+                    self.names.resize(self.names.len().max(number + 1), String::new());
+                    self.names[number].clone_from(&self.text);
+                }
+                _ => {
+                    let offset = self.parts.offset(self.read - 8 * self.words.len() as u64);
+                    return match self.event(head) {
+                        Ok(event) => Ok(Some(event)),
+                        Err(reason) => wrong(offset, reason),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Where the file ends within a record, which is left out. Known once all are read.
+    pub(crate) fn cut(&self) -> Option<u64> {
+        self.cut
+    }
+
+    fn wrong<T>(&self, reason: impl Into<String>) -> Result<T, ReadError> {
+        wrong(self.parts.offset(self.read), reason)
+    }
+
+    /// Reads a word; `None` where the records end, or within the word.
+    fn word(&mut self) -> io::Result<Option<u64>> {
+        let (mut bytes, mut filled) = ([0; 8], 0);
+        while filled < 8 {
+            match self.parts.read(&mut bytes[filled..]) {
+                Ok(0) => {
+                    if filled > 0 || self.parts.short {
+                        self.cut = Some(self.parts.offset(self.read));
+                    }
+                    return Ok(None);
+                }
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(u64::from_ne_bytes(bytes)))
+    }
+
+    /// Reads a record into the words, and its text if it has any. `None` at the end.
+    fn load(&mut self) -> Result<Option<Head>, ReadError> {
+        self.words.clear();
+        if self.cut.is_some() {
+            return Ok(None);
+        }
+        let Some(first) = self.word()? else { return Ok(None) };
+        let head = Head::of_word(first);
+        let Some(least) = words_of(head) else {
+            return self.wrong(format!("there is no record of kind {} and {}", head.kind, head.small));
+        };
+        let (count, text) = (usize::from(head.words), is_text(head.kind));
+        if if text { !(least..=WORDS_MAX).contains(&count) } else { count != least } {
+            return self.wrong(format!("a record of kind {} has not {count} words", head.kind));
+        }
+        self.words.push(first);
+        while self.words.len() < count {
+            let Some(word) = self.word()? else {
+                self.cut = Some(self.parts.offset(self.read));
+                return Ok(None);
+            };
+            self.words.push(word);
+        }
+        if text {
+            self.take_text()?;
+        }
+        self.read += 8 * count as u64;
+        Ok(Some(head))
+    }
+
+    /// Takes the text out of the words of a record.
+    fn take_text(&mut self) -> Result<(), ReadError> {
+        let (length, count) = ((self.words[1] >> 32) as usize, self.words.len());
+        let bytes: Vec<u8> = self.words[2..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        if length.div_ceil(8) + 2 != count {
+            return self.wrong(format!("text of {length} bytes in a record of {count} words"));
+        }
+        match std::str::from_utf8(&bytes[..length]) {
+            Ok(text) => text.clone_into(&mut self.text),
+            Err(_) => return self.wrong("text that is no UTF-8"),
+        }
+        Ok(())
+    }
+
+    /// The event of the record that was read, or what is wrong with it.
+    fn event(&mut self, head: Head) -> Result<Event<'_>, &'static str> {
+        const NO_SYSTEM: &str = "a system of a number that none has";
+        let at_ns = self.clock_ns;
+        if matches!(head.kind, TICK_ENDED | TICK_ENDED_WIDE) {
+            self.take_depths(head);
+        }
+        let (words, text) = (&self.words[1..], Cow::Borrowed(&*self.text));
+        let number = |index: usize| words[index];
+        let (low, high) = (|index: usize| words[index] as u32, |index: usize| (words[index] >> 32) as u32);
+        let since = |lasted_ns: u64| at_ns.wrapping_sub(lasted_ns);
+        Ok(match head.kind {
+            ENGINE => Event::Engine { rank: low(0), size: high(0) },
+            SYSTEM => Event::System { system: u16::try_from(low(0)).map_err(|_| NO_SYSTEM)?, name: text },
+            TICK_BEGAN => Event::TickBegan { at_ns },
+            SYSTEM_RAN => {
+                let (system, rows) = (low(0) as u16, u64::from(low(0) >> 16));
+                Event::SystemRan { system, rows, begin_ns: since(high(0).into()), end_ns: at_ns }
+            }
+            SYSTEM_RAN_WIDE => {
+                let system = u16::try_from(number(0)).map_err(|_| NO_SYSTEM)?;
+                Event::SystemRan { system, rows: number(1), begin_ns: since(number(2)), end_ns: at_ns }
+            }
+            TICK_ENDED => {
+                let count = |index: u32| (number(0) >> (8 * index)) as u32 & 0xFF;
+                let work = Work {
+                    posted: count(1),
+                    matched: count(2),
+                    sent: count(3),
+                    received: count(4),
+                    completed: count(5),
+                };
+                Event::TickEnded { at_ns, work, passes: count(0), depths: of_values(self.depths) }
+            }
+            TICK_ENDED_WIDE => {
+                let work =
+                    Work { posted: high(0), matched: low(1), sent: high(1), received: low(2), completed: high(2) };
+                Event::TickEnded { at_ns, work, passes: low(0), depths: of_values(self.depths) }
+            }
+            SENT | RECEIVED | SENT_WIDE | RECEIVED_WIDE => {
+                let wide = matches!(head.kind, SENT_WIDE | RECEIVED_WIDE);
+                let (bytes, number, lasted_ns) = match wide {
+                    true => (number(2), number(3), number(4)),
+                    false => (low(2).into(), high(2).into(), high(0).into()),
+                };
+                let (proc, context, tag) = (low(0), low(1), high(1));
+                let message = Message { proc, context, tag, bytes, number, begin_ns: since(lasted_ns), end_ns: at_ns };
+                if matches!(head.kind, SENT | SENT_WIDE) { Event::Sent(message) } else { Event::Received(message) }
+            }
+            VC_CHANGED => {
+                let states = [VcState::Unconnected, VcState::Connecting, VcState::Connected, VcState::Failed];
+                let state = states.get(usize::from(head.small)).ok_or("a connection in a state that there is not")?;
+                Event::VcChanged { proc: low(0), state: *state, reason: text, at_ns }
+            }
+            MOVED => {
+                let name = self.names.get(usize::from(head.small)).ok_or("a transport that has no name")?;
+                Event::Moved { transport: name.into(), sent_bytes: number(0), received_bytes: number(1), at_ns }
+            }
+            _ => Event::Error { words: text, at_ns },
+        })
+    }
+
+    /// Takes over the depths that have changed: they stand at the end of the record.
+    fn take_depths(&mut self, head: Head) {
+        let changed = head.small.count_ones() as usize;
+        let values = self.words.len() - changed;
+        let indices = (0..DEPTHS).filter(|index| head.small >> index & 1 == 1);
+        for (index, value) in indices.zip(&self.words[values..]) {
+            self.depths[index] = *value;
+        }
+    }
+}
+
+/// Whether a record of this kind ends with text.
+fn is_text(kind: u8) -> bool {
+    matches!(kind, SYSTEM | TRANSPORT | VC_CHANGED | ERROR)
+}
+
+/// Words of a record; of one with text, the least. `None` if there is no such record.
+fn words_of(head: Head) -> Option<usize> {
+    let depths = head.small.count_ones() as usize;
+    Some(match head.kind {
+        TICK_BEGAN => 1,
+        ENGINE | CLOCK | SYSTEM_RAN | SYSTEM | TRANSPORT | VC_CHANGED | ERROR => 2,
+        MOVED => 3,
+        SENT | RECEIVED | SYSTEM_RAN_WIDE => 4,
+        SENT_WIDE | RECEIVED_WIDE => 6,
+        TICK_ENDED if head.small >> DEPTHS == 0 => 2 + depths,
+        TICK_ENDED_WIDE if head.small >> DEPTHS == 0 => 4 + depths,
+        _ => return None,
+    })
+}
+
+fn of_values([posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes]: [u64; DEPTHS]) -> Depths {
+    Depths { posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes }
+}
+
+#[cfg(test)]
+mod tests;
