@@ -444,6 +444,23 @@ fn a_rank_that_is_killed_leaves_a_file_that_is_whole() {
     assert!(ends.keys().all(|id| starts.contains_key(id)), "what it had told is there, up to its last message");
 }
 
+#[test]
+fn the_file_is_an_array_once_its_engine_is_finalized() {
+    let path = scratch("finalized");
+    let mut engine = Engine::builder().trace(TraceFile::create(&path).unwrap()).build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    for _ in 0..10 {
+        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        engine.recv(&mut [0; 8], Rank(0), Tag(1), world).unwrap();
+    }
+    assert!(std::fs::read(&path).unwrap().starts_with(b"tickwtrc"));
+    engine.finalize(Duration::from_secs(10)).unwrap();
+    let lines = lines(&path);
+    assert_eq!(arrows(&lines, "f").len(), 10);
+    drop(engine);
+    assert!(!path.exists(), "it is not written again");
+}
+
 /// A job that is to be killed; it is ended if its test fails.
 struct Killed(std::process::Child);
 
