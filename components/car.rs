@@ -1,5 +1,6 @@
 //! The CAR: one unit of communication work (reference: communication agent notes, "CARs").
 
+use crate::credit::Credit;
 use crate::{NIL, Row, Span, Stretch};
 use bevy_ecs::component::Component;
 
@@ -18,12 +19,14 @@ pub enum CarKind {
     Data,
     /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
     Layout,
-    /// A refusal of an offer in ready mode, or the receipt of a synchronous message, on its way to the sender. Belongs to no
-    /// request.
+    /// A refusal of an offer in ready mode, on its way to the sender. Belongs to no request.
     Refusal,
-    /// Credit on its way to a peer: as many lines as its message has bytes, as many envelopes as are wanted of it. Belongs to
-    /// no request.
-    Grant,
+    /// The acknowledgement of a synchronous message that has met its receive, on its way to the sender. Belongs to no request.
+    Acknowledgement,
+    /// Credit on its way to a peer: [`Body::Credit`]. Belongs to no request.
+    Credit,
+    /// How many offers were made to a peer, on its way there: [`Body::Offers`]. Belongs to no request.
+    OfferCount,
 }
 
 /// Where a CAR stands.
@@ -40,13 +43,13 @@ pub enum CarState {
     /// In its VC's data queue: pieces are leaving.
     Sending,
     /// A new receive that has yet to look at the unexpected messages.
-    Staged,
+    New,
     /// In a posted queue.
     Posted,
     /// A receive that is to be given to a transport that matches by itself; one from any source is [`CarState::Posted`].
-    Lodging,
-    /// A receive at such a transport; one from any source is [`CarState::Posted`] and has [`car_flags::LODGED`].
-    Lodged,
+    ToProvider,
+    /// A receive at such a transport; one from any source is [`CarState::Posted`] and has [`car_flags::AT_PROVIDER`].
+    AtProvider,
     /// A receive that was asked back from it: in no queue, and not back yet.
     Recalled,
     /// Paired with a message whose bytes have arrived.
@@ -84,7 +87,7 @@ pub mod car_flags {
     /// Of a send: it is done only when a receive has been paired with it.
     pub const SYNCHRONOUS: u8 = 64;
     /// Of a receive from any source: it is at a transport that matches by itself, too.
-    pub const LODGED: u8 = 64;
+    pub const AT_PROVIDER: u8 = 64;
     /// A send in ready mode met no posted receive.
     pub const NOT_READY: u8 = 128;
     /// Those that say how an operation failed.
@@ -158,6 +161,14 @@ impl Default for Car {
     }
 }
 
+impl CarKind {
+    /// Whether its row is one of those that are kept for control frames.
+    #[inline(always)]
+    pub const fn has_control_row(self) -> bool {
+        matches!(self, CarKind::Credit | CarKind::OfferCount)
+    }
+}
+
 impl Car {
     /// The bytes of a data CAR of kind [`CarKind::Layout`], whose span is the address of their segment; `None` for any
     /// other, and if they were taken away.
@@ -169,50 +180,79 @@ impl Car {
     }
 }
 
-/// The cold column of a CAR row: what only large messages and errors need.
+/// The cold column of a CAR row: what only large messages, control frames and errors need.
 #[derive(Component, Clone, Copy, Debug, Default)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of it that the receiver takes, but for an end that has come with the offer. Written when the RTS is matched, and
-    /// at the sender when the CTS arrives; of a truncated receive that is done, what it could take.
+    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
+    /// truncated receive that is done, what it could take.
     pub wanted: u64,
-    /// Of a receive that was paired with an offer: where the message is in the sender's memory, 0 if it cannot be read, or
-    /// [`Large::DIRECT`]. Of a send: how its envelope leaves, once that is decided and paid for ([`Large::EAGER`],
-    /// [`Large::OFFERED`] …), and [`Large::DIRECT`] once its receiver has asked for that.
-    pub address: u64,
+    /// See [`Body`].
+    pub body: Body,
+    /// See [`Way`].
+    pub way: Way,
+}
+
+/// How the envelope of a send leaves. Written once, when it is decided and paid for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum Way {
+    /// It is not decided.
+    #[default]
+    Undecided,
+    /// The message leaves with its envelope.
+    Eager,
+    /// The envelope asks first.
+    Offered,
+    /// The message leaves in parts, the first of them with its envelope.
+    Parts,
+    /// The message leaves with its envelope, and its acknowledgement is awaited.
+    Synchronous,
+}
+
+/// How the bytes of a message that was offered get to its receive; of a control frame, what it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Body {
+    /// Their sender has them, and is asked for them.
+    #[default]
+    AtSender,
+    /// The receiver reads them out of the sender's memory.
+    Readable {
+        /// Where they are in the sender's process.
+        address: u64,
+    },
+    /// The transport may move them.
+    Movable,
+    /// The transport moves them. See [`CarState::Direct`].
+    Moving {
+        /// Its turn among the messages of the connection that are moved so.
+        turn: u32,
+    },
+    /// Of a [`CarKind::Credit`]: how much is granted.
+    Credit(Credit),
+    /// Of a [`CarKind::OfferCount`]: how many offers were made.
+    Offers(u32),
 }
 
 impl Large {
-    /// The message leaves with its envelope.
-    pub const EAGER: u64 = 1;
-    /// The envelope asks first.
-    pub const OFFERED: u64 = 2;
-    /// The message leaves in parts, the first of them with its envelope.
-    pub const STREAMED: u64 = 3;
-    /// The message leaves with its envelope, and its receipt is awaited.
-    pub const SYNCHRONOUS: u64 = 4;
-    /// Its transport may move the message, or does so, in its turn among those of the connection: the number in the lower half.
-    /// See [`CarState::Direct`]. No message is in this half of the address space.
-    pub const DIRECT: u64 = 1 << 63;
-
     /// Whether a transport has the place of a CAR in this state: that of a receive from before its answer leaves.
     #[inline]
     pub const fn is_lent(&self, state: CarState) -> bool {
-        matches!(state, CarState::Direct) || matches!(state, CarState::Queued) && self.is_direct()
+        matches!(state, CarState::Direct) || matches!(state, CarState::Queued) && self.is_moving()
     }
 
-    /// Whether its transport may move the message.
+    /// Whether its transport moves the message.
     #[inline]
-    pub const fn is_direct(&self) -> bool {
-        self.address & Self::DIRECT != 0
+    pub const fn is_moving(&self) -> bool {
+        matches!(self.body, Body::Moving { .. })
     }
 
-    /// Of a message of so many bytes, which is wanted as a whole and cannot be read.
+    /// Of a message of so many bytes, which is wanted as a whole.
     #[inline]
     pub const fn of(length: u64) -> Self {
-        Large { length, wanted: length, address: 0 }
+        Large { length, wanted: length, body: Body::AtSender, way: Way::Undecided }
     }
 }
 

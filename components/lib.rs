@@ -9,6 +9,7 @@
 
 mod arrival;
 mod buffer;
+mod callbacks;
 mod car;
 mod communicator;
 pub mod credit;
@@ -21,10 +22,9 @@ mod handles;
 pub mod index;
 mod lease;
 pub mod limits;
-mod lodging;
-mod notice;
 mod proc;
 mod progress;
+mod provider_matching;
 mod receipt;
 mod registration;
 mod request;
@@ -41,7 +41,8 @@ mod work;
 
 pub use arrival::{Arrival, ArrivalState};
 pub use buffer::Buffer;
-pub use car::{Car, CarKind, CarState, Large, car_flags, refuse_removal};
+pub use callbacks::{Callbacks, Notice, Outcome, Panic};
+pub use car::{Body, Car, CarKind, CarState, Large, Way, car_flags, refuse_removal};
 pub use communicator::{CommState, Communicator, ErrorHandler, Members, context};
 pub use datatype::{Basic, Datatype, DatatypeError, Numbers, NumbersMut, Order, Runs, Segment, Stretch, Typed, Unfit};
 pub use errors::*;
@@ -50,19 +51,18 @@ pub use file_size::{FileTooLong, check_file_bytes, file_bytes_max};
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::{Lease, LeasedBytes, OneRun, Ownership, Pieces};
-pub use lodging::{HeldMessage, Lodgings, MatchedPeer, Pull};
-pub use notice::{Notice, Notices, Outcome, Panic};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, FreeList, Link, Moved, Pending, Progress, Queue, posting};
+pub use provider_matching::{HeldMessage, MatchedPeer, ProviderMatching, Pull};
 pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, NoBytes, Payload, Span, Spans};
 pub use splice::Splice;
 pub use stamp::{Stamp, Stamps};
-pub use stream::{ARRIVING, CUT_OFF, Destination, Stream};
+pub use stream::{Destination, Stream};
 pub use supply::{
     Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,
 };
-pub use unexpected::{Unexpected, UnexpectedQueue};
+pub use unexpected::{Kept, Unexpected, UnexpectedQueue};
 pub use work::{Count, Tally, Work};

@@ -4,7 +4,8 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, Lodgings, NIL, Receipts, Registrations, Row, Segment, Splice, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
+    Buffer, NIL, ProviderMatching, Receipts, Registrations, Row, Segment, Splice, Stamp, Stamps, Stream, Tally,
+    UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -147,7 +148,7 @@ pub mod posting {
     /// Posted receives are in the index, and not in the lists.
     pub const INDEXED: u8 = 1;
     /// A transport matches by itself: some receives go there.
-    pub const LODGING: u8 = 2;
+    pub const PROVIDER: u8 = 2;
     /// The engine takes no calls any more: nothing is posted.
     pub const CLOSED: u8 = 4;
 }
@@ -261,9 +262,9 @@ pub struct Progress {
     /// Posted receives by envelope, once they have been deep.
     pub posted: Box<PostedIndex>,
     /// Receives that have yet to look at the unexpected messages.
-    pub staged: Queue,
-    /// What is at a transport that matches by itself.
-    pub lodgings: Box<Lodgings>,
+    pub new_receives: Queue,
+    /// Matching that a transport does by itself: what it was given, and what is held for it.
+    pub provider: Box<ProviderMatching>,
     /// Receives that were paired with an RTS and wait for SupplyBuffers.
     pub offers: Queue,
     /// Receives that read their message out of the sender's memory.
@@ -325,12 +326,13 @@ pub struct Progress {
     pub answers: Vec<Row>,
     /// What each peer may have outstanding here.
     pub window: Credit,
-    /// VCs whose peer has no envelope left, and messages that are held: whoever posts a receive looks closer.
-    pub hungry: u32,
+    /// VCs whose peer has used up its envelope credit, plus held messages. While it is not zero, posting a receive checks whether
+    /// to grant credit.
+    pub starved_peers: u32,
     /// Whether a probe has found nothing since the last pass: as good as a receive that is posted.
     pub probing: bool,
     /// Procs that submissions want to talk to for the first time.
-    pub wanted: Vec<u32>,
+    pub to_contact: Vec<u32>,
     /// VCs that have ended, and why.
     pub ended: Vec<(Row, Ended)>,
     /// VCs that have failed, and not in order, and whose failure nobody has acknowledged.
@@ -369,8 +371,8 @@ impl Default for Progress {
             matching: Matching::Auto,
             posting: 0,
             posted: Box::new(PostedIndex::new(0)),
-            staged: Queue::EMPTY,
-            lodgings: Box::default(),
+            new_receives: Queue::EMPTY,
+            provider: Box::default(),
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
             splices: Vec::new(),
@@ -401,9 +403,9 @@ impl Default for Progress {
             late: false,
             answers: Vec::new(),
             window: CREDIT_INITIAL,
-            hungry: 0,
+            starved_peers: 0,
             probing: false,
-            wanted: Vec::new(),
+            to_contact: Vec::new(),
             ended: Vec::new(),
             unacknowledged: 0,
             vc_changes: 0,
@@ -458,8 +460,8 @@ impl Progress {
 
     /// Whether there is a transport that matches by itself.
     #[inline(always)]
-    pub fn lodges(&self) -> bool {
-        self.posting & posting::LODGING != 0
+    pub fn has_provider(&self) -> bool {
+        self.posting & posting::PROVIDER != 0
     }
 
     /// What the clocks say.

@@ -55,7 +55,7 @@ pub struct OpenReceipt {
     /// Whether the offer of a send has left.
     pub offered: bool,
     /// Of a receive: whether it looked at the unexpected messages when it was seen last.
-    pub staged: bool,
+    pub was_new: bool,
     /// The receipt.
     pub receipt: Receipt,
 }

@@ -48,7 +48,7 @@ pub struct Request {
     pub scoped: bool,
     /// Whether a peer's failure that may concern this any-source receive has not been acknowledged yet.
     pub disturbed: bool,
-    /// Whether Complete tells somebody when it is done: callbacks, or another thread. See [`crate::Notices`].
+    /// Whether Complete tells somebody when it is done: callbacks, or another thread. See [`crate::Callbacks`].
     pub notified: bool,
 }
 

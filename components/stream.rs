@@ -27,8 +27,3 @@ pub struct Stream {
     /// Bytes of the message.
     pub length: u64,
 }
-
-/// Value of [`crate::Unexpected::address`] of a message whose data comes with it: all of it is there, where it is 0.
-pub const ARRIVING: u64 = 1;
-/// As [`ARRIVING`]: the rest will not come, since the VC has ended.
-pub const CUT_OFF: u64 = 2;

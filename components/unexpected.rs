@@ -2,7 +2,7 @@
 
 use crate::credit::cost;
 use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
-use crate::{NIL, Row, Stamp, Stamps};
+use crate::{Body, NIL, Row, Stamp, Stamps};
 
 /// An unexpected envelope, 48 B. Not an entity: there can be millions.
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +17,8 @@ pub struct Unexpected {
     pub vc: Row,
     /// Length of the message, bytes.
     pub length: u64,
-    /// The temporary that holds its payload; [`NIL`] where there is none (yet).
-    pub buffer: Row,
-    /// The sender's CAR, of an RTS, whose data is still there; [`NIL`] for an eager message.
-    pub message: Row,
-    /// Of an offer: where the message is in the sender's memory, 0 if it cannot be read. Of a message that comes in parts:
-    /// [`crate::ARRIVING`] or [`crate::CUT_OFF`] until all of it is there.
-    pub address: u64,
+    /// See [`Kept`].
+    pub kept: Kept,
     /// Next in the queue or in the free list.
     pub next: Row,
     /// The one before it in the queue.
@@ -32,7 +27,87 @@ pub struct Unexpected {
 
 const _: () = assert!(size_of::<Unexpected>() <= 48);
 
+/// How a message stands that is kept before its receive. A temporary is [`NIL`] where there is none, or none yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// All of it is here, in a temporary.
+    Whole {
+        /// The temporary.
+        buffer: Row,
+    },
+    /// Parts of it are here, and others still to come.
+    Arriving {
+        /// The temporary.
+        buffer: Row,
+    },
+    /// Parts of it are here, and the others will not come: its connection has ended.
+    CutOff {
+        /// The temporary.
+        buffer: Row,
+    },
+    /// It was offered: its sender has the bytes, and is asked for them.
+    Offered {
+        /// The sender's CAR.
+        message: Row,
+    },
+    /// It was offered, and is read out of the sender's memory.
+    Readable {
+        /// The sender's CAR.
+        message: Row,
+        /// Where it is in the sender's process.
+        address: u64,
+    },
+    /// It was offered, and its transport may move it.
+    Movable {
+        /// The sender's CAR.
+        message: Row,
+    },
+}
+
+impl Kept {
+    /// A message that was offered by a CAR of its sender.
+    pub fn offered(message: Row, body: Body) -> Self {
+        match body {
+            Body::Readable { address } => Kept::Readable { message, address },
+            Body::Movable => Kept::Movable { message },
+            _ => Kept::Offered { message },
+        }
+    }
+}
+
 impl Unexpected {
+    /// The temporary that holds its payload; [`NIL`] where there is none.
+    pub const fn buffer(&self) -> Row {
+        match self.kept {
+            Kept::Whole { buffer } | Kept::Arriving { buffer } | Kept::CutOff { buffer } => buffer,
+            _ => NIL,
+        }
+    }
+
+    /// Its payload is put into a temporary; an offer has none.
+    pub fn set_buffer(&mut self, row: Row) {
+        if let Kept::Whole { buffer } | Kept::Arriving { buffer } | Kept::CutOff { buffer } = &mut self.kept {
+            *buffer = row;
+        }
+    }
+
+    /// The sender's CAR, of a message that was offered; [`NIL`] for any other.
+    pub const fn message(&self) -> Row {
+        match self.kept {
+            Kept::Offered { message } | Kept::Readable { message, .. } | Kept::Movable { message } => message,
+            _ => NIL,
+        }
+    }
+
+    /// How the bytes of a message that was offered may come.
+    pub const fn body(&self) -> Body {
+        match self.kept {
+            Kept::Readable { address, .. } => Body::Readable { address },
+            Kept::Movable { .. } => Body::Movable,
+            _ => Body::AtSender,
+        }
+    }
+
     /// What it is found by.
     #[inline(always)]
     pub fn key(&self) -> EnvelopeKey {
@@ -118,7 +193,7 @@ impl UnexpectedQueue {
         }
         self.tail = row;
         self.count += 1;
-        if entry.message == NIL {
+        if entry.message() == NIL {
             self.bytes += entry.length;
             self.lines += u64::from(cost(entry.length));
         }
@@ -197,7 +272,7 @@ impl UnexpectedQueue {
             next => self.entries[next as usize].previous = entry.previous,
         }
         self.count -= 1;
-        if entry.message == NIL {
+        if entry.message() == NIL {
             self.bytes -= entry.length;
             self.lines -= u64::from(cost(entry.length));
         }
@@ -246,7 +321,7 @@ impl UnexpectedQueue {
     pub fn lines_of(&self, vc: Row) -> u64 {
         let (mut row, mut lines) = (self.head, 0);
         while let Some(entry) = self.entries.get(row as usize) {
-            if entry.vc == vc && entry.message == NIL {
+            if entry.vc == vc && entry.message() == NIL {
                 lines += u64::from(cost(entry.length));
             }
             row = entry.next;
@@ -268,7 +343,7 @@ mod tests {
 
     fn entry(source: u32, tag: u32) -> Unexpected {
         let (next, previous) = (7, 7);
-        Unexpected { context: 0, source, tag, vc: 0, length: 8, buffer: 1, message: NIL, address: 0, next, previous }
+        Unexpected { context: 0, source, tag, vc: 0, length: 8, kept: Kept::Whole { buffer: 1 }, next, previous }
     }
 
     fn take(queue: &mut UnexpectedQueue, source: u32, tag: u32) -> Option<u32> {

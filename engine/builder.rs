@@ -261,9 +261,9 @@ impl Builder {
         let all = store.all();
         if let Some(endpoint) = matcher {
             let kept_bytes = all.endpoints[endpoint as usize].transport.get().capabilities().kept_bytes;
-            all.progress.lodgings.endpoint = endpoint;
-            all.progress.lodgings.window = all.progress.window.with_kept(kept_bytes);
-            all.progress.posting |= posting::LODGING;
+            all.progress.provider.endpoint = endpoint;
+            all.progress.provider.window = all.progress.window.with_kept(kept_bytes);
+            all.progress.posting |= posting::PROVIDER;
             all.communicators.iter_mut().for_each(|communicator| communicator.tag_max = tags.tag_max);
         }
         let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;

@@ -3,7 +3,7 @@
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
-use tickwire_systems::protocols::provider_matched::{is_lodged, recall};
+use tickwire_systems::protocols::provider_matched::{is_at_provider, recall};
 use tickwire_systems::steps::finish::free_request;
 use tickwire_systems::steps::matching::remove_posted;
 use tickwire_systems::tick::complete::complete_cancelled;
@@ -46,9 +46,9 @@ impl Engine {
         let car = &all.cars[row as usize];
         let removed = match car.state {
             _ if car.kind != CarKind::Receive => false,
-            CarState::Staged => all.progress.staged.remove(all.cars, row),
-            CarState::Lodging => all.progress.lodgings.queue.remove(all.cars, row),
-            _ if is_lodged(car) => {
+            CarState::New => all.progress.new_receives.remove(all.cars, row),
+            CarState::ToProvider => all.progress.provider.queue.remove(all.cars, row),
+            _ if is_at_provider(car) => {
                 recall(all.progress, all.cars, row, car_flags::CANCELLED);
                 return self.await_recall(row);
             }

@@ -173,7 +173,7 @@ impl Engine {
             return false;
         }
         let Some(context) = all.communicators.get(row as usize).map(|comm| comm.context) else { return false };
-        if all.progress.lodges() {
+        if all.progress.has_provider() {
             self.pull_all(context);
         }
         let mut all = self.store.all();

@@ -264,7 +264,7 @@ impl Engine {
         for &number in &self.rare {
             let endpoint = &mut endpoints[number];
             endpoint.find_operations(number as u8, self.observer.awaited.row, &rows);
-            if endpoint.matches && !progress.lodgings.queue.is_empty() {
+            if endpoint.matches && !progress.provider.queue.is_empty() {
                 progress.pending |= Pending::POST;
             }
             if endpoint.ready() {
@@ -344,7 +344,7 @@ impl Engine {
             self.ask_after_ends();
         }
         self.free_dropped();
-        if self.store.progress().lodges() {
+        if self.store.progress().has_provider() {
             self.look_after_matching();
         }
         self.look_after_communicators();
@@ -495,7 +495,7 @@ impl Engine {
         let _ = self.answer_submissions();
         self.refuse_submissions();
         // The first panic is told; those of who hears of it change nothing.
-        self.store.all().notices.tell_all(&Err(RequestError::Poisoned(words.clone())));
+        self.store.all().callbacks.tell_all(&Err(RequestError::Poisoned(words.clone())));
         self.tell_error(&format!("the engine is poisoned: {words}"));
     }
 

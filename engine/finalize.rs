@@ -102,7 +102,7 @@ impl Engine {
             return 0;
         }
         let pending = |car: &&tickwire_components::Car| {
-            car.kind == CarKind::Refusal
+            matches!(car.kind, CarKind::Refusal | CarKind::Acknowledgement)
                 || (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
                 || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
         };
@@ -153,9 +153,9 @@ impl Engine {
         let progress = all.progress;
         progress.wildcard = tickwire_components::Queue::EMPTY;
         progress.posted.clear();
-        progress.staged = tickwire_components::Queue::EMPTY;
-        *progress.lodgings = Default::default();
-        progress.posting &= !tickwire_components::posting::LODGING;
+        progress.new_receives = tickwire_components::Queue::EMPTY;
+        *progress.provider = Default::default();
+        progress.posting &= !tickwire_components::posting::PROVIDER;
         progress.replies = tickwire_components::Queue::EMPTY;
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;

@@ -98,13 +98,13 @@ impl Engine {
             Err(RequestError::Stale) => return Err(RequestError::Stale),
             Err(RequestError::Pending) => {
                 all.requests[id.row as usize].notified = true;
-                all.notices.add(id.row, Box::new(call));
+                all.callbacks.add(id.row, Box::new(call));
             }
             _ if all.requests.get(id.row as usize).is_some_and(|r| r.state == RequestState::Inactive) => {
                 return Err(RequestError::Stale);
             }
             outcome => {
-                all.notices.add_late(Box::new(call), outcome);
+                all.callbacks.add_late(Box::new(call), outcome);
                 all.progress.late = true;
                 all.progress.pending |= Pending::COMPLETE;
             }

@@ -19,7 +19,7 @@ use tickwire_systems::protocols::provider_matched::{checked, is_matched};
 use tickwire_systems::steps::posting::{check_null_receive, check_receive, receive_car, rows_of, take_rows};
 use tickwire_systems::steps::unexpected::receive_unexpected;
 use tickwire_systems::store::Tables;
-use tickwire_transports::{Peeked, Sent, Wanted};
+use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
 
 /// A message that a matched probe has found: no other receive or probe finds it any more.
 ///
@@ -304,7 +304,7 @@ impl Engine {
         let communicators = self.store.all().communicators;
         let envelope = check_receive(communicators, comm.0, source, tag)?;
         if envelope.proc != NIL {
-            // Connecting is what notices the peer's death.
+            // Connecting is what callbacks the peer's death.
             self.reach(envelope.proc)?;
         }
         Ok(Some(EnvelopeKey { context: envelope.context, source: envelope.source, tag: envelope.tag }))
@@ -322,12 +322,12 @@ impl Engine {
     fn find_message(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         let progress = self.store.progress();
         // Receives and arrivals that Match has yet to pair come first.
-        if progress.arrivals > 0 || !progress.staged.is_empty() {
+        if progress.arrivals > 0 || !progress.new_receives.is_empty() {
             self.run();
         }
         let all = self.store.all();
         let found = all.progress.unexpected.find(wanted);
-        if found.is_none() && all.progress.hungry > 0 {
+        if found.is_none() && all.progress.starved_peers > 0 {
             all.progress.probing = true;
             feed(all.progress, all.vcs, NIL);
         }
@@ -364,7 +364,7 @@ impl Engine {
     /// A message at the transport that matches by itself. Where a look does not tell its length, it is there no more afterwards.
     fn look_there(&mut self, wanted: &EnvelopeKey) -> Option<Status> {
         let all = self.store.all();
-        let endpoint = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?;
+        let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
         if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
             return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
         }
@@ -386,8 +386,8 @@ impl Engine {
             // One that an earlier probe has asked for and not waited for, too.
             let unexpected = &progress.unexpected;
             let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
-            if let Some(place) = progress.lodgings.claimed.iter().position(taken) {
-                return Some(progress.lodgings.claimed.remove(place));
+            if let Some(place) = progress.provider.claimed.iter().position(taken) {
+                return Some(progress.provider.claimed.remove(place));
             }
             if look == 0 {
                 self.ask_transport(wanted, Look::Claim)?;
@@ -400,7 +400,7 @@ impl Engine {
 
     /// The envelope of a message at the transport that matches by itself, which a receive would take there.
     pub(crate) fn ask_transport(&mut self, wanted: &EnvelopeKey, how: Look) -> Option<Header> {
-        if !self.store.progress().lodges() {
+        if !self.store.progress().has_provider() {
             return None;
         }
         // Receives that were posted before have their messages first.
@@ -416,27 +416,27 @@ impl Engine {
             }
             link = vc.link;
         }
-        let lodgings = &all.progress.lodgings;
-        let transport = all.endpoints.get_mut(lodgings.endpoint as usize)?.transport.get();
+        let provider = &all.progress.provider;
+        let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get();
         // What has come of a look that nobody waited for.
         transport.peeked();
-        let wanted = Wanted { link, context, source, tag };
-        let busy = !lodgings.queue.is_empty() || lodgings.pull != Pull::No;
+        let wanted = ReceiveEnvelope { link, context, source, tag };
+        let busy = !provider.queue.is_empty() || provider.pull != Pull::No;
         if busy || transport.peek(&wanted, how != Look::Only) != Sent::Done {
             return None;
         }
         let pulls = how == Look::Pull;
         if pulls {
-            all.progress.lodgings.pull = Pull::Awaited;
+            all.progress.provider.pull = Pull::Awaited;
         }
         for look in 0..PEEK_LOOKS {
             self.drain_more(look);
             let all = self.store.all();
-            let transport = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?.transport.get();
+            let transport = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?.transport.get();
             match transport.peeked() {
                 Peeked::Pending => {}
                 Peeked::Nothing => {
-                    all.progress.lodgings.pull = Pull::No;
+                    all.progress.provider.pull = Pull::No;
                     return None;
                 }
                 // It is checked when it comes.
@@ -447,9 +447,9 @@ impl Engine {
                 }
             }
         }
-        let lodgings = &mut self.store.progress().lodgings;
-        if lodgings.pull == Pull::Awaited {
-            lodgings.pull = Pull::Left;
+        let provider = &mut self.store.progress().provider;
+        if provider.pull == Pull::Awaited {
+            provider.pull = Pull::Left;
         }
         None
     }

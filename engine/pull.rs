@@ -9,7 +9,7 @@ use crate::probe::{Look, PEEK_LOOKS};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::{CommState, Pull};
-use tickwire_systems::protocols::provider_matched::{is_starved, settle_credit};
+use tickwire_systems::protocols::provider_matched::{is_starved, list_granters};
 
 /// Communicators whose messages are pulled together at most: a look at the transport for each.
 const CONTEXTS_PULLED: usize = 1000;
@@ -29,18 +29,18 @@ impl Engine {
     /// Moves a message, which a receive of any tag would take, from the transport that matches by itself into the engine's queue.
     pub(crate) fn pull(&mut self, wanted: &EnvelopeKey) -> Pulled {
         debug_assert_eq!(wanted.tag, ANY, "else what is pulled overtakes what is not");
-        let before = self.store.progress().lodgings.pull;
+        let before = self.store.progress().provider.pull;
         if before != Pull::No || self.ask_transport(wanted, Look::Pull).is_none() {
-            let lodgings = &self.store.progress().lodgings;
-            return if lodgings.pull == Pull::No && lodgings.queue.is_empty() { Pulled::None } else { Pulled::Unknown };
+            let provider = &self.store.progress().provider;
+            return if provider.pull == Pull::No && provider.queue.is_empty() { Pulled::None } else { Pulled::Unknown };
         }
         for look in 0..PEEK_LOOKS {
-            if self.store.progress().lodgings.pull == Pull::No {
+            if self.store.progress().provider.pull == Pull::No {
                 return Pulled::One;
             }
             self.drain_more(look);
         }
-        self.store.progress().lodgings.pull = Pull::Left;
+        self.store.progress().provider.pull = Pull::Left;
         Pulled::Unknown
     }
 
@@ -71,7 +71,7 @@ impl Engine {
     #[cold]
     pub(crate) fn look_after_matching(&mut self) {
         let all = self.store.all();
-        settle_credit(all.progress, all.vcs);
+        list_granters(all.progress, all.vcs);
         if is_starved(all.progress, all.vcs) {
             self.pull_everything();
         }

@@ -50,7 +50,7 @@ impl Engine {
         let answers = std::mem::take(&mut self.store.progress().answers);
         for row in answers {
             let all = self.store.all();
-            let (slot, generation) = (all.notices.take_slot(row), all.requests[row as usize].generation);
+            let (slot, generation) = (all.callbacks.take_slot(row), all.requests[row as usize].generation);
             let outcome = self.outcome(RequestId { row, generation });
             let tables = self.store.all();
             let lease = std::mem::take(&mut tables.held[row as usize].0);

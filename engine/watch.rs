@@ -110,6 +110,8 @@ pub(crate) struct Watcher {
     /// Bytes that each endpoint had moved when it was looked at last.
     moved: Vec<(u64, u64)>,
     before: Work,
+    /// When the last thing of this tick was over: what comes next begins then, ns.
+    at_ns: u64,
 }
 
 impl Watcher {
@@ -126,10 +128,16 @@ impl Watcher {
             vcs: Vec::new(),
             moved: Vec::new(),
             before: Work::default(),
+            at_ns: 0,
         };
         ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
         watcher.name(DELIVER, "deliver");
         watcher
+    }
+
+    /// The time for a sink; a profiler has its own.
+    fn clock(&self) -> u64 {
+        if self.trace.is_some() { now_ns() } else { 0 }
     }
 
     fn watches(&self) -> bool {
@@ -203,7 +211,8 @@ impl Watcher {
         if progress.vc_changes != self.vc_changes {
             self.look_at_vcs(store);
         }
-        self.tell(&Event::TickBegan { at_ns: now_ns() });
+        self.at_ns = self.clock();
+        self.tell(&Event::TickBegan { at_ns: self.at_ns });
     }
 
     /// A tick has ended, after so many passes.
@@ -214,7 +223,7 @@ impl Watcher {
         if store.progress().vc_changes != self.vc_changes {
             self.look_at_vcs(store);
         }
-        let at_ns = now_ns();
+        let at_ns = self.at_ns;
         self.look_at_endpoints(store, at_ns);
         let (work, depths) = (less(store.progress().work.get(), self.before), depths(store));
         if self.profiled {
@@ -230,7 +239,6 @@ impl Watch for Watcher {
             return run(store);
         }
         let before = (rows_due(system, store), store.progress().work.get());
-        let begin_ns = if self.trace.is_some() { now_ns() } else { 0 };
         let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
         run(store);
         let rows = before.0 + rows_done(system, before.1, store.progress().work.get());
@@ -238,7 +246,9 @@ impl Watch for Watcher {
             zone.end(rows);
         }
         if let Some(trace) = &self.trace {
-            trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns: now_ns() });
+            let (begin_ns, end_ns) = (self.at_ns, now_ns());
+            trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns });
+            self.at_ns = end_ns;
         }
     }
 }
@@ -261,7 +271,7 @@ fn rows_due(system: usize, store: &mut StoreMut<'_>) -> u64 {
     let arrivals = &all.arrivals[..progress.arrivals as usize];
     let count = |state| arrivals.iter().filter(|arrival| arrival.state == state).count() as u64;
     match system {
-        MATCH => length(&progress.staged, cars) + count(ArrivalState::New) + count(ArrivalState::Matched),
+        MATCH => length(&progress.new_receives, cars) + count(ArrivalState::New) + count(ArrivalState::Matched),
         SUPPLY => length(&progress.offers, cars) + count(ArrivalState::Unexpected),
         TRANSFER => length(&progress.copies, cars) + arrivals.len() as u64,
         COMPLETE => length(&progress.finished, cars),

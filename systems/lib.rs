@@ -70,14 +70,14 @@ impl ProgressSystems {
         match self {
             Self::Post => &ColumnAccess {
                 reads: &[ProcTable, Communicator],
-                writes: &[Progress, Inbound, Notices, Car, Large, Request, Held, Vc],
+                writes: &[Progress, Inbound, Callbacks, Car, Large, Request, Held, Vc],
             },
             Self::Match => &ColumnAccess { reads: &[Communicator], writes: &[Progress, Car, Large, Vc] },
             Self::SupplyBuffers => &ColumnAccess { reads: &[], writes: &[Progress, Buffer, Supply, Car, Large, Vc] },
             Self::Transfer => &ColumnAccess { reads: &[], writes: &[Progress, Car, Large, Buffer, Vc] },
             Self::DrainCq => &ColumnAccess { reads: &[], writes: &[Progress] },
             Self::Complete => {
-                &ColumnAccess { reads: &[ProcTable, Vc], writes: &[Progress, Notices, Car, Large, Request, Held] }
+                &ColumnAccess { reads: &[ProcTable, Vc], writes: &[Progress, Callbacks, Car, Large, Request, Held] }
             }
         }
     }

@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use tickwire_components::submission::Inbound;
 use tickwire_components::{
-    Arrival, Buffer, Car, Communicator, Held, Large, Notices, ProcTable, Progress, Request, Row, Supply, Vc,
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, ProcTable, Progress, Request, Row, Supply, Vc,
 };
 
 /// Ties a column to the store that it is of: columns of two stores have two types, so that none can take another's place.
@@ -125,7 +125,7 @@ pub struct Rows<'store> {
     /// Limits.
     pub limits: One<'store, Settings>,
     /// Whom to call when requests are done.
-    pub notices: One<'store, Notices>,
+    pub callbacks: One<'store, Callbacks>,
     /// CARs.
     pub cars: Column<'store, Car>,
     /// CARs, cold column.

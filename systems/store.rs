@@ -27,7 +27,7 @@ use std::sync::Arc;
 use tickwire_components::limits::{self, CONTROL_ROWS, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
-    Arrival, Buffer, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Notices, ProcTable,
+    Arrival, Buffer, Callbacks, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, ProcTable,
     Progress, Request, Row, Supply, Vc,
 };
 
@@ -89,7 +89,7 @@ pub struct Tables<'w> {
     /// Limits.
     pub limits: &'w Settings,
     /// Whom to call when requests are done.
-    pub notices: &'w mut Notices,
+    pub callbacks: &'w mut Callbacks,
     /// Arrivals.
     pub arrivals: &'w mut [Arrival],
     /// CARs.
@@ -349,7 +349,7 @@ fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) -> Entit
         },
         Inbound::new(submissions),
         Settings(plan.limits.clone()),
-        Notices::default(),
+        Callbacks::default(),
     ));
     let one = one.id();
     grow::spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());

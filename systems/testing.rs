@@ -25,7 +25,7 @@ use tickwire_components::{
     Source, Span, TagFilter, Vc, VcState, posting,
 };
 use tickwire_transports::{
-    AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, Sent, Spliced, Transport, Wanted, copy,
+    AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, ReceiveEnvelope, Sent, Spliced, Transport, copy,
 };
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
@@ -100,11 +100,11 @@ pub struct WireState {
     /// Buffers that are lent, in the order in which they were.
     pub lent: Vec<Vec<u8>>,
     /// Receives that it was given to match, in order.
-    pub lodged: Vec<(Row, Wanted)>,
+    pub posted_receives: Vec<(Row, ReceiveEnvelope)>,
     /// Receives that it was asked back, in order.
     pub recalled: Vec<Row>,
     /// Receives that it takes before it says that there is no room; `None` takes all.
-    pub beds: Option<usize>,
+    pub room_for_receives: Option<usize>,
 }
 
 /// A transport that records. Link numbers are proc numbers.
@@ -265,13 +265,13 @@ unsafe impl Transport for FakeWire {
         bytes
     }
 
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
         let mut state = lock(&self.state);
-        if state.beds == Some(0) {
+        if state.room_for_receives == Some(0) {
             return Sent::Blocked;
         }
-        state.beds = state.beds.map(|beds| beds - 1);
-        state.lodged.push((row, *wanted));
+        state.room_for_receives = state.room_for_receives.map(|room_for_receives| room_for_receives - 1);
+        state.posted_receives.push((row, *wanted));
         Sent::Done
     }
 
@@ -448,9 +448,9 @@ impl TestWorld {
         };
         let endpoint = self.add_wire(FakeWire::with(state, capabilities));
         let progress = self.all().progress;
-        progress.lodgings.endpoint = endpoint.into();
-        progress.lodgings.window = progress.window;
-        progress.posting |= posting::LODGING;
+        progress.provider.endpoint = endpoint.into();
+        progress.provider.window = progress.window;
+        progress.posting |= posting::PROVIDER;
         endpoint
     }
 

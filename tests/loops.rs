@@ -430,12 +430,12 @@ fn columns(engine: &mut Engine, credit: bool) -> Vec<String> {
     let entries = &all.progress.unexpected.entries;
     let mut row = all.progress.unexpected.head;
     while let Some(entry) = entries.get(row as usize) {
-        let (offered, source) = (entry.message != NIL, entry.source);
+        let (offered, source) = (entry.message() != NIL, entry.source);
         lines.push(format!("unexpected from {source}, tag {}: {} B, offered {offered}", entry.tag, entry.length));
         row = entry.next;
     }
     let used = all.cars.iter().zip(all.large.iter());
-    let used = used.filter(|(car, _)| car.state != CarState::Free && car.kind != CarKind::Grant);
+    let used = used.filter(|(car, _)| car.state != CarState::Free && !car.kind.has_control_row());
     let mut cars: Vec<String> = used.map(|(car, large)| show(car, large.length)).collect();
     cars.sort();
     lines.extend(cars);

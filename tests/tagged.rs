@@ -47,8 +47,8 @@ fn acquainted(cluster: &mut Cluster) {
     cluster.tick_times(20);
 }
 
-fn lodged(cluster: &mut Cluster, rank: usize) -> u32 {
-    rows(&mut cluster.engines[rank]).progress.lodgings.count
+fn at_provider(cluster: &mut Cluster, rank: usize) -> u32 {
+    rows(&mut cluster.engines[rank]).progress.provider.count
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn messages_are_matched_by_the_provider_and_by_nobody_else() {
         assert_eq!(got(&mut cluster, request), (1, b"early".to_vec()));
     }
     cluster.tick_times(20);
-    assert_eq!((lodged(&mut cluster, 0), is_pending(&mut cluster, 0, &late)), (1, true));
+    assert_eq!((at_provider(&mut cluster, 0), is_pending(&mut cluster, 0, &late)), (1, true));
     send(&mut cluster, 1, 6, b"late");
     assert_eq!(got(&mut cluster, late), (1, b"late".to_vec()));
     cluster.tick_times(20);
@@ -171,10 +171,10 @@ fn a_message_from_elsewhere_gets_the_receive_once_the_provider_has_given_it_back
     let mut cluster = race(ProviderConfig { recall_ns: 300_000..300_001, ..ProviderConfig::calm(1) });
     let first = post(&mut cluster, Source::Any, TagFilter::Any);
     cluster.tick_times(5);
-    assert_eq!(lodged(&mut cluster, 0), 1);
+    assert_eq!(at_provider(&mut cluster, 0), 1);
     send(&mut cluster, 2, 5, b"near");
     cluster.tick_times(2);
-    assert_eq!(rows(&mut cluster.engines[0]).progress.lodgings.held.len(), 1, "it waits for the answer");
+    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.held.len(), 1, "it waits for the answer");
     assert!(is_pending(&mut cluster, 0, &first));
     assert_eq!(got(&mut cluster, first), (2, b"near".to_vec()));
     let second = post(&mut cluster, Source::Any, TagFilter::Any);
@@ -196,7 +196,7 @@ fn if_the_provider_was_first_the_message_from_elsewhere_waits_for_the_next_recei
         send(&mut cluster, 2, 5, bytes);
     }
     cluster.tick_times(3);
-    assert_eq!(rows(&mut cluster.engines[0]).progress.lodgings.held.len(), 3, "behind each other");
+    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.held.len(), 3, "behind each other");
     // Posted while it is open who gets what.
     let rest = [post(&mut cluster, Rank(2), Tag(5)), post(&mut cluster, Rank(2), TagFilter::Any)];
     assert_eq!(got(&mut cluster, first), (1, b"far".to_vec()));

@@ -233,7 +233,7 @@ data! {
     #[serde(rename_all = "snake_case")]
     pub enum Stage {
         /// A receive that has yet to look at the unexpected messages.
-        Staged,
+        New,
         /// A receive that no message has been paired with.
         #[default]
         Posted,
@@ -385,7 +385,7 @@ impl OperationDump {
     /// Whether it would take a message, if it is a receive that has none.
     pub fn takes(&self, context: u32, plane: Plane, peer: u32, tag: u32) -> bool {
         self.kind == Kind::Receive
-            && matches!(self.stage, Stage::Posted | Stage::Staged)
+            && matches!(self.stage, Stage::Posted | Stage::New)
             && (self.context, self.plane) == (context, plane)
             && self.peer.is_none_or(|own| own == peer)
             && self.tag.is_none_or(|own| own == tag)

@@ -145,7 +145,7 @@ fn what(dump: &Dump, operation: &OperationDump) -> String {
         };
     }
     match (operation.kind, operation.stage) {
-        (Kind::Receive, Stage::Staged | Stage::Posted) => format!("{tag} from {peer}{place}"),
+        (Kind::Receive, Stage::New | Stage::Posted) => format!("{tag} from {peer}{place}"),
         (Kind::Receive, _) => format!("the rest of tag {} from {peer}{place}", operation.tag.unwrap_or(0)),
         (_, Stage::Offered) => format!("{peer} to receive {tag}, {bytes}{place}"),
         (_, Stage::Sending) => format!("{peer} to take the rest of {tag}, {} of {bytes}{place}", Bytes(operation.done)),

@@ -3,7 +3,8 @@
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
 use crate::{
-    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, Sent, Shm, Spliced, Take, Traffic, Transport, Wanted,
+    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, ReceiveEnvelope, Sent, Shm, Spliced, Take, Traffic,
+    Transport,
 };
 use rustix::fd::BorrowedFd;
 use std::any::Any;
@@ -148,12 +149,12 @@ pub unsafe trait Outside: Send {
     fn register(&mut self, span: Span, access: Access) -> Result<Registration, String>;
     /// See [`Transport::deregister`].
     fn deregister(&mut self, registration: Registration);
-    /// See [`Transport::lodge`].
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent;
+    /// See [`Transport::post_receive`].
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent;
     /// See [`Transport::recall`].
     fn recall(&mut self, row: Row, unless_message: bool);
     /// See [`Transport::peek`].
-    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent;
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent;
     /// See [`Transport::peeked`].
     fn peeked(&mut self) -> Peeked;
     /// See [`Transport::leave_matching`].
@@ -289,13 +290,13 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     fn deregister(&mut self, registration: Registration) {
         self.0.deregister(registration);
     }
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
-        self.0.lodge(row, wanted)
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        self.0.post_receive(row, wanted)
     }
     fn recall(&mut self, row: Row, unless_message: bool) {
         self.0.recall(row, unless_message);
     }
-    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         self.0.peek(wanted, claim)
     }
     fn peeked(&mut self) -> Peeked {
@@ -559,9 +560,9 @@ impl AnyTransport {
         each!(self, t => t.attach(link, vc));
     }
 
-    /// See [`Transport::lodge`].
-    pub fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
-        each!(self, t => t.lodge(row, wanted))
+    /// See [`Transport::post_receive`].
+    pub fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        each!(self, t => t.post_receive(row, wanted))
     }
 
     /// See [`Transport::recall`].
@@ -570,7 +571,7 @@ impl AnyTransport {
     }
 
     /// See [`Transport::peek`].
-    pub fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    pub fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         each!(self, t => t.peek(wanted, claim))
     }
 

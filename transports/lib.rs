@@ -54,7 +54,7 @@ pub struct Capabilities {
     pub reach: Reach,
     /// Higher is preferred among those that reach a proc.
     pub priority: u8,
-    /// It pairs receives with messages by itself. See [`Transport::lodge`].
+    /// It pairs receives with messages by itself. See [`Transport::post_receive`].
     pub matches_tags: bool,
     /// What it can match by, where it does.
     pub tags: TagLimits,
@@ -197,7 +197,7 @@ impl TagLimits {
 
 /// What a receive or a probe asks a transport for that matches by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct ReceiveEnvelope {
     /// The link that the message comes on; [`tickwire_components::NIL`] for any.
     pub link: u32,
     /// Context word.
@@ -521,7 +521,7 @@ pub unsafe trait Transport: Send {
     /// [`Kind::Rts`]: tickwire_components::wire::Kind::Rts
     /// [`ArrivalState::Matched`]: tickwire_components::ArrivalState::Matched
     /// [`ArrivalState::Recalled`]: tickwire_components::ArrivalState::Recalled
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
         let _ = (row, wanted);
         Sent::Failed
     }
@@ -537,7 +537,7 @@ pub unsafe trait Transport: Send {
     /// follows.
     ///
     /// [`ArrivalState::Claimed`]: tickwire_components::ArrivalState::Claimed
-    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         let _ = (wanted, claim);
         Sent::Failed
     }

@@ -69,7 +69,7 @@ pub use library::{ENV_LIBRARY, Library};
 pub use region::MemoryRegion;
 pub use transport::Ofi;
 
-/// Ways to register memory that are handled here: all but those that need notices about pages or arrivals.
+/// Ways to register memory that are handled here: all but those that need callbacks about pages or arrivals.
 pub const MR_MODE: u64 =
     sys::FI_MR_LOCAL | sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY | sys::FI_MR_ENDPOINT;
 

@@ -4,7 +4,9 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Sent, Spliced, Take, Traffic, Transport, Wanted};
+use crate::{
+    Capabilities, Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Spliced, Take, Traffic, Transport,
+};
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
@@ -176,15 +178,15 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.traffic(link)
     }
 
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
-        self.inner.lodge(row, wanted)
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        self.inner.post_receive(row, wanted)
     }
 
     fn recall(&mut self, row: Row, unless_message: bool) {
         self.inner.recall(row, unless_message);
     }
 
-    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         self.inner.peek(wanted, claim)
     }
 

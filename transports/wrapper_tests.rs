@@ -5,8 +5,8 @@
 
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::{
-    AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Reach, Sent, Spliced, Take, Tapped, Traffic,
-    Transport, Wanted,
+    AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Reach, ReceiveEnvelope, Sent, Spliced, Take,
+    Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,14 +128,14 @@ unsafe impl Transport for Recorder {
         self.note("granted");
         Credit { lines: 10, envelopes: 11 }
     }
-    fn lodge(&mut self, _: Row, _: &Wanted) -> Sent {
-        self.note("lodge");
+    fn post_receive(&mut self, _: Row, _: &ReceiveEnvelope) -> Sent {
+        self.note("post_receive");
         Sent::Blocked
     }
     fn recall(&mut self, _: Row, _: bool) {
         self.note("recall");
     }
-    fn peek(&mut self, _: &Wanted, _: bool) -> Sent {
+    fn peek(&mut self, _: &ReceiveEnvelope, _: bool) -> Sent {
         self.note("peek");
         Sent::Blocked
     }
@@ -257,7 +257,7 @@ macro_rules! call_all {
     ($t:expr, $state:expr) => {{
         let t = &mut $t;
         let (header, wanted) =
-            (Header::new(Kind::Eager, 0, 1, 2, 0, 0), Wanted { link: 0, context: 0, source: 1, tag: 2 });
+            (Header::new(Kind::Eager, 0, 1, 2, 0, 0), ReceiveEnvelope { link: 0, context: 0, source: 1, tag: 2 });
         let (frame, credit) = (Frame { header, payload: Span::EMPTY }, Credit { lines: 1, envelopes: 1 });
         let (mut arrivals, mut events, mut spans) = ([Arrival::default(); 4], Vec::new(), Spans::new());
         let mut answers: BTreeMap<&'static str, String> = BTreeMap::new();
@@ -292,7 +292,7 @@ macro_rules! call_all {
         heard("deregister", &t.deregister(Registration(9)));
         heard("grant", &t.grant(0, credit));
         heard("granted", &t.granted(0));
-        heard("lodge", &t.lodge(0, &wanted));
+        heard("post_receive", &t.post_receive(0, &wanted));
         heard("recall", &t.recall(0, true));
         heard("peek", &t.peek(&wanted, false));
         heard("peeked", &t.peeked());
@@ -376,7 +376,7 @@ fn a_simulated_network_hands_on_what_it_does_not_simulate() {
     called.lock().expect("not poisoned").clear();
     call_all!(sim, &mut Default::default());
     // Frames are delayed one by one, and nobody matches.
-    assert_eq!(kept(&called), own(["send_batch", "lodge", "recall", "peek", "peeked"]));
+    assert_eq!(kept(&called), own(["send_batch", "post_receive", "recall", "peek", "peeked"]));
     let has = sim.capabilities();
     assert!(!(has.remote_read || has.windows || has.matches_tags || has.can_sleep));
 }
@@ -388,7 +388,7 @@ fn a_simulated_provider_hands_on_what_it_does_not_do_itself() {
     called.lock().expect("not poisoned").clear();
     call_all!(provider, &mut 0);
     // It matches.
-    assert_eq!(kept(&called), own(["lodge", "recall", "peek", "peeked"]));
+    assert_eq!(kept(&called), own(["post_receive", "recall", "peek", "peeked"]));
     let has = provider.capabilities();
     assert!(!(has.remote_read || has.windows || has.can_sleep));
 }

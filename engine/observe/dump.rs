@@ -3,6 +3,7 @@
 use crate::core::{Closed, Engine};
 use std::collections::BTreeSet;
 use std::mem::size_of;
+use tickwire_components::Way;
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
@@ -53,7 +54,7 @@ impl Engine {
             })
             .collect();
         for operation in &mut operations {
-            operation.submitted = all.notices.slot(operation.row).is_some();
+            operation.submitted = all.callbacks.slot(operation.row).is_some();
         }
         let mut unexpected = messages(&all, now);
         let peers = peers(&mut self.store.all(), &operations, &unexpected);
@@ -90,12 +91,12 @@ impl Engine {
     /// Moves what a transport that matches by itself holds into the engine's own queue.
     fn unhide(&mut self) -> Option<HiddenDump> {
         let all = self.store.all();
-        if self.closed != Closed::No || !all.progress.lodges() {
+        if self.closed != Closed::No || !all.progress.has_provider() {
             return None;
         }
         let communicators = self.pull_everything();
         let all = self.store.all();
-        let endpoint = all.endpoints.get_mut(all.progress.lodgings.endpoint as usize)?;
+        let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
         let transport = endpoint.transport.get().name().to_owned();
         (communicators > 0).then_some(HiddenDump { transport, communicators })
     }
@@ -122,7 +123,7 @@ impl Engine {
 
 /// Whether a row is an operation that is not at rest.
 fn is_used(car: &Car, request: &Request) -> bool {
-    let operation = matches!(car.kind, CarKind::Send | CarKind::Receive | CarKind::Refusal);
+    let operation = matches!(car.kind, CarKind::Send | CarKind::Receive | CarKind::Refusal | CarKind::Acknowledgement);
     operation && car.state != CarState::Free && request.state != RequestState::Inactive
 }
 
@@ -141,8 +142,8 @@ fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
 
 fn stage(car: &Car) -> Stage {
     match car.state {
-        CarState::Staged => Stage::Staged,
-        CarState::Posted | CarState::Lodging | CarState::Lodged | CarState::Recalled => Stage::Posted,
+        CarState::New => Stage::New,
+        CarState::Posted | CarState::ToProvider | CarState::AtProvider | CarState::Recalled => Stage::Posted,
         CarState::Queued => Stage::Queued,
         CarState::Offered => Stage::Offered,
         CarState::Sending => Stage::Sending,
@@ -173,7 +174,7 @@ fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
         VcState::Unconnected | VcState::Connecting => Obstacle::Connection,
         VcState::Failed => Obstacle::None,
         // Its way is decided, and paid for.
-        VcState::Connected if large.address != 0 => Obstacle::Room,
+        VcState::Connected if large.way != Way::Undecided => Obstacle::Room,
         VcState::Connected if vc.envelopes > 0 => Obstacle::None,
         VcState::Connected if vc.lines < cost(large.length) || car.flags & car_flags::ASKING != 0 => Obstacle::Credit,
         // What is longer than an eager message has to be offered too.
@@ -188,7 +189,7 @@ fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
     let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
     let kind = match car.kind {
         CarKind::Send => Kind::Send,
-        CarKind::Refusal => Kind::Refusal,
+        CarKind::Refusal | CarKind::Acknowledgement => Kind::Refusal,
         _ => Kind::Receive,
     };
     let stage = stage(car);
@@ -201,7 +202,7 @@ fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
     };
     let bytes = match (kind, stage) {
         (_, Stage::Done | Stage::Finished) => car.done,
-        (Kind::Receive, Stage::Staged | Stage::Posted) => capacity(all.cars, row),
+        (Kind::Receive, Stage::New | Stage::Posted) => capacity(all.cars, row),
         (Kind::Receive, Stage::Matched) if large.length == 0 => car.done,
         _ => large.length,
     };
@@ -231,7 +232,8 @@ fn messages(all: &Tables<'_>, now: Stamp) -> Vec<MessageDump> {
     let queue = &all.progress.unexpected;
     let (mut found, mut row) = (Vec::new(), queue.head);
     while let Some(entry) = queue.entries.get(row as usize) {
-        let Unexpected { source, tag, vc, length, message, next, .. } = *entry;
+        let Unexpected { source, tag, vc, length, next, .. } = *entry;
+        let message = entry.message();
         found.push(MessageDump {
             plane: plane(entry.context),
             comm: context::id(entry.context),
@@ -341,7 +343,7 @@ fn queues(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {
     for (row, (car, _)) in rows.filter(|(_, (car, request))| is_used(car, request)) {
         let left = || all.large[row as usize].length.saturating_sub(car.done);
         match car.state {
-            CarState::Posted | CarState::Staged | CarState::Lodging | CarState::Lodged | CarState::Recalled => {
+            CarState::Posted | CarState::New | CarState::ToProvider | CarState::AtProvider | CarState::Recalled => {
                 posted[usize::from(car.vc == NIL)].add(capacity(all.cars, row));
             }
             CarState::Queued => others[0].add(left()),

@@ -60,7 +60,7 @@ impl Counts {
             return;
         }
         let (count, place) = match car.state {
-            CarState::Posted | CarState::Staged | CarState::Lodging | CarState::Lodged | CarState::Recalled => {
+            CarState::Posted | CarState::New | CarState::ToProvider | CarState::AtProvider | CarState::Recalled => {
                 (&mut self.posted, 0)
             }
             CarState::Queued => (&mut self.queued, 1),

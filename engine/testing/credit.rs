@@ -5,9 +5,11 @@
 use super::inspect::{rows, walk};
 use crate::Engine;
 use std::collections::BTreeMap;
+use tickwire_components::Body;
+use tickwire_components::Way;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::Kind;
-use tickwire_components::{ArrivalState, CarKind, CarState, Large, NIL, VcState};
+use tickwire_components::{ArrivalState, CarKind, CarState, NIL, VcState};
 use tickwire_systems::protocols::credit::collect;
 use tickwire_transports::sim::{Corruption, SimNet};
 
@@ -51,13 +53,12 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
     }
     for (car, large) in all.cars.iter().zip(all.large.iter()).filter(|(car, _)| car.state == CarState::Queued) {
         let account = &mut of_vc[car.vc as usize];
-        match (car.kind, large.address) {
-            (CarKind::Send, Large::EAGER) => add(&mut account.promised, cost(large.length), 0),
+        match (car.kind, large.way, large.body) {
+            (CarKind::Send, Way::Eager, _) => add(&mut account.promised, cost(large.length), 0),
             // Its head has brought the cost of all parts.
-            (CarKind::Send, Large::STREAMED) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
-            (CarKind::Send, Large::OFFERED) => add(&mut account.promised, 0, 1),
-            // Those with an address say how many offers were made.
-            (CarKind::Grant, 0) => add(&mut account.granting, large.length as u32, large.wanted as u32),
+            (CarKind::Send, Way::Parts, _) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
+            (CarKind::Send, Way::Offered, _) => add(&mut account.promised, 0, 1),
+            (CarKind::Credit, _, Body::Credit(credit)) => add(&mut account.granting, credit.lines, credit.envelopes),
             _ => {}
         }
     }
@@ -72,7 +73,7 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
             _ => {}
         }
     }
-    for entry in super::inspect::waiting_messages(&progress.unexpected)?.iter().filter(|entry| entry.message == NIL) {
+    for entry in super::inspect::waiting_messages(&progress.unexpected)?.iter().filter(|entry| entry.message() == NIL) {
         of_vc[entry.vc as usize].kept += cost(entry.length);
     }
     let ended: Vec<_> = progress.ended.iter().map(|(row, _)| *row).collect();

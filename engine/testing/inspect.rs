@@ -6,7 +6,7 @@ use tickwire_components::{
     ArrivalState, Car, CarKind, CarState, Destination, FreeList, Link, NIL, Progress, Queue, Request, RequestState,
     Row, SupplyState, Unexpected, UnexpectedQueue, car_flags,
 };
-use tickwire_systems::protocols::provider_matched::is_lodged;
+use tickwire_systems::protocols::provider_matched::is_at_provider;
 use tickwire_systems::store::Tables;
 
 /// Rows of a kind that a dump shows at most.
@@ -89,8 +89,8 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     let progress = &*all.progress;
     let mut place = vec![None; all.cars.len()];
     let mut lists: Vec<(&'static str, Queue, CarState)> = vec![
-        ("staged", progress.staged, CarState::Staged),
-        ("lodging", progress.lodgings.queue, CarState::Lodging),
+        ("new_receives", progress.new_receives, CarState::New),
+        ("to_provider", progress.provider.queue, CarState::ToProvider),
         ("wildcard", progress.wildcard, CarState::Posted),
         ("offers", progress.offers, CarState::Matched),
         ("copies", progress.copies, CarState::Matched),
@@ -109,7 +109,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
             return Err(format!("the tail of {name} is not its last row"));
         }
         for row in found {
-            if state == CarState::Lodging && is_any(&all.cars[row as usize]) {
+            if state == CarState::ToProvider && is_any(&all.cars[row as usize]) {
                 // It is in the index as well.
                 continue;
             }
@@ -136,8 +136,8 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
     let in_list = |state| {
-        use CarState::{Chained, Direct, Done, Lodged, Matched, Offered, Recalled, Receiving};
-        !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | Lodged | Recalled)
+        use CarState::{AtProvider, Chained, Direct, Done, Matched, Offered, Recalled, Receiving};
+        !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | AtProvider | Recalled)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
@@ -152,7 +152,10 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         (car.state == CarState::Done) != matches!(request.state, RequestState::Done | RequestState::Inactive)
             || (request.state == RequestState::Free
                 && !matches!(car.state, CarState::Free | CarState::Chained)
-                && !matches!(car.kind, CarKind::Refusal | CarKind::Grant))
+                && !matches!(
+                    car.kind,
+                    CarKind::Refusal | CarKind::Acknowledgement | CarKind::Credit | CarKind::OfferCount
+                ))
     }) {
         let (car, request) = (all.cars[row].state, all.requests[row].state);
         return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
@@ -164,7 +167,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     if busy + free_cars.len() + control.len() != all.cars.len() {
         return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
     }
-    check_lodgings(all.progress, all.cars)?;
+    check_provider(all.progress, all.cars)?;
     check_counts(engine)
 }
 
@@ -173,15 +176,15 @@ fn is_any(car: &Car) -> bool {
 }
 
 /// What is said of receives at a transport that matches by itself.
-fn check_lodgings(progress: &Progress, cars: &[Car]) -> Result<(), String> {
-    let there = cars.iter().filter(|car| is_lodged(car) || car.state == CarState::Recalled).count();
+fn check_provider(progress: &Progress, cars: &[Car]) -> Result<(), String> {
+    let there = cars.iter().filter(|car| is_at_provider(car) || car.state == CarState::Recalled).count();
     // One that has come back for a message is at no transport.
-    let back = progress.lodgings.held.iter().filter(|held| held.came_back).count();
-    if there - back != progress.lodgings.count as usize {
-        return Err(format!("{there} receives are at a transport, {} are counted", progress.lodgings.count));
+    let back = progress.provider.held.iter().filter(|held| held.came_back).count();
+    if there - back != progress.provider.count as usize {
+        return Err(format!("{there} receives are at a transport, {} are counted", progress.provider.count));
     }
     let recalled = |row: u32| cars.get(row as usize).is_some_and(|car| car.state == CarState::Recalled);
-    match progress.lodgings.held.iter().find(|held| held.receive != NIL && !recalled(held.receive)) {
+    match progress.provider.held.iter().find(|held| held.receive != NIL && !recalled(held.receive)) {
         Some(held) => Err(format!("CAR {} is not asked back, and a message is held for it", held.receive)),
         None => Ok(()),
     }
@@ -202,7 +205,7 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
     for class in 0..progress.free_buffers.len() {
         held += free(all.buffers, progress.free_buffers[class], "free buffers")?.len();
     }
-    held += waiting_messages(&progress.unexpected)?.iter().filter(|unexpected| unexpected.buffer != NIL).count();
+    held += waiting_messages(&progress.unexpected)?.iter().filter(|unexpected| unexpected.buffer() != NIL).count();
     for row in walk(all.cars, progress.copies.head, "copies")? {
         held += usize::from(all.cars[row as usize].peer != NIL);
     }
@@ -249,7 +252,7 @@ pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     let all = engine.store.all();
     let progress = &*all.progress;
     // Credit that is on its way is nobody's operation.
-    let used = all.cars.iter().filter(|car| car.state != CarState::Free && car.kind != CarKind::Grant).count();
+    let used = all.cars.iter().filter(|car| car.state != CarState::Free && !car.kind.has_control_row()).count();
     let requests = all.requests.iter().filter(|request| request.state != RequestState::Free).count();
     if (used, requests, progress.unexpected.count, progress.scoped) != (0, 0, 0, 0) {
         let unexpected = progress.unexpected.count;

@@ -21,8 +21,8 @@ use crate::store::{StoreMut, Tables};
 use std::fmt::Debug;
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{
-    ARRIVING, Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Members, NIL, Pending,
-    PostError, Row, Unexpected, context,
+    Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Kept, Members, NIL, Pending, PostError,
+    Row, Unexpected, context,
 };
 
 /// The communicator that a handle names.
@@ -211,11 +211,11 @@ fn disown(all: &mut Tables<'_>, whose: impl Fn(u32) -> bool) {
 /// Gives back the temporaries of messages that nobody will receive. All arrivals have their place by now.
 fn give_back(all: &mut Tables<'_>, messages: &[Unexpected]) {
     for message in messages {
-        debug_assert!(message.buffer != NIL || message.message != NIL || message.length == 0);
-        if message.buffer != NIL {
-            give_buffer(all.progress, all.buffers, message.buffer);
+        debug_assert!(message.buffer() != NIL || message.message() != NIL || message.length == 0);
+        if message.buffer() != NIL {
+            give_buffer(all.progress, all.buffers, message.buffer());
         }
-        if message.message == NIL && message.address == ARRIVING {
+        if matches!(message.kept, Kept::Arriving { .. }) {
             let stream = all.progress.streams.iter_mut().find(|stream| stream.vc == message.vc);
             stream.into_iter().for_each(|stream| stream.to = Destination::Nobody);
         }

@@ -17,7 +17,7 @@ use crate::steps::supply::pool::give_buffer;
 use crate::store::{StoreMut, Tables};
 use tickwire_components::limits::{ARRIVALS, CREDIT_INITIAL};
 use tickwire_components::{
-    CUT_OFF, Car, CarKind, CarState, Communicator, Destination, Ended, NIL, Pending, PostError, ProcId, Queue,
+    Car, CarKind, CarState, Communicator, Destination, Ended, Kept, NIL, Pending, PostError, ProcId, Queue,
     RequestError, RequestState, Row, Vc, VcState, car_flags,
 };
 use tickwire_transports::{AnyTransport, LinkEvent};
@@ -32,7 +32,7 @@ const ASKED_A_LOOK: u32 = 64;
 pub fn maintain(store: &mut StoreMut<'_>) {
     let progress = store.progress();
     progress.pending.clear(Pending::WORLD);
-    let wanted = std::mem::take(&mut progress.wanted);
+    let wanted = std::mem::take(&mut progress.to_contact);
     let ended = std::mem::take(&mut progress.ended);
     if !(progress.registrations.dead.is_empty() && progress.registrations.withdrawn.is_empty()) {
         let all = store.all();
@@ -269,7 +269,7 @@ fn connected(all: &mut Tables<'_>, row: Row) {
     if vc.state != VcState::Connected {
         // The rest of the window.
         vc.lines_owed = window(all.progress, vc).lines.saturating_sub(CREDIT_INITIAL.lines);
-        if all.progress.lodges() {
+        if all.progress.has_provider() {
             move_posted(all, row);
         }
     }
@@ -288,16 +288,16 @@ fn move_posted(all: &mut Tables<'_>, row: Row) {
     while let Some(receive) = posted.pop(all.cars) {
         enqueue(all.progress, all.cars, all.vcs, receive);
     }
-    if u32::from(all.vcs[row as usize].endpoint) == all.progress.lodgings.endpoint {
+    if u32::from(all.vcs[row as usize].endpoint) == all.progress.provider.endpoint {
         return;
     }
     for car in 0..all.cars.len() {
         match all.cars[car].state {
-            CarState::Lodging if all.cars[car].vc == row => {
-                all.progress.lodgings.queue.remove(all.cars, car as Row);
+            CarState::ToProvider if all.cars[car].vc == row => {
+                all.progress.provider.queue.remove(all.cars, car as Row);
                 enqueue(all.progress, all.cars, all.vcs, car as Row);
             }
-            CarState::Lodged if all.cars[car].vc == row => {
+            CarState::AtProvider if all.cars[car].vc == row => {
                 provider_matched::recall(all.progress, all.cars, car as Row, 0)
             }
             _ => {}
@@ -389,7 +389,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     all.procs.fallen.retain(|(fallen, _)| *fallen != proc);
     let (link, endpoint) = (vc.link, vc.endpoint);
     vc.state = VcState::Failed;
-    all.progress.hungry -= u32::from(vc.envelopes_left == 0);
+    all.progress.starved_peers -= u32::from(vc.envelopes_left == 0);
     vc.envelopes_left = 1;
     all.progress.vc_changes += 1;
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
@@ -405,34 +405,34 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
             all.progress.replies.push(all.cars, reply);
         }
     }
-    use CarState::{Direct, Lodged, Lodging, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending};
-    let needs = [Queued, Offered, Sending, Posted, Lodging, Receiving, Reading, Direct];
+    use CarState::{AtProvider, Direct, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending, ToProvider};
+    let needs = [Queued, Offered, Sending, Posted, ToProvider, Receiving, Reading, Direct];
     for car in 0..all.cars.len() {
         let state = all.cars[car].state;
         if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
             if state == Reading {
                 all.progress.reads.remove(all.cars, car as Row);
             }
-            if state == Lodging {
-                all.progress.lodgings.queue.remove(all.cars, car as Row);
+            if state == ToProvider {
+                all.progress.provider.queue.remove(all.cars, car as Row);
             }
             if state == CarState::Posted && all.progress.indexed() {
                 remove_posted(all.progress, all.cars, all.vcs, car as Row);
             }
             abort(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
-        } else if all.cars[car].vc == row && state == Lodged {
+        } else if all.cars[car].vc == row && state == AtProvider {
             // What had arrived before can still be received.
             provider_matched::recall(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
         } else if all.cars[car].vc == row && state == Recalled {
             all.cars[car].flags |= car_flags::PEER_FAILED;
         }
     }
-    all.progress.lodgings.receipts.retain(|(vc, _)| *vc != row);
+    all.progress.provider.receipts.retain(|(vc, _)| *vc != row);
     if all.progress.free_supplies.count as usize != all.supplies.len() {
         hand_out::forget(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row);
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
-    all.progress.unexpected.drain(|u| u.vc == row && u.message != NIL);
+    all.progress.unexpected.drain(|u| u.vc == row && u.message() != NIL);
     true
 }
 
@@ -456,10 +456,11 @@ fn cut_off(all: &mut Tables<'_>, row: Row) {
         Destination::Nobody => return,
     };
     // A probe may have taken it: whoever receives it is told.
-    all.progress.unexpected.entries[entry as usize].address = CUT_OFF;
-    for left in all.progress.unexpected.drain(|u| u.vc == row && u.address == CUT_OFF) {
-        if left.buffer != NIL {
-            give_buffer(all.progress, all.buffers, left.buffer);
+    let kept = &mut all.progress.unexpected.entries[entry as usize];
+    kept.kept = Kept::CutOff { buffer: kept.buffer() };
+    for left in all.progress.unexpected.drain(|u| u.vc == row && matches!(u.kept, Kept::CutOff { .. })) {
+        if left.buffer() != NIL {
+            give_buffer(all.progress, all.buffers, left.buffer());
         }
     }
 }
@@ -498,14 +499,14 @@ pub fn remind(all: &mut Tables<'_>) {
             continue;
         }
         let Some(vc) = failed_member(all.communicators, all.vcs, context) else { continue };
-        if entry.notified && all.notices.slot(request).is_some() {
+        if entry.notified && all.callbacks.slot(request).is_some() {
             withdraw(all, row);
             continue;
         }
         entry.disturbed = true;
         if std::mem::take(&mut entry.notified) {
             let (proc, reason) = (ProcId(all.vcs[vc as usize].proc), all.procs.reason(vc).to_owned());
-            all.notices.tell_later(request, &Err(RequestError::PeerFailedPending { proc, reason }));
+            all.callbacks.tell_later(request, &Err(RequestError::PeerFailedPending { proc, reason }));
             all.progress.late = true;
             all.progress.pending |= Pending::COMPLETE;
         }
@@ -516,8 +517,8 @@ pub fn remind(all: &mut Tables<'_>) {
 fn withdraw(all: &mut Tables<'_>, row: Row) {
     let car = &all.cars[row as usize];
     let removed = match car.state {
-        CarState::Staged => all.progress.staged.remove(all.cars, row),
-        _ if provider_matched::is_lodged(car) => {
+        CarState::New => all.progress.new_receives.remove(all.cars, row),
+        _ if provider_matched::is_at_provider(car) => {
             return provider_matched::recall(all.progress, all.cars, row, car_flags::PEER_FAILED);
         }
         _ => remove_posted(all.progress, all.cars, all.vcs, row),
@@ -615,7 +616,7 @@ mod tests {
         let header = tickwire_components::wire::Header::new(tickwire_components::wire::Kind::Eager, 0, 2, 9, 0, 0);
         world.arrive(two, header, &[]);
         let [own, any, other] = [Some(1), None, Some(2)].map(|source| world.receive(source, Some(5), &[1]));
-        assert_eq!(states(&mut world, &[own, any, other]), [CarState::Staged; 3]);
+        assert_eq!(states(&mut world, &[own, any, other]), [CarState::New; 3]);
         tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
         world.step(crate::tick::match_cars::match_cars);
         assert_eq!(states(&mut world, &[own, any, other]), [CarState::Finished, CarState::Posted, CarState::Posted]);
@@ -646,9 +647,7 @@ mod tests {
                 tag: 0,
                 vc,
                 length: 0,
-                buffer: NIL,
-                message,
-                address: 0,
+                kept: if message == NIL { Kept::Whole { buffer: NIL } } else { Kept::Offered { message } },
                 next,
                 previous,
             };
@@ -663,7 +662,7 @@ mod tests {
         assert!(world.vc(one).sends.is_empty() && world.vc(one).posted.is_empty());
         assert_eq!(world.all().procs.reason(one), "gone");
         assert_eq!(world.wire().closed_links, [1]);
-        let left: Vec<Row> = world.all().progress.unexpected.drain(|_| true).iter().map(|u| u.message).collect();
+        let left: Vec<Row> = world.all().progress.unexpected.drain(|_| true).iter().map(|u| u.message()).collect();
         assert_eq!(left, [NIL, 8], "what has arrived can still be received");
         world.step(crate::tick::complete::complete);
         assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.car(p).flags != 0));
@@ -847,11 +846,11 @@ mod tests {
         let [awaited, submitted] = [1, 2].map(|tag| world.receive(None, Some(tag), &[1]));
         let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let all = world.all();
-        all.notices.await_in(submitted.car, 3);
+        all.callbacks.await_in(submitted.car, 3);
         all.requests[submitted.car as usize].notified = true;
         all.requests[awaited.car as usize].notified = true;
         let hears = heard.clone();
-        all.notices.add(awaited.car, Box::new(move |outcome| hears.lock().unwrap().push(outcome)));
+        all.callbacks.add(awaited.car, Box::new(move |outcome| hears.lock().unwrap().push(outcome)));
         process_ended(&mut world.store.as_mut(), 2, "killed".into(), true);
         world.step(crate::tick::complete::complete);
         let (proc, reason) = (ProcId(2), "killed".to_owned());
@@ -870,7 +869,7 @@ mod tests {
         let mut world = TestWorld::with(4, Limits { cars_max: 100, ..Limits::default() }, 8);
         let one = world.contact(1, VcState::Connected);
         let progress = world.all().progress;
-        progress.wanted.push(2);
+        progress.to_contact.push(2);
         progress.ended.push((one, Ended::Corrupt("a strange frame".into())));
         progress.pending = Pending::WORLD;
         maintain(&mut world.store.as_mut());

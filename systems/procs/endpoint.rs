@@ -38,8 +38,8 @@ pub struct Endpoint {
     /// Payloads below this length are sent at once, without a CAR: none where a frame may be taken in part, since the
     /// rest needs a row. Fixed when it is opened.
     pub inline_end: u64,
-    /// The same wherever they are: longer ones are not if they are mapped. Fixed when it is opened.
-    pub short_end: u64,
+    /// Messages shorter than this go inline even from the shared heap. Bytes; fixed when it is opened.
+    pub inline_end_mapped: u64,
     /// Payload of a piece, bytes. Fixed when it is opened.
     pub piece_bytes: u64,
     /// Messages from this length on are offered to be read. Fixed when it is opened.
@@ -146,7 +146,7 @@ impl Endpoint {
         Endpoint {
             eager_max,
             part_bytes,
-            short_end: inline_end.min(mapped_min),
+            inline_end_mapped: inline_end.min(mapped_min),
             inline_end,
             piece_bytes: lengths.piece_bytes.min(frame_max) as u64,
             sure_bytes: capabilities.frame_sure as u64,

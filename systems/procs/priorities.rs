@@ -152,7 +152,7 @@ fn first_of_last(queue: Queue, cars: &[Car], priority: impl Fn(&Car) -> u32) -> 
 
 /// Puts the head of a queue where its priority belongs, if it was let go first.
 #[cold]
-pub fn settle_head(queue: &mut Queue, cars: &mut [Car]) {
+pub fn reinsert_head(queue: &mut Queue, cars: &mut [Car]) {
     let Some(head) = cars.get(queue.head as usize) else { return };
     let behind = cars.get(head.next as usize).is_some_and(|next| next.priority > head.priority);
     if behind

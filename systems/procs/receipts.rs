@@ -6,6 +6,7 @@
 //! engine with open receipts, which runs its systems one by one.
 
 use crate::store::StoreMut;
+use tickwire_components::Way;
 use tickwire_components::{
     Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
     car_flags,
@@ -20,7 +21,7 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant
     let receipt = Receipt { posted_ns, unexpected: found, ..Receipt::default() };
     let generation = all.requests[row as usize].generation;
     all.progress.receipts.open.retain(|open| (open.row, open.generation) != (row, generation));
-    let open = OpenReceipt { row, generation, offered: false, staged: false, receipt };
+    let open = OpenReceipt { row, generation, offered: false, was_new: false, receipt };
     all.progress.receipts.open.push(open);
     note(store);
 }
@@ -72,20 +73,20 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
     let receipt = &mut open.receipt;
     let mut matched = false;
     match car.state {
-        CarState::Staged => open.staged = true,
-        CarState::Posted => open.staged = false,
+        CarState::New => open.was_new = true,
+        CarState::Posted => open.was_new = false,
         CarState::Offered => open.offered = true,
         // A message in a temporary has its length here and the temporary's row as its peer; an offer has no bytes yet.
         CarState::Matched => {
             matched = true;
-            receipt.unexpected |= receive && open.staged;
+            receipt.unexpected |= receive && open.was_new;
             if receive && car.done > 0 && car.peer != NIL {
                 receipt.copies = 2;
             }
         }
         CarState::Reading => (matched, receipt.protocol) = (true, Some(Protocol::Read)),
         CarState::Direct => (matched, receipt.protocol) = (true, Some(Protocol::Direct)),
-        CarState::Sending if large.is_direct() => matched = true,
+        CarState::Sending if large.is_moving() => matched = true,
         // Nothing was asked for.
         CarState::Receiving if large.wanted == 0 => (matched, receipt.protocol) = (true, Some(Protocol::Parts)),
         CarState::Receiving | CarState::Sending => (matched, receipt.protocol) = (true, Some(Protocol::Pieces)),
@@ -103,9 +104,9 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
         receipt.last_byte_ns.get_or_insert(now_ns);
         if car.done > 0 {
             let protocol = match open.offered {
-                true if large.is_direct() => Protocol::Direct,
+                true if large.is_moving() => Protocol::Direct,
                 true => Protocol::Read,
-                false if !receive && large.address == Large::STREAMED => Protocol::Parts,
+                false if !receive && large.way == Way::Parts => Protocol::Parts,
                 false => Protocol::Eager,
             };
             let protocol = *receipt.protocol.get_or_insert(protocol);

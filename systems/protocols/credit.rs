@@ -8,6 +8,7 @@
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::posting::list_sender;
+use tickwire_components::Body;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Car, CarKind, CarState, Large, NIL, Pending, Progress, Row, Unexpected, Vc, VcState};
@@ -46,7 +47,7 @@ pub fn take_envelope(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bo
         return false;
     }
     vc.envelopes_left -= 1;
-    progress.hungry += u32::from(vc.envelopes_left == 0);
+    progress.starved_peers += u32::from(vc.envelopes_left == 0);
     if u32::from(vc.envelopes_left) <= progress.window.envelopes / 2 {
         list_granter(progress, vcs, vc_row);
     }
@@ -55,7 +56,7 @@ pub fn take_envelope(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bo
 
 /// A message has left the unexpected queue for good, without being received.
 pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
-    if entry.message == NIL {
+    if entry.message() == NIL {
         owe_lines(progress, vcs, entry.vc, entry.length);
     } else {
         release_offer(progress, vcs, entry.vc);
@@ -90,7 +91,7 @@ pub fn feed(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
 /// What the peer of a VC may have outstanding.
 #[inline]
 pub fn window(progress: &Progress, vc: &Vc) -> Credit {
-    if u32::from(vc.endpoint) == progress.lodgings.endpoint { progress.lodgings.window } else { progress.window }
+    if u32::from(vc.endpoint) == progress.provider.endpoint { progress.provider.window } else { progress.window }
 }
 
 /// What is to be granted to a VC's peer now; with `all`, also what alone would not be worth a word. The row is needed where a
@@ -103,7 +104,7 @@ pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
         return Credit { lines, envelopes: 0 };
     }
     let waiting = !vc.posted.is_empty() || !progress.wildcard.is_empty() || progress.probing;
-    let waiting = waiting || progress.posted.count > 0 || progress.lodgings.awaits(vc_row);
+    let waiting = waiting || progress.posted.count > 0 || progress.provider.awaits(vc_row);
     let beyond = if waiting { window.envelopes / 4 } else { 0 };
     let target = window.envelopes.saturating_sub(vc.offers_kept).max(beyond);
     let envelopes = target.saturating_sub(left);
@@ -115,7 +116,7 @@ pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
 /// Notes that credit was granted.
 pub fn granted(progress: &mut Progress, vc: &mut Vc, credit: Credit) {
     vc.lines_owed -= credit.lines;
-    progress.hungry -= u32::from(vc.envelopes_left == 0 && credit.envelopes > 0);
+    progress.starved_peers -= u32::from(vc.envelopes_left == 0 && credit.envelopes > 0);
     vc.envelopes_left += credit.envelopes as u16;
 }
 
@@ -133,9 +134,9 @@ pub fn grant(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) {
     }
     let Some(row) = progress.control_cars.pop(cars) else { return };
     let (_, credit) = Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit);
-    let (kind, state) = (CarKind::Grant, CarState::Queued);
+    let (kind, state) = (CarKind::Credit, CarState::Queued);
     cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
-    large[row as usize] = Large { length: credit.lines.into(), wanted: credit.envelopes.into(), address: 0 };
+    large[row as usize] = Large { body: Body::Credit(credit), ..Large::default() };
     granted(progress, vc, credit);
     progress.replies.push(cars, row);
     progress.pending |= Pending::POST;

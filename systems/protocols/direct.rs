@@ -3,6 +3,7 @@
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::check::refuse;
+use tickwire_components::Body;
 use tickwire_components::{Arrival, ArrivalState, Car, CarState, Large, NIL, Pending, Progress, Row, Span, Vc};
 
 /// Leaves the message at the front of a VC's data queue to its transport, whose arrival ends it.
@@ -15,14 +16,18 @@ pub(super) fn move_direct(
     vc: &mut Vc,
     endpoint: &mut Endpoint,
     row: Row,
-    &Large { wanted, address, .. }: &Large,
+    &Large { wanted, body, .. }: &Large,
 ) -> Result<(), ()> {
     let car = &mut cars[row as usize];
     let run = if car.chain == NIL { car.span.part(0, wanted as usize) } else { Span::EMPTY };
     // SAFETY: the bytes of a posted send are there until it ends, which is when the transport says that it is done.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    let is_taken = run.len() as u64 == wanted
-        && unsafe { endpoint.transport.get().send_direct(vc.link, row, address as u32, run) };
+    let is_taken = match body {
+        Body::Moving { turn } if run.len() as u64 == wanted => unsafe {
+            endpoint.transport.get().send_direct(vc.link, row, turn, run)
+        },
+        _ => false,
+    };
     if !is_taken {
         return Err(());
     }

@@ -4,7 +4,6 @@ use crate::protocols::NotTaken;
 use crate::protocols::credit::owe_lines;
 use crate::rows::{Rows, Wire};
 use crate::steps::check::check_envelope;
-use crate::steps::finish::is_one_run;
 use crate::steps::matching::{find_posted, key, meet};
 use crate::steps::place::receive_whole;
 use tickwire_components::index::EnvelopeKey;
@@ -64,7 +63,7 @@ pub unsafe fn deliver_own(
     let Rows { progress, cars, vcs, .. } = rows;
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return false };
     let row = vc.posted.head;
-    if !cars.get(row as usize).is_some_and(|car| key(car).takes(message) && is_one_run(car, row)) {
+    if !cars.get(row as usize).is_some_and(|car| key(car).takes(message)) {
         return false;
     }
     // Neither receives that have not been looked at nor unexpected messages matter: those are younger than the posted ones,

@@ -11,8 +11,8 @@ use crate::steps::matching::{find_posted, meet};
 use crate::steps::place::fill;
 use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{
-    ARRIVING, Arrival, ArrivalState, Car, CarState, Destination, Large, NIL, Pending, Progress, Row, Stream,
-    Unexpected, VcState, car_flags,
+    Arrival, ArrivalState, Car, CarState, Destination, Kept, Large, NIL, Pending, Progress, Row, Stream, Unexpected,
+    VcState, car_flags,
 };
 use tickwire_transports::copy;
 
@@ -36,7 +36,7 @@ pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<()
     let car = &mut cars[row as usize];
     meet(progress, car, &header, vc_row);
     (car.state, car.done) = (CarState::Receiving, 0);
-    large[row as usize] = Large { length: header.length, wanted: 0, address: 0 };
+    large[row as usize] = Large { wanted: 0, ..Large::of(header.length) };
     begin(progress, arrival, Destination::Receive(row));
     Ok(())
 }
@@ -45,14 +45,14 @@ pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<()
 /// straight to it. If they never will, it has failed.
 pub(crate) fn take_over(rows: &mut Rows<'_>, found: &Unexpected, row: Row) {
     let stream = rows.progress.streams.iter_mut().find(|stream| stream.vc == found.vc);
-    let Some(stream) = stream.filter(|_| found.address == ARRIVING) else {
+    let Some(stream) = stream.filter(|_| matches!(found.kept, Kept::Arriving { .. })) else {
         // Transfer, which gives the temporary back, ends it.
         rows.cars[row as usize].flags |= car_flags::PEER_FAILED;
         return;
     };
     stream.to = Destination::Receive(row);
     rows.cars[row as usize].done = stream.seen;
-    rows.large[row as usize] = Large { length: found.length, wanted: 0, address: 0 };
+    rows.large[row as usize] = Large { wanted: 0, ..Large::of(found.length) };
 }
 
 /// Whether the head of a message may be one: none is arriving, and it fits the window.
@@ -95,7 +95,8 @@ pub(crate) fn take_part(progress: &mut Progress, arrival: &mut Arrival) -> Resul
         Destination::Temporary(entry) => {
             (arrival.car, arrival.state) = (entry, ArrivalState::Unexpected);
             if stream.seen == stream.length {
-                progress.unexpected.entries[entry as usize].address = 0;
+                let kept = &mut progress.unexpected.entries[entry as usize];
+                kept.kept = Kept::Whole { buffer: kept.buffer() };
             }
             progress.pending |= Pending::SUPPLY;
         }

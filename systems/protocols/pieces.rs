@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::priorities::{REFUSED, is_fair_turn, settle_head, turn};
+use crate::procs::priorities::{REFUSED, is_fair_turn, reinsert_head, turn};
 use crate::protocols::NotTaken;
 use crate::protocols::credit::due;
 use crate::protocols::direct::move_direct;
@@ -89,11 +89,11 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
         let begun = progress.urgent && cars[vc.data.head as usize].counter == REFUSED;
         let most = if turned || begun { 1 } else { left };
         if progress.urgent && !std::mem::take(&mut turned) {
-            settle_head(&mut vc.data, cars);
+            reinsert_head(&mut vc.data, cars);
         }
         let row = vc.data.head;
         let wanted = large[row as usize].wanted;
-        if large[row as usize].is_direct() {
+        if large[row as usize].is_moving() {
             move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
             left -= 1;
             continue;

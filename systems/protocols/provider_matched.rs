@@ -1,4 +1,4 @@
-//! Lodging: receives at a transport that matches by itself, and messages of other transports that meet such a receive. Used
+//! Provider matching: receives at a transport that matches by itself, and messages of other transports that meet such a receive. Used
 //! by posting, Post and Match. One endpoint of an engine matches at most; the others leave it to the engine.
 //!
 //! A receive from one proc that is reached by this endpoint is at the transport only. One from any source is in the index of
@@ -22,7 +22,7 @@ use crate::procs::endpoint::Endpoint;
 use crate::protocols::NotTaken;
 use crate::protocols::credit::list_granter;
 use crate::protocols::provider_matched::offers::hear;
-use crate::protocols::rendezvous::{address_in, offer};
+use crate::protocols::rendezvous::{body_of, offer};
 use crate::rows::Rows;
 use crate::steps::check::{check_envelope, refuse};
 use crate::steps::finish::abort;
@@ -30,7 +30,7 @@ use crate::steps::matching::{key, leave_index, make_index, meet};
 use crate::steps::place::receive_whole;
 use crate::steps::posting::list_sender;
 use crate::steps::unexpected::{find_place, receive_unexpected};
-pub(crate) use offers::{COUNT, gave, tell};
+pub(crate) use offers::{gave, tell};
 use tickwire_components::credit::cost;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
@@ -38,18 +38,15 @@ use tickwire_components::{
     Arrival, ArrivalState, Car, CarKind, CarState, Communicator, HeldMessage, Large, NIL, Pending, Progress, Pull, Row,
     Span, Vc, VcState, car_flags, context,
 };
-use tickwire_transports::{Peeked, Sent, Wanted};
+use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
 
 /// What is told of a peer that makes more offers than it may.
 const OVERDRAWN: &str = "more offers than it was granted";
 
-/// Value of [`Large::address`] of a CAR of kind [`CarKind::Refusal`] that is a receipt.
-pub(crate) const RECEIPT: u64 = 1;
-
 /// Whether the messages of a VC in a context are matched by its transport.
 #[inline]
 pub fn is_matched(progress: &Progress, vc: &Vc, context: u32) -> bool {
-    u32::from(vc.endpoint) == progress.lodgings.endpoint && vc.link != NIL && context::plane(context) == context::USER
+    u32::from(vc.endpoint) == progress.provider.endpoint && vc.link != NIL && context::plane(context) == context::USER
 }
 
 /// Posts a receive that the transport is given; `false` if it is not, and is for the engine's queues.
@@ -60,7 +57,7 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
         if !is_matched(progress, vc, car.context) {
             return false;
         }
-        car.state = CarState::Lodging;
+        car.state = CarState::ToProvider;
     } else {
         if context::plane(car.context) != context::USER {
             return false;
@@ -70,7 +67,7 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
         }
         progress.posted.push(key(&cars[row as usize]), row);
     }
-    progress.lodgings.queue.push(cars, row);
+    progress.provider.queue.push(cars, row);
     progress.pending |= Pending::POST;
     true
 }
@@ -78,41 +75,42 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
 /// Gives receives to the transport as far as it takes them, and asks back those that are wanted back.
 #[cold]
 pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
-    while let Some(&(vc, peer)) = rows.progress.lodgings.receipts.last() {
+    while let Some(&(vc, peer)) = rows.progress.provider.receipts.last() {
         let Some(row) = rows.progress.free_cars.pop(&mut rows.cars) else { break };
-        rows.progress.lodgings.receipts.pop();
-        let (kind, state) = (CarKind::Refusal, CarState::Queued);
+        rows.progress.provider.receipts.pop();
+        let (kind, state) = (CarKind::Acknowledgement, CarState::Queued);
         rows.cars[row as usize] = Car { kind, state, peer, vc, ..Car::default() };
-        rows.large[row as usize] = Large { address: RECEIPT, ..Large::default() };
+        rows.large[row as usize] = Large::default();
         rows.progress.replies.push(&mut rows.cars, row);
         list_sender(&mut rows.progress, &mut rows.vcs, vc);
     }
-    let Some(endpoint) = endpoints.get_mut(rows.progress.lodgings.endpoint as usize) else { return };
+    let Some(endpoint) = endpoints.get_mut(rows.progress.provider.endpoint as usize) else { return };
     let transport = endpoint.transport.get();
-    for row in rows.progress.lodgings.recalls.drain(..) {
+    for row in rows.progress.provider.recalls.drain(..) {
         // What its peer sent before it ended can still be received.
         transport.recall(row, rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0);
     }
-    match rows.progress.lodgings.pull {
+    match rows.progress.provider.pull {
         Pull::No => {}
-        Pull::Left if transport.peeked() == Peeked::Nothing => rows.progress.lodgings.pull = Pull::No,
+        Pull::Left if transport.peeked() == Peeked::Nothing => rows.progress.provider.pull = Pull::No,
         _ => return,
     }
-    while let Some(&car) = rows.cars.get(rows.progress.lodgings.queue.head as usize) {
-        let row = rows.progress.lodgings.queue.head;
+    while let Some(&car) = rows.cars.get(rows.progress.provider.queue.head as usize) {
+        let row = rows.progress.provider.queue.head;
         let vc = rows.vcs.get(car.vc as usize).copied();
         let link = vc.map_or(NIL, |vc| vc.link);
-        let sent = transport.lodge(row, &Wanted { link, context: car.context, source: car.source, tag: car.tag });
+        let sent = transport
+            .post_receive(row, &ReceiveEnvelope { link, context: car.context, source: car.source, tag: car.tag });
         if sent == Sent::Blocked {
             return;
         }
-        rows.progress.lodgings.queue.pop(&mut rows.cars);
+        rows.progress.provider.queue.pop(&mut rows.cars);
         let car = &mut rows.cars[row as usize];
         match (sent, vc) {
-            (Sent::Done, None) => car.flags |= car_flags::LODGED,
+            (Sent::Done, None) => car.flags |= car_flags::AT_PROVIDER,
             (Sent::Done, Some(vc)) => {
-                car.state = CarState::Lodged;
-                rows.progress.lodgings.peer(car.vc).receives += 1;
+                car.state = CarState::AtProvider;
+                rows.progress.provider.peer(car.vc).receives += 1;
                 if vc.envelopes_left == 0 {
                     list_granter(&mut rows.progress, &mut rows.vcs, car.vc);
                 }
@@ -130,7 +128,7 @@ pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                 continue;
             }
         }
-        rows.progress.lodgings.count += 1;
+        rows.progress.provider.count += 1;
     }
 }
 
@@ -143,26 +141,27 @@ pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
     }
     car.state = CarState::Recalled;
     car.flags |= flags;
-    progress.lodgings.recalls.push(row);
+    progress.provider.recalls.push(row);
     progress.pending |= Pending::POST;
 }
 
 /// Whether a receive is at the transport and nobody has asked for it back.
 #[inline]
-pub fn is_lodged(car: &Car) -> bool {
+pub fn is_at_provider(car: &Car) -> bool {
     car.kind == CarKind::Receive
-        && (car.state == CarState::Lodged || (car.state == CarState::Posted && car.flags & car_flags::LODGED != 0))
+        && (car.state == CarState::AtProvider
+            || (car.state == CarState::Posted && car.flags & car_flags::AT_PROVIDER != 0))
 }
 
 /// Whether a posted receive, which takes a message of a VC, cannot have it at once. One that can leaves the queue to the
 /// transport.
 #[cold]
 pub(crate) fn keeps(progress: &mut Progress, cars: &mut [Car], vc_row: Row, row: Row) -> bool {
-    if progress.lodgings.holds(vc_row) || is_lodged(&cars[row as usize]) {
+    if progress.provider.holds(vc_row) || is_at_provider(&cars[row as usize]) {
         return true;
     }
     if cars[row as usize].flags & car_flags::ANY_SOURCE != 0 {
-        progress.lodgings.queue.remove(cars, row);
+        progress.provider.queue.remove(cars, row);
     }
     false
 }
@@ -172,7 +171,7 @@ pub(crate) fn keeps(progress: &mut Progress, cars: &mut [Car], vc_row: Row, row:
 pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let (header, vc) = (arrival.header, arrival.vc);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    let behind = rows.progress.lodgings.holds(vc);
+    let behind = rows.progress.provider.holds(vc);
     let receive = if behind || !rows.progress.indexed() { None } else { rows.progress.posted.find(&message) };
     if !behind && receive.is_none() {
         return false;
@@ -181,9 +180,9 @@ pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
         return true;
     };
     rows.progress.unexpected.claim(entry);
-    rows.progress.hungry += 1;
+    rows.progress.starved_peers += 1;
     let receive = receive.unwrap_or(NIL);
-    rows.progress.lodgings.held.push(HeldMessage { entry, vc, receive, came_back: false });
+    rows.progress.provider.held.push(HeldMessage { entry, vc, receive, came_back: false });
     if receive != NIL {
         recall(&mut rows.progress, &mut rows.cars, receive, 0);
     }
@@ -192,8 +191,8 @@ pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
 
 /// Gives the messages that were held to their receives, as far as these are known. `true` if some are still held.
 #[cold]
-pub(crate) fn settle(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
-    if rows.progress.lodgings.held.is_empty() {
+pub(crate) fn match_held(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
+    if rows.progress.provider.held.is_empty() {
         return false;
     }
     // Bytes that are still to be moved into a temporary cannot be moved out of it.
@@ -203,8 +202,8 @@ pub(crate) fn settle(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
         return true;
     }
     let mut place = 0;
-    while let Some(&held) = rows.progress.lodgings.held.get(place) {
-        let first = rows.progress.lodgings.held[..place].iter().all(|before| before.vc != held.vc);
+    while let Some(&held) = rows.progress.provider.held.get(place) {
+        let first = rows.progress.provider.held[..place].iter().all(|before| before.vc != held.vc);
         if !first || held.receive != NIL && !held.came_back {
             place += 1;
             continue;
@@ -214,18 +213,18 @@ pub(crate) fn settle(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
         if receive == NIL
             && let Some(row) = rows.progress.posted.find(&found.key())
         {
-            if is_lodged(&rows.cars[row as usize]) {
-                rows.progress.lodgings.held[place].receive = row;
+            if is_at_provider(&rows.cars[row as usize]) {
+                rows.progress.provider.held[place].receive = row;
                 recall(&mut rows.progress, &mut rows.cars, row, 0);
                 place += 1;
                 continue;
             }
             rows.progress.posted.remove(&key(&rows.cars[row as usize]), row);
-            rows.progress.lodgings.queue.remove(&mut rows.cars, row);
+            rows.progress.provider.queue.remove(&mut rows.cars, row);
             receive = row;
         }
-        rows.progress.lodgings.held.remove(place);
-        rows.progress.hungry -= 1;
+        rows.progress.provider.held.remove(place);
+        rows.progress.starved_peers -= 1;
         if receive == NIL {
             rows.progress.unexpected.restore(held.entry);
         } else {
@@ -233,7 +232,7 @@ pub(crate) fn settle(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
             receive_unexpected(rows, receive, &found);
         }
     }
-    if rows.progress.lodgings.held.is_empty() {
+    if rows.progress.provider.held.is_empty() {
         leave_index(&mut rows.progress);
         return false;
     }
@@ -250,7 +249,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         ArrivalState::Recalled => take_back(rows, arrival.car),
         _ => take_matched(rows, arrival),
     }
-    if !rows.progress.lodgings.queue.is_empty() {
+    if !rows.progress.provider.queue.is_empty() {
         // There may be room now.
         rows.progress.pending |= Pending::POST;
     }
@@ -295,7 +294,7 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
             row,
             header.message(),
             header.length,
-            address_in(&header, arrival.payload),
+            body_of(&header, arrival.payload),
         );
     }
     car.state = CarState::Matched;
@@ -316,7 +315,7 @@ fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
 fn receipt(progress: &mut Progress, arrival: &mut Arrival) {
     let header = arrival.header;
     if header.kind() == Some(Kind::Sync) {
-        progress.lodgings.receipts.push((arrival.vc, header.message()));
+        progress.provider.receipts.push((arrival.vc, header.message()));
         progress.pending |= Pending::POST;
         arrival.header = Header::new(Kind::Eager, header.context(), header.source(), header.tag(), 0, header.length);
     }
@@ -324,9 +323,9 @@ fn receipt(progress: &mut Progress, arrival: &mut Arrival) {
 
 /// Takes a receive that is at the transport no more out of where it was.
 pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
-    progress.lodgings.count -= 1;
+    progress.provider.count -= 1;
     let car = &mut cars[row as usize];
-    if let Some(peer) = progress.lodgings.peers.get_mut(car.vc as usize) {
+    if let Some(peer) = progress.provider.peers.get_mut(car.vc as usize) {
         peer.receives = peer.receives.saturating_sub(1);
     }
     match car.state {
@@ -336,30 +335,30 @@ pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
         }
         CarState::Recalled => {
             car.flags &= !car_flags::ERRORS;
-            if let Some(held) = progress.lodgings.held.iter_mut().find(|held| held.receive == row) {
+            if let Some(held) = progress.provider.held.iter_mut().find(|held| held.receive == row) {
                 held.receive = NIL;
                 progress.pending |= Pending::MATCH;
             }
         }
         _ => {}
     }
-    car.flags &= !car_flags::LODGED;
+    car.flags &= !car_flags::AT_PROVIDER;
 }
 
 /// A receive that has come back unpaired.
 fn take_back(rows: &mut Rows<'_>, row: Row) {
-    if let Some(held) = rows.progress.lodgings.held.iter_mut().find(|held| held.receive == row) {
+    if let Some(held) = rows.progress.provider.held.iter_mut().find(|held| held.receive == row) {
         held.came_back = true;
-        rows.progress.lodgings.count -= 1;
-        rows.cars[row as usize].flags &= !car_flags::LODGED;
+        rows.progress.provider.count -= 1;
+        rows.cars[row as usize].flags &= !car_flags::AT_PROVIDER;
         rows.progress.pending |= Pending::MATCH;
         return;
     }
     if rows.cars[row as usize].state == CarState::Posted {
         // Nobody has asked for it: it keeps its place here, and is given again.
-        rows.progress.lodgings.count -= 1;
-        rows.cars[row as usize].flags &= !car_flags::LODGED;
-        return rows.progress.lodgings.queue.push(&mut rows.cars, row);
+        rows.progress.provider.count -= 1;
+        rows.cars[row as usize].flags &= !car_flags::AT_PROVIDER;
+        return rows.progress.provider.queue.push(&mut rows.cars, row);
     }
     let flags = rows.cars[row as usize].flags & car_flags::ERRORS;
     leave(&mut rows.progress, &mut rows.cars, row);
@@ -371,7 +370,7 @@ fn take_back(rows: &mut Rows<'_>, row: Row) {
 
 /// A message that was claimed. For a probe no receive finds it; one that was pulled is unexpected as any other.
 fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
-    let pulled = std::mem::take(&mut rows.progress.lodgings.pull) != Pull::No;
+    let pulled = std::mem::take(&mut rows.progress.provider.pull) != Pull::No;
     let header = arrival.header;
     if arrival.vc == NIL {
         let proc = known(&mut rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
@@ -403,13 +402,13 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         return;
     };
     rows.progress.unexpected.claim(entry);
-    rows.progress.lodgings.claimed.push(entry);
+    rows.progress.provider.claimed.push(entry);
 }
 
 /// The oldest receive that takes a message and has yet to be given to the transport, out of the queue.
 fn take_queued(progress: &mut Progress, cars: &mut [Car], header: &Header) -> Option<Row> {
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    let mut row = progress.lodgings.queue.head;
+    let mut row = progress.provider.queue.head;
     while let Some(car) = cars.get(row as usize) {
         if key(car).takes(&message) {
             break;
@@ -417,7 +416,7 @@ fn take_queued(progress: &mut Progress, cars: &mut [Car], header: &Header) -> Op
         row = car.next;
     }
     let asked = key(cars.get(row as usize)?);
-    progress.lodgings.queue.remove(cars, row);
+    progress.provider.queue.remove(cars, row);
     if cars[row as usize].state == CarState::Posted {
         progress.posted.remove(&asked, row);
         leave_index(progress);
@@ -441,7 +440,7 @@ fn offer_anew(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc]) {
 pub(crate) fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u64) {
     let vc = &mut vcs[vc_row as usize];
     vc.lines_owed += cost(length);
-    if vc.lines_owed >= progress.lodgings.window.lines / 4 {
+    if vc.lines_owed >= progress.provider.window.lines / 4 {
         list_granter(progress, vcs, vc_row);
     }
 }
@@ -449,17 +448,17 @@ pub(crate) fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, le
 /// Whether a peer whose messages the transport matches has no offer left to make, while some wait there.
 #[cold]
 pub fn is_starved(progress: &Progress, vcs: &[Vc]) -> bool {
-    let waits = |row: usize| progress.lodgings.peers.get(row).is_some_and(|peer| peer.there > 0);
-    progress.hungry > 0 && (0..).zip(vcs).any(|(row, vc)| vc.envelopes_left == 0 && waits(row))
+    let waits = |row: usize| progress.provider.peers.get(row).is_some_and(|peer| peer.there > 0);
+    progress.starved_peers > 0 && (0..).zip(vcs).any(|(row, vc)| vc.envelopes_left == 0 && waits(row))
 }
 
 /// Lists the VCs whose peers are owed credit by messages that went another way than most: those that were pulled or claimed.
 #[cold]
-pub fn settle_credit(progress: &mut Progress, vcs: &mut [Vc]) {
+pub fn list_granters(progress: &mut Progress, vcs: &mut [Vc]) {
     for row in 0..vcs.len() {
         let vc = &vcs[row];
-        let matched = u32::from(vc.endpoint) == progress.lodgings.endpoint;
-        if matched && vc.lines_owed >= progress.lodgings.window.lines / 4 {
+        let matched = u32::from(vc.endpoint) == progress.provider.endpoint;
+        if matched && vc.lines_owed >= progress.provider.window.lines / 4 {
             list_granter(progress, vcs, row as Row);
         }
     }
@@ -477,7 +476,7 @@ pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_ro
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     if check_envelope(header, vcs.get(vc_row as usize), communicators).is_err()
-        || !cars.get(row as usize).is_some_and(|car| is_lodged(car) && key(car).takes(&message))
+        || !cars.get(row as usize).is_some_and(|car| is_at_provider(car) && key(car).takes(&message))
     {
         return false;
     }
@@ -485,7 +484,7 @@ pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_ro
     owe_lines(progress, vcs, vc_row, header.length);
     meet(progress, &mut cars[row as usize], header, vc_row);
     receive_whole(rows, row, header.length, payload);
-    if !rows.progress.lodgings.queue.is_empty() {
+    if !rows.progress.provider.queue.is_empty() {
         // There may be room now.
         rows.progress.pending |= Pending::POST;
     }
@@ -531,8 +530,8 @@ mod tests {
         (world, wire, far, near)
     }
 
-    fn lodged(wire: &Wire) -> Vec<Row> {
-        wire.lock().unwrap().lodged.iter().map(|(row, _)| *row).collect()
+    fn at_provider(wire: &Wire) -> Vec<Row> {
+        wire.lock().unwrap().posted_receives.iter().map(|(row, _)| *row).collect()
     }
 
     fn recalled(wire: &Wire) -> Vec<Row> {
@@ -560,23 +559,23 @@ mod tests {
     #[test]
     fn receives_are_given_in_order_as_far_as_there_is_room() {
         let (mut world, wire, _, near) = world();
-        wire.lock().unwrap().beds = Some(2);
+        wire.lock().unwrap().room_for_receives = Some(2);
         let known = world.receive(Some(1), Some(5), &[8]);
         let any = world.receive(None, None, &[8]);
         let late = world.receive(Some(1), None, &[8]);
         let other = world.receive(Some(2), Some(5), &[8]);
         world.step(post);
-        assert_eq!(lodged(&wire), [known.car, any.car]);
-        let wanted = wire.lock().unwrap().lodged[0].1;
-        assert_eq!(wanted, Wanted { link: 1, context: 0, source: 1, tag: 5 });
+        assert_eq!(at_provider(&wire), [known.car, any.car]);
+        let wanted = wire.lock().unwrap().posted_receives[0].1;
+        assert_eq!(wanted, ReceiveEnvelope { link: 1, context: 0, source: 1, tag: 5 });
         assert_eq!(
             [known, any, late].map(|p| world.car(p).state),
-            [CarState::Lodged, CarState::Posted, CarState::Lodging]
+            [CarState::AtProvider, CarState::Posted, CarState::ToProvider]
         );
-        assert!(is_lodged(&world.car(any)) && world.all().progress.lodgings.count == 2);
-        wire.lock().unwrap().beds = None;
+        assert!(is_at_provider(&world.car(any)) && world.all().progress.provider.count == 2);
+        wire.lock().unwrap().room_for_receives = None;
         world.step(post);
-        assert_eq!(lodged(&wire), [known.car, any.car, late.car]);
+        assert_eq!(at_provider(&wire), [known.car, any.car, late.car]);
         // That of a proc that the engine matches for is in the engine's own queue, with those from any source.
         assert_eq!(
             (world.car(other).state, world.vc(near).posted),
@@ -590,7 +589,7 @@ mod tests {
         let (mut world, wire, far, _) = world();
         let (any, known) = (world.receive(None, Some(5), &[8]), world.receive(Some(1), None, &[4]));
         world.step(post);
-        assert_eq!(lodged(&wire), [any.car, known.car]);
+        assert_eq!(at_provider(&wire), [any.car, known.car]);
         tell(&mut world, ArrivalState::Matched, known, far, eager(1, 9, b"longer"), b"longer");
         tell(&mut world, ArrivalState::Matched, any, far, eager(1, 5, b"abc"), b"abc");
         pass(&mut world);
@@ -599,7 +598,7 @@ mod tests {
         assert_eq!((world.car(any).source, world.car(any).tag, world.car(any).vc), (1, 5, far));
         assert_eq!(world.finished(), [known.car, any.car]);
         let progress = world.all().progress;
-        assert_eq!((progress.lodgings.count, progress.posted.count, progress.indexed()), (0, 0, false));
+        assert_eq!((progress.provider.count, progress.posted.count, progress.indexed()), (0, 0, false));
     }
 
     #[test]
@@ -610,21 +609,21 @@ mod tests {
         world.arrive(near, eager(2, 5, b"first"), b"first");
         world.arrive(near, eager(2, 6, b"behind"), b"behind");
         pass(&mut world);
-        assert_eq!(world.all().progress.lodgings.held.len(), 2);
+        assert_eq!(world.all().progress.provider.held.len(), 2);
         assert_eq!((world.all().progress.unexpected.count, world.car(any).state), (0, CarState::Recalled));
         // One that is posted now waits, whatever it asks for.
         let next = world.receive(Some(2), None, &[8]);
-        assert_eq!(world.car(next).state, CarState::Staged);
+        assert_eq!(world.car(next).state, CarState::New);
         world.step(post);
         assert_eq!(recalled(&wire), [any.car]);
         pass(&mut world);
-        assert_eq!(world.car(next).state, CarState::Staged);
+        assert_eq!(world.car(next).state, CarState::New);
         tell(&mut world, ArrivalState::Recalled, any, NIL, Header::default(), &[]);
         pass(&mut world);
         pass(&mut world);
         assert_eq!((&world.bytes(any)[..5], &world.bytes(next)[..6]), (&b"first"[..], &b"behind"[..]));
         assert_eq!(world.finished(), [any.car, next.car]);
-        assert!(world.all().progress.lodgings.held.is_empty() && world.all().progress.hungry == 0);
+        assert!(world.all().progress.provider.held.is_empty() && world.all().progress.starved_peers == 0);
     }
 
     #[test]
@@ -642,7 +641,7 @@ mod tests {
         pass(&mut world);
         // The first one meets the next receive from any source, which is at the transport, too; the others still wait.
         assert_eq!((world.finished(), world.car(five).state), (vec![any.car], CarState::Recalled));
-        assert_eq!((&world.bytes(any)[..3], world.all().progress.lodgings.held.len()), (&b"far"[..], 3));
+        assert_eq!((&world.bytes(any)[..3], world.all().progress.provider.held.len()), (&b"far"[..], 3));
         world.step(post);
         assert_eq!(recalled(&wire), [any.car, five.car]);
         tell(&mut world, ArrivalState::Recalled, five, NIL, Header::default(), &[]);
@@ -650,7 +649,7 @@ mod tests {
         pass(&mut world);
         assert_eq!((&world.bytes(five)[..3], &world.bytes(six)[..3]), (&b"one"[..], &b"two"[..]));
         assert_eq!(world.all().progress.unexpected.count, 1, "what nobody has asked for");
-        assert!(world.all().progress.lodgings.held.is_empty());
+        assert!(world.all().progress.provider.held.is_empty());
     }
 
     #[test]
@@ -681,9 +680,9 @@ mod tests {
             world.all().progress.arrivals = 0;
             assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == far));
             world.step(post);
-            assert!(is_lodged(&world.car(posted)) && world.request(posted).state == RequestState::Active);
+            assert!(is_at_provider(&world.car(posted)) && world.request(posted).state == RequestState::Active);
         }
-        assert_eq!(lodged(&wire), [posted.car; 8]);
+        assert_eq!(at_provider(&wire), [posted.car; 8]);
     }
 
     #[test]
@@ -704,7 +703,7 @@ mod tests {
         let (mut world, wire, far, _) = world();
         let [there, gone, any] = [Some(1), Some(1), None].map(|source| world.receive(source, None, &[8]));
         world.step(post);
-        wire.lock().unwrap().beds = Some(0);
+        wire.lock().unwrap().room_for_receives = Some(0);
         let waiting = world.receive(Some(1), None, &[8]);
         world.step(post);
         crate::procs::connections::fail(&mut world.all(), far, "gone".into());
@@ -717,7 +716,7 @@ mod tests {
         assert_eq!([there, gone].map(|p| world.car(p).flags), [0, car_flags::PEER_FAILED]);
         assert_eq!(&world.bytes(there)[..5], b"words");
         // One that is posted later looks at what is there, and comes back.
-        wire.lock().unwrap().beds = None;
+        wire.lock().unwrap().room_for_receives = None;
         let late = world.receive(Some(1), None, &[8]);
         world.step(post);
         assert_eq!((recalled(&wire), world.car(late).state), (vec![late.car], CarState::Recalled));
@@ -725,21 +724,21 @@ mod tests {
 
     /// What the wire gives of a message that was pulled.
     fn give_pulled(world: &mut TestWorld, vc: Row, header: Header, bytes: &[u8]) {
-        world.all().progress.lodgings.pull = Pull::Awaited;
+        world.all().progress.provider.pull = Pull::Awaited;
         let row = world.arrive(vc, header, bytes);
         world.all().arrivals[row as usize].state = ArrivalState::Claimed;
         pass(world);
-        assert_eq!(world.all().progress.lodgings.pull, Pull::No);
+        assert_eq!(world.all().progress.provider.pull, Pull::No);
     }
 
     #[test]
     fn no_receive_is_given_while_a_message_is_pulled_which_is_the_oldest_ones_that_waits() {
         let (mut world, wire, far, _) = world();
-        world.all().progress.lodgings.pull = Pull::Awaited;
+        world.all().progress.provider.pull = Pull::Awaited;
         let receives = [(Some(1), Some(6)), (None, Some(5)), (Some(1), None)];
         let [other, any, known] = receives.map(|(source, tag)| world.receive(source, tag, &[8]));
         world.step(post);
-        assert!(lodged(&wire).is_empty());
+        assert!(at_provider(&wire).is_empty());
         give_pulled(&mut world, far, eager(1, 5, b"first"), b"first");
         assert_eq!((&world.bytes(any)[..5], world.finished()), (&b"first"[..], vec![any.car]));
         give_pulled(&mut world, far, eager(1, 5, b"next"), b"next");
@@ -748,8 +747,8 @@ mod tests {
         give_pulled(&mut world, far, eager(1, 7, b"last"), b"last");
         assert_eq!(world.all().progress.unexpected.count, 1);
         world.step(post);
-        assert_eq!(lodged(&wire), [other.car]);
-        assert_eq!(world.all().progress.lodgings.peer(far).receives, 1);
+        assert_eq!(at_provider(&wire), [other.car]);
+        assert_eq!(world.all().progress.provider.peer(far).receives, 1);
         assert_eq!(world.all().progress.posted.count, 0);
     }
 

@@ -1,7 +1,7 @@
 //! Messages that are read out of their senders' memory: the part of Transfer that pulls.
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::priorities::{insert, is_fair_turn, settle_head, turn};
+use crate::procs::priorities::{insert, is_fair_turn, reinsert_head, turn};
 use crate::protocols::NotTaken;
 use crate::protocols::pieces::PIECES_A_PASS;
 use crate::protocols::rendezvous::answer;
@@ -10,6 +10,8 @@ use crate::steps::check::was_offered;
 use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
 use crate::steps::send::send_now;
 use smallvec::SmallVec;
+use tickwire_components::Body;
+use tickwire_components::car_flags;
 use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
@@ -56,7 +58,7 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                 rows.progress.reads.pop(&mut rows.cars);
                 insert(&mut rows.progress.reads, &mut rows.cars, batch.open);
             } else if most != u64::MAX {
-                settle_head(&mut rows.progress.reads, &mut rows.cars);
+                reinsert_head(&mut rows.progress.reads, &mut rows.cars);
             }
             most = u64::MAX;
         } else {
@@ -116,7 +118,9 @@ pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
     while batch.reads.len() < READS_A_CALL && in_pages(batch.bytes) < most {
         let row = rows.progress.reads.head;
         let Some(&Car { done, .. }) = rows.cars.get(row as usize).filter(|car| car.vc == vc) else { break };
-        let Large { wanted, address, .. } = rows.large[row as usize];
+        let Large { wanted, body, .. } = rows.large[row as usize];
+        // Receives that are read have an address.
+        let Body::Readable { address } = body else { break };
         let (data, into) = place_at(&mut rows.cars, row, (most - batch.bytes).min(wanted - done));
         if into.is_empty() {
             if batch.reads.is_empty() {
@@ -164,7 +168,7 @@ pub(crate) fn place_at(cars: &[Car], row: Row, most: u64) -> (Row, Span) {
 /// A message that cannot be read is received from its first byte on in pieces.
 #[cold]
 pub(crate) fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
-    large[row as usize].address = 0;
+    large[row as usize].body = Body::AtSender;
     cars[row as usize].done = 0;
     let mut data = cars[row as usize].chain;
     while data != NIL {
@@ -185,7 +189,8 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
     let vc = &mut vcs[car.vc as usize];
     let endpoint = &mut endpoints[vc.endpoint as usize];
     let is_plain = !urgent && is_one_run(car, row) && car.priority == 0 && message.length <= car.span.len() as u64;
-    let is_here = message.address != 0 && !message.is_direct() && vc.state == VcState::Connected && endpoint.plain;
+    let is_here = vc.state == VcState::Connected && endpoint.plain;
+    let Body::Readable { address } = message.body else { return false };
     if !is_plain || !is_here || message.wanted > *left {
         return false;
     }
@@ -193,8 +198,7 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
     let alone = progress.offers.is_empty() && progress.reads.is_empty();
     // SAFETY: the place of a posted receive is there until it ends.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    let is_read =
-        unsafe { transport.read_at_once(vc.link, message.address, car.span.part(0, message.wanted as usize), alone) };
+    let is_read = unsafe { transport.read_at_once(vc.link, address, car.span.part(0, message.wanted as usize), alone) };
     if !is_read {
         return false;
     }
@@ -209,7 +213,7 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
     }
     progress.work.sent += 1;
     // Requests end in the order in which their messages were read.
-    match progress.finished.is_empty() {
+    match progress.finished.is_empty() && progress.registered == 0 && car.flags & car_flags::ERRORS == 0 {
         true => finish_at_once(progress, cars, requests, row, message.length, false),
         false => finish_car(progress, cars, row, message.length, false),
     }
@@ -248,7 +252,7 @@ mod tests {
         let all = world.all();
         let car = &mut all.cars[posted.car as usize];
         (car.state, car.peer) = (CarState::Reading, 33);
-        all.large[posted.car as usize].address = 4096;
+        all.large[posted.car as usize].body = Body::Readable { address: 4096 };
         all.progress.reads.push(all.cars, posted.car);
         posted
     }
@@ -284,7 +288,7 @@ mod tests {
 
         let again = [4096, 9, 4096].map(|address| {
             let posted = reading(&mut world, vc, &[100]);
-            world.all().large[posted.car as usize].address = address;
+            world.all().large[posted.car as usize].body = Body::Readable { address };
             posted
         });
         world.wire().sent.clear();
@@ -309,7 +313,7 @@ mod tests {
         world.wire().next_piece = Some(u32::MAX - 1);
         let posted = [&[length - 40, 40][..], &[100]].map(|lengths| reading(&mut world, vc, lengths));
         world.all().large[posted[0].car as usize] =
-            Large { length: length as u64, wanted: length as u64, address: 4096 };
+            Large { body: Body::Readable { address: 4096 }, ..Large::of(length as u64) };
         world.all().cars[posted[1].car as usize].peer = 34;
         world.step(transfer);
         let asked: Vec<_> = world.wire().sent.iter().map(|frame| frame.header).collect();
@@ -349,7 +353,8 @@ mod tests {
         let length = a_pass + 1000;
         world.wire().memory.push((4096, vec![7; length]));
         let posted = reading(&mut world, vc, &[length]);
-        world.all().large[posted.car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
+        world.all().large[posted.car as usize] =
+            Large { body: Body::Readable { address: 4096 }, ..Large::of(length as u64) };
         world.step(transfer);
         assert_eq!(world.car(posted).done as usize, a_pass);
         assert!(world.all().progress.pending.has(Pending::TRANSFER));
@@ -365,7 +370,8 @@ mod tests {
         let posted = [(); 3].map(|()| reading(&mut world, vc, &[length]));
         for Posted { car, .. } in posted {
             let (length, wanted) = (length as u64, length as u64 - 16);
-            world.all().large[car as usize] = Large { length, wanted, address: 4096 };
+            world.all().large[car as usize] =
+                Large { wanted, body: Body::Readable { address: 4096 }, ..Large::of(length) };
         }
         world.step(transfer);
         world.step(transfer);
@@ -380,7 +386,8 @@ mod tests {
         world.wire().memory.push((4096, vec![7; length]));
         let posted = [(); 2].map(|()| reading(&mut world, vc, &[length]));
         for Posted { car, .. } in posted {
-            world.all().large[car as usize] = Large { length: length as u64, wanted: length as u64, address: 4096 };
+            world.all().large[car as usize] =
+                Large { body: Body::Readable { address: 4096 }, ..Large::of(length as u64) };
         }
         let done = |world: &mut TestWorld| posted.map(|posted| world.car(posted).done as usize / READ_BYTES_A_TURN);
         world.step(transfer);

@@ -11,6 +11,7 @@ use crate::steps::matching::{find_posted, meet};
 use crate::steps::posting::{capacity, layout, list_sender};
 use crate::steps::registering::serve;
 use crate::steps::supply::decide::{decide, received};
+use tickwire_components::Body;
 use tickwire_components::wire::Header;
 use tickwire_components::{
     Access, Arrival, ArrivalState, Car, CarKind, CarState, Large, Means, NIL, Pending, Progress, Row, Span, Target,
@@ -32,7 +33,7 @@ pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc
     take_envelope(progress, vcs, vc_row);
     meet(progress, &mut cars[row as usize], header, vc_row);
     cars[row as usize].priority = header.priority();
-    offer(progress, cars, large, row, header.message(), header.length, address_in(header, payload));
+    offer(progress, cars, large, row, header.message(), header.length, body_of(header, payload));
     Ok(())
 }
 
@@ -44,27 +45,26 @@ pub(crate) fn offer(
     row: Row,
     message: Row,
     length: u64,
-    address: u64,
+    body: Body,
 ) {
     let car = &mut cars[row as usize];
     car.state = CarState::Matched;
     car.peer = message;
     car.done = 0;
-    large[row as usize] = Large { length, wanted: length, address };
+    large[row as usize] = Large { body, ..Large::of(length) };
     insert(&mut progress.offers, cars, row);
     progress.pending |= Pending::SUPPLY;
 }
 
-/// Where an offered message is in its sender's memory; 0 if it cannot be read, [`Large::DIRECT`] if a transport may move it.
-/// Whatever it says, only that process is asked.
+/// How the bytes of an offered message may come. Whatever address it says, only its sender's process is asked for it.
 #[inline]
-pub(crate) fn address_in(header: &Header, payload: Span) -> u64 {
+pub(crate) fn body_of(header: &Header, payload: Span) -> Body {
     match header.flags() & (wire::READABLE | wire::DIRECT) {
-        0 => 0,
-        wire::DIRECT => Large::DIRECT,
+        0 => Body::AtSender,
+        wire::DIRECT => Body::Movable,
         // SAFETY: a payload is there until its transport is told to release it.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        _ => unsafe { copy::word(payload) }.unwrap_or(0),
+        _ => unsafe { copy::word(payload) }.map_or(Body::AtSender, |address| Body::Readable { address }),
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -
     }
     message.wanted = wanted;
     if header.flags() & wire::DIRECT != 0 {
-        message.address = Large::DIRECT | u64::from(header.source());
+        message.body = Body::Moving { turn: header.source() };
     }
     car.peer = header.tag();
     car.done = 0;
@@ -126,14 +126,17 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
         message.wanted = capacity;
         car.flags |= car_flags::TRUNCATED;
     }
-    let (Large { wanted, address, .. }, may_move) = (*message, message.is_direct());
+    let Large { wanted, body, .. } = *message;
     if rows.vcs[car.vc as usize].state == VcState::Failed {
         return abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
     }
     let vc_row = car.vc;
     let vc = &mut rows.vcs[vc_row as usize];
     let endpoint = &mut endpoints[vc.endpoint as usize];
-    let readable = address != 0 && !may_move && wanted > 0 && endpoint.transport.get().reads(vc.link, address, wanted);
+    let readable = match body {
+        Body::Readable { address } => wanted > 0 && endpoint.transport.get().reads(vc.link, address, wanted),
+        _ => false,
+    };
     let question = received(endpoint.abilities, target, wanted, endpoint.eager_max, readable);
     let read = decide(&question).means == Means::Read;
     // Memory that cannot be registered is filled out of pieces, which come in memory of the method.
@@ -155,13 +158,13 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     // A message in one run, for one run: its transport may move it.
     let one_run = target == Target::Runs && rows.cars[row as usize].chain == NIL && wanted > 0;
     let into = rows.cars[row as usize].span.part(0, wanted as usize);
-    let turn = match one_run && may_move {
+    let turn = match one_run && body == Body::Movable {
         // SAFETY: the place of a posted receive is there until it ends, which is when the transport says that it is done.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         true => unsafe { endpoint.transport.get().expect(vc.link, row, into) },
         false => None,
     };
-    rows.large[row as usize].address = turn.map_or(0, |number| Large::DIRECT | u64::from(number));
+    rows.large[row as usize].body = turn.map_or(Body::AtSender, |turn| Body::Moving { turn });
     answer(rows, row);
 }
 

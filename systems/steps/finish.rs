@@ -33,19 +33,20 @@ pub(crate) fn finish_at_once(
 ) {
     let car = &mut cars[row as usize];
     car.done = length;
-    if truncated || !end_at_once(progress, car, requests, row) {
+    if truncated || car.chain != NIL || !end_at_once(progress, car, requests, row) {
         finish_car(progress, cars, row, length, truncated);
     }
 }
 
-/// Ends a request with its only CAR, if nothing else is to be done; `false` leaves it to Complete.
+/// Ends a request with its only CAR, which is in one run and has not failed, if its token's owner is all who will ask for it;
+/// `false` leaves it to Complete.
 #[inline(always)]
-fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
-    let plain = is_one_run(car, row) && progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
-    if !plain || requests[row as usize].counter != 1 || !finish_awaited(progress, requests, row) {
+pub(crate) fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
+    let Some(request) = requests.get_mut(row as usize) else { return false };
+    if car.request != row || request.counter != 1 || !finish_awaited(progress, request) {
         return false;
     }
-    requests[row as usize].counter = 0;
+    request.counter = 0;
     car.state = CarState::Done;
     true
 }
@@ -62,7 +63,8 @@ pub(crate) fn end_awaited(rows: &mut Rows<'_>) {
     loop {
         let row = progress.finished.head;
         let Some(car) = cars.get_mut(row as usize) else { break };
-        if !end_at_once(progress, car, requests, row) {
+        let plain = car.chain == NIL && progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
+        if !plain || !end_at_once(progress, car, requests, row) {
             return;
         }
         progress.finished.pop(cars);
@@ -160,7 +162,7 @@ pub(crate) fn finish_request(
     held: &mut [Held],
     row: Row,
 ) {
-    if finish_awaited(progress, requests, row) {
+    if finish_awaited(progress, &mut requests[row as usize]) {
         return;
     }
     progress.active -= 1;
@@ -181,8 +183,7 @@ pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request]
 
 /// Ends a request that is done if its token's owner is all who will ask for it: the frequent case. `false` leaves it as it is.
 #[inline(always)]
-pub fn finish_awaited(progress: &mut Progress, requests: &mut [Request], row: Row) -> bool {
-    let request = &mut requests[row as usize];
+fn finish_awaited(progress: &mut Progress, request: &mut Request) -> bool {
     if request.state != RequestState::Active || request.notified {
         return false;
     }
@@ -210,7 +211,7 @@ pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [R
 pub fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
     let car = &mut cars[row as usize];
     car.state = CarState::Free;
-    if car.kind == CarKind::Grant {
+    if car.kind.has_control_row() {
         return progress.control_cars.push(cars, row);
     }
     car.kind = CarKind::None;

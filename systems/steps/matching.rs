@@ -40,7 +40,7 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
 /// As [`enqueue`], of a receive from any source, into the index, or where a transport matches by itself.
 #[inline(never)]
 fn enqueue_otherwise(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
-    if progress.lodges() && provider_matched::enqueue(progress, cars, vcs, row) {
+    if progress.has_provider() && provider_matched::enqueue(progress, cars, vcs, row) {
         return;
     }
     let car = &mut cars[row as usize];
@@ -98,7 +98,7 @@ fn find_otherwise(
 ) -> Option<Row> {
     if progress.indexed() {
         let row = progress.posted.find(message)?;
-        if progress.lodges() && provider_matched::keeps(progress, cars, vc_row, row) {
+        if progress.has_provider() && provider_matched::keeps(progress, cars, vc_row, row) {
             return None;
         }
         progress.posted.remove(&key(&cars[row as usize]), row);
@@ -148,8 +148,8 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     }
     if progress.indexed() {
         progress.posted.remove(&key(car), row);
-        if progress.lodges() {
-            progress.lodgings.queue.remove(cars, row);
+        if progress.has_provider() {
+            progress.provider.queue.remove(cars, row);
         }
         leave_index(progress);
         return true;
@@ -164,7 +164,7 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
 #[inline]
 pub(crate) fn leave_index(progress: &mut Progress) {
     // While messages are held, each look-up must go by the index.
-    if progress.posted.count == 0 && progress.matching != Matching::Index && progress.lodgings.held.is_empty() {
+    if progress.posted.count == 0 && progress.matching != Matching::Index && progress.provider.held.is_empty() {
         progress.posted.clear();
         progress.posting &= !tickwire_components::posting::INDEXED;
         progress.counter = 0;
@@ -225,13 +225,13 @@ pub(crate) fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [V
 
 /// Whether receives from any source may be posted: `false` is certain.
 pub fn may_await_any(progress: &Progress) -> bool {
-    !(progress.wildcard.is_empty() && progress.staged.is_empty()) || progress.indexed()
+    !(progress.wildcard.is_empty() && progress.new_receives.is_empty()) || progress.indexed()
 }
 
 /// The receives from any source that are posted, or will be by the next Match, in no order.
 pub fn posted_to_any(cars: &[Car]) -> impl Iterator<Item = Row> {
     let any = |car: &Car| {
-        let posted = matches!(car.state, CarState::Posted | CarState::Staged);
+        let posted = matches!(car.state, CarState::Posted | CarState::New);
         car.kind == CarKind::Receive && posted && car.flags & car_flags::ANY_SOURCE != 0
     };
     (0..).zip(cars).filter(move |(_, car)| any(car)).map(|(row, _)| row)

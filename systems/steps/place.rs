@@ -4,7 +4,7 @@
 
 use crate::protocols::parts::receive_part;
 use crate::rows::Rows;
-use crate::steps::finish::{finish_at_once, finish_car};
+use crate::steps::finish::{end_at_once, finish_car};
 use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::Kind;
 use tickwire_components::{Arrival, ArrivalState, Buffer, Car, CarState, Ended, NIL, Pending, Row, Span, Stretch};
@@ -14,9 +14,26 @@ use tickwire_transports::copy;
 #[inline(always)]
 pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
     let Rows { progress, cars, requests, .. } = rows;
-    let moved = put(cars, row, payload);
+    let car = &mut cars[row as usize];
+    if car.chain != NIL {
+        return receive_runs(rows, row, length, payload);
+    }
+    // SAFETY: the place of a posted receive is there until it ends, a payload until the transport is told to release it.
+    let moved = unsafe { copy::copy_long(car.span, payload) as u64 };
     progress.moved.deliver += moved;
-    finish_at_once(progress, cars, requests, row, length, moved < length);
+    car.done = length;
+    if moved < length || !end_at_once(progress, car, requests, row) {
+        finish_car(progress, cars, row, length, moved < length);
+    }
+}
+
+/// As [`receive_whole`], of a receive in several runs, or with a datatype.
+#[cold]
+fn receive_runs(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+    let Rows { progress, cars, .. } = rows;
+    let moved = fill(cars, row, payload);
+    progress.moved.deliver += moved;
+    finish_car(progress, cars, row, length, moved < length);
 }
 
 /// Puts a payload where its receive has room; how many bytes found some.

@@ -161,7 +161,7 @@ pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    if envelope.length >= endpoint.short_end && !is_inline(endpoint, envelope.length, pieces) {
+    if envelope.length >= endpoint.inline_end_mapped && !is_inline(endpoint, envelope.length, pieces) {
         return false;
     }
     send_eager::<PROMPT, P>(progress, vc, endpoint, envelope, pieces)
@@ -249,7 +249,9 @@ pub unsafe fn receive_inline<P: Pieces>(
 /// before any receive of now.
 #[inline(always)]
 pub(crate) fn nothing_waits(progress: &Progress) -> bool {
-    progress.arrivals == 0 && progress.staged.is_empty() && progress.unexpected.count | progress.hungry == 0
+    progress.arrivals == 0
+        && progress.new_receives.is_empty()
+        && progress.unexpected.count | progress.starved_peers == 0
 }
 
 /// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several, or one
@@ -418,8 +420,8 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     if nothing_waits(progress) || none_waits(progress, cars, vcs, row) {
         enqueue(progress, cars, vcs, row);
     } else {
-        cars[row as usize].state = CarState::Staged;
-        progress.staged.push(cars, row);
+        cars[row as usize].state = CarState::New;
+        progress.new_receives.push(cars, row);
         progress.pending |= Pending::MATCH;
     }
 }
@@ -427,13 +429,13 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
 /// Whether no unexpected message is there that a receive takes; peers that cannot send it are fed then.
 #[inline(never)]
 pub(crate) fn none_waits(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc], row: Row) -> bool {
-    if progress.arrivals != 0 || !progress.staged.is_empty() {
+    if progress.arrivals != 0 || !progress.new_receives.is_empty() {
         return false;
     }
-    if !progress.lodgings.held.is_empty() || progress.unexpected.find(&key(&cars[row as usize])).is_some() {
+    if !progress.provider.held.is_empty() || progress.unexpected.find(&key(&cars[row as usize])).is_some() {
         return false;
     }
-    if progress.hungry > 0 {
+    if progress.starved_peers > 0 {
         feed(progress, vcs, cars[row as usize].vc);
     }
     true

@@ -9,6 +9,8 @@ use crate::steps::posting::send_car;
 use crate::steps::posting::{Envelope, capacity, layout, queue_send, take_rows};
 use crate::store::Tables;
 use std::any::Any;
+use tickwire_components::Body;
+use tickwire_components::Way;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
@@ -24,10 +26,10 @@ use tickwire_transports::Sent;
 pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> Result<Header, Sent> {
     let Rows { progress, cars, large, vcs, row_states, .. } = rows;
     let (vc, car) = (&mut vcs[vc_row as usize], &mut cars[row as usize]);
-    if car.kind == CarKind::Send && large[row as usize].address == 0 {
+    if car.kind == CarKind::Send && large[row as usize].way == Way::Undecided {
         // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
         let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
-        large[row as usize].address = way;
+        large[row as usize].way = way;
         spend(progress, vc, endpoint, &cars[row as usize], way, large[row as usize].length);
     }
     let mut header = head(cars, large, vc.link, endpoint, row);
@@ -41,7 +43,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         car.flags |= car_flags::STARTED;
     }
     let mut credit = Credit::NONE;
-    if endpoint.piggybacks && car.kind != CarKind::Grant {
+    if endpoint.piggybacks && !car.kind.has_control_row() {
         // A transport that matches is not one of these.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
@@ -70,10 +72,10 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     if is_send {
         let Some(way) = choose(cars, large, vc, endpoint, row) else { return false };
-        if way == Large::STREAMED {
+        if way == Way::Parts {
             return false;
         }
-        large[row as usize].address = way;
+        large[row as usize].way = way;
     }
     let header = head(cars, large, vc.link, endpoint, row);
     // A failure is told by the next frame, which the queue sends.
@@ -81,8 +83,8 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         return false;
     }
     if is_send {
-        let Large { length, address, .. } = large[row as usize];
-        spend(progress, vc, endpoint, &cars[row as usize], address, length);
+        let Large { length, way, .. } = large[row as usize];
+        spend(progress, vc, endpoint, &cars[row as usize], way, length);
     }
     progress.moved.post += payload_of(&header);
     has_gone(rows, &header, row);
@@ -118,7 +120,7 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
     // SAFETY: by the same contract.
     let taken = unsafe { take_rows(progress, cars, requests, &Payload::new(&[run]), car) };
     let Some(row) = taken else { return NIL };
-    large[row as usize] = Large { address: Large::OFFERED, ..Large::of(length) };
+    large[row as usize] = Large { way: Way::Offered, ..Large::of(length) };
     let header =
         Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
     if endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run)) == Sent::Done {
@@ -132,7 +134,7 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
 }
 
 /// How an envelope leaves; `None` if there is no credit for it.
-pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<u64> {
+pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<Way> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
     // What is in more than one run leaves in one frame or is asked for.
     let one_run = cars[row as usize].chain == NIL;
@@ -142,7 +144,7 @@ pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut 
     // There, its header is in front of it.
     let header = if endpoint.matches && flags & car_flags::SYNCHRONOUS != 0 { wire::HEADER_BYTES as u64 } else { 0 };
     if is_mapped(&cars[row as usize], endpoint, length) && vc.envelopes > 0 {
-        return Some(Large::OFFERED);
+        return Some(Way::Offered);
     }
     let eager = endpoint.is_eager(length + header, one_run) && (one_run || whole);
     if eager && asks == 0 && length == capacity(cars, row) {
@@ -151,16 +153,16 @@ pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut 
         }
         if vc.lines >= cost(length) {
             return Some(match flags & car_flags::ASKING {
-                0 if whole => Large::EAGER,
-                0 => Large::STREAMED,
-                _ => Large::SYNCHRONOUS,
+                0 if whole => Way::Eager,
+                0 => Way::Parts,
+                _ => Way::Synchronous,
             });
         }
     }
     if vc.envelopes == 0 {
         collect(vc, endpoint);
     }
-    (vc.envelopes > 0).then_some(Large::OFFERED)
+    (vc.envelopes > 0).then_some(Way::Offered)
 }
 
 /// Whether a message is where its receiver has mapped it.
@@ -170,9 +172,9 @@ pub(crate) fn is_mapped(car: &Car, endpoint: &Endpoint, length: u64) -> bool {
 }
 
 /// Pays for an envelope.
-pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: u64, length: u64) {
+pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: Way, length: u64) {
     match way {
-        Large::EAGER | Large::STREAMED | Large::SYNCHRONOUS => vc.lines -= cost(length),
+        Way::Eager | Way::Parts | Way::Synchronous => vc.lines -= cost(length),
         _ => {
             vc.envelopes -= 1;
             if endpoint.matches && context::plane(car.context) == context::USER {
@@ -186,31 +188,28 @@ pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, c
 #[inline]
 pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
     let car = &cars[row as usize];
-    let Large { length, wanted, address } = large[row as usize];
-    match car.kind {
-        CarKind::Receive if large[row as usize].is_direct() => {
-            return Header::new(Kind::Cts, car.context, address as u32, row, car.peer, wanted).with_flags(wire::DIRECT);
+    let Large { length, wanted, body, way } = large[row as usize];
+    let answer = |kind, length| Header::new(kind, car.context, 0, row, car.peer, length);
+    match (car.kind, body) {
+        (CarKind::Receive, Body::Readable { .. }) => return answer(Kind::Done, 0),
+        (CarKind::Receive, Body::Moving { turn }) => {
+            return Header::new(Kind::Cts, car.context, turn, row, car.peer, wanted).with_flags(wire::DIRECT);
         }
-        CarKind::Receive if address != 0 => return Header::new(Kind::Done, car.context, 0, row, car.peer, 0),
-        CarKind::Receive => return Header::new(Kind::Cts, car.context, 0, row, car.peer, wanted),
-        CarKind::Refusal if address == provider_matched::RECEIPT => {
-            return Header::new(Kind::Done, car.context, 0, 0, car.peer, 0);
-        }
-        CarKind::Refusal => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
-        CarKind::Grant if address == provider_matched::COUNT => {
-            return Header::new(Kind::Offers, 0, 0, wanted as u32, 0, 0);
-        }
-        CarKind::Grant => {
-            let credit = Credit { lines: length as u32, envelopes: wanted as u32 };
+        (CarKind::Receive, _) => return answer(Kind::Cts, wanted),
+        (CarKind::Acknowledgement, _) => return Header::new(Kind::Done, car.context, 0, 0, car.peer, 0),
+        (CarKind::Refusal, _) => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
+        (CarKind::OfferCount, Body::Offers(count)) => return Header::new(Kind::Offers, 0, 0, count, 0, 0),
+        (CarKind::Credit, Body::Credit(credit)) => {
             return Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0;
         }
-        _ if address == Large::EAGER => {
-            return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
-        }
-        _ if address == Large::SYNCHRONOUS => {
+        _ => {}
+    }
+    match way {
+        Way::Eager => return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
+        Way::Synchronous => {
             return Header::new(Kind::Sync, car.context, car.source, car.tag, row, length).with_priority(car.priority);
         }
-        _ if address == Large::STREAMED => {
+        Way::Parts => {
             let part = endpoint.fits(link, (length - car.done).min(endpoint.part_bytes));
             return match car.done {
                 // There is more room than when it was decided.
@@ -219,7 +218,7 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
                 _ => Header::new(Kind::Part, car.context, 0, 0, 0, part),
             };
         }
-        _ => {}
+        Way::Offered | Way::Undecided => {}
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
     if car.chain == NIL && length == car.span.len() as u64 {
@@ -261,9 +260,11 @@ pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
     let Large { length, wanted, .. } = rows.large[row as usize];
     match header.kind() {
         Some(Kind::Nack | Kind::Credit | Kind::Offers) => return free_car(&mut rows.progress, &mut rows.cars, row),
-        Some(Kind::Done) if car.kind == CarKind::Refusal => return free_car(&mut rows.progress, &mut rows.cars, row),
+        Some(Kind::Done) if car.kind == CarKind::Acknowledgement => {
+            return free_car(&mut rows.progress, &mut rows.cars, row);
+        }
         Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
-        Some(Kind::Cts) if rows.large[row as usize].is_direct() => return car.state = CarState::Direct,
+        Some(Kind::Cts) if rows.large[row as usize].is_moving() => return car.state = CarState::Direct,
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
         _ => {}
     }

@@ -5,7 +5,7 @@ use crate::protocols::credit::owe_lines;
 use crate::protocols::credit::{release_offer, take_envelope};
 use crate::protocols::parts::{begin, take_over};
 use crate::protocols::provider_matched;
-use crate::protocols::rendezvous::{address_in, offer, refuse_ready};
+use crate::protocols::rendezvous::{body_of, offer, refuse_ready};
 use crate::rows::Rows;
 use crate::steps::check::refuse;
 use crate::steps::finish::{abort, finish_car};
@@ -16,7 +16,7 @@ use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    ARRIVING, Arrival, ArrivalState, CarState, Communicator, Destination, NIL, Pending, Progress, Row, Unexpected, Vc,
+    Arrival, ArrivalState, CarState, Communicator, Destination, Kept, NIL, Pending, Progress, Row, Unexpected, Vc,
     car_flags, wire,
 };
 
@@ -27,7 +27,7 @@ pub(crate) fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     if header.kind() == Some(Kind::Rts) {
         take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
     }
-    if rows.progress.lodges() && provider_matched::hold(rows, arrival) {
+    if rows.progress.has_provider() && provider_matched::hold(rows, arrival) {
         return;
     }
     if header.flags() & wire::READY != 0 && refuse_ready(rows, arrival) {
@@ -52,19 +52,20 @@ pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, found: &Unexpected) {
     car.done = found.length;
     car.vc = found.vc;
     rows.progress.work.matched += 1;
-    if found.message == NIL {
-        let arriving = found.address != 0;
+    if found.message() == NIL {
+        let arriving = !matches!(found.kept, Kept::Whole { .. });
         car.state = if arriving { CarState::Receiving } else { CarState::Matched };
-        car.peer = found.buffer;
+        car.peer = found.buffer();
         if arriving {
             take_over(rows, found, row);
         }
         rows.progress.copies.push(&mut rows.cars, row);
         rows.progress.pending |= Pending::TRANSFER;
     } else {
-        car.priority = rows.progress.offered.remove(&(found.vc, found.message)).unwrap_or(0);
-        release_offer(&mut rows.progress, &mut rows.vcs, found.vc);
-        offer(&mut rows.progress, &mut rows.cars, &mut rows.large, row, found.message, found.length, found.address);
+        car.priority = rows.progress.offered.remove(&(found.vc, found.message())).unwrap_or(0);
+        let Rows { progress, cars, large, vcs, .. } = rows;
+        release_offer(progress, vcs, found.vc);
+        offer(progress, cars, large, row, found.message(), found.length, found.body());
     }
 }
 
@@ -113,12 +114,10 @@ pub(crate) fn find_place(
         tag: header.tag(),
         vc: arrival.vc,
         length: header.length,
-        buffer: NIL,
-        message: if rts { header.message() } else { NIL },
-        address: match (head, rts) {
-            (true, _) => ARRIVING,
-            (_, true) => address_in(header, arrival.payload),
-            _ => 0,
+        kept: match (head, rts) {
+            (true, _) => Kept::Arriving { buffer: NIL },
+            (_, true) => Kept::offered(header.message(), body_of(header, arrival.payload)),
+            _ => Kept::Whole { buffer: NIL },
         },
         next: NIL,
         previous: NIL,

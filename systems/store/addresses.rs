@@ -12,7 +12,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use tickwire_components::submission::Inbound;
 use tickwire_components::{
-    Arrival, Buffer, Car, Communicator, Held, Large, Notices, ProcTable, Progress, Request, Supply, Vc,
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, ProcTable, Progress, Request, Supply, Vc,
 };
 
 /// Tables whose rows only the engine may spawn or move, in the order of [`super::Table`].
@@ -106,7 +106,7 @@ columns! {
     procs: ProcTable, ProcTable, rows, One;
     inbound: Inbound, Inbound, rows, One;
     limits: Settings, Settings, rows, One;
-    notices: Notices, Notices, rows, One;
+    callbacks: Callbacks, Callbacks, rows, One;
     cars: Car, Car, rows, Column;
     large: Large, Large, rows, Column;
     requests: Request, Request, rows, Column;
@@ -126,7 +126,7 @@ impl Block {
             procs: One::dangling(),
             inbound: One::dangling(),
             limits: One::dangling(),
-            notices: One::dangling(),
+            callbacks: One::dangling(),
             cars: Column::dangling(),
             large: Column::dangling(),
             requests: Column::dangling(),
@@ -221,7 +221,7 @@ impl Addresses {
                 procs: &mut *rows.procs.pointer(),
                 inbound: &mut *rows.inbound.pointer(),
                 limits: &*rows.limits.pointer(),
-                notices: &mut *rows.notices.pointer(),
+                callbacks: &mut *rows.callbacks.pointer(),
                 arrivals: &mut *arrivals.pointer(),
                 cars: &mut *rows.cars.pointer(),
                 large: of_length(rows.large.pointer(), cars),

@@ -16,11 +16,11 @@ pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
     let mut finished = std::mem::replace(&mut rows.progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(&mut rows.cars) {
         let Some(owner) = take_part(rows, row) else { continue };
-        let Rows { progress, procs, notices, vcs, cars, large, requests, held, .. } = rows;
+        let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
         if std::mem::take(&mut requests[owner as usize].notified) {
-            notices.tell(owner, &outcome(cars, large, vcs, procs, owner));
-            progress.late |= notices.has_panic();
-            if notices.slot(owner).is_some() {
+            callbacks.tell(owner, &outcome(cars, large, vcs, procs, owner));
+            progress.late |= callbacks.has_panic();
+            if callbacks.slot(owner).is_some() {
                 finish_submitted(progress, requests, owner);
                 continue;
             }
@@ -28,9 +28,9 @@ pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
         finish_request(progress, cars, requests, held, owner);
     }
     if std::mem::take(&mut rows.progress.late) {
-        rows.notices.tell_late();
+        rows.callbacks.tell_late();
         // Last: whoever else was to be told has been.
-        if let Some(panic) = rows.notices.take_panic() {
+        if let Some(panic) = rows.callbacks.take_panic() {
             resume_unwind(panic);
         }
     }
@@ -45,11 +45,11 @@ pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
     // What comes behind Complete is to see it too.
     rows.progress.pending |= Pending::COMPLETE;
     let Some(owner) = take_part(rows, row) else { return };
-    let Rows { progress, procs, notices, vcs, cars, large, requests, held, .. } = rows;
+    let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
     if std::mem::take(&mut requests[owner as usize].notified) {
-        notices.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
+        callbacks.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
         progress.late = true;
-        if notices.slot(owner).is_some() {
+        if callbacks.slot(owner).is_some() {
             return finish_submitted(progress, requests, owner);
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let [submitted, scoped] = [0; 2].map(|_| world.receive(Some(1), None, &[16]));
         let all = world.all();
         all.requests[submitted.car as usize].notified = true;
-        all.notices.await_in(submitted.car, 3);
+        all.callbacks.await_in(submitted.car, 3);
         all.requests[scoped.car as usize].scoped = true;
         all.progress.scoped = 1;
         finish_receive(&mut world, submitted, 1, 16, 0);

@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(world.finished(), [known.car], "of one that was cut off Complete tells");
         assert_eq!(ended(&mut world, any), (RequestState::Done, 3, car_flags::ANY_SOURCE));
         let progress = world.all().progress;
-        assert_eq!((progress.lodgings.count, progress.posted.count, progress.indexed()), (0, 0, false));
+        assert_eq!((progress.provider.count, progress.posted.count, progress.indexed()), (0, 0, false));
     }
 
     fn offered(length: u64, message: u32) -> Header {

@@ -20,11 +20,11 @@ use tickwire_components::{Arrival, ArrivalState, VcState, car_flags};
 /// The system.
 #[inline]
 pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
-    if rows.progress.lodges() && provider_matched::settle(rows, wire.arrivals) {
+    if rows.progress.has_provider() && provider_matched::match_held(rows, wire.arrivals) {
         // A receive must not take a message before it is known whether an older one does.
         return match_arrivals(rows, wire.arrivals);
     }
-    while let Some(row) = rows.progress.staged.pop(&mut rows.cars) {
+    while let Some(row) = rows.progress.new_receives.pop(&mut rows.cars) {
         if !take_unexpected(rows, row) {
             let vc_row = rows.cars[row as usize].vc;
             if rows.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed) {
@@ -33,7 +33,7 @@ pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
                 continue;
             }
             enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
-            if rows.progress.hungry > 0 {
+            if rows.progress.starved_peers > 0 {
                 feed(&mut rows.progress, &mut rows.vcs, vc_row);
             }
         }
@@ -58,6 +58,7 @@ fn match_arrivals(rows: &mut Rows<'_>, arrivals: &mut [Arrival]) {
 mod tests {
     use super::*;
     use crate::testing::{Posted, TestWorld};
+    use tickwire_components::Body;
     use tickwire_components::CarState;
     use tickwire_components::Ended;
     use tickwire_components::Large;
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(states, [ArrivalState::Unexpected, ArrivalState::Handled, ArrivalState::Handled]);
         let progress = world.all().progress;
         let found: Vec<_> =
-            progress.unexpected.entries.iter().map(|u| (u.vc, u.source, u.tag, u.length, u.message)).collect();
+            progress.unexpected.entries.iter().map(|u| (u.vc, u.source, u.tag, u.length, u.message())).collect();
         assert_eq!(found, [(one, 1, 5, 2, NIL), (two, 2, 5, 0, NIL), (one, 1, 5, 1 << 30, 77)]);
         assert!(progress.pending.has(Pending::SUPPLY) && progress.pending.has(Pending::TRANSFER));
         assert_eq!(progress.unexpected.bytes, 2);
@@ -173,7 +174,7 @@ mod tests {
         let any = world.receive(None, None, &[8]);
         let large = world.receive(Some(1), None, &[200]);
         let none = world.receive(None, Some(5), &[8]);
-        assert_eq!(world.car(from_one).state, CarState::Staged);
+        assert_eq!(world.car(from_one).state, CarState::New);
         world.step(match_cars);
         let progress = world.all().progress;
         let (copies, offers, wildcard) = (progress.copies, progress.offers, progress.wildcard);
@@ -206,7 +207,7 @@ mod tests {
         (vc.sends, vc.posted) = (Queue::EMPTY, Queue::EMPTY);
         all.cars[send.car as usize].state = CarState::Offered;
         all.cars[receive.car as usize].state = CarState::Receiving;
-        all.large[receive.car as usize] = Large { length: 100, wanted: 60, address: 0 };
+        all.large[receive.car as usize] = Large { wanted: 60, ..Large::of(100) };
         (send, receive)
     }
 
@@ -364,10 +365,14 @@ mod tests {
         world.arrive(one, rts, &4096u64.to_ne_bytes());
         world.arrive(one, rts, &8192u64.to_ne_bytes());
         world.step(match_cars);
-        assert_eq!(world.all().large[posted.car as usize].address, 4096);
+        assert_eq!(world.all().large[posted.car as usize].body, Body::Readable { address: 4096 });
         let late = world.receive(Some(1), Some(5), &[500]);
         world.step(match_cars);
-        assert_eq!(world.all().large[late.car as usize].address, 8192, "an unexpected one too");
+        assert_eq!(
+            world.all().large[late.car as usize].body,
+            Body::Readable { address: 8192 },
+            "an unexpected one too"
+        );
 
         let send = world.send(1, 5, &[&[1; 500]]);
         let all = world.all();

@@ -42,7 +42,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         }
     }
     let endpoints = &mut *wire.endpoints;
-    if rows.progress.lodges() {
+    if rows.progress.has_provider() {
         provider_matched::drive(rows, endpoints);
     }
     if !rows.progress.replies.is_empty() {
@@ -81,7 +81,7 @@ fn answer(rows: &mut Rows<'_>, submission: Submission, answer: Answer) {
 /// The waker of a thread that was answered has panicked: Complete says so, once all others are told.
 #[cold]
 fn panicked(rows: &mut Rows<'_>, panic: Panic) {
-    rows.notices.note_panic(panic);
+    rows.callbacks.note_panic(panic);
     rows.progress.late = true;
     rows.progress.pending |= Pending::COMPLETE;
 }
@@ -103,7 +103,7 @@ enum Taken {
 
 #[cold]
 fn take_submission(rows: &mut Rows<'_>, submission: Submission) -> Taken {
-    let Rows { progress, procs, communicators, cars, large, requests, held, notices, vcs, .. } = rows;
+    let Rows { progress, procs, communicators, cars, large, requests, held, callbacks, vcs, .. } = rows;
     let Submission { operation, comm, .. } = submission;
     let receive = matches!(operation, Operation::Receive { .. });
     let envelope = match check_operation(communicators, comm, operation, submission.lent.total()) {
@@ -115,7 +115,7 @@ fn take_submission(rows: &mut Rows<'_>, submission: Submission) -> Taken {
         NIL => NIL,
         proc => match procs.known[proc as usize].row {
             NIL => {
-                progress.wanted.push(proc);
+                progress.to_contact.push(proc);
                 return Taken::Later(Box::new(submission));
             }
             row => row,
@@ -143,7 +143,7 @@ fn take_submission(rows: &mut Rows<'_>, submission: Submission) -> Taken {
         return Taken::Later(Box::new(submission));
     };
     requests[row as usize].notified = true;
-    notices.await_in(row, submission.slot);
+    callbacks.await_in(row, submission.slot);
     held[row as usize].0 = submission.lease;
     if receive {
         queue_receive(progress, cars, vcs, row);
@@ -217,6 +217,7 @@ mod tests {
     use tickwire_components::CarState;
     use tickwire_components::Large;
     use tickwire_components::Span;
+    use tickwire_components::Way;
     use tickwire_components::limits::{ANY, CREDIT_INITIAL, Limits};
     use tickwire_components::wire;
     use tickwire_components::wire::Header;
@@ -314,7 +315,7 @@ mod tests {
         all.vcs[vc as usize].posted.remove(all.cars, posted.car);
         let car = &mut all.cars[posted.car as usize];
         (car.state, car.peer) = (CarState::Queued, 77);
-        all.large[posted.car as usize] = Large { length: 9000, wanted, address: 0 };
+        all.large[posted.car as usize] = Large { wanted, ..Large::of(9000) };
         all.progress.replies.push(all.cars, posted.car);
         crate::steps::posting::list_sender(all.progress, all.vcs, vc);
         posted.car
@@ -381,7 +382,7 @@ mod tests {
         assert_eq!(world.finished().len(), 1);
         let all = world.all();
         let active = (0u32..).zip(all.requests.iter()).filter(|(_, request)| request.state == RequestState::Active);
-        let submitted: Vec<u32> = active.filter_map(|(row, _)| all.notices.slot(row)).collect();
+        let submitted: Vec<u32> = active.filter_map(|(row, _)| all.callbacks.slot(row)).collect();
         assert_eq!((submitted, all.progress.active), (vec![2, 3], 2));
         assert!(!all.progress.wildcard.is_empty() && all.vcs[vc as usize].posted.is_empty());
     }
@@ -429,7 +430,7 @@ mod tests {
         world.submit(send(1, 6), b"abc".to_vec(), 1);
         world.step(post);
         let all = world.all();
-        assert_eq!((&all.progress.wanted[..], all.inbound.waiting().len()), (&[2][..], 1));
+        assert_eq!((&all.progress.to_contact[..], all.inbound.waiting().len()), (&[2][..], 1));
         assert!(all.progress.pending.has(Pending::WORLD) && world.wire().sent.is_empty(), "order is kept");
         world.contact(2, VcState::Connected);
         world.step(post);
@@ -458,7 +459,7 @@ mod tests {
         let (mut world, _) = world();
         let endpoint = &mut world.all().endpoints[0];
         endpoint.mapped = Mapped { start: bytes.as_ptr().addr() + 1000, bytes: 7900 };
-        (endpoint.mapped_min, endpoint.short_end) = (500, 500);
+        (endpoint.mapped_min, endpoint.inline_end_mapped) = (500, 500);
         (endpoint.rows, endpoint.by_post, endpoint.plain) = (None, false, true);
         world
     }
@@ -520,10 +521,7 @@ mod tests {
         let header = Header::new(Kind::Rts, 0, 0, 5, row, 500).with_flags(wire::READABLE);
         assert_eq!((sent.header, &sent.payload[..]), (header, &(bytes.as_ptr() as u64 + 1000).to_ne_bytes()[..]));
         let (car, large) = (world.all().cars[row as usize], world.all().large[row as usize]);
-        assert_eq!(
-            (car.state, car.request, large.length, large.address),
-            (CarState::Offered, row, 500, Large::OFFERED)
-        );
+        assert_eq!((car.state, car.request, large.length, large.way), (CarState::Offered, row, 500, Way::Offered));
         assert_eq!(world.all().progress.active, 1);
         // Longer than an eager message, and so read wherever it is.
         (world.all().endpoints[0].read_min, world.all().endpoints[0].eager_max) = (900, 900);

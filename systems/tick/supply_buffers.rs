@@ -25,7 +25,7 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         if arrival.state == ArrivalState::Unexpected {
             if arrival.header.lead as u8 == Kind::Part as u8 {
                 // Where the parts before it are.
-                arrival.buffer = progress.unexpected.entries[arrival.car as usize].buffer;
+                arrival.buffer = progress.unexpected.entries[arrival.car as usize].buffer();
                 arrival.state = ArrivalState::Placed;
                 progress.pending |= Pending::TRANSFER;
                 continue;
@@ -34,7 +34,7 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             let Some(row) = take_buffer(progress, buffers, arrival.header.length as usize) else { continue };
             arrival.buffer = row;
             arrival.state = ArrivalState::Placed;
-            progress.unexpected.entries[arrival.car as usize].buffer = row;
+            progress.unexpected.entries[arrival.car as usize].set_buffer(row);
             progress.pending |= Pending::TRANSFER;
         }
     }
@@ -49,6 +49,7 @@ mod tests {
     use crate::steps::supply::pool::give_buffer;
     use crate::testing::TestWorld;
     use tickwire_components::CarState;
+    use tickwire_components::Kept;
     use tickwire_components::Large;
     use tickwire_components::NIL;
     use tickwire_components::Row;
@@ -69,9 +70,7 @@ mod tests {
             tag: 1,
             vc: 0,
             length,
-            buffer: NIL,
-            message: NIL,
-            address: 0,
+            kept: Kept::Whole { buffer: NIL },
             next: NIL,
             previous: NIL,
         };
@@ -88,7 +87,7 @@ mod tests {
         let vc = all.vcs.iter_mut().find(|vc| vc.proc == 1).unwrap();
         vc.posted.remove(all.cars, car);
         all.cars[car as usize].state = CarState::Matched;
-        all.large[car as usize] = Large { length, wanted: length, address: 0 };
+        all.large[car as usize] = Large::of(length);
         all.progress.offers.push(all.cars, car);
         car
     }
@@ -102,7 +101,7 @@ mod tests {
         for (length, (arrival, entry)) in rows {
             let arrival = all.arrivals[arrival as usize];
             assert_eq!(arrival.state, ArrivalState::Placed);
-            assert_eq!(all.progress.unexpected.entries[entry as usize].buffer, arrival.buffer);
+            assert_eq!(all.progress.unexpected.entries[entry as usize].buffer(), arrival.buffer);
             let buffer = &all.buffers[arrival.buffer as usize];
             assert_eq!(buffer.length as usize, length);
             assert!(buffer.capacity() >= length && buffer.capacity() <= 64 << 10);

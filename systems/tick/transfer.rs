@@ -96,7 +96,7 @@ pub(crate) mod tests {
         all.vcs[vc as usize].posted.remove(all.cars, posted.car);
         all.cars[posted.car as usize].state = CarState::Receiving;
         let wanted = length.min(lengths.iter().sum::<usize>() as u64);
-        all.large[posted.car as usize] = Large { length, wanted, address: 0 };
+        all.large[posted.car as usize] = Large { wanted, ..Large::of(length) };
         posted
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwire::components::slots::EndpointSlot;
-use tickwire::components::{Arrival, Buffer, Car, Communicator, Held, Large, Notices, Request, Supply, Vc};
+use tickwire::components::{Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Request, Supply, Vc};
 use tickwire::systems::views::ReadColumn;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{
@@ -52,7 +52,7 @@ fn clear_and_spawn(world: &mut World) {
         world.spawn(Buffer::default());
     }
     world.spawn_batch([Supply::default(), Supply::default()]).for_each(drop);
-    world.spawn((Notices::default(), Arrival::default(), Communicator::FREE, Vc::new(0, 0)));
+    world.spawn((Callbacks::default(), Arrival::default(), Communicator::FREE, Vc::new(0, 0)));
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl Player {
             return;
         }
         let id = receive.handle.id();
-        let staged = rows(engine).cars[id.row as usize].state == CarState::Staged;
+        let staged = rows(engine).cars[id.row as usize].state == CarState::New;
         receive.cancelled = engine.cancel(&id).unwrap();
         assert!(receive.cancelled || !staged, "a receive that waits to be matched can be cancelled");
         let log = &mut self.logs[receive.comm];

@@ -68,7 +68,7 @@ impl Dump {
     fn operation(&self, operation: &OperationDump) -> String {
         let OperationDump { kind, stage, comm, bytes, done, .. } = operation;
         let of = match stage {
-            Stage::Posted | Stage::Staged => format!("up to {}", Bytes(*bytes)),
+            Stage::Posted | Stage::New => format!("up to {}", Bytes(*bytes)),
             _ if *done > 0 && done < bytes => format!("{} of {}", Bytes(*done), Bytes(*bytes)),
             _ => Bytes(*bytes).to_string(),
         };
@@ -191,7 +191,7 @@ impl fmt::Display for Connection {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stage::Staged => "new",
+            Stage::New => "new",
             Stage::Posted => "posted",
             Stage::Queued => "queued",
             Stage::Offered => "offered",

@@ -10,7 +10,7 @@ const REASONS_MAX: usize = 3;
 /// Why an operation of a rank is still pending.
 pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &OperationDump) -> Vec<String> {
     let mut reasons = match (operation.kind, operation.stage) {
-        (Kind::Receive, Stage::Staged | Stage::Posted) => unpaired_receive(ranks, rank, dump, operation),
+        (Kind::Receive, Stage::New | Stage::Posted) => unpaired_receive(ranks, rank, dump, operation),
         (Kind::Send, Stage::Offered) => unpaired_send(ranks, rank, operation),
         (Kind::Send, Stage::Queued) if operation.obstacle == Obstacle::Credit => starved(ranks, rank, operation),
         _ => Vec::new(),
@@ -61,7 +61,7 @@ fn unpaired_send(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<S
     let mut reasons = Vec::new();
     for theirs in ranks.get(peer as usize).map(RankReport::dumps).unwrap_or_default() {
         let receives = theirs.operations.iter().filter(|o| {
-            o.kind == Kind::Receive && matches!(o.stage, Stage::Posted | Stage::Staged) && o.plane == Plane::User
+            o.kind == Kind::Receive && matches!(o.stage, Stage::Posted | Stage::New) && o.plane == Plane::User
         });
         for receive in receives.filter(|o| o.peer.is_none_or(|from| from == rank)) {
             let tag = receive.tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));

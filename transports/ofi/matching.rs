@@ -12,7 +12,7 @@ use super::mode::{DATA_BYTES, Tags};
 use super::slab::{Contexts, Slab};
 use super::tags::{Protocol, TagFormat};
 use super::{Completion, Domain, Endpoint, Failure, MemoryRegion, OfiError, Refused};
-use crate::{Peeked, Sent, Take, Wanted};
+use crate::{Peeked, ReceiveEnvelope, Sent, Take};
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -65,7 +65,7 @@ struct EndingReceive {
 #[derive(Clone, Copy)]
 struct Place {
     used: Use,
-    wanted: Wanted,
+    wanted: ReceiveEnvelope,
     /// The peer that it takes from; `FI_ADDR_UNSPEC` for any.
     from: sys::fi_addr_t,
     /// It was asked back.
@@ -74,7 +74,7 @@ struct Place {
 
 const FREE: Place = Place {
     used: Use::Free,
-    wanted: Wanted { link: NIL, context: 0, source: 0, tag: 0 },
+    wanted: ReceiveEnvelope { link: NIL, context: 0, source: 0, tag: 0 },
     from: sys::FI_ADDR_UNSPEC,
     asked: false,
 };
@@ -174,7 +174,13 @@ impl Matching {
         Ok(())
     }
 
-    fn take_place(&mut self, endpoint: &Endpoint, used: Use, wanted: &Wanted, from: sys::fi_addr_t) -> Option<u32> {
+    fn take_place(
+        &mut self,
+        endpoint: &Endpoint,
+        used: Use,
+        wanted: &ReceiveEnvelope,
+        from: sys::fi_addr_t,
+    ) -> Option<u32> {
         if self.free.is_empty()
             && let Err(error) = self.grow(endpoint)
         {
@@ -233,7 +239,7 @@ impl Matching {
         &mut self,
         endpoint: &Endpoint,
         used: Use,
-        wanted: &Wanted,
+        wanted: &ReceiveEnvelope,
         from: sys::fi_addr_t,
         flags: u64,
     ) -> Result<u32, Sent> {
@@ -251,7 +257,13 @@ impl Matching {
         }
     }
 
-    pub(super) fn lodge(&mut self, endpoint: &Endpoint, row: Row, wanted: &Wanted, from: sys::fi_addr_t) -> Sent {
+    pub(super) fn post_receive(
+        &mut self,
+        endpoint: &Endpoint,
+        row: Row,
+        wanted: &ReceiveEnvelope,
+        from: sys::fi_addr_t,
+    ) -> Sent {
         match self.start(endpoint, Use::Receive(row), wanted, from, sys::FI_COMPLETION) {
             Ok(place) => {
                 if self.of_row.len() <= row as usize {
@@ -334,7 +346,13 @@ impl Matching {
         }
     }
 
-    pub(super) fn peek(&mut self, endpoint: &Endpoint, wanted: &Wanted, claims: bool, from: sys::fi_addr_t) -> Sent {
+    pub(super) fn peek(
+        &mut self,
+        endpoint: &Endpoint,
+        wanted: &ReceiveEnvelope,
+        claims: bool,
+        from: sys::fi_addr_t,
+    ) -> Sent {
         if self.looking {
             return Sent::Blocked;
         }

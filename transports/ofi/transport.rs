@@ -10,7 +10,7 @@ use super::pace::Pace;
 use super::port::Port;
 use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
-use crate::{Capabilities, LinkEvent, Peeked, Reach, Sent, TagLimits, Take, Traffic, Transport, Wanted};
+use crate::{Capabilities, LinkEvent, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take, Traffic, Transport};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
 use tickwire_components::wire::Header;
@@ -248,8 +248,8 @@ unsafe impl Transport for Ofi {
         }
     }
 
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
-        let sent = self.port.get_mut().lodge(row, wanted);
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        let sent = self.port.get_mut().post_receive(row, wanted);
         self.pace.hurry();
         sent
     }
@@ -258,7 +258,7 @@ unsafe impl Transport for Ofi {
         self.port.get_mut().recall(row, unless_message);
     }
 
-    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         self.port.get_mut().peek(wanted, claim)
     }
 

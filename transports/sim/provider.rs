@@ -8,7 +8,7 @@
 use super::random::SplitMix;
 use super::{bytes, span};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
-use crate::{Capabilities, Frame, LinkEvent, Mapped, Peeked, Sent, Traffic, Transport, Wanted};
+use crate::{Capabilities, Frame, LinkEvent, Mapped, Peeked, ReceiveEnvelope, Sent, Traffic, Transport};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tickwire_components::wire::{Header, Kind};
@@ -83,7 +83,7 @@ struct Tagged {
 
 struct Receive {
     row: Row,
-    wanted: Wanted,
+    wanted: ReceiveEnvelope,
     pattern: TagPattern,
     /// The proc that it takes from; [`NIL`] for any.
     proc: u32,
@@ -117,7 +117,7 @@ pub struct Provider<T> {
     unexpected: Vec<Tagged>,
     /// With the time from which they can be read, in order.
     completed: VecDeque<(u64, Completed)>,
-    look: Option<(Wanted, bool)>,
+    look: Option<(ReceiveEnvelope, bool)>,
     seen: Peeked,
     claimed: Vec<(Header, Box<[u8]>, Row)>,
     delivered: Vec<Box<[u8]>>,
@@ -190,7 +190,7 @@ impl<T: Transport> Provider<T> {
     }
 
     /// The envelope of a message, which was found by what was asked for.
-    fn envelope(&self, tagged: &Tagged, wanted: &Wanted) -> Header {
+    fn envelope(&self, tagged: &Tagged, wanted: &ReceiveEnvelope) -> Header {
         let (source, tag) = (self.format.source(tagged.bits, tagged.data), self.format.tag(tagged.bits));
         let length = tagged.payload.len() as u64;
         tagged.header.unwrap_or_else(|| Header::new(Kind::Eager, wanted.context, source, tag, 0, length))
@@ -378,7 +378,7 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         self.inner.deregister(registration);
     }
 
-    fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
         if self.random.happens(self.config.blocked_of_256) {
             return Sent::Blocked;
         }
@@ -403,7 +403,7 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         }
     }
 
-    fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         (self.look, self.seen) = (Some((*wanted, claim)), Peeked::Pending);
         Sent::Done
     }

@@ -5,6 +5,7 @@ use crate::testing::{SentFrame, TestWorld};
 use crate::tick::post::post;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::{protocols::pieces::PIECES_A_PASS, tick::transfer::transfer};
+use tickwire_components::Body;
 use tickwire_components::limits::{PIECE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Large, VcState};
@@ -220,7 +221,7 @@ fn reads_go_by_priority_and_the_last_has_a_share_in_each_fair_turn() {
         all.vcs[vc as usize].posted.remove(all.cars, row);
         let car = &mut all.cars[row as usize];
         (car.state, car.vc, car.priority) = (CarState::Reading, vc, priority);
-        all.large[row as usize] = Large { length: length as u64, wanted: length as u64, address: 1 << 20 };
+        all.large[row as usize] = Large { body: Body::Readable { address: 1 << 20 }, ..Large::of(length as u64) };
         insert(&mut all.progress.reads, all.cars, row);
         all.progress.urgent = true;
         row

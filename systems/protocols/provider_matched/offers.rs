@@ -9,30 +9,28 @@
 
 use crate::protocols::credit::{list_granter, release_offer, take_envelope};
 use crate::rows::Rows;
+use tickwire_components::Body;
 use tickwire_components::{Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
-
-/// Value of [`Large::address`] of a CAR of kind [`CarKind::Grant`] that says how many offers were made.
-pub(crate) const COUNT: u64 = 1;
 
 /// An offer is given to the transport of a VC's peer.
 #[cold]
 pub(crate) fn gave(progress: &mut Progress, vc_row: Row) {
-    let peer = progress.lodgings.peer(vc_row);
+    let peer = progress.provider.peer(vc_row);
     peer.given = peer.given.wrapping_add(1);
 }
 
 /// A VC's peer, to which none can be made any more, is told how many were made: unless it knows, or there is no row for that now.
 #[cold]
 pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
-    let peer = *rows.progress.lodgings.peer(vc_row);
+    let peer = *rows.progress.provider.peer(vc_row);
     if peer.told == peer.given {
         return;
     }
     let Some(row) = rows.progress.control_cars.pop(&mut rows.cars) else { return };
-    let (kind, state) = (CarKind::Grant, CarState::Queued);
+    let (kind, state) = (CarKind::OfferCount, CarState::Queued);
     rows.cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
-    rows.large[row as usize] = Large { length: 0, wanted: peer.given.into(), address: COUNT };
-    rows.progress.lodgings.peer(vc_row).told = peer.given;
+    rows.large[row as usize] = Large { body: Body::Offers(peer.given), ..Large::default() };
+    rows.progress.provider.peer(vc_row).told = peer.given;
     rows.progress.replies.push(&mut rows.cars, row);
     rows.progress.pending |= Pending::POST;
 }
@@ -40,9 +38,9 @@ pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
 /// A peer has said how many offers it has made; `false` if no transport matches its messages.
 #[cold]
 pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u32) -> bool {
-    let endpoint = progress.lodgings.endpoint;
+    let endpoint = progress.provider.endpoint;
     let Some(vc) = vcs.get_mut(vc_row as usize).filter(|vc| u32::from(vc.endpoint) == endpoint) else { return false };
-    let peer = progress.lodgings.peer(vc_row);
+    let peer = progress.provider.peer(vc_row);
     // Those that were made after it was said may have been paired before it was heard.
     let waiting = (made.wrapping_sub(peer.paired) as i32).max(0) as u32;
     let new = waiting.saturating_sub(peer.there).min(vc.envelopes_left.into());
@@ -50,7 +48,7 @@ pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u
     vc.offers_kept += new;
     if new > 0 {
         vc.envelopes_left -= new as u16;
-        progress.hungry += u32::from(vc.envelopes_left == 0);
+        progress.starved_peers += u32::from(vc.envelopes_left == 0);
     }
     list_granter(progress, vcs, vc_row);
     true
@@ -58,7 +56,7 @@ pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u
 
 /// An offer of a peer has met its receive at the transport, or was claimed there. `false` if the peer had none left to make.
 pub(crate) fn paired(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bool {
-    let peer = progress.lodgings.peer(vc_row);
+    let peer = progress.provider.peer(vc_row);
     peer.paired = peer.paired.wrapping_add(1);
     if peer.there == 0 {
         return take_envelope(progress, vcs, vc_row);
@@ -84,7 +82,7 @@ mod tests {
         let vc = world.contact(1, VcState::Connected);
         let all = world.all();
         (all.vcs[vc as usize].endpoint, all.vcs[vc as usize].envelopes_left) = (endpoint, left);
-        all.progress.lodgings.window = Credit { lines: 1024, envelopes: 64 };
+        all.progress.provider.window = Credit { lines: 1024, envelopes: 64 };
         (world, vc)
     }
 
@@ -103,7 +101,7 @@ mod tests {
             assert!(paired(all.progress, all.vcs, vc));
         }
         assert!(hear(all.progress, all.vcs, vc, 64));
-        assert_eq!(all.progress.hungry, 1);
+        assert_eq!(all.progress.starved_peers, 1);
         assert_eq!(state(&mut world, vc), (0, 60, 4), "as many as were paired");
         let all = world.all();
         assert!(hear(all.progress, all.vcs, vc, 64), "said again, it is no news");
@@ -120,9 +118,9 @@ mod tests {
         let all = world.all();
         assert!(hear(all.progress, all.vcs, vc, 64));
         assert_eq!(state(&mut world, vc), (0, 64, 0));
-        world.all().progress.lodgings.peer(vc + 1).receives = 1;
+        world.all().progress.provider.peer(vc + 1).receives = 1;
         assert_eq!(state(&mut world, vc), (0, 64, 0), "one from another peer is no reason");
-        world.all().progress.lodgings.peer(vc).receives = 1;
+        world.all().progress.provider.peer(vc).receives = 1;
         assert_eq!(state(&mut world, vc), (0, 64, 16));
     }
 
@@ -132,10 +130,10 @@ mod tests {
         let all = world.all();
         assert!(hear(all.progress, all.vcs, vc, u32::MAX / 2));
         assert_eq!(state(&mut world, vc).0, 0);
-        assert_eq!(world.all().progress.lodgings.peer(vc).there, 10);
+        assert_eq!(world.all().progress.provider.peer(vc).there, 10);
         let all = world.all();
         assert!(hear(all.progress, all.vcs, vc, u32::MAX), "less than were paired is none");
-        assert_eq!(world.all().progress.lodgings.peer(vc).there, 10);
+        assert_eq!(world.all().progress.provider.peer(vc).there, 10);
         let near = world.contact(2, VcState::Connected);
         let all = world.all();
         assert!(!hear(all.progress, all.vcs, near, 1) && !hear(all.progress, all.vcs, 99, 1));

@@ -28,7 +28,7 @@ const RECEIVES: usize = 64;
 /// The same over `shm`, where what waits for one costs nothing: fewer, so that long messages stay nearer in the caches.
 const NEAR_RECEIVES: usize = 16;
 /// Receives of tagged mode that the queue of completions has room for.
-const LODGINGS: usize = 1024;
+const MATCHED_RECEIVES: usize = 1024;
 /// Buffers where a provider puts one frame behind the other ([`crate::ofi::multi`]): fewer and larger ones, 2 MiB in all.
 const MULTI_RECEIVES: usize = 4;
 /// Longest frames that such a buffer has room for.
@@ -66,8 +66,8 @@ fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Re
     #[expect(unsafe_code, reason = "FFI")]
     let domain = unsafe { Domain::open(&fabric, info)? };
     let addresses = AddressVector::open(&domain, 64)?;
-    let lodgings = if matches { LODGINGS } else { 0 };
-    let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + lodgings, !config.choice.polls)?;
+    let matched_receives = if matches { MATCHED_RECEIVES } else { 0 };
+    let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + matched_receives, !config.choice.polls)?;
     let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
     if multi {
         endpoint.set_least_room(place_bytes)?;

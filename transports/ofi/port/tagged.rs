@@ -2,7 +2,7 @@
 
 use super::{Port, frame};
 use crate::ofi::tags::Protocol;
-use crate::{Peeked, Sent, Wanted};
+use crate::{Peeked, ReceiveEnvelope, Sent};
 use libfabric_sys as sys;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{NIL, Pieces, Row};
@@ -55,11 +55,11 @@ impl Port {
         self.lanes.get(link as usize).map(|lane| lane.to).filter(|&to| to != sys::FI_ADDR_NOTAVAIL)
     }
 
-    pub(in crate::ofi) fn lodge(&mut self, row: Row, wanted: &Wanted) -> Sent {
+    pub(in crate::ofi) fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
         let Some(from) = self.peer(wanted.link) else { return Sent::Failed };
         match &mut self.matching {
             _ if self.broken.is_some() => Sent::Failed,
-            Some(matching) => matching.lodge(&self.endpoint, row, wanted, from),
+            Some(matching) => matching.post_receive(&self.endpoint, row, wanted, from),
             None => Sent::Failed,
         }
     }
@@ -70,7 +70,7 @@ impl Port {
         }
     }
 
-    pub(in crate::ofi) fn peek(&mut self, wanted: &Wanted, claim: bool) -> Sent {
+    pub(in crate::ofi) fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
         let Some(from) = self.peer(wanted.link) else { return Sent::Failed };
         match &mut self.matching {
             Some(matching) => matching.peek(&self.endpoint, wanted, claim, from),

@@ -19,7 +19,7 @@ pub type Panic = Box<dyn Any + Send>;
 /// calls and by Post, emptied by Complete.
 #[derive(Component, Default)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
-pub struct Notices(Exclusive<Inner>);
+pub struct Callbacks(Exclusive<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -33,7 +33,7 @@ struct Inner {
     panicked: Option<Panic>,
 }
 
-impl Notices {
+impl Callbacks {
     /// Calls when the request in a row is done.
     pub fn add(&mut self, row: Row, notice: Notice) {
         let rows = &mut self.0.get().rows;
@@ -62,7 +62,7 @@ impl Notices {
         self.0.get().slots.get(row as usize).copied().filter(|&slot| slot != NIL)
     }
 
-    /// As [`Notices::slot`]; nobody awaits it any more.
+    /// As [`Callbacks::slot`]; nobody awaits it any more.
     pub fn take_slot(&mut self, row: Row) -> Option<u32> {
         let slot = self.0.get().slots.get_mut(row as usize)?;
         Some(std::mem::replace(slot, NIL)).filter(|&slot| slot != NIL)
@@ -70,15 +70,15 @@ impl Notices {
 
     /// Calls all of a row, in the order in which they were added. A panic of one keeps no other from being called.
     pub fn tell(&mut self, row: Row, outcome: &Outcome) {
-        let notices = self.0.get().rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
-        notices.into_iter().for_each(|notice| self.call(notice, outcome.clone()));
+        let callbacks = self.0.get().rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
+        callbacks.into_iter().for_each(|notice| self.call(notice, outcome.clone()));
     }
 
     /// Calls all of a row with the next run of Complete.
     pub fn tell_later(&mut self, row: Row, outcome: &Outcome) {
         let inner = self.0.get();
-        let notices = inner.rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
-        inner.late.extend(notices.into_iter().map(|notice| (notice, outcome.clone())));
+        let callbacks = inner.rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
+        inner.late.extend(callbacks.into_iter().map(|notice| (notice, outcome.clone())));
     }
 
     /// Calls those of requests that were done before.
@@ -119,8 +119,8 @@ impl Notices {
     }
 }
 
-impl fmt::Debug for Notices {
+impl fmt::Debug for Callbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notices").finish_non_exhaustive()
+        f.debug_struct("Callbacks").finish_non_exhaustive()
     }
 }

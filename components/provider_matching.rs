@@ -7,7 +7,7 @@ use crate::{NIL, Queue, Row};
 ///
 /// Written by posting (in), Post (given and asked back), Match (out) and probes.
 #[derive(Clone, Debug)]
-pub struct Lodgings {
+pub struct ProviderMatching {
     /// The endpoint; [`NIL`] for none.
     pub endpoint: u32,
     /// What each peer over it may have outstanding: less than of others, as its messages take more memory there.
@@ -73,9 +73,9 @@ pub struct HeldMessage {
     pub came_back: bool,
 }
 
-impl Default for Lodgings {
+impl Default for ProviderMatching {
     fn default() -> Self {
-        Lodgings {
+        ProviderMatching {
             endpoint: NIL,
             window: Credit::NONE,
             queue: Queue::EMPTY,
@@ -90,7 +90,7 @@ impl Default for Lodgings {
     }
 }
 
-impl Lodgings {
+impl ProviderMatching {
     /// Whether a VC has a message that is held.
     pub fn holds(&self, vc: Row) -> bool {
         self.held.iter().any(|held| held.vc == vc)
