@@ -409,7 +409,7 @@ impl Engine {
                 return self.run_passes(true);
             }
             self.counters.ran(DELIVER);
-            self.store.with(|rows, wire| deliver(rows, wire));
+            self.store.with(deliver);
             if self.store.progress().pending == Pending::NONE {
                 return;
             }

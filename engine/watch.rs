@@ -82,7 +82,7 @@ impl Watching {
         let Some(mut watcher) = self.lock() else { return };
         watcher.begin(store);
         passes.counters.ran(DELIVER);
-        watcher.run(DELIVER, store, |store| store.with(|rows, wire| deliver(rows, wire)));
+        watcher.run(DELIVER, store, |store| store.with(deliver));
         let mut count = 1;
         let progress = store.progress();
         if progress.pending != Pending::NONE {

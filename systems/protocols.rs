@@ -2,14 +2,14 @@
 //! frame's kind.
 
 pub mod credit;
-pub(crate) mod direct;
+pub mod direct;
 pub mod eager;
-pub(crate) mod parts;
-pub(crate) mod pieces;
+pub mod parts;
+pub mod pieces;
 pub mod provider_matched;
-pub(crate) mod read;
-pub(crate) mod rendezvous;
-pub(crate) mod splicing;
+pub mod read;
+pub mod rendezvous;
+pub mod splicing;
 
 use crate::rows::Rows;
 use crate::steps::check::refuse;

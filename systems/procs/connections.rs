@@ -1,6 +1,6 @@
 //! Connections: first contact, link events, and the end of a VC. Runs between passes, on the world as a whole.
 //!
-//! *Reads* link events of the transports, `Progress::wanted`, `Progress::ended`. *Writes* proc entities (spawned at
+//! *Reads* link events of the transports, `Progress::to_contact`, `Progress::ended`. *Writes* proc entities (spawned at
 //! first contact), VCs (state, link), and every CAR, request and unexpected offer that needs a VC which has ended.
 //! *Bound* the events there are; a VC that ends costs a look at each CAR row, once.
 //! *Why* tables grow and procs appear only here, so that no system ever sees a row move.
@@ -75,7 +75,7 @@ pub fn maintain(store: &mut StoreMut<'_>) {
 /// The row of a proc, with a VC that is at least connecting.
 ///
 /// # Errors
-/// If the number is out of range, no transport reaches it, or the world is lost by it ([`Tables::verify`]).
+/// If the number is out of range, no transport reaches it, or the world is lost by it ([`StoreMut::verify`]).
 pub fn contact(store: &mut StoreMut<'_>, proc: u32) -> Result<Row, PostError> {
     let row = known_row(store, proc)?;
     let mut all = store.all();

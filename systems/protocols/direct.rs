@@ -1,4 +1,4 @@
-//! Messages that transports move between the memory of both ends: what Transfer gives them, and what comes back.
+//! Direct: a message that a transport moves from the sender's memory into the receiver's, with no copy by a process.
 
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
@@ -20,9 +20,9 @@ pub(super) fn move_direct(
 ) -> Result<(), ()> {
     let car = &mut cars[row as usize];
     let run = if car.chain == NIL { car.span.part(0, wanted as usize) } else { Span::EMPTY };
-    // SAFETY: the bytes of a posted send are there until it ends, which is when the transport says that it is done.
-    #[expect(unsafe_code, reason = "bytes that are addresses")]
     let is_taken = match body {
+        // SAFETY: the bytes of a posted send are there until it ends, which is when the transport says that it is done.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
         Body::Moving { turn } if run.len() as u64 == wanted => unsafe {
             endpoint.transport.get().send_direct(vc.link, row, turn, run)
         },

@@ -176,7 +176,7 @@ pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     if !behind && receive.is_none() {
         return false;
     }
-    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators) else {
+    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators) else {
         return true;
     };
     rows.progress.unexpected.claim(entry);
@@ -264,7 +264,7 @@ fn take_matched(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let takes = || if asked.takes(&message) { Ok(()) } else { Err("a message that its receive does not take") };
     let checked = check_paired(arrival)
         .and_then(|()| takes())
-        .and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &mut rows.communicators));
+        .and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &rows.communicators));
     let is_offer = header.kind() == Some(Kind::Rts);
     let checked =
         checked.and_then(|()| match is_offer && !offers::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
@@ -373,12 +373,12 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let pulled = std::mem::take(&mut rows.progress.provider.pull) != Pull::No;
     let header = arrival.header;
     if arrival.vc == NIL {
-        let proc = known(&mut rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
+        let proc = known(&rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
         arrival.vc = proc.and_then(|proc| rows.vcs.iter().position(|vc| vc.proc == proc)).map_or(NIL, |row| row as Row);
     }
     let checked = check_paired(arrival);
     if let Err(wrong) =
-        checked.and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &mut rows.communicators))
+        checked.and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &rows.communicators))
     {
         return refuse(&mut rows.progress, arrival, wrong);
     }
@@ -393,12 +393,12 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
             offer_anew(&mut rows.progress, arrival, &mut rows.vcs);
         }
         let header = arrival.header;
-        find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators);
+        find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
         return;
     }
     receipt(&mut rows.progress, arrival);
     let header = arrival.header;
-    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &mut rows.communicators) else {
+    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators) else {
         return;
     };
     rows.progress.unexpected.claim(entry);

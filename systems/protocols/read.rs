@@ -1,4 +1,4 @@
-//! Messages that are read out of their senders' memory: the part of Transfer that pulls.
+//! Read: a message that was offered is read out of its sender's memory by its receiver, which then tells the sender.
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, is_fair_turn, reinsert_head, turn};
@@ -24,7 +24,7 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let (mut turns, share) = if is_alone { (1, READ_TURNS_A_PASS) } else { (READ_TURNS_A_PASS, 1) };
     let mut left = (share * READ_BYTES_A_TURN) as u64;
     let mut most = u64::MAX;
-    if is_fair_turn(&mut rows.progress) {
+    if is_fair_turn(&rows.progress) {
         turn(&mut rows.progress.reads, &mut rows.cars);
         most = left / PIECES_A_PASS as u64;
     }
@@ -121,7 +121,7 @@ pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
         let Large { wanted, body, .. } = rows.large[row as usize];
         // Receives that are read have an address.
         let Body::Readable { address } = body else { break };
-        let (data, into) = place_at(&mut rows.cars, row, (most - batch.bytes).min(wanted - done));
+        let (data, into) = place_at(&rows.cars, row, (most - batch.bytes).min(wanted - done));
         if into.is_empty() {
             if batch.reads.is_empty() {
                 batch.open = row;
@@ -180,7 +180,6 @@ pub(crate) fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
 /// Reads a message that can be had at once, and tells its sender so; `false` if it goes as others do: in more than one run,
 /// cut off, out of turn, or since it is longer than the `left` bytes of what is read so.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "the tables of a message")]
 pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left: &mut u64, row: Row) -> bool {
     let Rows { progress, cars, large, requests, vcs, .. } = rows;
     let urgent = cars.get(progress.reads.head as usize).is_some_and(|first| first.priority > 0);

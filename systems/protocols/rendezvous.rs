@@ -118,8 +118,8 @@ pub(crate) fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
 
 /// The segment of a matched receive is where its data goes: tell the sender.
 pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
-    let capacity = capacity(&mut rows.cars, row);
-    let target = if layout(&mut rows.cars, row).is_none() { Target::Runs } else { Target::Scattered };
+    let capacity = capacity(&rows.cars, row);
+    let target = if layout(&rows.cars, row).is_none() { Target::Runs } else { Target::Scattered };
     let car = &mut rows.cars[row as usize];
     let message = &mut rows.large[row as usize];
     if message.length > capacity {
@@ -143,10 +143,7 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     let register = read && endpoint.abilities.registers;
     if read
         && (!register
-            || matches!(
-                serve(&mut rows.progress, &mut rows.cars, endpoint, vc.endpoint, row, Access::RECEIVE),
-                Ok(true)
-            ))
+            || matches!(serve(&mut rows.progress, &rows.cars, endpoint, vc.endpoint, row, Access::RECEIVE), Ok(true)))
     {
         let car = &mut rows.cars[row as usize];
         car.state = CarState::Reading;

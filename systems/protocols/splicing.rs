@@ -1,4 +1,4 @@
-//! Messages whose receivers want them spliced: the part of Transfer that gives pages away.
+//! Splicing: a receiver that reads a message asks its sender to give pages of it away, which saves a copy.
 
 use crate::procs::endpoint::Endpoint;
 use crate::protocols::NotTaken;
@@ -67,7 +67,7 @@ pub(crate) fn splice_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
             let transport = endpoints[vc.endpoint as usize].transport.get();
             // SAFETY: the bytes of a posted send are there until it ends, which is when the peer says that it is done.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            splice_part(&mut rows.cars, splice, |number, piece| unsafe { transport.splice(vc.link, number, piece) })
+            splice_part(&rows.cars, splice, |number, piece| unsafe { transport.splice(vc.link, number, piece) })
         };
         if stays {
             full.push(splice.vc);

@@ -57,7 +57,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
 
 /// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
 ///
-/// Not for endpoints whose frames leave by [`post`] alone.
+/// Not for endpoints whose frames leave by [`post`](crate::tick::post::post) alone.
 ///
 /// # Safety
 /// The bytes of the row are there.

@@ -184,7 +184,7 @@ impl Addresses {
     #[expect(unsafe_code, reason = "a column of a borrowed store")]
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "see the contract")]
-    pub(super) unsafe fn progress<'w>(&'w self) -> &'w mut Progress {
+    pub(super) unsafe fn progress(&self) -> &mut Progress {
         // SAFETY: by this function's contract.
         unsafe { &mut *(*self.block.get()).rows.progress.pointer() }
     }
@@ -196,7 +196,7 @@ impl Addresses {
     #[expect(unsafe_code, reason = "columns of a borrowed store")]
     #[inline(always)]
     #[expect(clippy::mut_from_ref, reason = "see the contract")]
-    pub(super) unsafe fn look<'w>(&'w self) -> (&'w mut Progress, &'w mut Inbound, &'w mut [Endpoint]) {
+    pub(super) unsafe fn look(&self) -> (&mut Progress, &mut Inbound, &mut [Endpoint]) {
         // SAFETY: by this function's contract; each column is borrowed once.
         unsafe {
             let Block { rows, endpoints, .. } = &*self.block.get();

@@ -2,7 +2,7 @@
 //!
 //! *Reads* arrivals, communicators. *Writes* CARs (envelope, state), VCs' posted queues, the wildcard and unexpected
 //! queues, arrivals (car, state), pending.
-//! *Bound* the staged receives and the arrival rows.
+//! *Bound* the new receives and the arrival rows.
 //! *Why* one system owns all queues of matching, so their order is decided in one place (reference: communication
 //! agent notes, "findorallocate": a receive looks at the unexpected first and is then queued; a message looks at the
 //! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).

@@ -3,7 +3,7 @@
 //! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
 //! the reply of a matched offer (into the queue of replies), supplies (see [`hand_out`]), pending.
 //! *Bound* the arrival rows, the receives matched in this pass, and that of [`hand_out`].
-//! *Why* who supplies the memory between a sender and a receiver is one decision ([`mod@decide`]), apart from matching and
+//! *Why* who supplies the memory between a sender and a receiver is one decision ([`decide`](crate::steps::supply::decide)), apart from matching and
 //! from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
 //! one that can do so with the fewest copies.
 
