@@ -32,28 +32,28 @@ impl Watch for Unwatched {
 
 /// The watcher of an engine, if it has one, for all who run its systems.
 #[derive(Clone)]
-pub(crate) struct Watching(Option<Arc<Mutex<Watcher>>>);
+pub(crate) struct Watching {
+    watcher: Option<Arc<Mutex<Watcher>>>,
+    /// There is a sink, which is told of every tick. Without one, somebody watches while a profiler is connected.
+    has_sink: bool,
+}
 
 impl Watching {
     /// Of an engine of a rank: with a sink, or in a build that can speak to a profiler.
     pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
-        let may_be = trace.is_some() || cfg!(feature = "tracy");
-        Watching(may_be.then(|| Arc::new(Mutex::new(Watcher::new(trace, rank)))))
+        let has_sink = trace.is_some();
+        let may_be = has_sink || cfg!(feature = "tracy");
+        Watching { watcher: may_be.then(|| Arc::new(Mutex::new(Watcher::new(trace, rank)))), has_sink }
     }
 
     /// Whether somebody watches now.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
-        self.0.is_some() && self.listens()
-    }
-
-    #[cold]
-    fn listens(&self) -> bool {
-        connected() || self.lock().is_some_and(|watcher| watcher.trace.is_some())
+        self.has_sink || connected()
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Watcher>> {
-        Some(self.0.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.watcher.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Tells the watcher, if there is one.
