@@ -91,6 +91,16 @@ impl Unexpected {
         }
     }
 
+    /// Its last part is here.
+    pub fn complete(&mut self) {
+        self.kept = Kept::Whole { buffer: self.buffer() };
+    }
+
+    /// Its other parts will not come.
+    pub fn cut_off(&mut self) {
+        self.kept = Kept::CutOff { buffer: self.buffer() };
+    }
+
     /// The sender's CAR, of a message that was offered; [`NIL`] for any other.
     pub const fn message(&self) -> Row {
         match self.kept {

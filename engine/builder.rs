@@ -3,15 +3,13 @@
 use crate::bootstrap::{Bootstrap, Exchange};
 use crate::core::{Closed, Engine};
 use crate::executor::TickExecutor;
-use crate::fabric;
 use crate::observe::Observer;
 use crate::request::Home;
-use crate::shared_heap;
 use crate::slots::SlotInfo;
-use crate::splicing;
 use crate::trace::{self, outside};
 use crate::wait::Waiter;
 use crate::watch::Watching;
+use crate::{fabric, shared_heap, splicing};
 use bevy_ecs::change_detection::CheckChangeTicks;
 use bevy_ecs::component::RequiredComponentsError;
 use bevy_ecs::prelude::*;

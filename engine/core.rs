@@ -427,17 +427,11 @@ impl Engine {
                 return;
             }
         }
-        let progress = self.store.progress();
-        if !deliver {
-            progress.budget += progress.drained_min;
-        }
-        if !progress.senders.is_empty() {
-            progress.pending |= Pending::POST | Pending::TRANSFER;
-        }
         let Engine { schedule, store, watching, counters, limits, .. } = self;
         let ran = if self.has_systems {
             store.run(schedule)
         } else {
+            // Two at least: what one pass has read, the next one matches.
             let passes = Passes::own(counters, limits.passes_max.max(2));
             catch_unwind(AssertUnwindSafe(|| match deliver {
                 true => watching.deliver(&passes, &mut store.as_mut()),
@@ -499,7 +493,8 @@ impl Engine {
         self.tell_error(&format!("the engine is poisoned: {words}"));
     }
 
-    /// Says whether Deliver may run. Without it, messages to oneself go through a tick like all others.
+    /// Says whether Deliver may run. Without it, messages to oneself go through a tick like all others; and with a sink too,
+    /// which sees what goes through a transport.
     pub(crate) fn allow_deliver(&mut self, delivers: bool) {
         self.delivers = delivers;
         let own = delivers && self.limits.own_at_once && self.trace.is_none();

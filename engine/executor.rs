@@ -66,7 +66,13 @@ impl<'a> Passes<'a> {
 
     /// Runs them; how many there were.
     pub(crate) fn run(&self, watch: &mut impl Watch, store: &mut StoreMut<'_>, users: &mut Users<'_>) -> u32 {
-        let receipts = store.progress().receipts.unfinished > 0;
+        let progress = store.progress();
+        // What Deliver leaves to DrainCq.
+        progress.budget += progress.drained_min;
+        if !progress.senders.is_empty() {
+            progress.pending |= Pending::POST | Pending::TRANSFER;
+        }
+        let receipts = progress.receipts.unfinished > 0;
         let mut first = if store.progress().pending == Pending::DRAIN { self.drain } else { 0 };
         for pass in 1..=self.most {
             let mut ran = Pending::NONE;

@@ -84,12 +84,7 @@ impl Watching {
         passes.counters.ran(DELIVER);
         watcher.run(DELIVER, store, |store| store.with(deliver));
         let mut count = 1;
-        let progress = store.progress();
-        if progress.pending != Pending::NONE {
-            progress.budget += progress.drained_min;
-            if !progress.senders.is_empty() {
-                progress.pending |= Pending::POST | Pending::TRANSFER;
-            }
+        if store.progress().pending != Pending::NONE {
             count += passes.run(&mut *watcher, store, &mut Users::none());
         }
         watcher.end(store, count);

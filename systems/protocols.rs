@@ -2,19 +2,18 @@
 //! frame's kind.
 
 pub mod credit;
-pub mod direct;
+pub(crate) mod direct;
 pub mod eager;
-pub mod parts;
-pub mod pieces;
+pub(crate) mod parts;
+pub(crate) mod pieces;
 pub mod provider_matched;
-pub mod read;
-pub mod rendezvous;
-pub mod splicing;
+pub(crate) mod read;
+pub(crate) mod rendezvous;
+pub(crate) mod splicing;
 
 use crate::rows::Rows;
 use crate::steps::check::refuse;
 use crate::steps::unexpected;
-use std::fmt::Debug;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, Ended, Pending, Progress, Row, wire};
 
@@ -49,6 +48,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         rows.progress.pending |= Pending::TRANSFER;
     }
     let taken = match header.kind() {
+        Some(Kind::Eager) if AT_ONCE => return eager::receive(rows, &header, arrival.payload, vc_row),
         Some(Kind::Eager) => eager::take(rows, arrival),
         Some(Kind::Rts) => rendezvous::take_offer(rows, &header, arrival.payload, vc_row),
         Some(Kind::Done) => read::end(rows, header.message(), vc_row, AT_ONCE),

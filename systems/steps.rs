@@ -1,9 +1,9 @@
 //! Steps: what is done to one row. Protocols are made of them.
 
-pub mod check;
+pub(crate) mod check;
 pub mod finish;
 pub mod matching;
-pub mod place;
+pub(crate) mod place;
 pub mod posting;
 pub mod registering;
 pub mod send;

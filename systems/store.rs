@@ -133,6 +133,28 @@ struct Shared {
     guard: Guard,
 }
 
+impl Shared {
+    /// All columns of a store whose world is borrowed.
+    #[inline(always)]
+    fn tables<'w>(&'w self, _: &'w mut World) -> Tables<'w> {
+        // SAFETY: the store is borrowed for as long as the columns are.
+        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
+        unsafe {
+            self.addresses.tables()
+        }
+    }
+
+    /// The engine's one row.
+    #[inline(always)]
+    fn progress<'w>(&'w self, _: &'w mut World) -> &'w mut Progress {
+        // SAFETY: the store is borrowed for as long as the row is.
+        #[expect(unsafe_code, reason = "a column of a borrowed store")]
+        unsafe {
+            self.addresses.progress()
+        }
+    }
+}
+
 /// A [`Store`] that is borrowed for writing.
 pub struct StoreMut<'w> {
     world: &'w mut World,
@@ -239,21 +261,13 @@ impl Store {
     /// All columns.
     #[inline(always)]
     pub fn all(&mut self) -> Tables<'_> {
-        // SAFETY: the store is borrowed for as long as the columns are.
-        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
-        unsafe {
-            self.shared.addresses.tables()
-        }
+        self.shared.tables(&mut self.world)
     }
 
     /// The engine's one row.
     #[inline(always)]
     pub fn progress(&mut self) -> &mut Progress {
-        // SAFETY: the store is borrowed for as long as the row is.
-        #[expect(unsafe_code, reason = "a column of a borrowed store")]
-        unsafe {
-            self.shared.addresses.progress()
-        }
+        self.shared.progress(&mut self.world)
     }
 
     /// The endpoints.
@@ -291,21 +305,13 @@ impl StoreMut<'_> {
     /// All columns.
     #[inline(always)]
     pub fn all(&mut self) -> Tables<'_> {
-        // SAFETY: the store is borrowed for as long as the columns are.
-        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
-        unsafe {
-            self.shared.addresses.tables()
-        }
+        self.shared.tables(self.world)
     }
 
     /// The engine's one row.
     #[inline(always)]
     pub fn progress(&mut self) -> &mut Progress {
-        // SAFETY: the store is borrowed for as long as the row is.
-        #[expect(unsafe_code, reason = "a column of a borrowed store")]
-        unsafe {
-            self.shared.addresses.progress()
-        }
+        self.shared.progress(self.world)
     }
 
     /// The endpoints.

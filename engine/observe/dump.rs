@@ -3,12 +3,11 @@
 use crate::core::{Closed, Engine};
 use std::collections::BTreeSet;
 use std::mem::size_of;
-use tickwire_components::Way;
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
     Arrival, Buffer, Car, CarKind, CarState, CommState, Communicator, Held, Large, Members, NIL, Request, RequestState,
-    Row, Stamp, Unexpected, Vc, VcState, car_flags, context,
+    Row, Stamp, Unexpected, Vc, VcState, Way, car_flags, context,
 };
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::protocols::credit::{collect, window};

@@ -5,11 +5,9 @@
 use super::inspect::{rows, walk};
 use crate::Engine;
 use std::collections::BTreeMap;
-use tickwire_components::Body;
-use tickwire_components::Way;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::Kind;
-use tickwire_components::{ArrivalState, CarKind, CarState, NIL, VcState};
+use tickwire_components::{ArrivalState, Body, CarKind, CarState, NIL, VcState, Way};
 use tickwire_systems::protocols::credit::collect;
 use tickwire_transports::sim::{Corruption, SimNet};
 

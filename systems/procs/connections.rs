@@ -456,8 +456,7 @@ fn cut_off(all: &mut Tables<'_>, row: Row) {
         Destination::Nobody => return,
     };
     // A probe may have taken it: whoever receives it is told.
-    let kept = &mut all.progress.unexpected.entries[entry as usize];
-    kept.kept = Kept::CutOff { buffer: kept.buffer() };
+    all.progress.unexpected.entries[entry as usize].cut_off();
     for left in all.progress.unexpected.drain(|u| u.vc == row && matches!(u.kept, Kept::CutOff { .. })) {
         if left.buffer() != NIL {
             give_buffer(all.progress, all.buffers, left.buffer());

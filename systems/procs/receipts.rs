@@ -2,14 +2,13 @@
 //!
 //! *Reads* CARs, requests, VCs. *Writes* the open receipts.
 //! *Bound* the open receipts, after each system.
-//! *Why* a stage that is noted where it happens would be paid for by every message. Nothing is paid like this, but by an
-//! engine with open receipts, which runs its systems one by one.
+//! *Why* a stage that is noted where it happens would be paid for by every message. Without open receipts this costs nothing;
+//! with some, the engine runs its systems one by one.
 
 use crate::store::StoreMut;
-use tickwire_components::Way;
 use tickwire_components::{
     Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
-    car_flags,
+    Way, car_flags,
 };
 
 /// Opens a receipt for the operation in a row, in place of that of an earlier start; `found` if it receives a message that a

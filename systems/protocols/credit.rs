@@ -8,10 +8,9 @@
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::posting::list_sender;
-use tickwire_components::Body;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Car, CarKind, CarState, Large, NIL, Pending, Progress, Row, Unexpected, Vc, VcState};
+use tickwire_components::{Body, Car, CarKind, CarState, Large, NIL, Pending, Progress, Row, Unexpected, Vc, VcState};
 
 /// Buffer rows that are needed to keep all that may come before its receive, and those that are held back.
 pub fn buffers_granted(progress: &Progress, vcs: &[Vc]) -> usize {

@@ -3,8 +3,7 @@
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::check::refuse;
-use tickwire_components::Body;
-use tickwire_components::{Arrival, ArrivalState, Car, CarState, Large, NIL, Pending, Progress, Row, Span, Vc};
+use tickwire_components::{Arrival, ArrivalState, Body, Car, CarState, Large, NIL, Pending, Progress, Row, Span, Vc};
 
 /// Leaves the message at the front of a VC's data queue to its transport, whose arrival ends it.
 ///

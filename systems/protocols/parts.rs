@@ -95,8 +95,7 @@ pub(crate) fn take_part(progress: &mut Progress, arrival: &mut Arrival) -> Resul
         Destination::Temporary(entry) => {
             (arrival.car, arrival.state) = (entry, ArrivalState::Unexpected);
             if stream.seen == stream.length {
-                let kept = &mut progress.unexpected.entries[entry as usize];
-                kept.kept = Kept::Whole { buffer: kept.buffer() };
+                progress.unexpected.entries[entry as usize].complete();
             }
             progress.pending |= Pending::SUPPLY;
         }

@@ -39,7 +39,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
 }
 
 /// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
-pub const PIECES_A_PASS: usize = 8;
+pub(crate) const PIECES_A_PASS: usize = 8;
 
 /// Sends pieces of the large messages that were asked for, and forgets VCs that have nothing to send.
 #[cold]

@@ -10,11 +10,9 @@ use crate::steps::check::was_offered;
 use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
 use crate::steps::send::send_now;
 use smallvec::SmallVec;
-use tickwire_components::Body;
-use tickwire_components::car_flags;
 use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
+use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState, car_flags};
 use tickwire_transports::{AnyTransport, MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.

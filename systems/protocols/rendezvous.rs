@@ -11,11 +11,10 @@ use crate::steps::matching::{find_posted, meet};
 use crate::steps::posting::{capacity, layout, list_sender};
 use crate::steps::registering::serve;
 use crate::steps::supply::decide::{decide, received};
-use tickwire_components::Body;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Access, Arrival, ArrivalState, Car, CarKind, CarState, Large, Means, NIL, Pending, Progress, Row, Span, Target,
-    VcState, car_flags, wire,
+    Access, Arrival, ArrivalState, Body, Car, CarKind, CarState, Large, Means, NIL, Pending, Progress, Row, Span,
+    Target, VcState, car_flags, wire,
 };
 use tickwire_transports::copy;
 

@@ -5,17 +5,14 @@ use crate::protocols::credit::{collect, due, granted};
 use crate::protocols::provider_matched;
 use crate::rows::Rows;
 use crate::steps::finish::free_car;
-use crate::steps::posting::send_car;
-use crate::steps::posting::{Envelope, capacity, layout, queue_send, take_rows};
+use crate::steps::posting::{Envelope, capacity, layout, queue_send, send_car, take_rows};
 use crate::store::Tables;
 use std::any::Any;
-use tickwire_components::Body;
-use tickwire_components::Way;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Communicator, Large, NIL, Payload, Pending, Pieces, Progress, Row, Span, Stretch, Vc,
-    VcState, car_flags, context, wire,
+    Body, Car, CarKind, CarState, Communicator, Large, NIL, Payload, Pending, Pieces, Progress, Row, Span, Stretch, Vc,
+    VcState, Way, car_flags, context, wire,
 };
 use tickwire_transports::Sent;
 

@@ -1,8 +1,7 @@
 //! Messages that arrive before their receive: how they are kept, and how a receive takes one.
 
 use crate::procs::communicators::{Unclaimed, unclaimed};
-use crate::protocols::credit::owe_lines;
-use crate::protocols::credit::{release_offer, take_envelope};
+use crate::protocols::credit::{owe_lines, release_offer, take_envelope};
 use crate::protocols::parts::{begin, take_over};
 use crate::protocols::provider_matched;
 use crate::protocols::rendezvous::{body_of, offer, refuse_ready};
@@ -10,8 +9,7 @@ use crate::rows::Rows;
 use crate::steps::check::refuse;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::matching::key;
-use crate::steps::place::buffer_span;
-use crate::steps::place::put;
+use crate::steps::place::{buffer_span, put};
 use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};

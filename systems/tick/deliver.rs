@@ -153,6 +153,24 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_message_among_the_other_frames_is_delivered_too() {
+        let (mut world, vc) = world();
+        let mut bytes = *b"abcd";
+        let header = Header::new(Kind::Eager, 0, 1, 5, 0, 4);
+        // SAFETY: the bytes outlive the calls.
+        #[expect(unsafe_code, reason = "a span over a test's bytes")]
+        let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let other =
+            |world: &mut TestWorld| world.store.with(|rows, _| unsafe { Taken(rows).other(&header, payload, vc) });
+        assert!(!other(&mut world), "nobody waits for it: it stays where it is");
+        let posted = world.receive(Some(1), Some(5), &[4]);
+        assert!(other(&mut world));
+        assert_eq!((ended(&mut world, posted), world.bytes(posted)), ((RequestState::Done, 4, 0), b"abcd".to_vec()));
+    }
+
+    #[test]
     fn a_message_that_is_awaited_is_done_at_once() {
         let (mut world, vc) = world();
         let later = world.receive(Some(1), Some(5), &[8]);

@@ -10,15 +10,14 @@ use crate::procs::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::protocols::credit::grant;
 use crate::protocols::provider_matched;
 use crate::rows::{Rows, Wire};
-use crate::steps::posting::send_car;
-use crate::steps::posting::{check_operation, queue_receive, queue_send, receive_car, take_rows};
+use crate::steps::posting::{check_operation, queue_receive, queue_send, receive_car, send_car, take_rows};
 use crate::steps::registering::serve;
 use crate::steps::send::{has_gone, parts_follow, send_row};
-use tickwire_components::Pieces as _;
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Operation, Submission};
 use tickwire_components::{
-    Access, Car, Communicator, Ended, NIL, Panic, Pending, PostError, Progress, Queue, Row, Status, Vc, VcState,
+    Access, Car, Communicator, Ended, NIL, Panic, Pending, Pieces as _, PostError, Progress, Queue, Row, Status, Vc,
+    VcState,
 };
 use tickwire_transports::Sent;
 

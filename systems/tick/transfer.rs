@@ -5,7 +5,7 @@
 //! transports (pieces out, space released).
 //! *Bound* the arrival rows, the receives matched in this pass, [`READ_TURNS_A_PASS`](tickwire_components::limits::READ_TURNS_A_PASS) times
 //! [`READ_BYTES_A_TURN`](tickwire_components::limits::READ_BYTES_A_TURN) bytes out of senders' memory
-//! ([`read`](crate::protocols::read)), and [`PIECES_A_PASS`](crate::protocols::pieces::PIECES_A_PASS) pieces for each VC.
+//! (`protocols/read.rs`), and `PIECES_A_PASS` pieces for each VC (`protocols/pieces.rs`).
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
 use crate::protocols::pieces::send_pieces;

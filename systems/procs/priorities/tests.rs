@@ -5,10 +5,9 @@ use crate::testing::{SentFrame, TestWorld};
 use crate::tick::post::post;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::{protocols::pieces::PIECES_A_PASS, tick::transfer::transfer};
-use tickwire_components::Body;
 use tickwire_components::limits::{PIECE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Large, VcState};
+use tickwire_components::{Body, Large, VcState};
 
 /// CARs of sends, of (context, priority) each, in one send queue: what leaves, in order.
 fn order(sends: &[(u32, u8)]) -> Vec<Row> {

@@ -9,8 +9,7 @@
 
 use crate::protocols::credit::{list_granter, release_offer, take_envelope};
 use crate::rows::Rows;
-use tickwire_components::Body;
-use tickwire_components::{Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
+use tickwire_components::{Body, Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
 
 /// An offer is given to the transport of a VC's peer.
 #[cold]
