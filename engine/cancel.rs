@@ -3,9 +3,9 @@
 use crate::core::{Closed, Engine};
 use crate::request::Waitable;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
-use tickwire_systems::protocols::provider_matched::{is_at_provider, recall};
 use tickwire_systems::steps::finish::free_request;
-use tickwire_systems::steps::matching::remove_posted;
+use tickwire_systems::steps::posted::remove_posted;
+use tickwire_systems::steps::provider::{is_at_provider, recall};
 use tickwire_systems::tick::complete::complete_cancelled;
 
 /// Looks after which a receive that does not come back is left to come back later.

@@ -9,7 +9,7 @@ use crate::core::{Closed, Engine};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestError, RequestId, RequestState, Row, Span};
-use tickwire_systems::procs::connections::fail;
+use tickwire_systems::procs::ending::fail;
 use tickwire_systems::steps::finish::free_request;
 
 /// What a panic is told as that has left a call with borrowed memory.

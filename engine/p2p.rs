@@ -12,12 +12,13 @@ use tickwire_components::{
 use tickwire_systems::procs::connections::contact;
 use tickwire_systems::protocols::eager::deliver_own;
 use tickwire_systems::rows::Rows;
-use tickwire_systems::steps::finish::{free_request, outcome, status};
-use tickwire_systems::steps::posting::{
-    Envelope, check_null_receive, check_null_send, check_receive, check_send, directed_envelope, queue_receive,
-    queue_send, receive_car, receive_envelope, receive_inline, rows_of, send_car, send_envelope, send_inline,
-    take_rows,
+use tickwire_systems::steps::activate::{rows_of, take_rows};
+use tickwire_systems::steps::arguments::{
+    Envelope, check_null_receive, check_null_send, check_receive, check_send, directed_envelope, receive_envelope,
+    send_envelope,
 };
+use tickwire_systems::steps::finish::{free_request, outcome, status};
+use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, receive_inline, send_car, send_inline};
 use tickwire_systems::steps::send::{offer_now, send_now};
 use tickwire_traces::tracy;
 

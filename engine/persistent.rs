@@ -10,10 +10,10 @@ use tickwire_components::{
     Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank,
     RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
 };
+use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
+use tickwire_systems::steps::arguments::{Envelope, check_operation};
 use tickwire_systems::steps::finish::free_request;
-use tickwire_systems::steps::posting::{
-    Envelope, activate, check_operation, queue_receive, queue_send, receive_car, rows_of, send_car, take_rows,
-};
+use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
 
 /// An operation that can be started again and again with one buffer, which the engine holds in between.
 ///

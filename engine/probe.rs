@@ -14,9 +14,12 @@ use tickwire_components::{
     Source, Status, Tag, TagFilter, Unexpected, VcState,
 };
 use tickwire_systems::procs::communicators::{alive, known};
-use tickwire_systems::protocols::credit::feed;
-use tickwire_systems::protocols::provider_matched::{checked, is_matched};
-use tickwire_systems::steps::posting::{check_null_receive, check_receive, receive_car, rows_of, take_rows};
+use tickwire_systems::protocols::provider_matched::checked;
+use tickwire_systems::steps::activate::{rows_of, take_rows};
+use tickwire_systems::steps::arguments::{check_null_receive, check_receive};
+use tickwire_systems::steps::credit::feed;
+use tickwire_systems::steps::posting::receive_car;
+use tickwire_systems::steps::provider::is_matched;
 use tickwire_systems::steps::unexpected::receive_unexpected;
 use tickwire_systems::store::Tables;
 use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
@@ -272,7 +275,7 @@ impl Engine {
             let all = self.store.all();
             let found = all.progress.unexpected.entries[entry as usize];
             let Unexpected { context, source, tag, vc, .. } = found;
-            let envelope = tickwire_systems::steps::posting::Envelope { context, source, tag, proc: NIL, length: 0 };
+            let envelope = tickwire_systems::steps::arguments::Envelope { context, source, tag, proc: NIL, length: 0 };
             let car = receive_car(all.progress, &envelope, vc);
             // SAFETY: there are no bytes.
             #[expect(unsafe_code, reason = "bytes that are addresses")]

@@ -2,7 +2,7 @@
 
 use crate::core::Engine;
 use tickwire_components::{NIL, PostError, ProcId, ProgressError, VcState, Work};
-use tickwire_systems::procs::connections::card_of;
+use tickwire_systems::procs::cards::card_of;
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_transports::Capabilities;
 

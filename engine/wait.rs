@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
-use tickwire_systems::procs::connections::failed_member;
+use tickwire_systems::procs::ending::failed_member;
 
 /// The descriptors that an engine sleeps on.
 pub(crate) struct Waiter {

@@ -1,7 +1,9 @@
 //! Procs: their connections, communicators, endpoints, and what is more urgent.
 
+pub mod cards;
 pub mod communicators;
 pub mod connections;
+pub mod ending;
 pub mod endpoint;
 pub mod priorities;
 pub mod receipts;

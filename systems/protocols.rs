@@ -4,6 +4,7 @@
 pub mod credit;
 pub(crate) mod direct;
 pub mod eager;
+pub(crate) mod held;
 pub(crate) mod parts;
 pub(crate) mod pieces;
 pub mod provider_matched;
@@ -12,19 +13,12 @@ pub(crate) mod rendezvous;
 pub(crate) mod splicing;
 
 use crate::rows::Rows;
+use crate::steps::check::NotTaken;
 use crate::steps::check::refuse;
-use crate::steps::unexpected;
+use crate::steps::credit::{add, take_envelope};
+use crate::steps::unexpected::find_place;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, Ended, Pending, Progress, Row, wire};
-
-/// Why a frame was not taken. Nothing has changed then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotTaken {
-    /// It cannot be: what is wrong with it.
-    Wrong(&'static str),
-    /// An envelope that no posted receive takes.
-    Unexpected,
-}
 
 /// Does what a frame asks for. An envelope is paired with its receive, or kept; an answer of a peer changes its send; bytes are
 /// given a place, to which Transfer moves them.
@@ -42,7 +36,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         if header.lead >> 32 != 0
             && let Some(vc) = rows.vcs.get_mut(vc_row as usize)
         {
-            credit::add(vc, header.credit());
+            add(vc, header.credit());
         }
         arrival.state = ArrivalState::Handled;
         rows.progress.pending |= Pending::TRANSFER;
@@ -67,7 +61,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
     match taken {
         Ok(()) => return true,
         Err(_) if AT_ONCE => return false,
-        Err(NotTaken::Unexpected) => unexpected::keep(rows, arrival),
+        Err(NotTaken::Unexpected) => keep(rows, arrival),
         Err(NotTaken::Wrong(wrong)) => refuse(&mut rows.progress, arrival, wrong),
     }
     true
@@ -84,4 +78,20 @@ fn end_vc(progress: &mut Progress, header: &Header, vc_row: Row) -> Result<(), N
     progress.ended.push((vc_row, ended));
     progress.pending |= Pending::WORLD;
     Ok(())
+}
+
+/// An envelope that no posted receive takes is kept, or its sender is told.
+#[cold]
+fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
+    let header = arrival.header;
+    if header.kind() == Some(Kind::Rts) {
+        take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
+    }
+    if rows.progress.has_provider() && held::hold(rows, arrival) {
+        return;
+    }
+    if header.flags() & wire::READY != 0 && rendezvous::refuse_ready(rows, arrival) {
+        return;
+    }
+    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
 }

@@ -5,7 +5,7 @@
 //! step is given the one that it needs, so that a transport can hand over frames while the rows are written.
 
 use crate::procs::endpoint::{Endpoint, RowStates};
-use crate::store::Settings;
+use crate::store::tables::Settings;
 use bevy_ecs::component::ComponentId;
 use bevy_ecs::ptr::PtrMut;
 use std::any::Any;

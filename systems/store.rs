@@ -6,111 +6,32 @@
 
 mod access;
 mod addresses;
+mod change;
 mod grow;
 mod guard;
+mod spawn;
+pub(crate) mod tables;
 
 pub use access::{ColumnAccess, row_system};
 pub(crate) use addresses::Addresses;
 pub use addresses::ColumnName;
-pub(crate) use guard::Table;
 pub use guard::words_of;
+pub use spawn::Plan;
+pub use tables::{Settings, Tables};
 
 use crate::procs::endpoint::Endpoint;
 use crate::rows::{Rows, Wire};
 use addresses::Columns;
 use bevy_ecs::change_detection::MutUntyped;
-use bevy_ecs::component::{Component, ComponentId, Mutable};
+use bevy_ecs::component::{ComponentId, Mutable};
 use bevy_ecs::prelude::*;
 use bevy_ecs::storage::TableId;
-use guard::{Guard, Mark};
+use guard::{Guard, Shared};
+use spawn::{COMMUNICATORS_INITIAL, Mark, link_all, spawn};
 use std::sync::Arc;
-use tickwire_components::limits::{self, CONTROL_ROWS, Limits};
+use tickwire_components::limits;
 use tickwire_components::submission::{Inbound, Submissions};
-use tickwire_components::{
-    Arrival, Buffer, Callbacks, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, ProcTable,
-    Progress, Request, Row, Supply, Vc,
-};
-
-/// What the tables are spawned from.
-#[derive(Clone)]
-pub struct Plan {
-    /// Limits and budgets.
-    pub limits: Limits,
-    /// Number of procs in the world.
-    pub procs: u32,
-    /// The own one.
-    pub me: u32,
-    /// Cards of all procs, `card_bytes` each.
-    pub cards: Vec<u8>,
-    /// Bytes of a card.
-    pub card_bytes: usize,
-    /// CAR rows to begin with.
-    pub rows: usize,
-    /// First generation of requests.
-    pub generation: u64,
-}
-
-/// Communicators that there are from the start: of all procs, and of the own one.
-const COMMUNICATORS_INITIAL: usize = 2;
-
-impl Plan {
-    fn car_rows(&self) -> usize {
-        self.rows.clamp(1, self.limits.cars_max) + CONTROL_ROWS
-    }
-
-    fn buffer_rows(&self) -> usize {
-        limits::BUFFERS_INITIAL.min(self.limits.buffers_max)
-    }
-}
-
-/// The limits, where systems and maintenance can read them. On the engine's one row.
-#[derive(Component, Debug)]
-#[component(immutable, on_discard = tickwire_components::refuse_removal)]
-pub struct Settings(pub Limits);
-
-/// All columns of a store, borrowed with it. No parameter of a system: one of an application reads columns by
-/// [`ReadColumn`](crate::views::ReadColumn) or a query.
-///
-/// ```compile_fail,E0277
-/// # use bevy_ecs::system::IntoSystem;
-/// fn clear(tables: tickwire_systems::store::Tables<'_>) {
-///     tables.held[0].clear();
-/// }
-/// let _ = IntoSystem::into_system(clear);
-/// ```
-#[non_exhaustive]
-pub struct Tables<'w> {
-    /// The engine's one row.
-    pub progress: &'w mut Progress,
-    /// Known procs.
-    pub procs: &'w mut ProcTable,
-    /// Submissions of other threads.
-    pub inbound: &'w mut Inbound,
-    /// Limits.
-    pub limits: &'w Settings,
-    /// Whom to call when requests are done.
-    pub callbacks: &'w mut Callbacks,
-    /// Arrivals.
-    pub arrivals: &'w mut [Arrival],
-    /// CARs.
-    pub cars: &'w mut [Car],
-    /// CARs, cold column.
-    pub large: &'w mut [Large],
-    /// Requests.
-    pub requests: &'w mut [Request],
-    /// Buffers of requests.
-    pub held: &'w mut [Held],
-    /// Temporaries.
-    pub buffers: &'w mut [Buffer],
-    /// Supplies.
-    pub supplies: &'w mut [Supply],
-    /// Communicators.
-    pub communicators: &'w mut [Communicator],
-    /// Endpoints.
-    pub endpoints: &'w mut [Endpoint],
-    /// Contacted procs.
-    pub vcs: &'w mut [Vc],
-}
+use tickwire_components::{Held, Progress, Vc};
 
 /// A world with the tables of an engine.
 ///
@@ -125,34 +46,6 @@ pub struct Tables<'w> {
 pub struct Store {
     world: World,
     shared: Arc<Shared>,
-}
-
-/// What a [`Store`] and those that run systems in its world have in common.
-struct Shared {
-    addresses: Addresses,
-    guard: Guard,
-}
-
-impl Shared {
-    /// All columns of a store whose world is borrowed.
-    #[inline(always)]
-    fn tables<'w>(&'w self, _: &'w mut World) -> Tables<'w> {
-        // SAFETY: the store is borrowed for as long as the columns are.
-        #[expect(unsafe_code, reason = "disjoint columns of one borrowed store")]
-        unsafe {
-            self.addresses.tables()
-        }
-    }
-
-    /// The engine's one row.
-    #[inline(always)]
-    fn progress<'w>(&'w self, _: &'w mut World) -> &'w mut Progress {
-        // SAFETY: the store is borrowed for as long as the row is.
-        #[expect(unsafe_code, reason = "a column of a borrowed store")]
-        unsafe {
-            self.addresses.progress()
-        }
-    }
 }
 
 /// A [`Store`] that is borrowed for writing.
@@ -336,54 +229,5 @@ impl StoreMut<'_> {
         let all = self.all();
         all.held.iter_mut().for_each(Held::clear);
         all.buffers.iter_mut().for_each(|buffer| buffer.store(Box::default()));
-    }
-}
-
-/// Spawns all tables but the procs' and endpoints'. Returns the engine's one row.
-fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) -> Entity {
-    let one = world.spawn((
-        Mark,
-        Progress::new(&plan.limits, plan.procs),
-        ProcTable {
-            known: vec![KnownProc { row: NIL }; plan.procs as usize],
-            cards: plan.cards.clone(),
-            card_bytes: plan.card_bytes,
-            me: plan.me,
-            reasons: Vec::new(),
-            departed: Vec::new(),
-            fallen: Vec::new(),
-        },
-        Inbound::new(submissions),
-        Settings(plan.limits.clone()),
-        Callbacks::default(),
-    ));
-    let one = one.id();
-    grow::spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());
-    grow::spawn_rows(world, COMMUNICATORS_INITIAL, |row| match row {
-        0 => Communicator::founding(0, plan.procs, plan.me, Members::World),
-        _ => Communicator::founding(1, 1, 0, Members::List([plan.me].into())),
-    });
-    grow::spawn_cars(world, plan.car_rows(), plan.generation);
-    grow::spawn_rows(world, plan.buffer_rows(), |_| Buffer::default());
-    grow::spawn_rows(world, limits::SUPPLIES_INITIAL, |_| Supply::default());
-    one
-}
-
-/// Links all free rows.
-fn link_all(all: &mut Tables<'_>) {
-    let own = all.cars.len() - CONTROL_ROWS;
-    link_free(&mut all.progress.control_cars, all.cars, own);
-    link_free(&mut all.progress.free_cars, &mut all.cars[..own], 0);
-    all.progress.stamps.grow(all.cars.len());
-    link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
-    all.progress.count_free_buffers(all.buffers.len());
-    link_free(&mut all.progress.free_supplies, all.supplies, 0);
-    all.procs.known[all.procs.me as usize].row = 0;
-}
-
-/// Puts the rows from `first` on into a free list, the lowest on top.
-fn link_free<L: Link>(list: &mut FreeList, rows: &mut [L], first: usize) {
-    for row in (first..rows.len()).rev() {
-        list.push(rows, row as Row);
     }
 }

@@ -459,7 +459,7 @@ fn a_link_that_one_side_gives_up_ends_at_the_other_whatever_it_goes_over() {
         let waits = cluster.engines[1].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
         let mut all = rows(&mut cluster.engines[0]);
         let row = all.vcs.iter().position(|vc| vc.proc == 1).unwrap() as u32;
-        tickwire::systems::procs::connections::fail(&mut all, row, "it says what cannot be".into());
+        tickwire::systems::procs::ending::fail(&mut all, row, "it says what cannot be".into());
         let error = cluster.finish(BOUND, 1, waits).unwrap_err().error.to_string();
         assert!(error.contains("gave the connection up: it says what cannot be"), "{error}");
     }
@@ -548,13 +548,13 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
         }
         fn get_all(&mut self, key: &str) -> Result<Vec<Option<Vec<u8>>>, BootstrapError> {
             let own = self.board.get(0, key)?.unwrap();
-            let shm = tickwire::systems::procs::connections::card_of(&own, "shm").unwrap();
+            let shm = tickwire::systems::procs::cards::card_of(&own, "shm").unwrap();
             let (pid, started) = self.process;
             // As cards have it: 22 bits of number and 34 of start time, in seven bytes.
             let process = &(u64::from(pid) << 34 | started & ((1 << 34) - 1)).to_be_bytes()[1..];
             let mut theirs = Vec::new();
             let card = [&shm[..shm.len() - process.len()], process].concat();
-            tickwire::systems::procs::connections::add_card(&mut theirs, "shm", &card);
+            tickwire::systems::procs::cards::add_card(&mut theirs, "shm", &card);
             Ok(vec![Some(own), Some(theirs)])
         }
     }

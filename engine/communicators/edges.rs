@@ -5,7 +5,9 @@ use crate::core::Engine;
 use crate::p2p::full;
 use crate::request::Request;
 use tickwire_components::{CommError, Ended, Pending, PostError, ProcId, RequestError, context};
-use tickwire_systems::steps::posting::{Envelope, queue_receive, queue_send, receive_car, send_car, take_rows};
+use tickwire_systems::steps::activate::take_rows;
+use tickwire_systems::steps::arguments::Envelope;
+use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
 
 /// What orders agreements: the parent's context word, the plane and the tag of its messages. The same on all members.
 pub(super) type Key = (u32, u32, u32);

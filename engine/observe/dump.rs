@@ -10,8 +10,8 @@ use tickwire_components::{
     Row, Stamp, Unexpected, Vc, VcState, Way, car_flags, context,
 };
 use tickwire_systems::ProgressSystems;
-use tickwire_systems::protocols::credit::{collect, window};
-use tickwire_systems::steps::posting::capacity;
+use tickwire_systems::steps::chain::capacity;
+use tickwire_systems::steps::credit::{collect, window};
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{
     Accounting, Activity, Age, CommunicatorDump, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::Kind;
 use tickwire_components::{ArrivalState, Body, CarKind, CarState, NIL, VcState, Way};
-use tickwire_systems::protocols::credit::collect;
+use tickwire_systems::steps::credit::collect;
 use tickwire_transports::sim::{Corruption, SimNet};
 
 /// What one engine knows of its credit with a proc.

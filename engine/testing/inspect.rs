@@ -6,7 +6,7 @@ use tickwire_components::{
     ArrivalState, Car, CarKind, CarState, Destination, FreeList, Link, NIL, Progress, Queue, Request, RequestState,
     Row, SupplyState, Unexpected, UnexpectedQueue, car_flags,
 };
-use tickwire_systems::protocols::provider_matched::is_at_provider;
+use tickwire_systems::steps::provider::is_at_provider;
 use tickwire_systems::store::Tables;
 
 /// Rows of a kind that a dump shows at most.

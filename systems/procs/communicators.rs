@@ -15,7 +15,7 @@ mod ids;
 
 pub use ids::{USED_WORDS, UsedIds, first_free, is_free};
 
-use crate::protocols::credit::forget;
+use crate::steps::credit::forget;
 use crate::steps::supply::pool::give_buffer;
 use crate::store::{StoreMut, Tables};
 use std::fmt::Debug;

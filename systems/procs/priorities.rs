@@ -18,7 +18,7 @@
 
 use smallvec::SmallVec;
 use tickwire_components::limits::FAIR_TURN;
-use tickwire_components::{Car, CarKind, CarState, NIL, Progress, Queue, Row, Vc, car_flags};
+use tickwire_components::{Car, CarKind, CarState, NIL, Pending, Progress, Queue, Row, Vc, car_flags};
 
 /// Of a row in a data queue, in `counter`: a transport has refused a frame of it that it may have taken in part.
 pub const REFUSED: u32 = 1;
@@ -193,6 +193,16 @@ pub fn order_senders(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc]) {
     for (_, row) in order {
         progress.senders.push(vcs, row);
     }
+}
+
+/// Notes that a VC has something to send.
+#[inline]
+pub fn list_sender(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
+    if !vcs[vc_row as usize].listed {
+        vcs[vc_row as usize].listed = true;
+        progress.senders.push(vcs, vc_row);
+    }
+    progress.pending |= Pending::POST | Pending::TRANSFER;
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Eager: a message in one frame, envelope and bytes.
 
-use crate::protocols::NotTaken;
-use crate::protocols::credit::owe_lines;
 use crate::rows::{Rows, Wire};
+use crate::steps::check::NotTaken;
 use crate::steps::check::check_envelope;
-use crate::steps::matching::{find_posted, key, meet};
+use crate::steps::credit::owe_lines;
+use crate::steps::matching::{find_posted, meet};
 use crate::steps::place::receive_whole;
+use crate::steps::posted::key;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, ArrivalState, CarState, Row, Span};

@@ -4,12 +4,12 @@
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{REFUSED, is_fair_turn, reinsert_head, turn};
-use crate::protocols::NotTaken;
-use crate::protocols::credit::due;
 use crate::protocols::direct::move_direct;
 use crate::rows::Rows;
+use crate::steps::chain::layout;
+use crate::steps::check::NotTaken;
+use crate::steps::credit::due;
 use crate::steps::finish::finish_car;
-use crate::steps::posting::layout;
 use smallvec::SmallVec;
 use std::any::Any;
 use tickwire_components::limits::PAGE_BYTES;

@@ -2,13 +2,15 @@
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::insert;
-use crate::protocols::NotTaken;
-use crate::protocols::credit::take_envelope;
+use crate::procs::priorities::list_sender;
 use crate::rows::Rows;
+use crate::steps::chain::{capacity, layout};
+use crate::steps::check::NotTaken;
 use crate::steps::check::{check_envelope, was_offered};
+use crate::steps::credit::take_envelope;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::matching::{find_posted, meet};
-use crate::steps::posting::{capacity, layout, list_sender};
+use crate::steps::offer::{body_of, offer};
 use crate::steps::registering::serve;
 use crate::steps::supply::decide::{decide, received};
 use tickwire_components::wire::Header;
@@ -16,7 +18,6 @@ use tickwire_components::{
     Access, Arrival, ArrivalState, Body, Car, CarKind, CarState, Large, Means, NIL, Pending, Progress, Row, Span,
     Target, VcState, car_flags, wire,
 };
-use tickwire_transports::copy;
 
 /// Pairs an offer with its posted receive, which SupplyBuffers answers.
 ///
@@ -34,37 +35,6 @@ pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc
     cars[row as usize].priority = header.priority();
     offer(progress, cars, large, row, header.message(), header.length, body_of(header, payload));
     Ok(())
-}
-
-/// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
-pub(crate) fn offer(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    row: Row,
-    message: Row,
-    length: u64,
-    body: Body,
-) {
-    let car = &mut cars[row as usize];
-    car.state = CarState::Matched;
-    car.peer = message;
-    car.done = 0;
-    large[row as usize] = Large { body, ..Large::of(length) };
-    insert(&mut progress.offers, cars, row);
-    progress.pending |= Pending::SUPPLY;
-}
-
-/// How the bytes of an offered message may come. Whatever address it says, only its sender's process is asked for it.
-#[inline]
-pub(crate) fn body_of(header: &Header, payload: Span) -> Body {
-    match header.flags() & (wire::READABLE | wire::DIRECT) {
-        0 => Body::AtSender,
-        wire::DIRECT => Body::Movable,
-        // SAFETY: a payload is there until its transport is told to release it.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        _ => unsafe { copy::word(payload) }.map_or(Body::AtSender, |address| Body::Readable { address }),
-    }
 }
 
 /// The receiver of a message that was offered asks for its bytes.

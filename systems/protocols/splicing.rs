@@ -1,8 +1,8 @@
 //! Splicing: a receiver that reads a message asks its sender to give pages of it away, which saves a copy.
 
 use crate::procs::endpoint::Endpoint;
-use crate::protocols::NotTaken;
 use crate::rows::Rows;
+use crate::steps::check::NotTaken;
 use crate::steps::check::was_offered;
 use smallvec::SmallVec;
 use tickwire_components::limits::{READS_A_CALL, SPLICE_BYTES};

@@ -45,3 +45,12 @@ pub(crate) fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'st
     progress.ended.push((arrival.vc, Ended::Corrupt(wrong.into())));
     progress.pending |= Pending::WORLD | Pending::TRANSFER;
 }
+
+/// Why a frame was not taken. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NotTaken {
+    /// It cannot be: what is wrong with it.
+    Wrong(&'static str),
+    /// An envelope that no posted receive takes.
+    Unexpected,
+}

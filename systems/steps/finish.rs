@@ -1,7 +1,7 @@
 //! The end of CARs and of their requests, and of the rows of both.
 
 use crate::rows::Rows;
-use crate::steps::posting::capacity;
+use crate::steps::chain::capacity;
 use crate::steps::registering;
 use tickwire_components::{
     Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Request,

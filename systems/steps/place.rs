@@ -2,12 +2,13 @@
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
-use crate::protocols::parts::receive_part;
 use crate::rows::Rows;
 use crate::steps::finish::{end_at_once, finish_car};
 use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::Kind;
-use tickwire_components::{Arrival, ArrivalState, Buffer, Car, CarState, Ended, NIL, Pending, Row, Span, Stretch};
+use tickwire_components::{
+    Arrival, ArrivalState, Buffer, Car, CarState, Ended, NIL, Pending, Progress, Row, Span, Stretch,
+};
 use tickwire_transports::copy;
 
 /// Moves the bytes of a whole message to their receive, which ends.
@@ -77,7 +78,7 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     }
     let row = arrival.car;
     if part || arrival.header.kind() == Some(Kind::Head) {
-        return receive_part(&mut rows.progress, arrival, &mut rows.cars, at);
+        return place_part(&mut rows.progress, arrival, &mut rows.cars, at);
     }
     let car = &mut rows.cars[row as usize];
     if car.state != CarState::Receiving {
@@ -155,4 +156,24 @@ pub(crate) fn unpack(into: Stretch, from: Span) -> usize {
 pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
     // SAFETY: the storage is the row's own, used for a copy that ends before anything else touches the row.
     unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
+}
+
+/// Moves a part of a message that arrives in parts; with the last one the receive is done.
+fn place_part(progress: &mut Progress, arrival: &Arrival, cars: &mut [Car], at: usize) {
+    let row = arrival.car;
+    let car = &mut cars[row as usize];
+    let moved = if car.chain == NIL {
+        // SAFETY: as in `place`.
+        unsafe { copy::copy_long(car.span.part(at, usize::MAX), arrival.payload) as u64 }
+    } else {
+        fill(cars, row, arrival.payload)
+    };
+    progress.moved.transfer += moved;
+    let car = &mut cars[row as usize];
+    car.done += moved;
+    let length = arrival.header.name;
+    if at > 0 && at as u64 + arrival.payload.len() as u64 == length {
+        let truncated = car.done < length;
+        finish_car(progress, cars, row, length, truncated);
+    }
 }

@@ -45,8 +45,7 @@ pub fn serve(
 /// datatype's layout is packed first, and what it is packed into is registered where that is done.
 fn runs(cars: &[Car], row: Row, copies: u64) -> SmallVec<[Span; 2]> {
     let envelope = &cars[row as usize];
-    if !matches!(envelope.kind, CarKind::Send | CarKind::Receive)
-        || crate::steps::posting::capacity(cars, row) <= copies
+    if !matches!(envelope.kind, CarKind::Send | CarKind::Receive) || crate::steps::chain::capacity(cars, row) <= copies
     {
         return SmallVec::new();
     }

@@ -1,18 +1,21 @@
 //! Sending: what a row says first, an envelope or an answer, goes to its transport.
 
 use crate::procs::endpoint::Endpoint;
-use crate::protocols::credit::{collect, due, granted};
-use crate::protocols::provider_matched;
 use crate::rows::Rows;
+use crate::steps::activate::take_rows;
+use crate::steps::arguments::Envelope;
+use crate::steps::chain::{Chain, capacity};
+use crate::steps::credit::{collect, due, granted};
 use crate::steps::finish::free_car;
-use crate::steps::posting::{Envelope, capacity, layout, queue_send, send_car, take_rows};
+use crate::steps::offer_counts::gave;
+use crate::steps::posting::{queue_send, send_car};
 use crate::store::Tables;
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Body, Car, CarKind, CarState, Communicator, Large, NIL, Payload, Pending, Pieces, Progress, Row, Span, Stretch, Vc,
-    VcState, Way, car_flags, context, wire,
+    Body, Car, CarKind, CarState, Communicator, Large, NIL, Payload, Pending, Pieces, Progress, Row, Span, Vc, VcState,
+    Way, car_flags, context, wire,
 };
 use tickwire_transports::Sent;
 
@@ -175,7 +178,7 @@ pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, c
         _ => {
             vc.envelopes -= 1;
             if endpoint.matches && context::plane(car.context) == context::USER {
-                provider_matched::gave(progress, car.vc);
+                gave(progress, car.vc);
             }
         }
     }
@@ -306,49 +309,5 @@ unsafe impl Pieces for Offer {
     fn piece(&self, _index: usize) -> Span {
         // SAFETY: as long as `self` is borrowed, which a send is over within.
         unsafe { Span::new(self.0.as_ptr().cast_mut(), self.0.len()) }
-    }
-}
-
-/// The runs of an envelope CAR: its own span, or those of its data CARs.
-pub(crate) struct Chain<'a> {
-    cars: &'a [Car],
-    row: Row,
-}
-
-// SAFETY: the spans of CARs were promised when they were posted; they do not depend on where the rows are.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Chain<'_> {
-    fn pieces(&self) -> usize {
-        let mut row = self.cars[self.row as usize].chain;
-        let mut count = 0;
-        if self.layout().is_some() {
-            return 0;
-        }
-        while row != NIL {
-            count += 1;
-            row = self.cars[row as usize].chain;
-        }
-        count.max(1)
-    }
-
-    fn piece(&self, index: usize) -> Span {
-        let car = &self.cars[self.row as usize];
-        if car.chain == NIL {
-            return car.span;
-        }
-        let mut row = car.chain;
-        for _ in 0..index {
-            row = self.cars[row as usize].chain;
-        }
-        self.cars[row as usize].span
-    }
-
-    fn total(&self) -> usize {
-        capacity(self.cars, self.row) as usize
-    }
-
-    #[inline]
-    fn layout(&self) -> Option<Stretch> {
-        layout(self.cars, self.row)
     }
 }

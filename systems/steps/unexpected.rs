@@ -1,38 +1,21 @@
 //! Messages that arrive before their receive: how they are kept, and how a receive takes one.
 
 use crate::procs::communicators::{Unclaimed, unclaimed};
-use crate::protocols::credit::{owe_lines, release_offer, take_envelope};
-use crate::protocols::parts::{begin, take_over};
-use crate::protocols::provider_matched;
-use crate::protocols::rendezvous::{body_of, offer, refuse_ready};
 use crate::rows::Rows;
 use crate::steps::check::refuse;
+use crate::steps::credit::{owe_lines, release_offer};
 use crate::steps::finish::{abort, finish_car};
-use crate::steps::matching::key;
+use crate::steps::offer::{body_of, offer};
 use crate::steps::place::{buffer_span, put};
+use crate::steps::posted::key;
+use crate::steps::streams::{begin, take_over};
 use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, CarState, Communicator, Destination, Kept, NIL, Pending, Progress, Row, Unexpected, Vc,
-    car_flags, wire,
+    car_flags,
 };
-
-/// An envelope that no posted receive takes is kept, or its sender is told.
-#[cold]
-pub(crate) fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
-    let header = arrival.header;
-    if header.kind() == Some(Kind::Rts) {
-        take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
-    }
-    if rows.progress.has_provider() && provider_matched::hold(rows, arrival) {
-        return;
-    }
-    if header.flags() & wire::READY != 0 && refuse_ready(rows, arrival) {
-        return;
-    }
-    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
-}
 
 /// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
 pub fn take_unexpected(rows: &mut Rows<'_>, row: Row) -> bool {

@@ -4,7 +4,9 @@
 //! more than fetching two columns. The engine's systems never look at change ticks, so they run without; and since ticks
 //! then advance only for systems of the application, bevy's periodic scan of all ticks stays rare.
 
-use super::{ColumnName, Shared, StoreKey};
+use super::StoreKey;
+use super::addresses::ColumnName;
+use super::guard::Shared;
 use crate::ProgressSystems;
 use bevy_ecs::change_detection::{CheckChangeTicks, Tick};
 use bevy_ecs::component::ComponentId;

@@ -1,6 +1,6 @@
 //! Where the columns of a store are.
 
-use super::{Settings, Tables};
+use super::tables::{Settings, Tables};
 use crate::procs::endpoint::Endpoint;
 use crate::rows::{Column, One, RowStateColumns, Rows, Wire};
 use crate::views::ColumnState;
@@ -15,7 +15,7 @@ use tickwire_components::{
     Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, ProcTable, Progress, Request, Supply, Vc,
 };
 
-/// Tables whose rows only the engine may spawn or move, in the order of [`super::Table`].
+/// Tables whose rows only the engine may spawn or move, in the order of [`super::guard::Table`].
 pub(super) const TABLES: usize = 8;
 
 /// The addresses of all columns of a store.
@@ -266,7 +266,7 @@ impl Block {
         }
     }
 
-    /// Rows of the tables that only the engine may spawn or move, in the order of [`super::Table`].
+    /// Rows of the tables that only the engine may spawn or move, in the order of [`super::guard::Table`].
     fn counts(&self) -> [usize; TABLES] {
         let Block { rows, arrivals, endpoints, ones } = self;
         [

@@ -1,13 +1,14 @@
 //! Growing tables: more rows, up to their bounds. Rows may move by it, so it happens between passes only.
 
-use super::{StoreMut, Table, link_free};
+use super::StoreMut;
+use super::guard::Table;
+use super::spawn::{link_free, spawn_cars, spawn_rows};
 #[cfg(any(test, feature = "testing"))]
 use crate::procs::endpoint::Endpoint;
-use crate::protocols::credit::buffers_granted;
-use bevy_ecs::bundle::NoBundleEffect;
+use crate::steps::credit::buffers_granted;
 use bevy_ecs::prelude::*;
 use tickwire_components::limits::{self, CONTROL_ROWS};
-use tickwire_components::{Buffer, Car, Communicator, Held, Large, PostError, Request, Row, Supply, Vc};
+use tickwire_components::{Buffer, Communicator, PostError, Row, Supply, Vc};
 
 impl StoreMut<'_> {
     /// Spawns a contacted proc; its row is the number of those before it.
@@ -96,18 +97,4 @@ impl StoreMut<'_> {
         link_free(&mut all.progress.free_supplies, all.supplies, supplies);
         more > 0
     }
-}
-
-/// Spawns CAR rows, each with a request that is free.
-pub(super) fn spawn_cars(world: &mut World, count: usize, generation: u64) {
-    let request = Request { generation, ..Request::FREE };
-    spawn_rows(world, count, |_| (Car::default(), Large::default(), request, Held::default()));
-}
-
-pub(super) fn spawn_rows<B: Bundle<Effect: NoBundleEffect>>(
-    world: &mut World,
-    count: usize,
-    mut make: impl FnMut(usize) -> B,
-) {
-    world.spawn_batch((0..count).map(&mut make).collect::<Vec<B>>()).for_each(drop);
 }

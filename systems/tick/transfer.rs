@@ -52,7 +52,7 @@ pub fn transfer(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
 pub(crate) mod tests {
     use super::*;
     use crate::protocols::pieces::PIECES_A_PASS;
-    use crate::steps::posting::activate;
+    use crate::steps::activate::activate;
     use crate::steps::supply::pool::take_buffer;
     use crate::testing::{Posted, TestWorld};
     use tickwire_components::CarState;

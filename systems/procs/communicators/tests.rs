@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::procs::communicators::ids::first_free;
-use crate::steps::posting::{check_receive, check_send, queue_receive, receive_car, take_rows};
+use crate::steps::activate::take_rows;
+use crate::steps::arguments::{check_receive, check_send};
+use crate::steps::posting::{queue_receive, receive_car};
 use crate::testing::TestWorld;
 use crate::tick::match_cars::match_cars;
 use crate::tick::supply_buffers::supply_buffers;

@@ -181,7 +181,7 @@ fn vcs_are_served_by_the_highest_priority_that_waits_on_them() {
         all.cars[posted as usize].priority = priority;
         insert_send(all.progress, &mut all.vcs[vc_row as usize].sends, all.cars, posted);
         all.vcs[vc_row as usize].state = VcState::Connected;
-        crate::steps::posting::list_sender(all.progress, all.vcs, vc_row);
+        crate::procs::priorities::list_sender(all.progress, all.vcs, vc_row);
     }
     world.step(post);
     assert_eq!(world.wire().sent.iter().map(|frame| frame.link).collect::<Vec<_>>(), [3, 2, 1]);

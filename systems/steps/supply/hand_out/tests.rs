@@ -307,7 +307,7 @@ fn the_end_of_a_vc_ends_what_comes_over_it_and_takes_an_outlet_from_what_leaves_
     let [through, back] = supplies.map(|supply| methods.start(supply));
     [through, back].iter().for_each(|&row| methods.ready(row));
     methods.run();
-    crate::procs::connections::fail(&mut methods.world.all(), to[0], "a test".into());
+    crate::procs::ending::fail(&mut methods.world.all(), to[0], "a test".into());
     let all = methods.world.all();
     assert_eq!(all.supplies[back as usize].state, SupplyState::Free);
     assert_eq!(all.supplies[through as usize].outlets.len(), 1);

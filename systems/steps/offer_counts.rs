@@ -7,8 +7,8 @@
 //!
 //! [`Kind::Offers`]: tickwire_components::wire::Kind::Offers
 
-use crate::protocols::credit::{list_granter, release_offer, take_envelope};
 use crate::rows::Rows;
+use crate::steps::credit::{list_granter, release_offer, take_envelope};
 use tickwire_components::{Body, Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
 
 /// An offer is given to the transport of a VC's peer.
@@ -68,7 +68,7 @@ pub(crate) fn paired(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocols::credit::due;
+    use crate::steps::credit::due;
     use crate::testing::TestWorld;
     use std::sync::{Arc, Mutex};
     use tickwire_components::VcState;

@@ -1,0 +1,385 @@
+use super::*;
+use crate::procs::cards::add_card;
+use crate::procs::ending::failed_member;
+use crate::testing::{Posted, TestWorld};
+use tickwire_components::limits::{CONTROL_ROWS, Limits};
+use tickwire_components::submission::Operation;
+use tickwire_components::{Kept, RequestError, RequestState, car_flags};
+use tickwire_components::{Rank, Tag, Unexpected};
+
+/// Lets the wire tell events, and handles them.
+fn tell(world: &mut TestWorld, events: &[LinkEvent]) {
+    world.wire().events.extend_from_slice(events);
+    control(&mut world.store.as_mut(), &mut Vec::new());
+}
+
+fn contact_proc(world: &mut TestWorld, proc: u32) -> Result<Row, PostError> {
+    contact(&mut world.store.as_mut(), proc)
+}
+
+#[test]
+fn first_contact_spawns_a_row_and_connects_once() {
+    let mut world = TestWorld::new(5);
+    let row = contact_proc(&mut world, 3).unwrap();
+    assert_eq!((row, contact_proc(&mut world, 3)), (1, Ok(1)));
+    let vc = world.vc(row);
+    assert_eq!((vc.proc, vc.state, vc.link), (3, VcState::Connecting, 3));
+    assert_eq!(world.all().vcs.len(), 2);
+    assert_eq!(contact_proc(&mut world, 5), Err(PostError::Rank { rank: 5, last: 4 }));
+}
+
+#[test]
+fn a_proc_that_nobody_reaches_has_a_failed_vc() {
+    let mut world = TestWorld::new(5);
+    world.wire().unreachable.push(2);
+    let Err(PostError::Unreachable { proc: ProcId(2), reason }) = contact_proc(&mut world, 2) else {
+        panic!("it is out of reach");
+    };
+    assert_eq!(reason, "fake: not on this wire");
+    assert_eq!(world.vc(1).state, VcState::Failed);
+}
+
+#[test]
+fn what_was_sent_while_connecting_is_listed_once_connected() {
+    let mut world = TestWorld::new(3);
+    let row = contact_proc(&mut world, 1).unwrap();
+    world.send(1, 5, &[b"x"]);
+    assert!(!world.vc(row).listed);
+    tell(&mut world, &[LinkEvent::Connected { link: 1 }]);
+    assert!(world.vc(row).state == VcState::Connected && world.vc(row).listed);
+    assert_eq!(world.all().progress.senders.head, row);
+    assert_eq!(world.wire().attached, [(1, row)]);
+}
+
+#[test]
+fn a_peer_that_calls_first_gets_a_row() {
+    let mut world = TestWorld::new(5);
+    tell(&mut world, &[LinkEvent::Accepted { link: 9, proc: 4 }, LinkEvent::Accepted { link: 8, proc: 77 }]);
+    let vc = world.vc(1);
+    assert_eq!((vc.proc, vc.link, vc.state), (4, 9, VcState::Connected));
+    assert_eq!((world.all().vcs.len(), contact_proc(&mut world, 4)), (2, Ok(1)), "proc 77 does not exist");
+}
+
+#[test]
+fn of_two_links_the_one_that_replaces_is_used() {
+    let mut world = TestWorld::new(5);
+    let row = contact_proc(&mut world, 2).unwrap();
+    tell(&mut world, &[LinkEvent::Replaced { link: 2, by: 6 }]);
+    assert_eq!((world.vc(row).link, world.vc(row).state), (6, VcState::Connected));
+    assert_eq!(world.wire().attached, [(6, row)]);
+}
+
+/// The states of operations.
+fn states(world: &mut TestWorld, posted: &[Posted]) -> Vec<CarState> {
+    posted.iter().map(|&p| world.car(p).state).collect()
+}
+
+#[test]
+fn a_failure_reaches_receives_that_match_has_not_seen_yet() {
+    let mut world = TestWorld::new(4);
+    let (_, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+    let header = tickwire_components::wire::Header::new(tickwire_components::wire::Kind::Eager, 0, 2, 9, 0, 0);
+    world.arrive(two, header, &[]);
+    let [own, any, other] = [Some(1), None, Some(2)].map(|source| world.receive(source, Some(5), &[1]));
+    assert_eq!(states(&mut world, &[own, any, other]), [CarState::New; 3]);
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
+    world.step(crate::tick::match_cars::match_cars);
+    assert_eq!(states(&mut world, &[own, any, other]), [CarState::Finished, CarState::Posted, CarState::Posted]);
+    assert_eq!(world.car(own).flags, car_flags::PEER_FAILED);
+    assert_eq!([any, other].map(|posted| world.request(posted).disturbed), [true, false]);
+}
+
+#[test]
+fn a_failed_vc_ends_exactly_its_own_operations() {
+    let mut world = TestWorld::new(4);
+    let (one, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+    let own = [
+        world.send(1, 1, &[b"x"]),
+        world.send(1, 2, &[b"y", b"z"]),
+        world.receive(Some(1), None, &[1]),
+        world.receive(Some(1), Some(3), &[1, 2, 3]),
+        world.receive(Some(1), Some(4), &[1]),
+    ];
+    world.all().cars[own[3].car as usize].state = CarState::Receiving;
+    world.all().cars[own[4].car as usize].state = CarState::Direct;
+    let others = [world.send(2, 1, &[b"x"]), world.receive(Some(2), None, &[1]), world.receive(None, None, &[1])];
+    let before = states(&mut world, &others);
+    for (vc, message) in [(one, NIL), (one, 7), (two, 8)] {
+        let (next, previous) = (NIL, NIL);
+        let entry = Unexpected {
+            context: 0,
+            source: 1,
+            tag: 0,
+            vc,
+            length: 0,
+            kept: if message == NIL { Kept::Whole { buffer: NIL } } else { Kept::Offered { message } },
+            next,
+            previous,
+        };
+        world.all().progress.unexpected.push(entry);
+    }
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "gone".into() }]);
+    assert_eq!(states(&mut world, &own), [CarState::Finished; 5]);
+    assert!(own.iter().all(|&p| world.car(p).flags == car_flags::PEER_FAILED));
+    assert_eq!(states(&mut world, &others), before);
+    assert_eq!(others.map(|p| world.request(p).disturbed), [false, false, true]);
+    assert_eq!((world.vc(one).state, world.vc(two).state), (VcState::Failed, VcState::Connected));
+    assert!(world.vc(one).sends.is_empty() && world.vc(one).posted.is_empty());
+    assert_eq!(world.all().procs.reason(one), "gone");
+    assert_eq!(world.wire().closed_links, [1]);
+    let left: Vec<Row> = world.all().progress.unexpected.drain(|_| true).iter().map(|u| u.message()).collect();
+    assert_eq!(left, [NIL, 8], "what has arrived can still be received");
+    world.step(crate::tick::complete::complete);
+    assert!(own.iter().all(|&p| world.request(p).counter == 0 && world.car(p).flags != 0));
+}
+
+#[test]
+fn a_second_link_does_not_take_over_while_a_transport_has_places_of_the_first() {
+    let mut world = TestWorld::new(2);
+    let one = world.contact(1, VcState::Connected);
+    let direct = world.receive(Some(1), Some(2), &[1]);
+    world.all().cars[direct.car as usize].state = CarState::Direct;
+    tell(&mut world, &[LinkEvent::Accepted { link: 9, proc: 1 }]);
+    assert_eq!((world.vc(one).link, world.wire().closed_links.clone()), (1, vec![9]));
+    world.all().cars[direct.car as usize].state = CarState::Posted;
+    tell(&mut world, &[LinkEvent::Accepted { link: 9, proc: 1 }]);
+    assert_eq!(world.vc(one).link, 9);
+}
+
+#[test]
+fn a_peer_that_has_said_goodbye_is_there_until_what_it_has_sent_past_its_frames_has_come() {
+    let mut world = TestWorld::new(2);
+    let one = world.contact(1, VcState::Connected);
+    let [direct, other] = [2, 3].map(|tag| world.receive(Some(1), Some(tag), &[1]));
+    world.all().cars[direct.car as usize].state = CarState::Direct;
+    world.all().progress.ended.push((one, Ended::Finalized));
+    for _ in 0..3 {
+        world.all().progress.pending = Pending::WORLD;
+        // However often it says so.
+        world.all().progress.ended.push((one, Ended::Finalized));
+        maintain(&mut world.store.as_mut());
+        assert!(world.all().progress.pending.has(Pending::WORLD));
+        assert_eq!((world.vc(one).state, world.car(other).state), (VcState::Connected, CarState::Posted));
+        assert_eq!(world.all().progress.ended.len(), 1);
+    }
+    world.all().cars[direct.car as usize].state = CarState::Finished;
+    maintain(&mut world.store.as_mut());
+    assert_eq!((world.vc(one).state, world.car(other).flags), (VcState::Failed, car_flags::PEER_FAILED));
+}
+
+#[test]
+fn a_vc_fails_once_and_does_not_come_back() {
+    let mut world = TestWorld::new(4);
+    let one = world.contact(1, VcState::Connected);
+    let failed = |reason: &str| LinkEvent::Failed { link: 1, reason: reason.into() };
+    tell(&mut world, &[failed("first"), failed("second"), LinkEvent::Connected { link: 1 }]);
+    tell(&mut world, &[LinkEvent::Accepted { link: 5, proc: 1 }]);
+    assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, "first"));
+    assert_eq!(world.all().procs.reasons.len(), 1);
+}
+
+#[test]
+fn a_link_that_nobody_will_use_is_given_up_at_once_and_its_peer_told_why() {
+    let mut world = TestWorld::new(4);
+    world.contact(1, VcState::Connecting);
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "no answer".into() }]);
+    world.wire().given_up.clear();
+    let events = [
+        LinkEvent::Accepted { link: 5, proc: 1 },
+        LinkEvent::Replaced { link: 1, by: 6 },
+        LinkEvent::Accepted { link: 7, proc: 77 },
+    ];
+    tell(&mut world, &events);
+    let given_up = std::mem::take(&mut world.wire().given_up);
+    assert_eq!(given_up.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [5, 6, 7]);
+    assert_eq!(given_up[0].1, "the connection has failed before: no answer");
+    assert!(world.wire().attached.is_empty(), "nothing of them is read");
+}
+
+#[test]
+fn a_peer_is_told_why_its_link_is_given_up_and_of_a_goodbye_nothing() {
+    let mut world = TestWorld::new(4);
+    let (one, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+    let ended = &mut world.all().progress.ended;
+    ended.extend([(one, Ended::Corrupt("a strange frame".into())), (two, Ended::Finalized)]);
+    world.all().progress.pending = Pending::WORLD;
+    maintain(&mut world.store.as_mut());
+    assert_eq!(world.wire().given_up, [(1, "protocol violation: a strange frame".to_owned())]);
+    assert_eq!(world.wire().closed_links, [1, 2]);
+}
+
+/// What a request from any source is told of: the proc that has failed.
+fn told(world: &mut TestWorld, posted: Posted) -> Option<u32> {
+    let context = world.car(posted).context;
+    let disturbed = world.request(posted).disturbed;
+    let all = world.all();
+    disturbed.then(|| all.vcs[failed_member(all.communicators, all.vcs, context).unwrap() as usize].proc)
+}
+
+#[test]
+fn the_death_of_a_proc_that_was_never_contacted_is_told_to_receives_from_any_source() {
+    let mut world = TestWorld::new(5);
+    let any = world.receive(None, None, &[1]);
+    process_ended(&mut world.store.as_mut(), 3, "exited".into(), false);
+    assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "an end in order");
+    process_ended(&mut world.store.as_mut(), 0, "killed".into(), true);
+    process_ended(&mut world.store.as_mut(), 77, "killed".into(), true);
+    assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "the own one, and none");
+    process_ended(&mut world.store.as_mut(), 4, "killed".into(), true);
+    assert_eq!(told(&mut world, any), Some(4));
+    assert_eq!(world.all().procs.reason(1), "killed");
+    // One that is posted while nobody has acknowledged it.
+    let later = world.receive(None, Some(7), &[1]);
+    assert_eq!(told(&mut world, later), None);
+    remind(&mut world.all());
+    assert_eq!(told(&mut world, later), Some(4));
+}
+
+#[test]
+fn a_goodbye_counts_for_nothing_if_the_process_fails() {
+    for order in 0..4 {
+        let mut world = TestWorld::new(3);
+        let one = world.contact(1, VcState::Connected);
+        let any = world.receive(None, None, &[1]);
+        let goodbye = |world: &mut TestWorld| {
+            world.all().progress.ended.push((one, Ended::Finalized));
+            world.all().progress.pending = Pending::WORLD;
+        };
+        match order {
+            0 => {
+                goodbye(&mut world);
+                maintain(&mut world.store.as_mut());
+                assert_eq!(told(&mut world, any), None);
+                process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+            }
+            1 => {
+                process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+                assert_eq!(world.vc(one).state, VcState::Connected, "its last frames are read first");
+                goodbye(&mut world);
+                maintain(&mut world.store.as_mut());
+            }
+            // What the transport says after a goodbye does not make it another end.
+            _ => {
+                goodbye(&mut world);
+                tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "closed".into() }]);
+                maintain(&mut world.store.as_mut());
+                assert_eq!((world.vc(one).state, world.vc(one).acknowledged), (VcState::Failed, true));
+                if order == 2 {
+                    assert_eq!(told(&mut world, any), None);
+                    continue;
+                }
+                process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+            }
+        }
+        assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), "exit status 3"), "{order}");
+        assert_eq!(world.all().progress.unacknowledged, 1);
+        process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+        assert_eq!(world.all().progress.unacknowledged, 1, "once");
+    }
+}
+
+#[test]
+fn an_end_half_way_is_a_failure() {
+    let mut world = TestWorld::new(3);
+    let one = world.contact(1, VcState::Connected);
+    let any = world.receive(None, None, &[1]);
+    world.all().progress.ended.push((one, Ended::Unfinished));
+    world.all().progress.pending = Pending::WORLD;
+    maintain(&mut world.store.as_mut());
+    assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), Ended::UNFINISHED));
+}
+
+#[test]
+fn procs_that_were_never_contacted_are_asked_after_and_no_others() {
+    let mut world = TestWorld::new(200);
+    world.contact(7, VcState::Connected);
+    let any = world.receive(None, None, &[1]);
+    world.wire().ended.extend([0, 7, 150]);
+    let mut next = 0;
+    ask_after(&mut world.store.as_mut(), &mut next);
+    assert_eq!((next, told(&mut world, any)), (ASKED_A_LOOK, None), "so many in one look");
+    for _ in 0..3 {
+        ask_after(&mut world.store.as_mut(), &mut next);
+    }
+    assert_eq!(told(&mut world, any), Some(150));
+    assert_eq!(world.all().progress.unacknowledged, 1);
+}
+
+#[test]
+fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
+    let mut world = TestWorld::new(3);
+    let [awaited, submitted] = [1, 2].map(|tag| world.receive(None, Some(tag), &[1]));
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let all = world.all();
+    all.callbacks.await_in(submitted.car, 3);
+    all.requests[submitted.car as usize].notified = true;
+    all.requests[awaited.car as usize].notified = true;
+    let hears = heard.clone();
+    all.callbacks.add(awaited.car, Box::new(move |outcome| hears.lock().unwrap().push(outcome)));
+    process_ended(&mut world.store.as_mut(), 2, "killed".into(), true);
+    world.step(crate::tick::complete::complete);
+    let (proc, reason) = (ProcId(2), "killed".to_owned());
+    let error = RequestError::PeerFailedPending { proc, reason: reason.clone() };
+    assert_eq!(*heard.lock().unwrap(), [Err(error)]);
+    assert_eq!(world.car(awaited).state, CarState::Posted, "it stays posted");
+    assert_eq!(world.request(submitted).state, RequestState::Done);
+    let all = world.all();
+    assert_eq!(all.progress.answers, [submitted.car]);
+    let outcome = crate::steps::finish::outcome(all.cars, all.large, all.vcs, all.procs, submitted.car);
+    assert_eq!(outcome, Err(RequestError::PeerFailed { proc, reason }));
+}
+
+#[test]
+fn maintenance_ends_vcs_contacts_procs_and_grows_tables() {
+    let mut world = TestWorld::with(4, Limits { cars_max: 100, ..Limits::default() }, 8);
+    let one = world.contact(1, VcState::Connected);
+    let progress = world.all().progress;
+    progress.to_contact.push(2);
+    progress.ended.push((one, Ended::Corrupt("a strange frame".into())));
+    progress.pending = Pending::WORLD;
+    maintain(&mut world.store.as_mut());
+    assert_eq!(world.all().procs.reason(one), "protocol violation: a strange frame");
+    assert_eq!((world.vc(2).proc, world.vc(2).state), (2, VcState::Connecting));
+    let all = world.all();
+    let rows = (all.cars.len() - CONTROL_ROWS, all.requests.len() - CONTROL_ROWS, all.progress.free_cars.count);
+    assert_eq!(rows, (16, 16, 16));
+    assert!(all.progress.pending.has(Pending::POST) && !all.progress.pending.has(Pending::WORLD));
+    for _ in 0..5 {
+        maintain(&mut world.store.as_mut());
+    }
+    assert_eq!(world.all().cars.len() - CONTROL_ROWS, CARS_LOW as usize, "that is enough");
+    for _ in 0..2 {
+        world.store.as_mut().grow();
+    }
+    let all = world.all();
+    let rows = (all.cars.len() - CONTROL_ROWS, all.progress.free_cars.count, all.progress.rows_exhausted);
+    assert_eq!(rows, (100, 100, true));
+}
+
+#[test]
+fn rows_grow_for_a_submission_that_needs_more_than_are_kept_ahead() {
+    let mut world = TestWorld::with(2, Limits::default(), CARS_LOW as usize);
+    world.submit(Operation::Send { to: Rank(0), tag: Tag(5) }, vec![1], 0);
+    let all = world.all();
+    let waits = all.inbound.shared().queue.pop().unwrap();
+    all.inbound.waiting().push_back(waits);
+    all.progress.pending = Pending::WORLD;
+    maintain(&mut world.store.as_mut());
+    assert_eq!(world.all().cars.len() - CONTROL_ROWS, 2 * CARS_LOW as usize);
+}
+
+#[test]
+fn cards_are_found_by_name_and_broken_ones_are_empty() {
+    let mut card = Vec::new();
+    add_card(&mut card, "shm", &[1, 2, 3]);
+    add_card(&mut card, "tcp", &[]);
+    assert_eq!(card_of(&card, "shm"), Some(&[1, 2, 3][..]));
+    assert_eq!((card_of(&card, "tcp"), card_of(&card, "udp")), (Some(&[][..]), None));
+    card.extend([0; 20]);
+    assert_eq!(card_of(&card, "udp"), None);
+    for cut in 0..8 {
+        let _ = card_of(&card[..cut], "tcp");
+    }
+    assert_eq!(card_of(&[200, 1], "x"), None);
+    assert_eq!(card_of(&[1, b'x', 200, 1], "x"), None);
+}

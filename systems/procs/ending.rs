@@ -1,0 +1,177 @@
+//! The end of a VC: everything that needs its peer ends with it, and receives from any source are told.
+//!
+//! *Bound* a look at each CAR row, once for each VC that ends.
+
+use crate::procs::communicators::known;
+use crate::steps::finish::abort;
+use crate::steps::posted::{may_await_any, posted_to_any, remove_posted};
+use crate::steps::provider;
+use crate::steps::supply::hand_out;
+use crate::steps::supply::pool::give_buffer;
+use crate::store::Tables;
+use tickwire_components::{
+    Car, CarKind, CarState, Communicator, Destination, Kept, NIL, Pending, ProcId, Queue, RequestError, RequestState,
+    Row, Vc, VcState, car_flags,
+};
+use tickwire_transports::AnyTransport;
+
+/// Ends a VC by failure: every operation that needs it gets the reason, so does the peer, and receives from any source are told.
+pub fn fail(all: &mut Tables<'_>, row: Row, reason: String) {
+    let words = reason.clone();
+    if end(all, row, reason, |transport, link| transport.give_up(link, &words)) {
+        all.progress.unacknowledged += 1;
+        remind(all);
+    }
+}
+
+/// Ends a VC in order: receives from any source go on waiting for the others. One whose process has failed, though its engine
+/// has said goodbye, has not ended in order.
+pub(crate) fn depart(all: &mut Tables<'_>, row: Row, reason: String) {
+    let Some(proc) = all.vcs.get(row as usize).map(|vc| vc.proc) else { return };
+    if let Some(at) = all.procs.fallen.iter().position(|(fallen, _)| *fallen == proc) {
+        let (_, reason) = all.procs.fallen.swap_remove(at);
+        return fail(all, row, reason);
+    }
+    if end(all, row, reason, AnyTransport::close_link) {
+        all.vcs[row as usize].acknowledged = true;
+        all.procs.departed.push(row);
+    }
+}
+
+/// Ends a VC: every operation that needs it gets the reason, all others go on. `false` if it has ended before.
+fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut AnyTransport, u32)) -> bool {
+    let Some(vc) = all.vcs.get_mut(row as usize) else { return false };
+    if vc.state == VcState::Failed {
+        return false;
+    }
+    let proc = vc.proc;
+    all.procs.fallen.retain(|(fallen, _)| *fallen != proc);
+    let (link, endpoint) = (vc.link, vc.endpoint);
+    vc.state = VcState::Failed;
+    all.progress.starved_peers -= u32::from(vc.envelopes_left == 0);
+    vc.envelopes_left = 1;
+    all.progress.vc_changes += 1;
+    (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
+    all.procs.reasons.push((row, reason));
+    if link != NIL {
+        close(all.endpoints[endpoint as usize].transport.get(), link);
+    }
+    cut_off(all, row);
+    let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
+    while let Some(reply) = replies.pop(all.cars) {
+        // Those to this VC are ended below.
+        if all.cars[reply as usize].vc != row {
+            all.progress.replies.push(all.cars, reply);
+        }
+    }
+    use CarState::{AtProvider, Direct, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending, ToProvider};
+    let needs = [Queued, Offered, Sending, Posted, ToProvider, Receiving, Reading, Direct];
+    for car in 0..all.cars.len() {
+        let state = all.cars[car].state;
+        if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
+            if state == Reading {
+                all.progress.reads.remove(all.cars, car as Row);
+            }
+            if state == ToProvider {
+                all.progress.provider.queue.remove(all.cars, car as Row);
+            }
+            if state == CarState::Posted && all.progress.indexed() {
+                remove_posted(all.progress, all.cars, all.vcs, car as Row);
+            }
+            abort(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
+        } else if all.cars[car].vc == row && state == AtProvider {
+            // What had arrived before can still be received.
+            provider::recall(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
+        } else if all.cars[car].vc == row && state == Recalled {
+            all.cars[car].flags |= car_flags::PEER_FAILED;
+        }
+    }
+    all.progress.provider.receipts.retain(|(vc, _)| *vc != row);
+    if all.progress.free_supplies.count as usize != all.supplies.len() {
+        hand_out::forget(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row);
+    }
+    // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
+    all.progress.unexpected.drain(|u| u.vc == row && u.message() != NIL);
+    true
+}
+
+/// The rest of a message that was arriving will not come.
+fn cut_off(all: &mut Tables<'_>, row: Row) {
+    let Some(at) = all.progress.streams.iter().position(|stream| stream.vc == row) else { return };
+    let stream = all.progress.streams.swap_remove(at);
+    let entry = match stream.to {
+        Destination::Temporary(entry) => entry,
+        Destination::Receive(receive) => return fail_taken_over(all, receive),
+        Destination::Nobody => return,
+    };
+    // A probe may have taken it: whoever receives it is told.
+    all.progress.unexpected.entries[entry as usize].cut_off();
+    for left in all.progress.unexpected.drain(|u| u.vc == row && matches!(u.kept, Kept::CutOff { .. })) {
+        if left.buffer() != NIL {
+            give_buffer(all.progress, all.buffers, left.buffer());
+        }
+    }
+}
+
+/// A receive whose first bytes are still in a temporary is ended by Transfer, which gives that back.
+fn fail_taken_over(all: &mut Tables<'_>, receive: Row) {
+    let mut at = all.progress.copies.head;
+    while at != NIL {
+        let car = &mut all.cars[at as usize];
+        if at == receive {
+            car.state = CarState::Matched;
+            car.flags |= car_flags::PEER_FAILED;
+        }
+        at = car.next;
+    }
+}
+
+/// Whose failure a receive from any source has to be told of, if nobody has acknowledged it: a member of its communicator.
+pub fn failed_member(comms: &[Communicator], vcs: &[Vc], context: u32) -> Option<Row> {
+    let comm = known(comms, context)?;
+    let failed = |vc: &Vc| vc.state == VcState::Failed && !vc.acknowledged && comm.rank_of(vc.proc).is_some();
+    vcs.iter().position(failed).map(|row| row as Row)
+}
+
+/// Tells receives from any source of failures that nobody has acknowledged, also those that were posted after them. They stay
+/// posted, but those of other threads, which hear of nothing else than an end.
+#[cold]
+pub fn remind(all: &mut Tables<'_>) {
+    if all.progress.unacknowledged == 0 || !may_await_any(all.progress) {
+        return;
+    }
+    for row in posted_to_any(all.cars).collect::<Vec<Row>>() {
+        let Car { request, context, .. } = all.cars[row as usize];
+        let entry = &mut all.requests[request as usize];
+        if entry.disturbed || entry.state != RequestState::Active {
+            continue;
+        }
+        let Some(vc) = failed_member(all.communicators, all.vcs, context) else { continue };
+        if entry.notified && all.callbacks.slot(request).is_some() {
+            withdraw(all, row);
+            continue;
+        }
+        entry.disturbed = true;
+        if std::mem::take(&mut entry.notified) {
+            let (proc, reason) = (ProcId(all.vcs[vc as usize].proc), all.procs.reason(vc).to_owned());
+            all.callbacks.tell_later(request, &Err(RequestError::PeerFailedPending { proc, reason }));
+            all.progress.late = true;
+            all.progress.pending |= Pending::COMPLETE;
+        }
+    }
+}
+
+/// Ends a receive from any source, since a member has failed that it might have waited for.
+fn withdraw(all: &mut Tables<'_>, row: Row) {
+    let car = &all.cars[row as usize];
+    let removed = match car.state {
+        CarState::New => all.progress.new_receives.remove(all.cars, row),
+        _ if provider::is_at_provider(car) => {
+            return provider::recall(all.progress, all.cars, row, car_flags::PEER_FAILED);
+        }
+        _ => remove_posted(all.progress, all.cars, all.vcs, row),
+    };
+    if removed {
+        abort(all.progress, all.cars, row, car_flags::PEER_FAILED);
+    }
+}

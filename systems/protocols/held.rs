@@ -1,0 +1,82 @@
+//! Messages that are held: they wait for a receive that is asked back from the transport that matches, or behind such a message.
+//! See [`provider_matched`](crate::protocols::provider_matched).
+
+use crate::rows::Rows;
+use crate::steps::posted::{key, leave_index};
+use crate::steps::provider::{is_at_provider, recall};
+use crate::steps::unexpected::{find_place, receive_unexpected};
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::{Arrival, ArrivalState, HeldMessage, NIL, Pending};
+
+/// Holds a message that was not paired, if it must wait for a receive or behind another message; `false` if it need not.
+#[cold]
+pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+    let (header, vc) = (arrival.header, arrival.vc);
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    let behind = rows.progress.provider.holds(vc);
+    let receive = if behind || !rows.progress.indexed() { None } else { rows.progress.posted.find(&message) };
+    if !behind && receive.is_none() {
+        return false;
+    }
+    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators) else {
+        return true;
+    };
+    rows.progress.unexpected.claim(entry);
+    rows.progress.starved_peers += 1;
+    let receive = receive.unwrap_or(NIL);
+    rows.progress.provider.held.push(HeldMessage { entry, vc, receive, came_back: false });
+    if receive != NIL {
+        recall(&mut rows.progress, &mut rows.cars, receive, 0);
+    }
+    true
+}
+
+/// Gives the messages that were held to their receives, as far as these are known. `true` if some are still held.
+#[cold]
+pub(crate) fn match_held(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
+    if rows.progress.provider.held.is_empty() {
+        return false;
+    }
+    // Bytes that are still to be moved into a temporary cannot be moved out of it.
+    let moves = |arrival: &Arrival| matches!(arrival.state, ArrivalState::Unexpected | ArrivalState::Placed);
+    if arrivals[..rows.progress.arrivals as usize].iter().any(moves) {
+        rows.progress.pending |= Pending::MATCH;
+        return true;
+    }
+    let mut place = 0;
+    while let Some(&held) = rows.progress.provider.held.get(place) {
+        let first = rows.progress.provider.held[..place].iter().all(|before| before.vc != held.vc);
+        if !first || held.receive != NIL && !held.came_back {
+            place += 1;
+            continue;
+        }
+        let found = rows.progress.unexpected.entries[held.entry as usize];
+        let mut receive = held.receive;
+        if receive == NIL
+            && let Some(row) = rows.progress.posted.find(&found.key())
+        {
+            if is_at_provider(&rows.cars[row as usize]) {
+                rows.progress.provider.held[place].receive = row;
+                recall(&mut rows.progress, &mut rows.cars, row, 0);
+                place += 1;
+                continue;
+            }
+            rows.progress.posted.remove(&key(&rows.cars[row as usize]), row);
+            rows.progress.provider.queue.remove(&mut rows.cars, row);
+            receive = row;
+        }
+        rows.progress.provider.held.remove(place);
+        rows.progress.starved_peers -= 1;
+        if receive == NIL {
+            rows.progress.unexpected.restore(held.entry);
+        } else {
+            rows.progress.unexpected.release(held.entry);
+            receive_unexpected(rows, receive, &found);
+        }
+    }
+    if rows.progress.provider.held.is_empty() {
+        leave_index(&mut rows.progress);
+        return false;
+    }
+    true
+}

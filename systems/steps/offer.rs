@@ -1,0 +1,37 @@
+//! Offers of messages: what they say of the bytes, and how one that has met its receive goes on.
+
+use crate::procs::priorities::insert;
+use tickwire_components::wire::Header;
+use tickwire_components::{Body, Car, CarState, Large, Pending, Progress, Row, Span, wire};
+use tickwire_transports::copy;
+
+/// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
+pub(crate) fn offer(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    large: &mut [Large],
+    row: Row,
+    message: Row,
+    length: u64,
+    body: Body,
+) {
+    let car = &mut cars[row as usize];
+    car.state = CarState::Matched;
+    car.peer = message;
+    car.done = 0;
+    large[row as usize] = Large { body, ..Large::of(length) };
+    insert(&mut progress.offers, cars, row);
+    progress.pending |= Pending::SUPPLY;
+}
+
+/// How the bytes of an offered message may come. Whatever address it says, only its sender's process is asked for it.
+#[inline]
+pub(crate) fn body_of(header: &Header, payload: Span) -> Body {
+    match header.flags() & (wire::READABLE | wire::DIRECT) {
+        0 => Body::AtSender,
+        wire::DIRECT => Body::Movable,
+        // SAFETY: a payload is there until its transport is told to release it.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        _ => unsafe { copy::word(payload) }.map_or(Body::AtSender, |address| Body::Readable { address }),
+    }
+}

@@ -1,0 +1,130 @@
+//! The tables of posted receives: lists or an index.
+//!
+//! Two implementations behind one set of functions, chosen by [`Limits::matching`]. *Lists* (reference: communication
+//! agent notes): a queue for each VC and one for receives from any source, with a counter that is incremented only on
+//! enqueue into the latter; a message takes the older of the two candidates, and ties go to the wildcard. *Index*: by
+//! what the receives ask for, ordered by a 64-bit sequence. Short queues are walked, which is what applications have;
+//! deep ones are looked up.
+//!
+//! [`Limits::matching`]: tickwire_components::limits::Limits::matching
+
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::limits::Matching;
+use tickwire_components::{Car, CarKind, CarState, NIL, Progress, Queue, Row, Vc, car_flags};
+
+/// What a receive asks for.
+#[inline(always)]
+pub fn key(car: &Car) -> EnvelopeKey {
+    EnvelopeKey { context: car.context, source: car.source, tag: car.tag }
+}
+
+/// The first receive of a queue that takes an envelope, and the row before it; counts those it walks past.
+pub(crate) fn first_match(queue: &Queue, cars: &[Car], message: &EnvelopeKey, walked: &mut u32) -> Option<(Row, Row)> {
+    let (mut previous, mut row) = (NIL, queue.head);
+    while row != NIL {
+        let car = &cars[row as usize];
+        if key(car).takes(message) {
+            return Some((previous, row));
+        }
+        *walked += 1;
+        (previous, row) = (row, car.next);
+    }
+    None
+}
+
+/// Takes a posted receive back; `false` if it is not posted.
+pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) -> bool {
+    let car = &cars[row as usize];
+    if car.state != CarState::Posted {
+        return false;
+    }
+    if progress.indexed() {
+        progress.posted.remove(&key(car), row);
+        if progress.has_provider() {
+            progress.provider.queue.remove(cars, row);
+        }
+        leave_index(progress);
+        return true;
+    }
+    match car.flags & car_flags::ANY_SOURCE {
+        0 => vcs[car.vc as usize].posted.remove(cars, row),
+        _ => progress.wildcard.remove(cars, row),
+    }
+}
+
+/// An empty index gives way to lists again: short queues are walked.
+#[inline]
+pub(crate) fn leave_index(progress: &mut Progress) {
+    // While messages are held, each look-up must go by the index.
+    if progress.posted.count == 0 && progress.matching != Matching::Index && progress.provider.held.is_empty() {
+        progress.posted.clear();
+        progress.posting &= !tickwire_components::posting::INDEXED;
+        progress.counter = 0;
+    }
+}
+
+/// Gives all posted receives counters anew, in the same order, from 1 for the oldest one from any source. `false` if there
+/// are more of these than the counter can tell apart.
+///
+/// The high overhead of the notes: a walk of all that is posted, once in as many receives from any source as the counter
+/// has values.
+#[cold]
+pub fn renumber(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) -> bool {
+    let mut wild = Vec::new();
+    let mut row = progress.wildcard.head;
+    while row != NIL {
+        wild.push(cars[row as usize].counter);
+        cars[row as usize].counter = wild.len() as u32;
+        row = cars[row as usize].next;
+    }
+    for vc in vcs {
+        let mut before = 0;
+        let mut row = vc.posted.head;
+        while row != NIL {
+            let car = &mut cars[row as usize];
+            // Both orders are ascending.
+            while wild.get(before).is_some_and(|&counter| counter <= car.counter) {
+                before += 1;
+            }
+            car.counter = before as u32;
+            row = car.next;
+        }
+    }
+    progress.counter = wild.len() as u32;
+    progress.counter < progress.counter_max
+}
+
+/// Moves all posted receives from the lists into the index.
+#[cold]
+pub(crate) fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) {
+    // The order is there already; small counters leave room in the sequence.
+    renumber(progress, cars, vcs);
+    progress.posting |= tickwire_components::posting::INDEXED;
+    let place = |car: &Car, after: u64| u64::from(car.counter) << 32 | after;
+    while let Some(row) = progress.wildcard.pop(cars) {
+        let car = &cars[row as usize];
+        progress.posted.push_at(key(car), row, place(car, 0));
+    }
+    for vc in vcs {
+        let mut after = 0;
+        while let Some(row) = vc.posted.pop(cars) {
+            let car = &cars[row as usize];
+            after += 1;
+            progress.posted.push_at(key(car), row, place(car, after));
+        }
+    }
+}
+
+/// Whether receives from any source may be posted: `false` is certain.
+pub fn may_await_any(progress: &Progress) -> bool {
+    !(progress.wildcard.is_empty() && progress.new_receives.is_empty()) || progress.indexed()
+}
+
+/// The receives from any source that are posted, or will be by the next Match, in no order.
+pub fn posted_to_any(cars: &[Car]) -> impl Iterator<Item = Row> {
+    let any = |car: &Car| {
+        let posted = matches!(car.state, CarState::Posted | CarState::New);
+        car.kind == CarKind::Receive && posted && car.flags & car_flags::ANY_SOURCE != 0
+    };
+    (0..).zip(cars).filter(move |(_, car)| any(car)).map(|(row, _)| row)
+}

@@ -1,0 +1,378 @@
+use super::*;
+use crate::steps::arguments::Envelope;
+use crate::steps::posting::{send_copied, send_inline};
+use crate::steps::send::offer_now;
+use crate::store::Tables;
+use crate::testing::TestWorld;
+use std::ops::Range;
+use tickwire_components::CarState;
+use tickwire_components::Large;
+use tickwire_components::Span;
+use tickwire_components::Way;
+use tickwire_components::limits::{ANY, CREDIT_INITIAL, Limits};
+use tickwire_components::wire;
+use tickwire_components::wire::Header;
+use tickwire_components::wire::Kind;
+use tickwire_components::{Queue, Rank, RequestState, Source, Tag, TagFilter};
+use tickwire_transports::Mapped;
+
+fn world() -> (TestWorld, Row) {
+    let mut world = TestWorld::new(3);
+    let vc = world.contact(1, VcState::Connected);
+    (world, vc)
+}
+
+fn send(to: u32, tag: u32) -> Operation {
+    Operation::Send { to: Rank(to), tag: Tag(tag) }
+}
+
+fn kinds(world: &TestWorld) -> Vec<Option<Kind>> {
+    world.wire().sent.iter().map(|frame| frame.header.kind()).collect()
+}
+
+#[test]
+fn short_messages_go_whole_and_are_done() {
+    let (mut world, vc) = world();
+    let posted = world.send(1, 5, &[b"abc", b"", b"defg"]);
+    world.step(post);
+    let sent = world.wire().sent.clone();
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].header, &sent[0].payload[..]), (Header::new(Kind::Eager, 0, 0, 5, 0, 7), &b"abcdefg"[..]));
+    assert_eq!((world.finished(), world.car(posted).done), (vec![posted.car], 7));
+    assert!(world.vc(vc).sends.is_empty() && world.all().progress.pending.has(Pending::COMPLETE));
+}
+
+/// A world whose connections take frames of 100 bytes for certain.
+fn narrow() -> (TestWorld, Row) {
+    let (mut world, vc) = world();
+    let endpoint = &mut world.all().endpoints[0];
+    (endpoint.sure_bytes, endpoint.rows) = (100, None);
+    world.wire().fits = Some(100);
+    (world, vc)
+}
+
+#[test]
+fn what_a_connection_does_not_take_whole_goes_in_parts_or_is_asked_for() {
+    let (mut world, vc) = narrow();
+    let bytes: Vec<u8> = (0..250).collect();
+    world.send(1, 5, &[&bytes]);
+    world.send(1, 6, &[&bytes[..100]]);
+    world.send(1, 7, &[&bytes[..60], &bytes[60..101]]);
+    world.send(1, 8, &[&bytes[..60], &bytes[60..100]]);
+    world.step(post);
+    let lengths: Vec<_> = world.wire().sent.iter().map(|f| (f.header.kind(), f.payload.len())).collect();
+    let [head, part, eager, offer] = [Kind::Head, Kind::Part, Kind::Eager, Kind::Rts].map(Some);
+    assert_eq!(lengths, [(head, 100), (part, 100), (part, 50), (eager, 100), (offer, 0), (eager, 100)]);
+    let sent: Vec<u8> = world.wire().sent[..3].iter().flat_map(|frame| frame.payload.clone()).collect();
+    assert_eq!(sent, bytes);
+    assert!(world.vc(vc).sends.is_empty());
+}
+
+#[test]
+fn a_connection_that_takes_more_by_then_is_used_as_it_is() {
+    let bytes: Vec<u8> = (0..250).collect();
+    for (gone, rest) in [(0, &[(Kind::Eager, 250)][..]), (1, &[(Kind::Part, 150)][..])] {
+        let (mut world, vc) = narrow();
+        world.wire().room = Some(gone);
+        world.send(1, 5, &[&bytes]);
+        world.step(post);
+        assert_eq!(world.wire().sent.len(), gone, "parts, by what there was room for");
+        (world.wire().fits, world.wire().room) = (None, None);
+        world.step(post);
+        let sent: Vec<_> = world.wire().sent[gone..].iter().map(|f| (f.header.kind(), f.payload.len())).collect();
+        assert_eq!(sent, rest.iter().map(|&(kind, bytes)| (Some(kind), bytes)).collect::<Vec<_>>());
+        let all: Vec<u8> = world.wire().sent.iter().flat_map(|frame| frame.payload.clone()).collect();
+        assert!(all == bytes && world.vc(vc).sends.is_empty() && world.finished().len() == 1);
+    }
+}
+
+#[test]
+fn long_messages_are_offered() {
+    let (mut world, vc) = world();
+    let posted = world.send(1, 5, &[&[1; 9000]]);
+    world.step(post);
+    // In one run, so that a transport may move it.
+    let header = Header::new(Kind::Rts, 0, 0, 5, posted.car, 9000).with_flags(wire::DIRECT);
+    let sent = world.wire().sent.clone();
+    assert_eq!((sent.len(), sent[0].header, sent[0].payload.len()), (1, header, 0));
+    assert_eq!(world.car(posted).state, CarState::Offered);
+    assert!(world.finished().is_empty() && world.vc(vc).sends.is_empty());
+}
+
+/// Receives that SupplyBuffers has answered.
+fn replies(world: &mut TestWorld, vc: Row, wanted: u64) -> Row {
+    let posted = world.receive(Some(1), Some(5), &[wanted as usize]);
+    let all = world.all();
+    all.vcs[vc as usize].posted.remove(all.cars, posted.car);
+    let car = &mut all.cars[posted.car as usize];
+    (car.state, car.peer) = (CarState::Queued, 77);
+    all.large[posted.car as usize] = Large { wanted, ..Large::of(9000) };
+    all.progress.replies.push(all.cars, posted.car);
+    crate::procs::priorities::list_sender(all.progress, all.vcs, vc);
+    posted.car
+}
+
+#[test]
+fn replies_name_both_cars_and_a_receiver_that_wants_nothing_is_done() {
+    let (mut world, vc) = world();
+    let (some, none) = (replies(&mut world, vc, 600), replies(&mut world, vc, 0));
+    world.step(post);
+    let headers: Vec<Header> = world.wire().sent.iter().map(|frame| frame.header).collect();
+    let cts = |row, wanted| Header::new(Kind::Cts, 0, 0, row, 77, wanted);
+    assert_eq!(headers, [cts(some, 600), cts(none, 0)]);
+    assert_eq!(world.all().cars[some as usize].state, CarState::Receiving);
+    assert_eq!((world.finished(), world.all().cars[none as usize].done), (vec![none], 9000));
+}
+
+#[test]
+fn a_blocked_transport_keeps_the_queue_in_order() {
+    let (mut world, vc) = world();
+    let posted: Vec<Row> = (0..4).map(|tag| world.send(1, tag, &[b"x"]).car).collect();
+    world.wire().room = Some(1);
+    for _ in 0..3 {
+        world.step(post);
+    }
+    let sends = world.vc(vc).sends;
+    assert_eq!((world.cars_in(sends), world.wire().sent.len()), (posted[1..].to_vec(), 1));
+    world.wire().room = None;
+    world.step(post);
+    let sent: Vec<(u32, u32)> = world.wire().sent.iter().map(|f| (f.header.tag(), f.refusals)).collect();
+    assert_eq!(sent, [(0, 0), (1, 3), (2, 0), (3, 0)], "tags and refusals, as the CARs' row states tell");
+    assert_eq!(world.finished(), posted);
+}
+
+#[test]
+fn a_failed_link_ends_its_vc_and_others_go_on() {
+    let (mut world, one) = world();
+    let two = world.contact(2, VcState::Connected);
+    world.send(1, 1, &[b"x"]);
+    let goes = world.send(2, 2, &[b"y"]);
+    world.wire().broken.push(1);
+    world.step(post);
+    assert!(matches!(world.take_ended()[..], [(row, Ended::Link(_))] if row == one));
+    assert_eq!((world.finished(), world.vc(two).sends), (vec![goes.car], Queue::EMPTY));
+}
+
+#[test]
+fn nothing_goes_before_the_connection_is_there() {
+    let (mut world, vc) = world();
+    world.all().vcs[vc as usize].state = VcState::Connecting;
+    let posted = world.send(1, 1, &[b"x"]);
+    world.step(post);
+    assert!(world.wire().sent.is_empty());
+    assert_eq!(world.car(posted).state, CarState::Queued);
+}
+
+#[test]
+fn submissions_become_rows() {
+    let (mut world, vc) = world();
+    world.submit(send(1, 5), b"abc".to_vec(), 2);
+    world.submit(Operation::Receive { source: Source::Any, tag: TagFilter::Any }, vec![0; 8], 3);
+    world.step(post);
+    assert_eq!(kinds(&world), [Some(Kind::Eager)]);
+    assert_eq!(world.finished().len(), 1);
+    let all = world.all();
+    let active = (0u32..).zip(all.requests.iter()).filter(|(_, request)| request.state == RequestState::Active);
+    let submitted: Vec<u32> = active.filter_map(|(row, _)| all.callbacks.slot(row)).collect();
+    assert_eq!((submitted, all.progress.active), (vec![2, 3], 2));
+    assert!(!all.progress.wildcard.is_empty() && all.vcs[vc as usize].posted.is_empty());
+}
+
+#[test]
+fn submissions_with_no_proc_are_done_at_once_if_their_arguments_are_right() {
+    let (mut world, _) = world();
+    let receive = |tag| Operation::Receive { source: Rank::NULL.into(), tag };
+    world.submit(send(Rank::NULL.0, 5), b"abc".to_vec(), 0);
+    world.submit(receive(TagFilter::Any), vec![0; 8], 1);
+    world.submit(send(Rank::NULL.0, ANY), b"abc".to_vec(), 2);
+    world.submit(receive(TagFilter::Tag(ANY)), vec![0; 8], 3);
+    world.step(post);
+    let shared = world.all().inbound.shared().clone();
+    let answers = [0, 1, 2, 3].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
+        Some((Answer::Done(ended), _)) => ended.map_err(|error| panic!("{error}")),
+        Some((Answer::Refused(error), _)) => Err(error),
+        None => panic!("slot {slot} has no answer"),
+    });
+    let refused = Err(PostError::Tag { tag: ANY });
+    assert_eq!(answers, [Ok(Status::NULL), Ok(Status::NULL), refused.clone(), refused]);
+    assert!(world.wire().sent.is_empty() && world.all().progress.active == 0);
+}
+
+#[test]
+fn wrong_submissions_are_answered_and_hold_nothing_up() {
+    let (mut world, _) = world();
+    world.submit(send(9, 5), Vec::new(), 0);
+    world.submit(send(1, 1 << 31), Vec::new(), 1);
+    world.submit(send(1, 5), b"abc".to_vec(), 2);
+    world.step(post);
+    assert_eq!(world.wire().sent.len(), 1);
+    let shared = world.all().inbound.shared().clone();
+    let refusals = [0, 1].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {
+        Some((Answer::Refused(error), _)) => error,
+        other => panic!("{:?}", other.map(|(answer, _)| answer)),
+    });
+    assert_eq!(refusals, [PostError::Rank { rank: 9, last: 2 }, PostError::Tag { tag: 1 << 31 }]);
+}
+
+#[test]
+fn a_submission_to_a_proc_that_was_never_contacted_waits_for_the_contact() {
+    let (mut world, _) = world();
+    world.submit(send(2, 5), b"abc".to_vec(), 0);
+    world.submit(send(1, 6), b"abc".to_vec(), 1);
+    world.step(post);
+    let all = world.all();
+    assert_eq!((&all.progress.to_contact[..], all.inbound.waiting().len()), (&[2][..], 1));
+    assert!(all.progress.pending.has(Pending::WORLD) && world.wire().sent.is_empty(), "order is kept");
+    world.contact(2, VcState::Connected);
+    world.step(post);
+    assert_eq!(world.wire().sent.iter().map(|f| (f.link, f.header.tag())).collect::<Vec<_>>(), [(2, 5), (1, 6)]);
+}
+
+#[test]
+fn without_rows_a_submission_waits_and_at_the_bound_it_is_refused() {
+    let mut world = TestWorld::with(2, Limits { cars_max: 2, ..Limits::default() }, 2);
+    world.contact(1, VcState::Connecting);
+    for _ in 0..2 {
+        world.send(1, 1, &[b"x"]);
+    }
+    world.submit(send(1, 5), b"abc".to_vec(), 0);
+    world.step(post);
+    assert_eq!(world.all().inbound.waiting().len(), 1);
+    world.all().progress.rows_exhausted = true;
+    world.step(post);
+    let shared = world.all().inbound.shared().clone();
+    let answer = shared.slots[0].lock().unwrap().answer.take();
+    assert!(matches!(answer, Some((Answer::Refused(PostError::Full { .. }), _))));
+}
+
+/// A world that knows that peers have mapped 9000 bytes, but for the first 1000 and the last 100 of them.
+fn mapped(bytes: &[u8; 9000]) -> TestWorld {
+    let (mut world, _) = world();
+    let endpoint = &mut world.all().endpoints[0];
+    endpoint.mapped = Mapped { start: bytes.as_ptr().addr() + 1000, bytes: 7900 };
+    (endpoint.mapped_min, endpoint.inline_end_mapped) = (500, 500);
+    (endpoint.rows, endpoint.by_post, endpoint.plain) = (None, false, true);
+    world
+}
+
+#[expect(unsafe_code, reason = "a span over a test's bytes")]
+fn run(bytes: &[u8]) -> Span {
+    // SAFETY: the bytes outlive the world, and are only read.
+    unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
+}
+
+const SHORT: Range<usize> = 1000..1499;
+const INSIDE: Range<usize> = 1000..1500;
+const BEFORE: Range<usize> = 999..1999;
+
+#[test]
+fn what_is_mapped_is_offered_to_be_read_however_short() {
+    let bytes = [3; 9000];
+    let mut world = mapped(&bytes);
+    let eager = (Some(Kind::Eager), 0);
+    let read = (Some(Kind::Rts), wire::READABLE);
+    for place in [SHORT, INSIDE, BEFORE, 8400..8900, 8401..8901] {
+        let posted = world.send(1, 5, &[&bytes[place.clone()]]);
+        world.all().cars[posted.car as usize].span = run(&bytes[place]);
+    }
+    world.send(1, 5, &[&bytes[..500], &bytes[..500]]);
+    world.step(post);
+    let kinds = |world: &TestWorld| -> Vec<_> {
+        world.wire().sent.iter().map(|frame| (frame.header.kind(), frame.header.flags())).collect()
+    };
+    assert_eq!(kinds(&world), [eager, read, eager, read, eager, eager]);
+    let addresses = [INSIDE.start, 8400].map(|start| (bytes.as_ptr() as u64 + start as u64).to_ne_bytes());
+    assert_eq!([1, 3].map(|frame: usize| world.wire().sent[frame].payload.clone()), addresses.map(Vec::from));
+    // Without a credit for the question, it goes as any other of its length.
+    let vc = world.all().vcs.iter().position(|vc| vc.proc == 1).unwrap();
+    world.all().vcs[vc].envelopes = 0;
+    let posted = world.send(1, 5, &[&bytes[INSIDE]]);
+    world.all().cars[posted.car as usize].span = run(&bytes[INSIDE]);
+    world.step(post);
+    assert_eq!(kinds(&world)[6..], [eager]);
+}
+
+/// Offers at once; the row.
+fn offer_at_once(world: &mut TestWorld, place: &[u8]) -> Row {
+    let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
+    // SAFETY: the place outlives the world's run.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe {
+        offer_now(world.store.all(), &envelope, 0, run(place))
+    }
+}
+
+#[test]
+fn what_is_read_is_offered_at_once_where_nothing_is_before_it() {
+    let bytes = [3; 9000];
+    let mut world = mapped(&bytes);
+    assert_eq!([SHORT, BEFORE].map(|place| offer_at_once(&mut world, &bytes[place])), [NIL; 2]);
+    let row = offer_at_once(&mut world, &bytes[INSIDE]);
+    let sent = world.wire().sent[0].clone();
+    let header = Header::new(Kind::Rts, 0, 0, 5, row, 500).with_flags(wire::READABLE);
+    assert_eq!((sent.header, &sent.payload[..]), (header, &(bytes.as_ptr() as u64 + 1000).to_ne_bytes()[..]));
+    let (car, large) = (world.all().cars[row as usize], world.all().large[row as usize]);
+    assert_eq!((car.state, car.request, large.length, large.way), (CarState::Offered, row, 500, Way::Offered));
+    assert_eq!(world.all().progress.active, 1);
+    // Longer than an eager message, and so read wherever it is.
+    (world.all().endpoints[0].read_min, world.all().endpoints[0].eager_max) = (900, 900);
+    let row = offer_at_once(&mut world, &bytes[BEFORE]);
+    assert_eq!(world.wire().sent[1].header.message(), row);
+    let vc = world.all().vcs.iter().position(|vc| vc.proc == 1).unwrap();
+    assert_eq!(world.all().vcs[vc].envelopes, CREDIT_INITIAL.envelopes as u16 - 2);
+    // Blocked, it is the first of the queue, behind which nothing goes at once.
+    world.wire().room = Some(0);
+    let waiting = offer_at_once(&mut world, &bytes[INSIDE]);
+    assert_eq!(world.all().vcs[vc].sends.head, waiting);
+    assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+    world.wire().room = None;
+    world.step(post);
+    assert_eq!(world.wire().sent[2].header.message(), waiting);
+    assert_eq!(world.all().cars[waiting as usize].state, CarState::Offered);
+    // What needs more than its frame is not for here.
+    world.all().endpoints[0].plain = false;
+    assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+    world.all().endpoints[0].plain = true;
+    world.all().communicators[0].priority = 1;
+    assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+    world.all().communicators[0].priority = 0;
+    world.all().vcs[vc].envelopes = 0;
+    assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
+}
+
+#[test]
+fn what_is_mapped_is_copied_only_where_it_must_be() {
+    let bytes = [3; 9000];
+    let mut world = mapped(&bytes);
+    let mut send = |place: &[u8], copied: bool| {
+        let envelope = Envelope { context: 0, tag: 5, source: 0, proc: 1, length: place.len() as u64 };
+        let Tables { progress, procs, vcs, endpoints, .. } = world.store.all();
+        let vc = &mut vcs[procs.known[1].row as usize];
+        match copied {
+            true => send_copied(progress, vc, &mut endpoints[0], &envelope, &place),
+            false => send_inline::<false, _>(progress, vc, &mut endpoints[0], &envelope, &place),
+        }
+    };
+    assert_eq!([SHORT, INSIDE, BEFORE].map(|place| send(&bytes[place], false)), [true, false, true]);
+    assert_eq!([SHORT, INSIDE, BEFORE].map(|place| send(&bytes[place], true)), [true; 3]);
+    assert!(!send(&bytes, true), "longer than an eager message");
+    assert_eq!(kinds(&world), [Some(Kind::Eager); 5]);
+}
+
+#[test]
+fn a_large_message_in_one_run_is_offered_to_be_read() {
+    let (mut world, _) = world();
+    world.all().endpoints[0].read_min = 10_000;
+    let bytes = vec![1; 20_000];
+    let posted = world.send(1, 5, &[&bytes]);
+    world.send(1, 5, &[&bytes[..9000]]);
+    world.send(1, 5, &[&bytes[..9000], &bytes[9000..]]);
+    world.all().endpoints[0].eager_max = 8192;
+    world.step(post);
+    let sent = world.wire().sent.clone();
+    let flags: Vec<u8> = sent.iter().map(|frame| frame.header.flags()).collect();
+    assert_eq!(flags, [wire::READABLE, wire::DIRECT, 0], "not the short one, nor the one in two runs");
+    let address = world.car(posted).span.start().addr();
+    assert_eq!(sent[0].payload, (address as u64).to_ne_bytes());
+    assert!(sent[1].payload.is_empty());
+}
