@@ -1,6 +1,5 @@
 //! The CAR: one unit of communication work (reference: communication agent notes, "CARs").
 
-use crate::credit::Credit;
 use crate::{NIL, Row, Span, Stretch};
 use bevy_ecs::component::Component;
 
@@ -19,14 +18,6 @@ pub enum CarKind {
     Data,
     /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
     Layout,
-    /// A refusal of an offer in ready mode, on its way to the sender. Belongs to no request.
-    Refusal,
-    /// The acknowledgement of a synchronous message that has met its receive, on its way to the sender. Belongs to no request.
-    Acknowledgement,
-    /// Credit on its way to a peer: [`Body::Credit`]. Belongs to no request.
-    Credit,
-    /// How many offers were made to a peer, on its way there: [`Body::Offers`]. Belongs to no request.
-    OfferCount,
 }
 
 /// Where a CAR stands.
@@ -71,34 +62,36 @@ pub enum CarState {
 /// Bits of [`Car::flags`].
 pub mod car_flags {
     /// The message was longer than the receive.
-    pub const TRUNCATED: u8 = 1;
+    pub const TRUNCATED: u16 = 1;
     /// The operation was cancelled.
-    pub const CANCELLED: u8 = 2;
+    pub const CANCELLED: u16 = 1 << 1;
     /// The peer failed before the operation was done.
-    pub const PEER_FAILED: u8 = 4;
+    pub const PEER_FAILED: u16 = 1 << 2;
     /// The engine was finalized first.
-    pub const FINALIZED: u8 = 8;
-    /// Of a receive: it takes any source, so it waits in the wildcard queue.
-    pub const ANY_SOURCE: u8 = 16;
-    /// Of a send: its sender says that the receive is posted.
-    pub const READY: u8 = 16;
-    /// A transport has been given its first frame, so its row state is its own and not that of a CAR before it.
-    pub const STARTED: u8 = 32;
-    /// Of a send: it is done only when a receive has been paired with it.
-    pub const SYNCHRONOUS: u8 = 64;
-    /// Of a receive from any source: it is at a transport that matches by itself, too.
-    pub const AT_PROVIDER: u8 = 64;
+    pub const FINALIZED: u16 = 1 << 3;
     /// A send in ready mode met no posted receive.
-    pub const NOT_READY: u8 = 128;
+    pub const NOT_READY: u16 = 1 << 4;
+    /// Of a receive: it takes any source, so it waits in the wildcard queue.
+    pub const ANY_SOURCE: u16 = 1 << 5;
+    /// Of a receive from any source: it is at a transport that matches by itself, too.
+    pub const AT_PROVIDER: u16 = 1 << 6;
+    /// Of a send: its sender says that the receive is posted.
+    pub const READY: u16 = 1 << 7;
+    /// Of a send: it is done only when a receive has been paired with it.
+    pub const SYNCHRONOUS: u16 = 1 << 8;
+    /// A transport has been given its first frame, so its row state is its own and not that of a CAR before it.
+    pub const STARTED: u16 = 1 << 9;
+    /// Of a row in a data queue: a transport has refused a frame of it that it may have taken in part.
+    pub const REFUSED: u16 = 1 << 10;
     /// Those that say how an operation failed.
-    pub const ERRORS: u8 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY;
+    pub const ERRORS: u16 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY;
     /// Those that make an envelope ask before its data is sent, however short it is.
-    pub const ASKING: u8 = READY | SYNCHRONOUS;
+    pub const ASKING: u16 = READY | SYNCHRONOUS;
 }
 
 /// A row of CAR work; one cache line.
 ///
-/// Written by posting (all fields), by Match (`source`, `tag`, `done`, `peer`, `state`), by Transfer (`done`,
+/// Written by posting (all fields), by Match (`source`, `tag`, `done`, `state`), by Transfer (`done`,
 /// `state`) and by Complete (freed).
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
@@ -114,8 +107,7 @@ pub struct Car {
     pub next: Row,
     /// First data CAR under this envelope, next one under a data CAR.
     pub chain: Row,
-    /// Value of the wildcard counter when a receive was posted: the order between a VC's queue and the wildcard queue. Of a
-    /// row in a send queue, the priority that it leaves with; of one in a data queue, whether a frame of it was refused.
+    /// Value of the wildcard counter when a receive was posted: the order between a VC's queue and the wildcard queue.
     pub counter: u32,
     /// The bytes to send or to fill; unused where data CARs are chained.
     pub span: Span,
@@ -129,12 +121,12 @@ pub struct Car {
     pub state: CarState,
     /// See [`CarKind`].
     pub kind: CarKind,
-    /// See [`car_flags`].
-    pub flags: u8,
     /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
     pub priority: u8,
-    /// The peer's CAR row: of the sender in a matched receive, of the receiver in a send after its CTS.
-    pub peer: Row,
+    /// See [`car_flags`].
+    pub flags: u16,
+    /// Of a row in a send queue: the priority that it leaves with, which is its own or that of a later one of its context.
+    pub leaves_with: u16,
 }
 
 const _: () = assert!(size_of::<Car>() == 64);
@@ -154,18 +146,10 @@ impl Default for Car {
             vc: NIL,
             state: CarState::Free,
             kind: CarKind::None,
-            flags: 0,
             priority: 0,
-            peer: NIL,
+            flags: 0,
+            leaves_with: 0,
         }
-    }
-}
-
-impl CarKind {
-    /// Whether its row is one of those that are kept for control frames.
-    #[inline(always)]
-    pub const fn has_control_row(self) -> bool {
-        matches!(self, CarKind::Credit | CarKind::OfferCount)
     }
 }
 
@@ -180,8 +164,8 @@ impl Car {
     }
 }
 
-/// The cold column of a CAR row: what only large messages, control frames and errors need.
-#[derive(Component, Clone, Copy, Debug, Default)]
+/// The cold column of a CAR row: what only large messages and errors need.
+#[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Large {
     /// Bytes of the message.
@@ -189,6 +173,8 @@ pub struct Large {
     /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
     /// truncated receive that is done, what it could take.
     pub wanted: u64,
+    /// The peer's CAR row: of the sender in a matched receive, of the receiver in a send after its CTS.
+    pub peer: Row,
     /// See [`Body`].
     pub body: Body,
     /// See [`Way`].
@@ -212,7 +198,7 @@ pub enum Way {
     Synchronous,
 }
 
-/// How the bytes of a message that was offered get to its receive; of a control frame, what it says.
+/// Where the bytes of a message are that does not go straight to its receive, and how they get there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Body {
     /// Their sender has them, and is asked for them.
@@ -223,6 +209,11 @@ pub enum Body {
         /// Where they are in the sender's process.
         address: u64,
     },
+    /// They are in a temporary of this side; [`NIL`] if there are none.
+    Kept {
+        /// The buffer row.
+        buffer: Row,
+    },
     /// The transport may move them.
     Movable,
     /// The transport moves them. See [`CarState::Direct`].
@@ -230,10 +221,12 @@ pub enum Body {
         /// Its turn among the messages of the connection that are moved so.
         turn: u32,
     },
-    /// Of a [`CarKind::Credit`]: how much is granted.
-    Credit(Credit),
-    /// Of a [`CarKind::OfferCount`]: how many offers were made.
-    Offers(u32),
+}
+
+impl Default for Large {
+    fn default() -> Self {
+        Large::of(0)
+    }
 }
 
 impl Large {
@@ -252,7 +245,7 @@ impl Large {
     /// Of a message of so many bytes, which is wanted as a whole.
     #[inline]
     pub const fn of(length: u64) -> Self {
-        Large { length, wanted: length, body: Body::AtSender, way: Way::Undecided }
+        Large { length, wanted: length, peer: NIL, body: Body::AtSender, way: Way::Undecided }
     }
 }
 

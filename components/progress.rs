@@ -4,8 +4,8 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, NIL, ProviderMatching, Receipts, Registrations, Row, Segment, Splice, Stamp, Stamps, Stream, Tally,
-    UnexpectedQueue,
+    Buffer, ControlFrames, NIL, ProviderMatching, Receipts, Registrations, Row, Segment, Splice, Stamp, Stamps, Stream,
+    Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -247,8 +247,6 @@ pub struct Progress {
     pub finished: Queue,
     /// Free rows of CARs and their requests.
     pub free_cars: FreeList,
-    /// Free CAR rows for grants of credit.
-    pub control_cars: FreeList,
     /// Receives from any source, oldest first. Unused while posted receives are indexed.
     pub wildcard: Queue,
     /// Incremented on each enqueue into the wildcard queue.
@@ -273,7 +271,7 @@ pub struct Progress {
     pub splices: Vec<Splice>,
     /// Lists of runs of operations that have many, each with the row of the data CAR that has its address.
     pub run_lists: Vec<(Row, Arc<Segment>)>,
-    /// Receives that were paired with a message in a temporary and wait for Transfer; `peer` is the buffer row.
+    /// Receives that were paired with a message in a temporary and wait for Transfer.
     pub copies: Queue,
     /// Messages that are arriving in parts; few.
     pub streams: Vec<Stream>,
@@ -281,8 +279,10 @@ pub struct Progress {
     pub kept_copied: u64,
     /// Bytes of messages that have been moved so far, by what has moved them.
     pub moved: Moved,
-    /// Answers to peers, of all VCs: they need no credit, and so wait for nothing that does.
+    /// Receives that answer an offer, of all VCs: they need no credit, and so wait for nothing that does.
     pub replies: Queue,
+    /// Control frames that are owed to peers.
+    pub control: ControlFrames,
     /// VCs with something to send, linked through the VC rows.
     pub senders: Queue,
     /// Whether a priority above 0 may wait in a queue: else nobody looks at priorities.
@@ -364,7 +364,6 @@ impl Default for Progress {
             arrivals: 0,
             finished: Queue::EMPTY,
             free_cars: FreeList::EMPTY,
-            control_cars: FreeList::EMPTY,
             wildcard: Queue::EMPTY,
             counter: 0,
             counter_max: u32::MAX,
@@ -382,6 +381,7 @@ impl Default for Progress {
             kept_copied: 0,
             moved: Moved::default(),
             replies: Queue::EMPTY,
+            control: ControlFrames::default(),
             senders: Queue::EMPTY,
             urgent: false,
             turns: 0,

@@ -16,8 +16,8 @@ pub struct ProviderMatching {
     pub queue: Queue,
     /// Receives that are to be asked back.
     pub recalls: Vec<Row>,
-    /// Synchronous messages whose receipt is to be told: VC and the sender's CAR.
-    pub receipts: Vec<(Row, Row)>,
+    /// Synchronous messages that have met their receive, which their senders are to be told: VC and the sender's CAR.
+    pub acknowledgements: Vec<(Row, Row)>,
     /// Receives that it has.
     pub count: u32,
     /// Messages of other transports whose receive is being asked back, and those of the same senders behind them, oldest
@@ -80,7 +80,7 @@ impl Default for ProviderMatching {
             window: Credit::NONE,
             queue: Queue::EMPTY,
             recalls: Vec::new(),
-            receipts: Vec::new(),
+            acknowledgements: Vec::new(),
             count: 0,
             held: Vec::new(),
             claimed: Vec::new(),

@@ -102,11 +102,11 @@ impl Engine {
             return 0;
         }
         let pending = |car: &&tickwire_components::Car| {
-            matches!(car.kind, CarKind::Refusal | CarKind::Acknowledgement)
-                || (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
+            (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
                 || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
         };
-        all.cars.iter().filter(pending).count()
+        let owed = all.progress.control.frames.iter().filter(|frame| !frame.what.is_grant()).count();
+        owed + all.cars.iter().filter(pending).count()
     }
 
     /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.
@@ -157,6 +157,7 @@ impl Engine {
         *progress.provider = Default::default();
         progress.posting &= !tickwire_components::posting::PROVIDER;
         progress.replies = tickwire_components::Queue::EMPTY;
+        progress.control.clear();
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;
         progress.reads = tickwire_components::Queue::EMPTY;

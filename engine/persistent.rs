@@ -219,7 +219,7 @@ impl Engine {
         lent: &Lent,
         persistent: &Persistent<B>,
         envelope: &Envelope,
-        flags: u8,
+        flags: u16,
     ) -> Result<(), PostError> {
         let (row, Comm(comm)) = (persistent.id().row, persistent.comm);
         let receives = matches!(persistent.operation, Operation::Receive { .. });

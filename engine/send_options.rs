@@ -22,7 +22,7 @@ use tickwire_components::{Comm, Pieces, Rank, Tag, car_flags};
 #[must_use]
 pub struct SendOptions {
     priority: Option<u8>,
-    flags: u8,
+    flags: u16,
 }
 
 impl SendOptions {
@@ -52,12 +52,12 @@ impl SendOptions {
     }
 
     /// Those that a mode alone asks for.
-    pub(crate) const fn of(flags: u8) -> Self {
+    pub(crate) const fn of(flags: u16) -> Self {
         SendOptions { priority: None, flags }
     }
 
     /// Bits of the CAR.
-    pub(crate) const fn flags(&self) -> u8 {
+    pub(crate) const fn flags(&self) -> u16 {
         self.flags
     }
 

@@ -335,7 +335,7 @@ fn depths(store: &mut StoreMut<'_>) -> Depths {
         wildcard,
         unexpected: u64::from(progress.unexpected.count),
         unexpected_bytes: progress.unexpected.bytes,
-        cars: cars.len() as u64 - u64::from(progress.free_cars.count + progress.control_cars.count),
+        cars: cars.len() as u64 - u64::from(progress.free_cars.count),
         credit_bytes,
     }
 }

@@ -435,7 +435,7 @@ fn columns(engine: &mut Engine, credit: bool) -> Vec<String> {
         row = entry.next;
     }
     let used = all.cars.iter().zip(all.large.iter());
-    let used = used.filter(|(car, _)| car.state != CarState::Free && !car.kind.has_control_row());
+    let used = used.filter(|(car, _)| car.state != CarState::Free);
     let mut cars: Vec<String> = used.map(|(car, large)| show(car, large.length)).collect();
     cars.sort();
     lines.extend(cars);

@@ -6,8 +6,8 @@ use std::mem::size_of;
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::ANY;
 use tickwire_components::{
-    Arrival, Buffer, Car, CarKind, CarState, CommState, Communicator, Held, Large, Members, NIL, Request, RequestState,
-    Row, Stamp, Unexpected, Vc, VcState, Way, car_flags, context,
+    Arrival, Buffer, Car, CarKind, CarState, CommState, Communicator, Control, ControlFrame, Held, Large, Members, NIL,
+    Request, RequestState, Row, Stamp, Unexpected, Vc, VcState, Way, car_flags, context,
 };
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::steps::chain::capacity;
@@ -55,6 +55,7 @@ impl Engine {
         for operation in &mut operations {
             operation.submitted = all.callbacks.slot(operation.row).is_some();
         }
+        operations.extend(all.progress.control.frames.iter().filter_map(|frame| refusal(&all, frame)));
         let mut unexpected = messages(&all, now);
         let peers = peers(&mut self.store.all(), &operations, &unexpected);
         let named: BTreeSet<u32> =
@@ -122,7 +123,7 @@ impl Engine {
 
 /// Whether a row is an operation that is not at rest.
 fn is_used(car: &Car, request: &Request) -> bool {
-    let operation = matches!(car.kind, CarKind::Send | CarKind::Receive | CarKind::Refusal | CarKind::Acknowledgement);
+    let operation = matches!(car.kind, CarKind::Send | CarKind::Receive);
     operation && car.state != CarState::Free && request.state != RequestState::Inactive
 }
 
@@ -188,7 +189,6 @@ fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
     let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
     let kind = match car.kind {
         CarKind::Send => Kind::Send,
-        CarKind::Refusal | CarKind::Acknowledgement => Kind::Refusal,
         _ => Kind::Receive,
     };
     let stage = stage(car);
@@ -220,11 +220,42 @@ fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
         tag: (car.tag != ANY).then_some(car.tag),
         bytes,
         done: if stage == Stage::Matched { 0 } else { car.done },
-        age: if kind == Kind::Refusal { None } else { age(all.progress.stamps.get(row), now) },
+        age: age(all.progress.stamps.get(row), now),
         awaited: false,
         submitted: false,
         detached: request.state == RequestState::Detached,
     }
+}
+
+/// An answer that is owed to a peer and has not left. Grants are counted by VC.
+fn refusal(all: &Tables<'_>, frame: &ControlFrame) -> Option<OperationDump> {
+    let context = match frame.what {
+        Control::Refusal { context, .. } => context,
+        Control::Acknowledgement { .. } => 0,
+        Control::Credit(_) | Control::OfferCount(_) => return None,
+    };
+    let vc = all.vcs.get(frame.vc as usize)?;
+    let comm = all.communicators.get(context::id(context) as usize);
+    Some(OperationDump {
+        row: NIL,
+        kind: Kind::Refusal,
+        stage: Stage::Queued,
+        obstacle: if frame.refused { Obstacle::Room } else { Obstacle::None },
+        synchronous: false,
+        ready: false,
+        plane: plane(context),
+        comm: context::id(context),
+        context: context::base(context),
+        rank: comm.and_then(|comm| comm.rank_of(vc.proc)),
+        peer: Some(vc.proc),
+        tag: None,
+        bytes: 0,
+        done: 0,
+        age: None,
+        awaited: false,
+        submitted: false,
+        detached: false,
+    })
 }
 
 fn messages(all: &Tables<'_>, now: Stamp) -> Vec<MessageDump> {

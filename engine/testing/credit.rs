@@ -7,7 +7,7 @@ use crate::Engine;
 use std::collections::BTreeMap;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::Kind;
-use tickwire_components::{ArrivalState, Body, CarKind, CarState, NIL, VcState, Way};
+use tickwire_components::{ArrivalState, CarKind, CarState, Control, NIL, VcState, Way};
 use tickwire_systems::steps::credit::collect;
 use tickwire_transports::sim::{Corruption, SimNet};
 
@@ -51,13 +51,17 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
     }
     for (car, large) in all.cars.iter().zip(all.large.iter()).filter(|(car, _)| car.state == CarState::Queued) {
         let account = &mut of_vc[car.vc as usize];
-        match (car.kind, large.way, large.body) {
-            (CarKind::Send, Way::Eager, _) => add(&mut account.promised, cost(large.length), 0),
+        match (car.kind, large.way) {
+            (CarKind::Send, Way::Eager) => add(&mut account.promised, cost(large.length), 0),
             // Its head has brought the cost of all parts.
-            (CarKind::Send, Way::Parts, _) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
-            (CarKind::Send, Way::Offered, _) => add(&mut account.promised, 0, 1),
-            (CarKind::Credit, _, Body::Credit(credit)) => add(&mut account.granting, credit.lines, credit.envelopes),
+            (CarKind::Send, Way::Parts) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
+            (CarKind::Send, Way::Offered) => add(&mut account.promised, 0, 1),
             _ => {}
+        }
+    }
+    for frame in &progress.control.frames {
+        if let Control::Credit(credit) = frame.what {
+            add(&mut of_vc[frame.vc as usize].granting, credit.lines, credit.envelopes);
         }
     }
     let unseen = all.arrivals[..progress.arrivals as usize].iter().filter(|a| a.state == ArrivalState::New);

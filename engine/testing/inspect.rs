@@ -3,8 +3,8 @@
 use crate::Engine;
 use std::fmt::Write;
 use tickwire_components::{
-    ArrivalState, Car, CarKind, CarState, Destination, FreeList, Link, NIL, Progress, Queue, Request, RequestState,
-    Row, SupplyState, Unexpected, UnexpectedQueue, car_flags,
+    ArrivalState, Body, Car, CarKind, CarState, Destination, FreeList, Link, NIL, Progress, Queue, Request,
+    RequestState, Row, SupplyState, Unexpected, UnexpectedQueue, car_flags,
 };
 use tickwire_systems::steps::provider::is_at_provider;
 use tickwire_systems::store::Tables;
@@ -128,10 +128,6 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         }
     }
     let free_cars = free(all.cars, progress.free_cars, "free CARs")?;
-    let control = free(all.cars, progress.control_cars, "free CARs of grants")?;
-    if control.iter().any(|&row| all.cars[row as usize].state != CarState::Free) {
-        return Err("a CAR for grants is in the free list and not free".into());
-    }
     if let Some(row) = free_cars.iter().find(|&&row| all.cars[row as usize].state != CarState::Free) {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
@@ -150,12 +146,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     if let Some(row) = (0..all.cars.len()).find(|&row| {
         let (car, request) = (&all.cars[row], &all.requests[row]);
         (car.state == CarState::Done) != matches!(request.state, RequestState::Done | RequestState::Inactive)
-            || (request.state == RequestState::Free
-                && !matches!(car.state, CarState::Free | CarState::Chained)
-                && !matches!(
-                    car.kind,
-                    CarKind::Refusal | CarKind::Acknowledgement | CarKind::Credit | CarKind::OfferCount
-                ))
+            || (request.state == RequestState::Free && !matches!(car.state, CarState::Free | CarState::Chained))
     }) {
         let (car, request) = (all.cars[row].state, all.requests[row].state);
         return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
@@ -164,7 +155,7 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         return Err(format!("{indexed} CARs are posted, the index has {}", progress.posted.count));
     }
     let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
-    if busy + free_cars.len() + control.len() != all.cars.len() {
+    if busy + free_cars.len() != all.cars.len() {
         return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
     }
     check_provider(all.progress, all.cars)?;
@@ -207,7 +198,7 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
     }
     held += waiting_messages(&progress.unexpected)?.iter().filter(|unexpected| unexpected.buffer() != NIL).count();
     for row in walk(all.cars, progress.copies.head, "copies")? {
-        held += usize::from(all.cars[row as usize].peer != NIL);
+        held += usize::from(matches!(all.large[row as usize].body, Body::Kept { buffer } if buffer != NIL));
     }
     held += all.supplies.iter().flat_map(|supply| &supply.group).filter(|granted| granted.buffer != NIL).count();
     let free_supplies = free(all.supplies, progress.free_supplies, "free supplies")?;
@@ -252,7 +243,7 @@ pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     let all = engine.store.all();
     let progress = &*all.progress;
     // Credit that is on its way is nobody's operation.
-    let used = all.cars.iter().filter(|car| car.state != CarState::Free && !car.kind.has_control_row()).count();
+    let used = all.cars.iter().filter(|car| car.state != CarState::Free).count();
     let requests = all.requests.iter().filter(|request| request.state != RequestState::Free).count();
     if (used, requests, progress.unexpected.count, progress.scoped) != (0, 0, 0, 0) {
         let unexpected = progress.unexpected.count;

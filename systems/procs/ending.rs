@@ -57,6 +57,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
         close(all.endpoints[endpoint as usize].transport.get(), link);
     }
     cut_off(all, row);
+    all.progress.control.forget(row);
     let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
     while let Some(reply) = replies.pop(all.cars) {
         // Those to this VC are ended below.
@@ -86,7 +87,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
             all.cars[car].flags |= car_flags::PEER_FAILED;
         }
     }
-    all.progress.provider.receipts.retain(|(vc, _)| *vc != row);
+    all.progress.provider.acknowledgements.retain(|(vc, _)| *vc != row);
     if all.progress.free_supplies.count as usize != all.supplies.len() {
         hand_out::forget(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row);
     }

@@ -94,6 +94,8 @@ pub struct RowStates {
     pub(crate) cast: for<'a> fn(PtrMut<'a>) -> &'a mut dyn Any,
     /// Makes its value what it is before the first frame of a CAR.
     pub(crate) reset: fn(&mut dyn Any),
+    /// Makes a value for a frame that has no row in the CAR table.
+    pub(crate) fresh: fn() -> Box<dyn Any + Send + Sync>,
 }
 
 /// A transport's value on a CAR row. See [`Transport::RowState`].
@@ -107,8 +109,12 @@ impl RowStates {
         // Another transport may have the same type of state, and so the same column: each row is on one transport.
         let _ = world.try_register_required_components::<tickwire_components::Car, RowState<T::RowState>>();
         let component = world.register_component::<RowState<T::RowState>>();
-        RowStates { component, cast: cast::<T::RowState>, reset: reset::<T::RowState> }
+        RowStates { component, cast: cast::<T::RowState>, reset: reset::<T::RowState>, fresh: fresh::<T::RowState> }
     }
+}
+
+fn fresh<S: Default + Send + Sync + 'static>() -> Box<dyn Any + Send + Sync> {
+    Box::new(S::default())
 }
 
 fn reset<S: Default + 'static>(value: &mut dyn Any) {

@@ -20,9 +20,6 @@ use smallvec::SmallVec;
 use tickwire_components::limits::FAIR_TURN;
 use tickwire_components::{Car, CarKind, CarState, NIL, Pending, Progress, Queue, Row, Vc, car_flags};
 
-/// Of a row in a data queue, in `counter`: a transport has refused a frame of it that it may have taken in part.
-pub const REFUSED: u32 = 1;
-
 /// Puts a row into a queue that has no order but that of priorities.
 #[inline]
 pub fn insert(queue: &mut Queue, cars: &mut [Car], row: Row) {
@@ -46,7 +43,7 @@ fn insert_urgent(queue: &mut Queue, cars: &mut [Car], row: Row) {
 
 /// Whether the head of a data queue stays there: what a transport has taken of its frame is followed by the rest.
 fn stays(car: &Car) -> bool {
-    car.state == CarState::Sending && car.counter == REFUSED
+    car.state == CarState::Sending && car.flags & car_flags::REFUSED != 0
 }
 
 /// Puts a row behind another one, or at the head behind [`NIL`].
@@ -62,11 +59,11 @@ fn put_behind(queue: &mut Queue, cars: &mut [Car], previous: Row, row: Row) {
     }
 }
 
-/// Puts an envelope into a VC's send queue. In `counter` stands the priority that a row of it leaves with.
+/// Puts an envelope into a VC's send queue.
 #[inline]
 pub fn insert_send(progress: &mut Progress, queue: &mut Queue, cars: &mut [Car], row: Row) {
     let car = &mut cars[row as usize];
-    car.counter = u32::from(car.priority);
+    car.leaves_with = u16::from(car.priority);
     if car.priority == 0 {
         return queue.push(cars, row);
     }
@@ -78,7 +75,7 @@ pub fn insert_send(progress: &mut Progress, queue: &mut Queue, cars: &mut [Car],
 /// Moves a row of a send queue, and the envelopes ahead of it that it must not overtake, to the place of its priority.
 #[cold]
 fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
-    let Car { counter: priority, context, kind, .. } = cars[row as usize];
+    let Car { leaves_with: priority, context, kind, .. } = cars[row as usize];
     let (mut front, mut lifted, mut rest): (Queue, Queue, Queue) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     let (mut first, mut passed) = (true, false);
     while let Some(at) = queue.pop(cars) {
@@ -86,7 +83,7 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
         let bound = kind == CarKind::Send && car.kind == CarKind::Send && car.context == context && !passed;
         // In part by its transport, or in parts by itself.
         let begun = std::mem::take(&mut first) && (car.flags & car_flags::STARTED != 0 || car.done > 0);
-        let list = if begun || (car.counter >= priority && at != row && !passed) {
+        let list = if begun || (car.leaves_with >= priority && at != row && !passed) {
             &mut front
         } else if bound || at == row {
             &mut lifted
@@ -95,7 +92,7 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
         };
         list.push(cars, at);
         if !begun && (bound || at == row) {
-            cars[at as usize].counter = cars[at as usize].counter.max(priority);
+            cars[at as usize].leaves_with = cars[at as usize].leaves_with.max(priority);
         }
         passed |= at == row;
     }
@@ -116,11 +113,11 @@ pub fn is_fair_turn(progress: &Progress) -> bool {
 /// peer that takes nothing does not turn the order around.
 #[cold]
 pub fn turn_sends(queue: &mut Queue, cars: &mut [Car]) {
-    const FIRST: u32 = u8::MAX as u32 + 1;
-    let Some(row) = first_of_last(*queue, cars, |car| car.counter) else { return };
+    const FIRST: u16 = u8::MAX as u16 + 1;
+    let Some(row) = first_of_last(*queue, cars, |car| car.leaves_with) else { return };
     // The head may be one that had begun before, with what was let go first behind it.
-    if highest(cars, *queue, |car| car.counter) < FIRST {
-        cars[row as usize].counter = FIRST;
+    if highest(cars, *queue, |car| car.leaves_with) < FIRST {
+        cars[row as usize].leaves_with = FIRST;
         lift(queue, cars, row);
     }
 }
@@ -131,14 +128,14 @@ pub fn turn(queue: &mut Queue, cars: &mut [Car]) {
     if cars.get(queue.head as usize).is_some_and(stays) {
         return;
     }
-    let Some(row) = first_of_last(*queue, cars, |car| u32::from(car.priority)) else { return };
+    let Some(row) = first_of_last(*queue, cars, |car| u16::from(car.priority)) else { return };
     if queue.remove(cars, row) {
         put_behind(queue, cars, NIL, row);
     }
 }
 
 /// The first row of the lowest priority, if the queue has others.
-fn first_of_last(queue: Queue, cars: &[Car], priority: impl Fn(&Car) -> u32) -> Option<Row> {
+fn first_of_last(queue: Queue, cars: &[Car], priority: impl Fn(&Car) -> u16) -> Option<Row> {
     let lowest = priority(cars.get(queue.tail as usize)?);
     let (mut at, mut mixed) = (queue.head, false);
     while let Some(car) = cars.get(at as usize) {
@@ -170,7 +167,7 @@ pub fn reinsert_head(queue: &mut Queue, cars: &mut [Car]) {
 }
 
 /// The highest priority in a queue.
-fn highest(cars: &[Car], queue: Queue, priority: impl Fn(&Car) -> u32) -> u32 {
+fn highest(cars: &[Car], queue: Queue, priority: impl Fn(&Car) -> u16) -> u16 {
     let Some(head) = cars.get(queue.head as usize) else { return 0 };
     priority(head).max(cars.get(head.next as usize).map_or(0, priority))
 }
@@ -178,12 +175,12 @@ fn highest(cars: &[Car], queue: Queue, priority: impl Fn(&Car) -> u32) -> u32 {
 /// Orders the VCs that have something to send by the highest priority that waits on each; those of equal ones stay in turn.
 #[cold]
 pub fn order_senders(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc]) {
-    let mut order: SmallVec<[(u32, Row); 16]> = SmallVec::new();
+    let mut order: SmallVec<[(u16, Row); 16]> = SmallVec::new();
     let mut at = progress.senders.head;
     while let Some(vc) = vcs.get(at as usize) {
         // The head may be one that stays in front whatever its priority: the highest is second then.
-        let sends = highest(cars, vc.sends, |car| car.counter);
-        let data = highest(cars, vc.data, |car| u32::from(car.priority));
+        let sends = highest(cars, vc.sends, |car| car.leaves_with);
+        let data = highest(cars, vc.data, |car| u16::from(car.priority));
         order.push((sends.max(data), at));
         at = vc.next;
     }

@@ -7,8 +7,8 @@
 
 use crate::store::StoreMut;
 use tickwire_components::{
-    Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState, Row,
-    Way, car_flags,
+    Body, Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState,
+    Row, Way, car_flags,
 };
 
 /// Opens a receipt for the operation in a row, in place of that of an earlier start; `found` if it receives a message that a
@@ -79,7 +79,7 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
         CarState::Matched => {
             matched = true;
             receipt.unexpected |= receive && open.was_new;
-            if receive && car.done > 0 && car.peer != NIL {
+            if receive && matches!(large.body, Body::Kept { .. }) && car.done > 0 {
                 receipt.copies = 2;
             }
         }

@@ -5,11 +5,11 @@ use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::credit::{due, granted};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Body, Car, CarKind, CarState, Large, Pending, Row};
+use tickwire_components::{Control, Pending, Row};
 
 /// Grants what is due: by the transport's own way, or in a frame that has nothing else to say, if there is a row for it.
 pub fn grant(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) {
-    let Rows { progress, cars, large, vcs, .. } = rows;
+    let Rows { progress, vcs, .. } = rows;
     let vc = &mut vcs[vc_row as usize];
     let credit = due(progress, vc, vc_row, false);
     if credit.is_none() {
@@ -19,12 +19,9 @@ pub fn grant(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) {
         endpoint.transport.get().grant(vc.link, credit);
         return granted(progress, vc, credit);
     }
-    let Some(row) = progress.control_cars.pop(cars) else { return };
     let (_, credit) = Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit);
-    let (kind, state) = (CarKind::Credit, CarState::Queued);
-    cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
-    large[row as usize] = Large { body: Body::Credit(credit), ..Large::default() };
-    granted(progress, vc, credit);
-    progress.replies.push(cars, row);
-    progress.pending |= Pending::POST;
+    if progress.control.push(vc_row, Control::Credit(credit)) {
+        granted(progress, vc, credit);
+        progress.pending |= Pending::POST;
+    }
 }

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::priorities::{REFUSED, is_fair_turn, reinsert_head, turn};
+use crate::procs::priorities::{is_fair_turn, reinsert_head, turn};
 use crate::protocols::direct::move_direct;
 use crate::rows::Rows;
 use crate::steps::chain::layout;
@@ -15,7 +15,7 @@ use std::any::Any;
 use tickwire_components::limits::PAGE_BYTES;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Ended, NIL, Pending, Pieces, Progress, Queue, Row, Span, Stretch, Vc,
+    Arrival, ArrivalState, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span, Stretch, Vc,
     VcState, car_flags,
 };
 use tickwire_transports::{Frame, Sent};
@@ -62,6 +62,7 @@ pub(crate) fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
             && !(vc.data.is_empty()
                 && vc.sends.is_empty()
                 && progress.replies.is_empty()
+                && progress.control.is_empty()
                 && due(progress, vc, vc_row, false).is_none())
         {
             progress.senders.push(vcs, vc_row);
@@ -86,7 +87,7 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
             break;
         }
         // One that a transport may have had a part of goes on by one frame.
-        let begun = progress.urgent && cars[vc.data.head as usize].counter == REFUSED;
+        let begun = progress.urgent && cars[vc.data.head as usize].flags & car_flags::REFUSED != 0;
         let most = if turned || begun { 1 } else { left };
         if progress.urgent && !std::mem::take(&mut turned) {
             reinsert_head(&mut vc.data, cars);
@@ -102,7 +103,7 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
         let (sent, moved, outcome) = match layout(cars, row) {
             None => {
                 let piece_bytes = endpoint.fits(vc.link, endpoint.piece_bytes.min(wanted - cars[row as usize].done));
-                let frames = pieces(cars, row, wanted, piece_bytes, most);
+                let frames = pieces(cars, row, &large[row as usize], piece_bytes, most);
                 left -= frames.len();
                 // SAFETY: the bytes of a posted send are there until it ends.
                 let (sent, outcome) = unsafe { endpoint.transport.get().send_batch(vc.link, &frames, state) };
@@ -110,7 +111,7 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
             }
             Some(stretch) => {
                 left -= 1;
-                send_stretch(&cars[row as usize], stretch, wanted, vc.link, endpoint, state)
+                send_stretch(&cars[row as usize], stretch, &large[row as usize], vc.link, endpoint, state)
             }
         };
         progress.work.sent += sent as u32;
@@ -118,7 +119,10 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
         let car = &mut cars[row as usize];
         car.done += moved;
         if endpoint.rows.is_some() {
-            car.counter = if outcome == Sent::Blocked { REFUSED } else { 0 };
+            car.flags &= !car_flags::REFUSED;
+            if outcome == Sent::Blocked {
+                car.flags |= car_flags::REFUSED;
+            }
         }
         if car.done == wanted {
             vc.data.pop(cars);
@@ -139,8 +143,11 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
 /// Whether a VC's next envelope or a reply was refused by its transport, and no piece has begun that must be finished first.
 pub(crate) fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool {
     let head = &cars[vc.data.head as usize];
-    if head.counter == REFUSED {
+    if head.flags & car_flags::REFUSED != 0 {
         return false;
+    }
+    if progress.control.frames.iter().any(|frame| frame.vc == head.vc && frame.refused) {
+        return true;
     }
     let refused = |car: &Car| car.flags & car_flags::STARTED != 0;
     let mut reply = progress.replies.head;
@@ -181,18 +188,19 @@ unsafe impl Pieces for Scattered {
 pub(crate) fn send_stretch(
     envelope: &Car,
     stretch: Stretch,
-    wanted: u64,
+    message: &Large,
     link: u32,
     endpoint: &mut Endpoint,
     state: Option<&mut dyn Any>,
 ) -> (usize, u64, Sent) {
+    let Large { wanted, peer, .. } = *message;
     // Of few pieces through a ring each is shorter, so that the receiver begins sooner.
     let few = endpoint.cheap_poll && wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
     let most = if few { endpoint.piece_bytes / 2 } else { endpoint.piece_bytes };
     let most = endpoint.fits(link, most.min(wanted - envelope.done));
     let piece = stretch.part(envelope.done as usize, most as usize);
     let length = piece.len() as u64;
-    let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, length);
+    let header = Header::new(Kind::Piece, envelope.context, 0, 0, peer, length);
     match endpoint.transport.get().send(link, &header, &Scattered(piece), state) {
         Sent::Done => (1, length, Sent::Done),
         outcome => (0, 0, outcome),
@@ -203,11 +211,12 @@ pub(crate) fn send_stretch(
 pub(crate) fn pieces(
     cars: &[Car],
     row: Row,
-    wanted: u64,
+    message: &Large,
     piece_bytes: u64,
     most: usize,
 ) -> SmallVec<[Frame; PIECES_A_PASS]> {
     let envelope = &cars[row as usize];
+    let Large { wanted, peer, .. } = *message;
     let mut frames = SmallVec::new();
     let (mut done, mut data) = (envelope.done, row);
     // Where `done` stands in the chain.
@@ -222,7 +231,7 @@ pub(crate) fn pieces(
     while frames.len() < most && done < wanted && data != NIL {
         let span = cars[data as usize].span;
         let payload = span.part((done - before) as usize, piece_bytes.min(wanted - done) as usize);
-        let header = Header::new(Kind::Piece, envelope.context, 0, 0, envelope.peer, payload.len() as u64);
+        let header = Header::new(Kind::Piece, envelope.context, 0, 0, peer, payload.len() as u64);
         if !payload.is_empty() {
             frames.push(Frame { header, payload });
         }

@@ -35,8 +35,8 @@ use tickwire_components::credit::cost;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarKind, CarState, Communicator, Large, NIL, Pending, Progress, Pull, Row, Span, Vc,
-    VcState, car_flags,
+    Arrival, ArrivalState, Car, CarState, Communicator, Control, NIL, Pending, Progress, Pull, Row, Span, Vc, VcState,
+    car_flags,
 };
 use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
 
@@ -46,13 +46,11 @@ const OVERDRAWN: &str = "more offers than it was granted";
 /// Gives receives to the transport as far as it takes them, and asks back those that are wanted back.
 #[cold]
 pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
-    while let Some(&(vc, peer)) = rows.progress.provider.receipts.last() {
-        let Some(row) = rows.progress.free_cars.pop(&mut rows.cars) else { break };
-        rows.progress.provider.receipts.pop();
-        let (kind, state) = (CarKind::Acknowledgement, CarState::Queued);
-        rows.cars[row as usize] = Car { kind, state, peer, vc, ..Car::default() };
-        rows.large[row as usize] = Large::default();
-        rows.progress.replies.push(&mut rows.cars, row);
+    while let Some(&(vc, message)) = rows.progress.provider.acknowledgements.last() {
+        if !rows.progress.control.push(vc, Control::Acknowledgement { message }) {
+            break;
+        }
+        rows.progress.provider.acknowledgements.pop();
         list_sender(&mut rows.progress, &mut rows.vcs, vc);
     }
     let Some(endpoint) = endpoints.get_mut(rows.progress.provider.endpoint as usize) else { return };
@@ -162,7 +160,7 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
         );
     }
     car.state = CarState::Matched;
-    receipt(&mut rows.progress, arrival);
+    acknowledge(&mut rows.progress, arrival);
     owe_lines(&mut rows.progress, &mut rows.vcs, arrival.vc, header.length);
     arrival.state = ArrivalState::Placed;
 }
@@ -176,10 +174,10 @@ fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
 }
 
 /// Notes whom to tell that a synchronous message has met its receive; from here on it is any message.
-fn receipt(progress: &mut Progress, arrival: &mut Arrival) {
+fn acknowledge(progress: &mut Progress, arrival: &mut Arrival) {
     let header = arrival.header;
     if header.kind() == Some(Kind::Sync) {
-        progress.provider.receipts.push((arrival.vc, header.message()));
+        progress.provider.acknowledgements.push((arrival.vc, header.message()));
         progress.pending |= Pending::POST;
         arrival.header = Header::new(Kind::Eager, header.context(), header.source(), header.tag(), 0, header.length);
     }
@@ -260,7 +258,7 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
         return;
     }
-    receipt(&mut rows.progress, arrival);
+    acknowledge(&mut rows.progress, arrival);
     let header = arrival.header;
     let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators) else {
         return;

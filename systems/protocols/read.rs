@@ -128,7 +128,7 @@ pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
         }
         let read = into.len() as u64;
         batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
-        batch.places.push((rows.cars[row as usize].peer, done));
+        batch.places.push((rows.large[row as usize].peer, done));
         batch.bytes += read;
         batch.begun += u32::from(done == 0);
         rows.cars[row as usize].done += read;
@@ -203,7 +203,7 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
     progress.moved.transfer += message.wanted;
     progress.work.received += 1;
     car.done = message.length;
-    let done = Header::new(Kind::Done, car.context, 0, row, car.peer, 0);
+    let done = Header::new(Kind::Done, car.context, 0, row, message.peer, 0);
     if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &NoBytes) != Sent::Done {
         answer(rows, row);
         return true;

@@ -15,7 +15,7 @@ use crate::steps::registering::serve;
 use crate::steps::supply::decide::{decide, received};
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Access, Arrival, ArrivalState, Body, Car, CarKind, CarState, Large, Means, NIL, Pending, Progress, Row, Span,
+    Access, Arrival, ArrivalState, Body, Car, CarState, Control, Large, Means, NIL, Pending, Progress, Row, Span,
     Target, VcState, car_flags, wire,
 };
 
@@ -56,30 +56,29 @@ pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -
     if header.flags() & wire::DIRECT != 0 {
         message.body = Body::Moving { turn: header.source() };
     }
-    car.peer = header.tag();
+    message.peer = header.tag();
     car.done = 0;
     if wanted == 0 {
         finish_car(progress, cars, row, message.length, false);
         return Ok(());
     }
-    (car.state, car.counter) = (CarState::Sending, 0);
+    car.state = CarState::Sending;
+    car.flags &= !car_flags::REFUSED;
     progress.urgent |= car.priority > 0;
     insert(&mut vcs[vc_row as usize].data, cars, row);
     list_sender(progress, vcs, vc_row);
     Ok(())
 }
 
-/// An offer in ready mode that met no receive: its sender is told. `false` if there is no row for that; the offer is
+/// An offer in ready mode that met no receive: its sender is told. `false` if too many answers wait already; the offer is
 /// then kept as any other.
 #[cold]
 pub(crate) fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
-    let Some(row) = rows.progress.free_cars.pop(&mut rows.cars) else { return false };
-    let (kind, state, vc) = (CarKind::Refusal, CarState::Queued, arrival.vc);
-    let (context, peer) = (arrival.header.context(), arrival.header.message());
-    rows.cars[row as usize] = Car { kind, state, context, peer, vc, ..Car::default() };
-    rows.large[row as usize] = Large::default();
-    rows.progress.replies.push(&mut rows.cars, row);
-    list_sender(&mut rows.progress, &mut rows.vcs, vc);
+    let (context, message) = (arrival.header.context(), arrival.header.message());
+    if !rows.progress.control.push(arrival.vc, Control::Refusal { context, message }) {
+        return false;
+    }
+    list_sender(&mut rows.progress, &mut rows.vcs, arrival.vc);
     arrival.state = ArrivalState::Handled;
     rows.progress.pending |= Pending::TRANSFER;
     true

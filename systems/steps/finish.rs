@@ -211,16 +211,13 @@ pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [R
 pub fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
     let car = &mut cars[row as usize];
     car.state = CarState::Free;
-    if car.kind.has_control_row() {
-        return progress.control_cars.push(cars, row);
-    }
     car.kind = CarKind::None;
     progress.free_cars.push(cars, row);
 }
 
 /// Ends a CAR for a reason other than success: it goes to Complete with `flags`.
 #[inline]
-pub fn abort(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
+pub fn abort(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u16) {
     debug_assert!(flags & car_flags::ERRORS != 0);
     let car = &mut cars[row as usize];
     car.flags |= flags;

@@ -17,9 +17,8 @@ pub(crate) fn offer(
 ) {
     let car = &mut cars[row as usize];
     car.state = CarState::Matched;
-    car.peer = message;
     car.done = 0;
-    large[row as usize] = Large { body, ..Large::of(length) };
+    large[row as usize] = Large { peer: message, body, ..Large::of(length) };
     insert(&mut progress.offers, cars, row);
     progress.pending |= Pending::SUPPLY;
 }

@@ -9,7 +9,7 @@
 
 use crate::rows::Rows;
 use crate::steps::credit::{list_granter, release_offer, take_envelope};
-use tickwire_components::{Body, Car, CarKind, CarState, Large, Pending, Progress, Row, Vc};
+use tickwire_components::{Control, Pending, Progress, Row, Vc};
 
 /// An offer is given to the transport of a VC's peer.
 #[cold]
@@ -25,13 +25,10 @@ pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
     if peer.told == peer.given {
         return;
     }
-    let Some(row) = rows.progress.control_cars.pop(&mut rows.cars) else { return };
-    let (kind, state) = (CarKind::OfferCount, CarState::Queued);
-    rows.cars[row as usize] = Car { kind, state, vc: vc_row, ..Car::default() };
-    rows.large[row as usize] = Large { body: Body::Offers(peer.given), ..Large::default() };
-    rows.progress.provider.peer(vc_row).told = peer.given;
-    rows.progress.replies.push(&mut rows.cars, row);
-    rows.progress.pending |= Pending::POST;
+    if rows.progress.control.push(vc_row, Control::OfferCount(peer.given)) {
+        rows.progress.provider.peer(vc_row).told = peer.given;
+        rows.progress.pending |= Pending::POST;
+    }
 }
 
 /// A peer has said how many offers it has made; `false` if no transport matches its messages.

@@ -122,7 +122,7 @@ pub(crate) fn nothing_waits(progress: &Progress) -> bool {
 
 /// The envelope CAR of a send over a VC; `flags` say its mode.
 #[inline(always)]
-pub fn send_car(envelope: &Envelope, vc_row: Row, flags: u8) -> Car {
+pub fn send_car(envelope: &Envelope, vc_row: Row, flags: u16) -> Car {
     let Envelope { context, source, tag, .. } = *envelope;
     Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, flags, ..Car::default() }
 }

@@ -34,7 +34,7 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
 }
 
 /// Asks a receive back that is at the transport; once it is back it ends with `flags`, or is its message's if there are none.
-pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u8) {
+pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u16) {
     let car = &mut cars[row as usize];
     if car.state == CarState::Posted {
         progress.posted.remove(&key(car), row);

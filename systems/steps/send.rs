@@ -6,7 +6,6 @@ use crate::steps::activate::take_rows;
 use crate::steps::arguments::Envelope;
 use crate::steps::chain::{Chain, capacity};
 use crate::steps::credit::{collect, due, granted};
-use crate::steps::finish::free_car;
 use crate::steps::offer_counts::gave;
 use crate::steps::posting::{queue_send, send_car};
 use crate::store::Tables;
@@ -14,8 +13,8 @@ use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Body, Car, CarKind, CarState, Communicator, Large, NIL, Payload, Pending, Pieces, Progress, Row, Span, Vc, VcState,
-    Way, car_flags, context, wire,
+    Body, Car, CarKind, CarState, Communicator, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Pieces, Progress,
+    Row, Span, Vc, VcState, Way, car_flags, context, wire,
 };
 use tickwire_transports::Sent;
 
@@ -43,7 +42,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         car.flags |= car_flags::STARTED;
     }
     let mut credit = Credit::NONE;
-    if endpoint.piggybacks && !car.kind.has_control_row() {
+    if endpoint.piggybacks {
         // A transport that matches is not one of these.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
@@ -53,6 +52,26 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     granted(progress, vc, credit);
     Ok(header)
+}
+
+/// Sends a control frame, with what there is to grant.
+pub(crate) fn send_control(rows: &mut Rows<'_>, endpoint: &mut Endpoint, frame: &mut ControlFrame) -> Sent {
+    let Rows { progress, vcs, .. } = rows;
+    let vc = &mut vcs[frame.vc as usize];
+    let (mut header, mut credit) = (frame.what.header(), Credit::NONE);
+    if endpoint.piggybacks && !frame.what.is_grant() {
+        (header, credit) = header.with_credit(due(progress, vc, NIL, true));
+    }
+    if let Some(states) = endpoint.rows {
+        frame.state.get_or_insert_with(states.fresh);
+    }
+    let state = frame.state.as_deref_mut().map(|state| state as &mut dyn Any);
+    let sent = endpoint.transport.get().send(vc.link, &header, &NoBytes, state);
+    if sent == Sent::Done {
+        granted(progress, vc, credit);
+        progress.work.sent += 1;
+    }
+    sent
 }
 
 /// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
@@ -188,20 +207,14 @@ pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, c
 #[inline]
 pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
     let car = &cars[row as usize];
-    let Large { length, wanted, body, way } = large[row as usize];
-    let answer = |kind, length| Header::new(kind, car.context, 0, row, car.peer, length);
+    let Large { length, wanted, peer, body, way } = large[row as usize];
+    let answer = |kind, length| Header::new(kind, car.context, 0, row, peer, length);
     match (car.kind, body) {
         (CarKind::Receive, Body::Readable { .. }) => return answer(Kind::Done, 0),
         (CarKind::Receive, Body::Moving { turn }) => {
-            return Header::new(Kind::Cts, car.context, turn, row, car.peer, wanted).with_flags(wire::DIRECT);
+            return Header::new(Kind::Cts, car.context, turn, row, peer, wanted).with_flags(wire::DIRECT);
         }
         (CarKind::Receive, _) => return answer(Kind::Cts, wanted),
-        (CarKind::Acknowledgement, _) => return Header::new(Kind::Done, car.context, 0, 0, car.peer, 0),
-        (CarKind::Refusal, _) => return Header::new(Kind::Nack, car.context, 0, 0, car.peer, 0),
-        (CarKind::OfferCount, Body::Offers(count)) => return Header::new(Kind::Offers, 0, 0, count, 0, 0),
-        (CarKind::Credit, Body::Credit(credit)) => {
-            return Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0;
-        }
         _ => {}
     }
     match way {
@@ -259,10 +272,6 @@ pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
     let car = &mut rows.cars[row as usize];
     let Large { length, wanted, .. } = rows.large[row as usize];
     match header.kind() {
-        Some(Kind::Nack | Kind::Credit | Kind::Offers) => return free_car(&mut rows.progress, &mut rows.cars, row),
-        Some(Kind::Done) if car.kind == CarKind::Acknowledgement => {
-            return free_car(&mut rows.progress, &mut rows.cars, row);
-        }
         Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
         Some(Kind::Cts) if rows.large[row as usize].is_moving() => return car.state = CarState::Direct,
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,

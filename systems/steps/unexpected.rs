@@ -13,8 +13,8 @@ use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, CarState, Communicator, Destination, Kept, NIL, Pending, Progress, Row, Unexpected, Vc,
-    car_flags,
+    Arrival, ArrivalState, Body, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row,
+    Unexpected, Vc, car_flags,
 };
 
 /// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
@@ -36,10 +36,11 @@ pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, found: &Unexpected) {
     if found.message() == NIL {
         let arriving = !matches!(found.kept, Kept::Whole { .. });
         car.state = if arriving { CarState::Receiving } else { CarState::Matched };
-        car.peer = found.buffer();
+        rows.large[row as usize] = Large::of(found.length);
         if arriving {
             take_over(rows, found, row);
         }
+        rows.large[row as usize].body = Body::Kept { buffer: found.buffer() };
         rows.progress.copies.push(&mut rows.cars, row);
         rows.progress.pending |= Pending::TRANSFER;
     } else {
@@ -131,7 +132,11 @@ pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
     while let Some(row) = rows.progress.copies.pop(&mut rows.cars) {
         let car = &mut rows.cars[row as usize];
         // Of a message whose rest is still to come, what is there.
-        let (length, buffer, taken_over) = (car.done, car.peer, car.state == CarState::Receiving);
+        let (length, taken_over) = (car.done, car.state == CarState::Receiving);
+        let buffer = match rows.large[row as usize].body {
+            Body::Kept { buffer } => buffer,
+            _ => NIL,
+        };
         let vc_row = car.vc;
         car.done = 0;
         let mut moved = 0;

@@ -7,7 +7,7 @@ use super::spawn::{link_free, spawn_cars, spawn_rows};
 use crate::procs::endpoint::Endpoint;
 use crate::steps::credit::buffers_granted;
 use bevy_ecs::prelude::*;
-use tickwire_components::limits::{self, CONTROL_ROWS};
+use tickwire_components::limits;
 use tickwire_components::{Buffer, Communicator, PostError, Row, Supply, Vc};
 
 impl StoreMut<'_> {
@@ -43,8 +43,8 @@ impl StoreMut<'_> {
     pub fn grow(&mut self) -> bool {
         let all = self.all();
         let cars = all.cars.len();
-        let (own, most) = (cars - CONTROL_ROWS, all.limits.0.cars_max);
-        let more = own.min(most.saturating_sub(own));
+        let most = all.limits.0.cars_max;
+        let more = cars.min(most.saturating_sub(cars));
         let generation = all.requests[0].generation;
         if self.spawn_checked(Table::Cars, more, |world| spawn_cars(world, more, generation)).is_err() {
             return false;
@@ -52,7 +52,7 @@ impl StoreMut<'_> {
         let all = self.all();
         link_free(&mut all.progress.free_cars, all.cars, cars);
         all.progress.stamps.grow(all.cars.len());
-        all.progress.rows_exhausted = own + more == most;
+        all.progress.rows_exhausted = cars + more == most;
         more > 0
     }
 

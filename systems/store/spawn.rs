@@ -4,7 +4,7 @@ use super::tables::{Settings, Tables};
 use bevy_ecs::bundle::NoBundleEffect;
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
-use tickwire_components::limits::{self, CONTROL_ROWS, Limits};
+use tickwire_components::limits::{self, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
     Arrival, Buffer, Callbacks, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, ProcTable,
@@ -35,7 +35,7 @@ pub(super) const COMMUNICATORS_INITIAL: usize = 2;
 
 impl Plan {
     pub(super) fn car_rows(&self) -> usize {
-        self.rows.clamp(1, self.limits.cars_max) + CONTROL_ROWS
+        self.rows.clamp(1, self.limits.cars_max)
     }
 
     pub(super) fn buffer_rows(&self) -> usize {
@@ -80,9 +80,7 @@ pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions
 
 /// Links all free rows.
 pub(super) fn link_all(all: &mut Tables<'_>) {
-    let own = all.cars.len() - CONTROL_ROWS;
-    link_free(&mut all.progress.control_cars, all.cars, own);
-    link_free(&mut all.progress.free_cars, &mut all.cars[..own], 0);
+    link_free(&mut all.progress.free_cars, all.cars, 0);
     all.progress.stamps.grow(all.cars.len());
     link_free(&mut all.progress.free_buffers[0], all.buffers, 0);
     all.progress.count_free_buffers(all.buffers.len());

@@ -67,7 +67,7 @@ mod tests {
     use tickwire_components::VcState;
 
     /// Ends a posted receive as Transfer does.
-    fn finish_receive(world: &mut TestWorld, posted: Posted, source: u32, length: u64, flags: u8) {
+    fn finish_receive(world: &mut TestWorld, posted: Posted, source: u32, length: u64, flags: u16) {
         let all = world.all();
         for vc in all.vcs.iter_mut() {
             vc.posted.remove(all.cars, posted.car);

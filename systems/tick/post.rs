@@ -15,7 +15,7 @@ use crate::steps::arguments::check_operation;
 use crate::steps::offer_counts::tell;
 use crate::steps::posting::{queue_receive, queue_send, receive_car, send_car};
 use crate::steps::registering::serve;
-use crate::steps::send::{has_gone, parts_follow, send_row};
+use crate::steps::send::{has_gone, parts_follow, send_control, send_row};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Operation, Submission};
 use tickwire_components::{
@@ -49,6 +49,9 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
     if !rows.progress.replies.is_empty() {
         send_replies(rows, endpoints);
+    }
+    if !rows.progress.control.is_empty() {
+        send_control_frames(rows, endpoints);
     }
     if rows.progress.urgent {
         order_senders(&mut rows.progress, &rows.cars, &mut rows.vcs);
@@ -170,6 +173,23 @@ fn send_replies(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         if sent == Err(Sent::Failed) {
             failed(&mut rows.progress, vc_row, LINK_FAILED.into());
         }
+    }
+}
+
+/// Sends the control frames that are owed, each as far as its VC has room.
+#[cold]
+fn send_control_frames(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    for _ in 0..rows.progress.control.frames.len() {
+        let Some(mut frame) = rows.progress.control.pop() else { break };
+        let vc_row = frame.vc;
+        let endpoint = &mut endpoints[rows.vcs[vc_row as usize].endpoint as usize];
+        match send_control(rows, endpoint, &mut frame) {
+            Sent::Done => continue,
+            Sent::Failed => failed(&mut rows.progress, vc_row, LINK_FAILED.into()),
+            _ => {}
+        }
+        frame.refused = true;
+        rows.progress.control.put_back(frame);
     }
 }
 

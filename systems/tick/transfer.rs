@@ -55,7 +55,6 @@ pub(crate) mod tests {
     use crate::steps::activate::activate;
     use crate::steps::supply::pool::take_buffer;
     use crate::testing::{Posted, TestWorld};
-    use tickwire_components::CarState;
     use tickwire_components::Ended;
     use tickwire_components::Pending;
     use tickwire_components::Queue;
@@ -65,6 +64,7 @@ pub(crate) mod tests {
     use tickwire_components::car_flags;
     use tickwire_components::wire::Header;
     use tickwire_components::wire::Kind;
+    use tickwire_components::{Body, CarState};
     use tickwire_components::{Datatype, Large, Typed};
 
     /// A world of two procs that are connected, and the VC of the other one.
@@ -112,8 +112,9 @@ pub(crate) mod tests {
         let all = world.all();
         all.vcs[vc as usize].sends.remove(all.cars, posted.car);
         let car = &mut all.cars[posted.car as usize];
-        (car.state, car.peer, car.done) = (CarState::Sending, 33, 0);
-        all.large[posted.car as usize].wanted = wanted;
+        (car.state, car.done) = (CarState::Sending, 0);
+        let message = &mut all.large[posted.car as usize];
+        (message.wanted, message.peer) = (wanted, 33);
         all.vcs[vc as usize].data.push(all.cars, posted.car);
         posted
     }
@@ -276,7 +277,8 @@ pub(crate) mod tests {
         let all = world.all();
         all.vcs[vc as usize].posted.remove(all.cars, posted.car);
         let car = &mut all.cars[posted.car as usize];
-        (car.state, car.peer, car.done) = (CarState::Matched, buffer, 50);
+        (car.state, car.done) = (CarState::Matched, 50);
+        all.large[posted.car as usize].body = Body::Kept { buffer };
         all.progress.copies.push(all.cars, posted.car);
         world.step(transfer);
         assert_eq!((world.bytes(posted), world.car(posted).flags), (numbers(40), car_flags::TRUNCATED));

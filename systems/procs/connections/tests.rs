@@ -2,7 +2,7 @@ use super::*;
 use crate::procs::cards::add_card;
 use crate::procs::ending::failed_member;
 use crate::testing::{Posted, TestWorld};
-use tickwire_components::limits::{CONTROL_ROWS, Limits};
+use tickwire_components::limits::Limits;
 use tickwire_components::submission::Operation;
 use tickwire_components::{Kept, RequestError, RequestState, car_flags};
 use tickwire_components::{Rank, Tag, Unexpected};
@@ -341,18 +341,18 @@ fn maintenance_ends_vcs_contacts_procs_and_grows_tables() {
     assert_eq!(world.all().procs.reason(one), "protocol violation: a strange frame");
     assert_eq!((world.vc(2).proc, world.vc(2).state), (2, VcState::Connecting));
     let all = world.all();
-    let rows = (all.cars.len() - CONTROL_ROWS, all.requests.len() - CONTROL_ROWS, all.progress.free_cars.count);
+    let rows = (all.cars.len(), all.requests.len(), all.progress.free_cars.count);
     assert_eq!(rows, (16, 16, 16));
     assert!(all.progress.pending.has(Pending::POST) && !all.progress.pending.has(Pending::WORLD));
     for _ in 0..5 {
         maintain(&mut world.store.as_mut());
     }
-    assert_eq!(world.all().cars.len() - CONTROL_ROWS, CARS_LOW as usize, "that is enough");
+    assert_eq!(world.all().cars.len(), CARS_LOW as usize, "that is enough");
     for _ in 0..2 {
         world.store.as_mut().grow();
     }
     let all = world.all();
-    let rows = (all.cars.len() - CONTROL_ROWS, all.progress.free_cars.count, all.progress.rows_exhausted);
+    let rows = (all.cars.len(), all.progress.free_cars.count, all.progress.rows_exhausted);
     assert_eq!(rows, (100, 100, true));
 }
 
@@ -365,7 +365,7 @@ fn rows_grow_for_a_submission_that_needs_more_than_are_kept_ahead() {
     all.inbound.waiting().push_back(waits);
     all.progress.pending = Pending::WORLD;
     maintain(&mut world.store.as_mut());
-    assert_eq!(world.all().cars.len() - CONTROL_ROWS, 2 * CARS_LOW as usize);
+    assert_eq!(world.all().cars.len(), 2 * CARS_LOW as usize);
 }
 
 #[test]

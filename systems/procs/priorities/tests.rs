@@ -116,7 +116,8 @@ fn sending(world: &mut TestWorld, vc: Row, priorities: &[u8], length: usize) -> 
     all.vcs[vc as usize].sends = Queue::EMPTY;
     for (&row, &priority) in posted.iter().zip(priorities) {
         let car = &mut all.cars[row as usize];
-        (car.state, car.priority, car.peer, car.counter) = (CarState::Sending, priority, row, 0);
+        (car.state, car.priority) = (CarState::Sending, priority);
+        all.large[row as usize].peer = row;
         insert(&mut all.vcs[vc as usize].data, all.cars, row);
     }
     all.progress.senders = Queue { head: vc, tail: vc };
@@ -156,7 +157,8 @@ fn a_message_whose_piece_was_refused_stays_in_front_until_it_has_gone() {
         let all = world.all();
         all.vcs[vc as usize].sends = Queue::EMPTY;
         let car = &mut all.cars[posted as usize];
-        (car.state, car.priority, car.peer, car.counter) = (CarState::Sending, 9, posted, 0);
+        (car.state, car.priority) = (CarState::Sending, 9);
+        all.large[posted as usize].peer = posted;
         insert(&mut all.vcs[vc as usize].data, all.cars, posted);
         posted
     };

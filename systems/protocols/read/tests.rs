@@ -10,8 +10,9 @@ fn reading(world: &mut TestWorld, vc: Row, lengths: &[usize]) -> Posted {
     let posted = receiving(world, vc, lengths, 100);
     let all = world.all();
     let car = &mut all.cars[posted.car as usize];
-    (car.state, car.peer) = (CarState::Reading, 33);
-    all.large[posted.car as usize].body = Body::Readable { address: 4096 };
+    car.state = CarState::Reading;
+    let message = &mut all.large[posted.car as usize];
+    (message.peer, message.body) = (33, Body::Readable { address: 4096 });
     all.progress.reads.push(all.cars, posted.car);
     posted
 }
@@ -72,8 +73,8 @@ fn senders_are_asked_to_splice_what_is_read_where_the_transport_wants_it() {
     world.wire().next_piece = Some(u32::MAX - 1);
     let posted = [&[length - 40, 40][..], &[100]].map(|lengths| reading(&mut world, vc, lengths));
     world.all().large[posted[0].car as usize] =
-        Large { body: Body::Readable { address: 4096 }, ..Large::of(length as u64) };
-    world.all().cars[posted[1].car as usize].peer = 34;
+        Large { peer: 33, body: Body::Readable { address: 4096 }, ..Large::of(length as u64) };
+    world.all().large[posted[1].car as usize].peer = 34;
     world.step(transfer);
     let asked: Vec<_> = world.wire().sent.iter().map(|frame| frame.header).collect();
     let at = length as u64 - 40;

@@ -34,7 +34,7 @@ fn offer(world: &mut TestWorld, vc: Row, header: Header, bytes: &mut [u8]) -> bo
     })
 }
 
-fn ended(world: &mut TestWorld, posted: Posted) -> (RequestState, u64, u8) {
+fn ended(world: &mut TestWorld, posted: Posted) -> (RequestState, u64, u16) {
     let car = world.car(posted);
     (world.request(posted).state, car.done, car.flags)
 }

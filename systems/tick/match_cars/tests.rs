@@ -124,7 +124,7 @@ fn a_new_receive_takes_the_oldest_unexpected_message_it_may() {
     assert_eq!(world.cars_in(offers), [large.car]);
     assert_eq!(world.cars_in(wildcard), [none.car]);
     assert_eq!((world.car(any).vc, world.car(any).source), (two, 2));
-    assert_eq!((world.car(large).peer, world.all().large[large.car as usize].length), (77, 100));
+    assert_eq!((world.all().large[large.car as usize].peer, world.all().large[large.car as usize].length), (77, 100));
     assert_eq!(world.car(none).state, CarState::Posted);
 }
 
@@ -136,7 +136,7 @@ fn an_offer_that_meets_a_receive_waits_for_a_buffer() {
     world.step(match_cars);
     assert_eq!(world.arrival(row).state, ArrivalState::Handled);
     let (car, offers) = (world.car(posted), world.all().progress.offers);
-    assert_eq!((car.state, car.peer, car.vc), (CarState::Matched, 77, one));
+    assert_eq!((car.state, world.all().large[posted.car as usize].peer, car.vc), (CarState::Matched, 77, one));
     assert_eq!(world.cars_in(offers), [posted.car]);
     assert!(world.all().progress.pending.has(Pending::SUPPLY));
 }
@@ -160,7 +160,10 @@ fn a_clear_to_send_starts_the_pieces() {
     world.arrive(one, Header::new(Kind::Cts, 0, 0, 9, send.car, 60), &[]);
     world.step(match_cars);
     let (car, data) = (world.car(send), world.vc(one).data);
-    assert_eq!((car.state, car.peer, world.all().large[send.car as usize].wanted), (CarState::Sending, 9, 60));
+    assert_eq!(
+        (car.state, world.all().large[send.car as usize].peer, world.all().large[send.car as usize].wanted),
+        (CarState::Sending, 9, 60)
+    );
     assert_eq!(world.cars_in(data), [send.car]);
     assert!(world.vc(one).listed && world.take_ended().is_empty());
 }

@@ -5,15 +5,12 @@ use crate::steps::send::offer_now;
 use crate::store::Tables;
 use crate::testing::TestWorld;
 use std::ops::Range;
-use tickwire_components::CarState;
-use tickwire_components::Large;
-use tickwire_components::Span;
-use tickwire_components::Way;
+use tickwire_components::credit::Credit;
 use tickwire_components::limits::{ANY, CREDIT_INITIAL, Limits};
-use tickwire_components::wire;
-use tickwire_components::wire::Header;
-use tickwire_components::wire::Kind;
-use tickwire_components::{Queue, Rank, RequestState, Source, Tag, TagFilter};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    CarState, Control, Large, Queue, Rank, RequestState, Source, Span, Tag, TagFilter, Way, wire,
+};
 use tickwire_transports::Mapped;
 
 fn world() -> (TestWorld, Row) {
@@ -105,8 +102,8 @@ fn replies(world: &mut TestWorld, vc: Row, wanted: u64) -> Row {
     let all = world.all();
     all.vcs[vc as usize].posted.remove(all.cars, posted.car);
     let car = &mut all.cars[posted.car as usize];
-    (car.state, car.peer) = (CarState::Queued, 77);
-    all.large[posted.car as usize] = Large { wanted, ..Large::of(9000) };
+    car.state = CarState::Queued;
+    all.large[posted.car as usize] = Large { wanted, peer: 77, ..Large::of(9000) };
     all.progress.replies.push(all.cars, posted.car);
     crate::procs::priorities::list_sender(all.progress, all.vcs, vc);
     posted.car
@@ -375,4 +372,43 @@ fn a_large_message_in_one_run_is_offered_to_be_read() {
     let address = world.car(posted).span.start().addr();
     assert_eq!(sent[0].payload, (address as u64).to_ne_bytes());
     assert!(sent[1].payload.is_empty());
+}
+
+#[test]
+fn control_frames_wait_for_room_in_their_order_and_keep_the_state_of_their_transport() {
+    let (mut world, vc) = world();
+    let other = world.contact(2, VcState::Connected);
+    world.wire().room = Some(1);
+    let frames = [
+        (vc, Control::Credit(Credit { lines: 3, envelopes: 4 })),
+        (other, Control::Refusal { context: 0, message: 7 }),
+        (vc, Control::Acknowledgement { message: 8 }),
+    ];
+    for (vc, what) in frames {
+        assert!(world.all().progress.control.push(vc, what));
+    }
+    world.step(post);
+    assert_eq!((kinds(&world), world.all().progress.work.sent.get()), (vec![Some(Kind::Credit)], 1));
+    world.step(post);
+    world.wire().room = None;
+    world.step(post);
+    let sent: Vec<_> = world.wire().sent.iter().map(|f| (f.link, f.header.kind(), f.refusals)).collect();
+    assert_eq!(sent, [(1, Some(Kind::Credit), 0), (2, Some(Kind::Nack), 2), (1, Some(Kind::Done), 2)]);
+    assert!(world.all().progress.control.is_empty());
+}
+
+#[test]
+fn control_frames_of_a_vc_that_fails_are_forgotten() {
+    let (mut world, vc) = world();
+    let other = world.contact(2, VcState::Connected);
+    world.wire().room = Some(0);
+    for to in [vc, other] {
+        assert!(world.all().progress.control.push(to, Control::Refusal { context: 0, message: 7 }));
+    }
+    world.step(post);
+    crate::procs::ending::fail(&mut world.all(), vc, "gone".into());
+    world.wire().room = None;
+    world.step(post);
+    let sent: Vec<_> = world.wire().sent.iter().map(|frame| frame.link).collect();
+    assert_eq!(sent, [2]);
 }

@@ -1,0 +1,172 @@
+//! Control frames that are owed to peers: grants of credit, and answers that belong to no operation of this side.
+
+use crate::Row;
+use crate::credit::Credit;
+use crate::limits::{CONTROL_FRAMES, CONTROL_GRANTS};
+use crate::wire::{Header, Kind};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// What a control frame says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// So much credit is granted.
+    Credit(Credit),
+    /// So many offers were made so far, over a transport that matches by itself.
+    OfferCount(u32),
+    /// An offer in ready mode has met no posted receive.
+    Refusal {
+        /// The context word of the offer.
+        context: u32,
+        /// The CAR row of the offer at its sender.
+        message: Row,
+    },
+    /// A synchronous message that its transport has matched has met its receive.
+    Acknowledgement {
+        /// The CAR row of the message at its sender.
+        message: Row,
+    },
+}
+
+impl Control {
+    /// The frame. It has no payload.
+    pub fn header(&self) -> Header {
+        match *self {
+            Control::Credit(credit) => Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0,
+            Control::OfferCount(count) => Header::new(Kind::Offers, 0, 0, count, 0, 0),
+            Control::Refusal { context, message } => Header::new(Kind::Nack, context, 0, 0, message, 0),
+            Control::Acknowledgement { message } => Header::new(Kind::Done, 0, 0, 0, message, 0),
+        }
+    }
+
+    /// Whether it grants credit or lets the peer grant some. Other frames wait until there is room, these must not wait for them.
+    pub const fn is_grant(&self) -> bool {
+        matches!(self, Control::Credit(_) | Control::OfferCount(_))
+    }
+}
+
+/// A row of [`ControlFrames`].
+pub struct ControlFrame {
+    /// The VC that it goes over.
+    pub vc: Row,
+    /// What it says.
+    pub what: Control,
+    /// Whether the transport has refused it: envelopes of the VC wait behind it then, pieces do not go before.
+    pub refused: bool,
+    /// The state that a transport keeps for a frame of which it has taken a part; `None` before the first try, and where
+    /// transports keep none.
+    pub state: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for ControlFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlFrame").field("vc", &self.vc).field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+/// Control frames that have yet to leave, in the order in which they came. [`CONTROL_FRAMES`] at most, of which
+/// [`CONTROL_GRANTS`] are kept for grants.
+#[derive(Debug)]
+pub struct ControlFrames {
+    /// The frames.
+    pub frames: VecDeque<ControlFrame>,
+    grants: usize,
+}
+
+impl Default for ControlFrames {
+    fn default() -> Self {
+        ControlFrames { frames: VecDeque::with_capacity(CONTROL_FRAMES), grants: 0 }
+    }
+}
+
+impl ControlFrames {
+    /// Whether none waits.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Whether there is room for a frame, a grant or another one.
+    pub fn has_room(&self, grant: bool) -> bool {
+        match grant {
+            true => self.grants < CONTROL_GRANTS,
+            false => self.frames.len() - self.grants < CONTROL_FRAMES - CONTROL_GRANTS,
+        }
+    }
+
+    /// Puts a frame behind the others; `false` if there is no room for it.
+    #[must_use]
+    pub fn push(&mut self, vc: Row, what: Control) -> bool {
+        let room = self.has_room(what.is_grant());
+        if room {
+            self.put_back(ControlFrame { vc, what, refused: false, state: None });
+        }
+        room
+    }
+
+    /// Takes the oldest.
+    pub fn pop(&mut self) -> Option<ControlFrame> {
+        let frame = self.frames.pop_front()?;
+        self.grants -= usize::from(frame.what.is_grant());
+        Some(frame)
+    }
+
+    /// Puts a frame that was taken behind the others.
+    pub fn put_back(&mut self, frame: ControlFrame) {
+        self.grants += usize::from(frame.what.is_grant());
+        self.frames.push_back(frame);
+    }
+
+    /// Forgets the frames to a VC.
+    pub fn forget(&mut self, vc: Row) {
+        self.frames.retain(|frame| frame.vc != vc);
+        self.grants = self.frames.iter().filter(|frame| frame.what.is_grant()).count();
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.grants = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_leave_room_for_grants_and_none_is_lost() {
+        let mut owed = ControlFrames::default();
+        let refusal = |message| Control::Refusal { context: 2, message };
+        let taken = (0..).take_while(|&message| owed.push(1, refusal(message))).count();
+        assert_eq!(taken, CONTROL_FRAMES - CONTROL_GRANTS);
+        let credit = Control::Credit(Credit { lines: 7, envelopes: 8 });
+        let granted = (0..).take_while(|_| owed.push(2, credit)).count();
+        assert_eq!(granted, CONTROL_GRANTS);
+        let first = owed.pop().map(|frame| frame.what);
+        assert_eq!(first, Some(refusal(0)));
+        assert!(owed.has_room(false) && !owed.has_room(true));
+        owed.forget(1);
+        assert_eq!(owed.frames.len(), CONTROL_GRANTS);
+        assert!(owed.pop().is_some_and(|frame| frame.vc == 2) && owed.push(3, Control::OfferCount(5)));
+        owed.clear();
+        assert!(owed.is_empty() && owed.has_room(true));
+    }
+
+    #[test]
+    fn each_says_what_the_wire_has_for_it() {
+        let frames = [
+            (Control::Credit(Credit { lines: 7, envelopes: 8 }), Kind::Credit),
+            (Control::OfferCount(9), Kind::Offers),
+            (Control::Refusal { context: 4, message: 5 }, Kind::Nack),
+            (Control::Acknowledgement { message: 6 }, Kind::Done),
+        ];
+        for (control, kind) in frames {
+            let header = control.header();
+            assert_eq!((header.kind(), header.check(0)), (Some(kind), Ok(())), "{control:?}");
+        }
+        assert_eq!(frames[0].0.header().credit(), Credit { lines: 7, envelopes: 8 });
+        assert_eq!((frames[1].0.header().tag(), frames[2].0.header().message()), (9, 5));
+    }
+}
