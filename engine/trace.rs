@@ -66,7 +66,11 @@ impl Engine {
     }
 
     /// Lets a sink write what it has kept back before a sleep, and come to its end once the engine is closed.
-    pub(crate) fn flush_trace(&self) {
+    pub(crate) fn flush_trace(&mut self) {
+        if self.watching.is_on() {
+            let Engine { watching, store, .. } = self;
+            watching.with(|watcher| watcher.rest(&mut store.as_mut()));
+        }
         match &self.trace {
             Some(trace) if self.closed == Closed::Finalized => trace.finish(),
             Some(trace) => trace.flush(),

@@ -105,8 +105,12 @@ pub(crate) struct Watcher {
     /// Bytes that each endpoint had moved when it was looked at last.
     moved: Vec<(u64, u64)>,
     before: Work,
+    /// When that was, ns.
+    moved_ns: u64,
     /// When the last thing of this tick was over: what comes next begins then, ns.
     at_ns: u64,
+    /// A run of Deliver that was not told yet: as a rule the end of its tick comes next, and both are told at once.
+    delivered: Option<Delivered>,
 }
 
 impl Watcher {
@@ -122,17 +126,14 @@ impl Watcher {
             vc_changes: 0,
             vcs: Vec::new(),
             moved: Vec::new(),
+            moved_ns: 0,
             before: Work::default(),
             at_ns: 0,
+            delivered: None,
         };
         ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
         watcher.name(DELIVER, "deliver");
         watcher
-    }
-
-    /// The time for a sink; a profiler has its own.
-    fn clock(&self) -> u64 {
-        if self.trace.is_some() { now_ns() } else { 0 }
     }
 
     fn watches(&self) -> bool {
@@ -170,6 +171,7 @@ impl Watcher {
     fn look_at_endpoints(&mut self, store: &mut StoreMut<'_>, at_ns: u64) {
         let endpoints = store.endpoints();
         self.moved.resize(endpoints.len(), (0, 0));
+        self.moved_ns = at_ns;
         for (endpoint, before) in endpoints.iter_mut().zip(&mut self.moved) {
             let transport = endpoint.transport.get();
             let moved = transport.moved();
@@ -206,8 +208,10 @@ impl Watcher {
         if progress.vc_changes != self.vc_changes {
             self.look_at_vcs(store);
         }
-        self.at_ns = self.clock();
-        self.tell(&Event::TickBegan { at_ns: self.at_ns });
+        // A profiler has a clock of its own.
+        let Some(trace) = &self.trace else { return };
+        self.at_ns = trace.now_ns();
+        trace.record(&Event::TickBegan { at_ns: self.at_ns });
     }
 
     /// A tick has ended, after so many passes.
@@ -216,15 +220,38 @@ impl Watcher {
             return;
         }
         if store.progress().vc_changes != self.vc_changes {
+            self.tell_delivered();
             self.look_at_vcs(store);
         }
         let at_ns = self.at_ns;
-        self.look_at_endpoints(store, at_ns);
+        if self.profiled || at_ns.wrapping_sub(self.moved_ns) >= Event::MOVED_NS {
+            self.tell_delivered();
+            self.look_at_endpoints(store, at_ns);
+        }
         let (work, depths) = (less(store.progress().work.get(), self.before), depths(store));
         if self.profiled {
             self.profile.end_tick(&work, passes, &depths);
         }
-        self.tell(&Event::TickEnded { at_ns, work, passes, depths });
+        let Some(trace) = &self.trace else { return };
+        let ended = Event::TickEnded { at_ns, work, passes, depths };
+        match self.delivered.take() {
+            Some(delivered) => trace.record_all(&[delivered.event(), ended]),
+            None => trace.record(&ended),
+        }
+    }
+
+    /// Tells a run of Deliver that something else than the end of its tick comes behind.
+    fn tell_delivered(&mut self) {
+        if let (Some(delivered), Some(trace)) = (self.delivered.take(), &self.trace) {
+            trace.record(&delivered.event());
+        }
+    }
+
+    /// The engine is about to sleep, or ends: what was not told yet is told.
+    pub(crate) fn rest(&mut self, store: &mut StoreMut<'_>) {
+        if self.trace.is_some() {
+            self.look_at_endpoints(store, now_ns());
+        }
     }
 }
 
@@ -233,6 +260,8 @@ impl Watch for Watcher {
         if !self.watches() {
             return run(store);
         }
+        self.tell_delivered();
+        let moved = store.progress().moved.transfer;
         let before = (rows_due(system, store), store.progress().work.get());
         let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
         run(store);
@@ -241,10 +270,33 @@ impl Watch for Watcher {
             zone.end(rows);
         }
         if let Some(trace) = &self.trace {
-            let (begin_ns, end_ns) = (self.at_ns, now_ns());
-            trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns });
+            let begin_ns = self.at_ns;
+            // The last thing that Deliver does is as a rule a message, whose time was noted.
+            let end_ns = match trace.last_ns() {
+                at_ns if system == DELIVER && at_ns > begin_ns && store.progress().moved.transfer == moved => at_ns,
+                _ => trace.now_ns(),
+            };
             self.at_ns = end_ns;
+            if system == DELIVER {
+                self.delivered = Some(Delivered { rows, begin_ns, end_ns });
+            } else {
+                trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns });
+            }
         }
+    }
+}
+
+/// A run of Deliver.
+struct Delivered {
+    rows: u64,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+impl Delivered {
+    fn event(&self) -> Event<'static> {
+        let Delivered { rows, begin_ns, end_ns } = *self;
+        Event::SystemRan { system: DELIVER as u16, rows, begin_ns, end_ns }
     }
 }
 

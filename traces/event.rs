@@ -5,6 +5,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tickwire_components::{VcState, Work};
 
@@ -68,7 +69,7 @@ pub enum Event<'a> {
         /// When that was noticed.
         at_ns: u64,
     },
-    /// Bytes that a transport has moved so far, if they have changed since the tick before.
+    /// Bytes that a transport has moved so far, if they have changed. Told every [`Event::MOVED_NS`] at most, and before a sleep.
     Moved {
         /// The transport's name.
         transport: Cow<'a, str>,
@@ -101,10 +102,16 @@ pub struct Message {
     pub bytes: u64,
     /// Its place among the envelopes from this sender to this receiver, from 0: the same at both ends.
     pub number: u64,
-    /// When the transport was asked to take it, or had read it.
+    /// Sent: when the transport was asked to take it. Received: when the last thing before it was over.
     pub begin_ns: u64,
-    /// When the transport had taken it.
+    /// Sent: when the transport had taken it; of one that is shorter than [`Message::TIMED_BYTES`] the same as `begin_ns`.
+    /// Received: when it had got to its place.
     pub end_ns: u64,
+}
+
+impl Message {
+    /// Payloads from this length on take longer than reading a clock. Bytes.
+    pub const TIMED_BYTES: u64 = 4096;
 }
 
 /// What waits in an engine at the end of a tick.
@@ -138,6 +145,9 @@ impl Depths {
 }
 
 impl Event<'_> {
+    /// Time between two [`Event::Moved`] of a transport, ns.
+    pub const MOVED_NS: u64 = 100_000;
+
     /// The same event with words of its own.
     pub fn into_owned(self) -> Event<'static> {
         let own = |words: Cow<'_, str>| Cow::Owned(words.into_owned());
@@ -177,7 +187,12 @@ pub trait Sink: Send {
 
 /// A sink as the parts of an engine share it.
 #[derive(Clone)]
-pub struct Trace(Shared);
+pub struct Trace {
+    sink: Shared,
+    /// The time that was read last. Reading a clock takes as long as delivering a short message, so it is done once for things that
+    /// follow each other at once.
+    last_ns: Arc<AtomicU64>,
+}
 
 #[derive(Clone)]
 enum Shared {
@@ -190,28 +205,52 @@ impl Trace {
     /// Shares a sink.
     pub fn new(sink: impl Sink + 'static) -> Self {
         let ring = (&sink as &dyn Any).downcast_ref::<Ring>().cloned();
-        Trace(ring.map_or_else(|| Shared::Other(Arc::new(Mutex::new(sink))), Shared::Ring))
+        let sink = ring.map_or_else(|| Shared::Other(Arc::new(Mutex::new(sink))), Shared::Ring);
+        Trace { sink, last_ns: Arc::default() }
     }
 
     /// Tells an event.
     #[inline]
     pub fn record(&self, event: &Event<'_>) {
-        match &self.0 {
-            Shared::Ring(ring) => ring.tell(event),
-            Shared::Other(sink) => sink.lock().unwrap_or_else(PoisonError::into_inner).record(event),
+        self.record_all(std::slice::from_ref(event));
+    }
+
+    /// Tells events, in order.
+    #[inline]
+    pub fn record_all(&self, events: &[Event<'_>]) {
+        match &self.sink {
+            Shared::Ring(ring) => events.iter().for_each(|event| ring.tell(event)),
+            Shared::Other(sink) => {
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                events.iter().for_each(|event| sink.record(event));
+            }
         }
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        let at_ns = now_ns();
+        self.last_ns.store(at_ns, Ordering::Relaxed);
+        at_ns
+    }
+
+    /// What the clock said when it was read last, for this engine; 0 if it was not.
+    #[inline]
+    pub fn last_ns(&self) -> u64 {
+        self.last_ns.load(Ordering::Relaxed)
     }
 
     /// See [`Sink::flush`].
     pub fn flush(&self) {
-        if let Shared::Other(sink) = &self.0 {
+        if let Shared::Other(sink) = &self.sink {
             sink.lock().unwrap_or_else(PoisonError::into_inner).flush();
         }
     }
 
     /// See [`Sink::finish`].
     pub fn finish(&self) {
-        if let Shared::Other(sink) = &self.0 {
+        if let Shared::Other(sink) = &self.sink {
             sink.lock().unwrap_or_else(PoisonError::into_inner).finish();
         }
     }

@@ -11,7 +11,7 @@ use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Access, Arrival, NIL, Pieces, Registration, Row, Span, Spans};
-use tickwire_traces::{Event, Message, Trace, now_ns};
+use tickwire_traces::{Event, Message, Trace};
 
 /// A transport that somebody listens to.
 pub struct Tapped<T> {
@@ -45,16 +45,23 @@ impl<T: Transport> Tapped<T> {
         set(&mut self.links, link, place as u32);
     }
 
+    /// When a transport is asked to take a frame, if that is told.
+    fn begin_of(&self, header: &Header) -> u64 {
+        if is_envelope(header) { self.trace.now_ns() } else { 0 }
+    }
+
+    /// Tells of a frame that has gone.
     fn tell_sent(&mut self, link: u32, header: &Header, begin_ns: u64) {
         let Some(peer) = peer(&mut self.peers, &self.links, link).filter(|_| is_envelope(header)) else { return };
-        let message = message(peer.proc, header, peer.sent, begin_ns);
+        let end_ns = if header.payload() >= Message::TIMED_BYTES { self.trace.now_ns() } else { begin_ns };
+        let message = message(peer.proc, header, peer.sent, begin_ns, end_ns);
         peer.sent += 1;
         self.trace.record(&Event::Sent(message));
     }
 
-    fn tell_received(&mut self, arrivals: &[Arrival], begin_ns: u64) {
+    fn tell_received(&mut self, arrivals: &[Arrival]) {
         let Tapped { trace, peers, vcs, .. } = self;
-        let mut heard = Heard { trace, peers, vcs, begin_ns };
+        let mut heard = Heard { trace, peers, vcs };
         arrivals.iter().for_each(|arrival| heard.tell(&arrival.header, arrival.vc));
     }
 }
@@ -64,13 +71,14 @@ struct Heard<'a> {
     trace: &'a Trace,
     peers: &'a mut [Peer],
     vcs: &'a [u32],
-    begin_ns: u64,
 }
 
 impl Heard<'_> {
     fn tell(&mut self, header: &Header, vc: Row) {
         let Some(peer) = peer(self.peers, self.vcs, vc).filter(|_| is_envelope(header)) else { return };
-        let message = message(peer.proc, header, peer.received, self.begin_ns);
+        let (before_ns, end_ns) = (self.trace.last_ns(), self.trace.now_ns());
+        let begin_ns = if before_ns == 0 { end_ns } else { before_ns };
+        let message = message(peer.proc, header, peer.received, begin_ns, end_ns);
         peer.received += 1;
         self.trace.record(&Event::Received(message));
     }
@@ -132,9 +140,9 @@ fn is_envelope(header: &Header) -> bool {
     matches!(header.kind(), Some(Kind::Eager | Kind::Sync | Kind::Rts | Kind::Head))
 }
 
-fn message(proc: u32, header: &Header, number: u64, begin_ns: u64) -> Message {
+fn message(proc: u32, header: &Header, number: u64, begin_ns: u64, end_ns: u64) -> Message {
     let (context, tag, bytes) = (header.context(), header.tag(), header.length);
-    Message { proc, context, tag, bytes, number, begin_ns, end_ns: now_ns() }
+    Message { proc, context, tag, bytes, number, begin_ns, end_ns }
 }
 
 // SAFETY: what it gives out is its own, and stays as long as is said.
@@ -269,7 +277,7 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
     }
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut T::RowState) -> Sent {
-        let begin_ns = now_ns();
+        let begin_ns = self.begin_of(header);
         let sent = self.inner.send(link, header, pieces, state);
         if sent == Sent::Done {
             self.tell_sent(link, header, begin_ns);
@@ -278,7 +286,7 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
     }
 
     unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: &mut T::RowState) -> (usize, Sent) {
-        let begin_ns = now_ns();
+        let begin_ns = frames.first().map_or(0, |frame| self.begin_of(&frame.header));
         // SAFETY: by the same contract.
         let (sent, outcome) = unsafe { self.inner.send_batch(link, frames, state) };
         frames[..sent].iter().for_each(|frame| self.tell_sent(link, &frame.header, begin_ns));
@@ -294,22 +302,19 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
     }
 
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        let begin_ns = tickwire_traces::now_ns();
         let count = self.inner.drain(now_ns, arrivals);
-        self.tell_received(&arrivals[..count], begin_ns);
+        self.tell_received(&arrivals[..count]);
         count
     }
 
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
-        let begin_ns = now_ns();
         let Tapped { inner, trace, peers, vcs, .. } = self;
-        inner.deliver(most, &mut Telling { take, heard: Heard { trace, peers, vcs, begin_ns } })
+        inner.deliver(most, &mut Telling { take, heard: Heard { trace, peers, vcs } })
     }
 
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        let begin_ns = tickwire_traces::now_ns();
         let count = self.inner.drain_link(link, now_ns, arrivals);
-        self.tell_received(&arrivals[..count], begin_ns);
+        self.tell_received(&arrivals[..count]);
         count
     }
 
