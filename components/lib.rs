@@ -31,7 +31,6 @@ mod registration;
 mod request;
 pub mod slots;
 mod span;
-mod splice;
 mod stamp;
 mod stream;
 pub mod submission;
@@ -60,7 +59,6 @@ pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use span::{Lent, NoBytes, Payload, Span, Spans};
-pub use splice::Splice;
 pub use stamp::{Stamp, Stamps};
 pub use stream::{Destination, Stream};
 pub use supply::{

@@ -4,8 +4,8 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, ControlFrames, NIL, ProviderMatching, Receipts, Registrations, Row, Segment, Splice, Stamp, Stamps, Stream,
-    Tally, UnexpectedQueue,
+    Buffer, ControlFrames, NIL, ProviderMatching, Receipts, Registrations, Row, Segment, Stamp, Stamps, Stream, Tally,
+    UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -267,8 +267,6 @@ pub struct Progress {
     pub offers: Queue,
     /// Receives that read their message out of the sender's memory.
     pub reads: Queue,
-    /// Parts of messages that their receivers want spliced; few.
-    pub splices: Vec<Splice>,
     /// Lists of runs of operations that have many, each with the row of the data CAR that has its address.
     pub run_lists: Vec<(Row, Arc<Segment>)>,
     /// Receives that were paired with a message in a temporary and wait for Transfer.
@@ -374,7 +372,6 @@ impl Default for Progress {
             provider: Box::default(),
             offers: Queue::EMPTY,
             reads: Queue::EMPTY,
-            splices: Vec::new(),
             run_lists: Vec::new(),
             copies: Queue::EMPTY,
             streams: Vec::new(),

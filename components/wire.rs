@@ -11,8 +11,8 @@
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
-//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`], [`Kind::Done`] and [`Kind::Splice`] |
-//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`], of the part that a [`Kind::Splice`] asks for |
+//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
+//! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`] |
 //!
 //! What each kind may have is in one table; [`Header::check`] refuses all else.
 //!
@@ -24,11 +24,12 @@
 //! | [`Kind::Cts`] | [`DIRECT`] | 0 | any | 0 |
 //! | [`Kind::Head`] | none | 0 | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | at least 1 | its length |
-//! | [`Kind::Splice`] | none | 0 | at least 1 | 0 |
 //! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 |
 //!
-//! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Splice`] has in bytes 8–15 where in the message the part
-//! starts, and in its tag field the number of its first piece. A [`Kind::Offers`] has its number, which wraps, in its tag field.
+//! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
+//! has its number, which wraps, in its tag field. Kind 12 is reserved.
+//!
+//! The kinds from [`Kind::Wrap`] on are a ring's own and never handed on.
 
 use crate::credit::Credit;
 
@@ -38,7 +39,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 13;
+pub const VERSION: u16 = 14;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -82,8 +83,6 @@ pub enum Kind {
     Part = 10,
     /// An envelope with its whole payload, whose sender waits for a [`Kind::Done`]. Only where a transport matches by itself.
     Sync = 11,
-    /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it.
-    Splice = 12,
     /// How many offers its sender has given to the receiver's transport so far, which matches by itself: it has none left to make.
     Offers = 13,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
@@ -91,6 +90,10 @@ pub enum Kind {
     /// The ring goes on in a larger one, at the same position. A ring's own mark, never handed on; its second byte is the binary
     /// logarithm of the larger one's bytes.
     Moved = 15,
+    /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it. A ring's own frame,
+    /// never handed on: bytes 8–15 are the address of the part, the tag field is the number of its first piece, and the length is
+    /// that of the part.
+    Question = 16,
 }
 
 impl Kind {
@@ -109,10 +112,10 @@ impl Kind {
             9 => Kind::Head,
             10 => Kind::Part,
             11 => Kind::Sync,
-            12 => Kind::Splice,
             13 => Kind::Offers,
             14 => Kind::Wrap,
             15 => Kind::Moved,
+            16 => Kind::Question,
             _ => return None,
         })
     }
@@ -146,9 +149,9 @@ impl Kind {
             Kind::Rts => Some(Rule { flags: READY | READABLE | DIRECT, priority: true, length: Length::Any }),
             Kind::Cts => Some(Rule { flags: DIRECT, priority: false, length: Length::Any }),
             Kind::Head => bare(Length::BeyondPayload),
-            Kind::Piece | Kind::Part | Kind::Splice => bare(Length::Some),
+            Kind::Piece | Kind::Part => bare(Length::Some),
             Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => bare(Length::None),
-            Kind::Wrap | Kind::Moved => None,
+            Kind::Wrap | Kind::Moved | Kind::Question => None,
         }
     }
 }
@@ -179,12 +182,6 @@ impl Header {
             name: tag as u64 | (message as u64) << 32,
             length,
         }
-    }
-
-    /// Asks for a part of a message that its sender has offered: from `offset` on, as the pieces from number `first` on.
-    #[inline]
-    pub const fn splice(message: u32, first: u32, offset: u64, length: u64) -> Self {
-        Header { origin: offset, ..Header::new(Kind::Splice, 0, 0, first, message, length) }
     }
 
     /// The same header with flags.
@@ -255,7 +252,7 @@ impl Header {
         (self.origin >> 32) as u32
     }
 
-    /// The tag; of a [`Kind::Cts`], the receiver's CAR row; of a [`Kind::Splice`], the number of the first piece.
+    /// The tag; of a [`Kind::Cts`], the receiver's CAR row.
     #[inline]
     pub const fn tag(&self) -> u32 {
         self.name as u32
@@ -377,7 +374,7 @@ mod tests {
         for byte in 0..=255u8 {
             match Kind::from_byte(byte) {
                 Some(kind) => assert_eq!(kind as u8, byte),
-                None => assert!(byte == 0 || byte > 15),
+                None => assert!(byte == 0 || byte == 12 || byte > 16),
             }
         }
     }
@@ -425,14 +422,14 @@ mod tests {
             let [none, other] = [0, if length == 0 { 1 } else { 64 }].map(|length| Header { length, ..plain(kind) });
             let [empty, some] = match kind {
                 Kind::Eager | Kind::Sync | Kind::Rts | Kind::Cts => [true, true],
-                Kind::Piece | Kind::Part | Kind::Splice => [false, true],
+                Kind::Piece | Kind::Part => [false, true],
                 Kind::Head => [false, false],
                 _ => [true, false],
             };
             assert_eq!([check(none).is_ok(), check(other).is_ok()], [empty, some], "{kind:?}");
         }
         assert!(check(Header::new(Kind::Head, 0, 1, 4, 0, 100)).is_err(), "a head without a part");
-        for lead in [0, Kind::Wrap as u64, Kind::Moved as u64, 16, 255] {
+        for lead in [0, 12, Kind::Wrap as u64, Kind::Moved as u64, Kind::Question as u64, 17, 255] {
             assert_eq!(check(Header { lead, ..Header::default() }), Err("a frame of unknown kind"));
         }
     }

@@ -10,28 +10,30 @@ pub(crate) mod pieces;
 pub mod provider_matched;
 pub(crate) mod read;
 pub(crate) mod rendezvous;
-pub(crate) mod splicing;
 
 use crate::rows::Rows;
-use crate::steps::check::NotTaken;
-use crate::steps::check::refuse;
+use crate::steps::check::{NotTaken, refuse, was_offered};
 use crate::steps::credit::{add, take_envelope};
 use crate::steps::unexpected::find_place;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, Ended, Pending, Progress, Row, wire};
+use tickwire_components::{Arrival, ArrivalState, Car, Ended, NIL, Pending, Progress, Row, wire};
+use tickwire_transports::Other;
 
 /// Does what a frame asks for. An envelope is paired with its receive, or kept; an answer of a peer changes its send; bytes are
 /// given a place, to which Transfer moves them.
 ///
 /// `AT_ONCE` is for the loop that finishes a frame before it takes the next one. It leaves a frame where it is if that cannot
-/// be finished at once: `false`, and nothing has changed.
+/// be finished at once: [`Other::Left`], and nothing has changed.
+///
+/// Bytes of a send that its receiver may have read, and does not any more, are to be withdrawn from the transport
+/// ([`Other::Ended`]).
 #[inline]
-pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Other {
     let (header, vc_row) = (arrival.header, arrival.vc);
     if !AT_ONCE {
         if let Err(wrong) = header.check(arrival.payload.len()) {
             refuse(&mut rows.progress, arrival, wrong);
-            return true;
+            return Other::Taken;
         }
         if header.lead >> 32 != 0
             && let Some(vc) = rows.vcs.get_mut(vc_row as usize)
@@ -41,13 +43,20 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         arrival.state = ArrivalState::Handled;
         rows.progress.pending |= Pending::TRANSFER;
     }
+    // Looked at before the answer changes the row.
+    let over = match header.kind() {
+        Some(Kind::Done | Kind::Cts | Kind::Nack) => answered(&rows.cars, &header, vc_row),
+        _ => Other::Taken,
+    };
     let taken = match header.kind() {
-        Some(Kind::Eager) if AT_ONCE => return eager::receive(rows, &header, arrival.payload, vc_row),
+        Some(Kind::Eager) if AT_ONCE => match eager::receive(rows, &header, arrival.payload, vc_row) {
+            true => Ok(()),
+            false => return Other::Left,
+        },
         Some(Kind::Eager) => eager::take(rows, arrival),
         Some(Kind::Rts) => rendezvous::take_offer(rows, &header, arrival.payload, vc_row),
         Some(Kind::Done) => read::end(rows, header.message(), vc_row, AT_ONCE),
-        Some(Kind::Splice) => splicing::ask(&mut rows.progress, &rows.cars, &header, vc_row),
-        _ if AT_ONCE => return false,
+        _ if AT_ONCE => return Other::Left,
         Some(Kind::Head) => parts::take_head(rows, arrival),
         Some(Kind::Part) => parts::take_part(&mut rows.progress, arrival),
         Some(Kind::Cts) => rendezvous::clear_to_send(rows, &header, vc_row),
@@ -59,12 +68,20 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         _ => Err(NotTaken::Wrong("a message past the matching of its transport")),
     };
     match taken {
-        Ok(()) => return true,
-        Err(_) if AT_ONCE => return false,
+        Ok(()) => return over,
+        Err(_) if AT_ONCE => return Other::Left,
         Err(NotTaken::Unexpected) => keep(rows, arrival),
         Err(NotTaken::Wrong(wrong)) => refuse(&mut rows.progress, arrival, wrong),
     }
-    true
+    Other::Taken
+}
+
+/// The bytes of the offered message that a frame answers, if it is an answer.
+fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
+    match cars.get(header.message() as usize) {
+        Some(car) if was_offered(car, vc_row) && car.chain == NIL => Other::Ended(car.span),
+        _ => Other::Taken,
+    }
 }
 
 /// A peer has said how it ends.

@@ -27,7 +27,7 @@ use tickwire_components::{
     Source, Span, TagFilter, Vc, VcState, posting,
 };
 use tickwire_transports::{
-    AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, ReceiveEnvelope, Sent, Spliced, Transport, copy,
+    AnyTransport, Capabilities, LinkEvent, MemoryRead, Reach, ReceiveEnvelope, Sent, Transport, copy,
 };
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
@@ -75,14 +75,8 @@ pub struct WireState {
     pub memory: Vec<(u64, Vec<u8>)>,
     /// Reads of each call that has read some.
     pub reads: Vec<usize>,
-    /// Of each call, how many of its reads their senders were asked to splice.
-    pub asked: Vec<usize>,
-    /// Number of the next piece that senders are asked to splice; `None` asks for nothing.
-    pub next_piece: Option<u32>,
-    /// Pieces that were spliced: link, number, bytes.
-    pub spliced: Vec<(u32, u32, Vec<u8>)>,
-    /// Answers to pieces; those behind them are [`Spliced::Done`].
-    pub splice_answers: VecDeque<Spliced>,
+    /// What is exposed: link, address, bytes.
+    pub exposed: Vec<(u32, usize, usize)>,
     /// Turn of the next message that it takes straight into its place; `None` takes none.
     pub next_turn: Option<u32>,
     /// Messages that it takes so: link, row, bytes.
@@ -196,8 +190,16 @@ unsafe impl Transport for FakeWire {
         !lock(&self.state).memory.is_empty()
     }
 
-    fn wants_splice(&mut self, _: u32, _: &[MemoryRead]) -> Option<u32> {
-        lock(&self.state).next_piece
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        lock(&self.state).exposed.push((link, run.start().addr(), run.len()));
+    }
+
+    fn withdraw(&mut self, link: u32, run: Span) {
+        let mut state = lock(&self.state);
+        let at = state.exposed.iter().position(|exposed| *exposed == (link, run.start().addr(), run.len()));
+        if let Some(at) = at {
+            state.exposed.remove(at);
+        }
     }
 
     unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
@@ -217,22 +219,9 @@ unsafe impl Transport for FakeWire {
         state.next_turn.is_some()
     }
 
-    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        let mut state = lock(&self.state);
-        let answer = state.splice_answers.pop_front().unwrap_or(Spliced::Done);
-        if answer == Spliced::Done {
-            let mut bytes = vec![0; piece.len()];
-            // SAFETY: as the contract says.
-            unsafe { copy::copy(span(&mut bytes), piece) };
-            state.spliced.push((link, number, bytes));
-        }
-        answer
-    }
-
-    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let mut state = lock(&self.state);
         state.reads.push(reads.len());
-        state.asked.push(asked);
         for MemoryRead { address, into } in reads {
             let mut bytes = find(&state.memory, *address, into.len()).ok_or("no such memory")?;
             // SAFETY: as the contract says.

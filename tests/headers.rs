@@ -199,8 +199,8 @@ impl<'a> Run<'a> {
 
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
     fn put(&mut self, mut header: Header) {
-        if [0, Kind::Wrap as u8, Kind::Moved as u8].contains(&(header.lead as u8)) {
-            header.lead |= 16;
+        if [0, Kind::Wrap as u8, Kind::Moved as u8, Kind::Question as u8].contains(&(header.lead as u8)) {
+            header.lead |= 32;
         }
         if header.lead as u8 == Kind::Head as u8 {
             // Its message id is the length of its payload.

@@ -161,15 +161,12 @@ impl Stage {
             Kind::Eager => (0, 100),
             Kind::Head => (60, 100),
             Kind::Rts | Kind::Sync => (3, 100),
-            Kind::Cts | Kind::Splice => (self.offered, 100),
+            Kind::Cts => (self.offered, 100),
             Kind::Done | Kind::Nack => (self.offered, 0),
             Kind::Bye | Kind::Credit | Kind::Offers => (0, 0),
-            Kind::Piece | Kind::Part | Kind::Wrap | Kind::Moved => (0, 100),
+            Kind::Piece | Kind::Part | Kind::Wrap | Kind::Moved | Kind::Question => (0, 100),
         };
-        match kind {
-            Kind::Splice => Header::splice(message, 0, 0, length),
-            _ => Header::new(kind, 0, 1, 5, message, length),
-        }
+        Header::new(kind, 0, 1, 5, message, length)
     }
 
     /// Why the connection to the first peer has ended, if it has.
@@ -255,7 +252,7 @@ fn a_kind_has_the_priority_and_the_lengths_that_are_its_own_or_ends_its_connecti
             meets(systems, awaited, offer(1), false);
         }
         let with_length = |length| move |stage: &Stage| Header { length, ..stage.plain(kind) };
-        let empty = matches!(kind, Kind::Piece | Kind::Part | Kind::Splice | Kind::Head);
+        let empty = matches!(kind, Kind::Piece | Kind::Part | Kind::Head);
         meets(systems, awaited, with_length(0), !empty);
         let long = matches!(kind, Kind::Done | Kind::Nack | Kind::Bye | Kind::Credit | Kind::Offers | Kind::Head);
         meets(systems, awaited, with_length(60), !long);

@@ -194,7 +194,7 @@ unsafe impl Transport for Streams {
         self.capabilities.remote_read
     }
 
-    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead], _: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let known = self.known.as_mut().ok_or("no memory is known")?;
         reads.iter().try_for_each(|read| known.read(read.address, read.into))
     }

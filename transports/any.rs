@@ -3,8 +3,7 @@
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
 use crate::{
-    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, ReceiveEnvelope, Sent, Shm, Spliced, Take, Traffic,
-    Transport,
+    Capabilities, Frame, LinkEvent, Loopback, MemoryRead, Peeked, ReceiveEnvelope, Sent, Shm, Take, Traffic, Transport,
 };
 use rustix::fd::BorrowedFd;
 use std::any::Any;
@@ -113,19 +112,19 @@ pub unsafe trait Outside: Send {
     ///
     /// # Safety
     /// As there.
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String>;
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
     /// See [`Transport::read_at_once`].
     ///
     /// # Safety
     /// As there.
     unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool;
-    /// See [`Transport::wants_splice`].
-    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32>;
-    /// See [`Transport::splice`].
+    /// See [`Transport::expose`].
     ///
     /// # Safety
     /// As there.
-    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced;
+    unsafe fn expose(&mut self, link: u32, run: Span);
+    /// See [`Transport::withdraw`].
+    fn withdraw(&mut self, link: u32, run: Span);
     /// See [`Transport::expect`].
     ///
     /// # Safety
@@ -245,9 +244,9 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.0.traffic(link)
     }
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         // SAFETY: by the same contract.
-        unsafe { self.0.read(link, reads, asked) }
+        unsafe { self.0.read(link, reads) }
     }
 
     unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
@@ -255,13 +254,13 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
         unsafe { self.0.read_at_once(link, address, into, alone) }
     }
 
-    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
-        self.0.wants_splice(link, reads)
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        // SAFETY: by the same contract.
+        unsafe { self.0.expose(link, run) }
     }
 
-    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        // SAFETY: by the same contract.
-        unsafe { self.0.splice(link, number, piece) }
+    fn withdraw(&mut self, link: u32, run: Span) {
+        self.0.withdraw(link, run);
     }
 
     unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
@@ -468,9 +467,9 @@ impl AnyTransport {
     /// # Safety
     /// As there.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    pub unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    pub unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.read(link, reads, asked)) }
+        unsafe { each!(self, t => t.read(link, reads)) }
     }
 
     /// See [`Transport::read_at_once`].
@@ -484,19 +483,21 @@ impl AnyTransport {
         unsafe { each!(self, t => t.read_at_once(link, address, into, alone)) }
     }
 
-    /// See [`Transport::wants_splice`].
-    pub fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
-        each!(self, t => t.wants_splice(link, reads))
-    }
-
-    /// See [`Transport::splice`].
+    /// See [`Transport::expose`].
     ///
     /// # Safety
     /// As there.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    pub unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
+    #[inline]
+    pub unsafe fn expose(&mut self, link: u32, run: Span) {
         // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.splice(link, number, piece)) }
+        unsafe { each!(self, t => t.expose(link, run)) }
+    }
+
+    /// See [`Transport::withdraw`].
+    #[inline]
+    pub fn withdraw(&mut self, link: u32, run: Span) {
+        each!(self, t => t.withdraw(link, run));
     }
 
     /// See [`Transport::expect`].

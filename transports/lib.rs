@@ -237,17 +237,6 @@ pub struct MemoryRead {
     pub into: Span,
 }
 
-/// What became of a piece of a message that was to be spliced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Spliced {
-    /// The peer has it.
-    Done,
-    /// No room now: try again later.
-    Full,
-    /// Nobody wants it any more, nor any that follows.
-    Over,
-}
-
 /// What became of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
@@ -305,6 +294,18 @@ pub enum LinkEvent {
     },
 }
 
+/// What became of a frame that was given to [`Take::other`].
+#[derive(Clone, Copy, Debug)]
+pub enum Other {
+    /// It is not for here, and stays.
+    Left,
+    /// It was taken.
+    Taken,
+    /// It was taken and has ended a send whose bytes may be [exposed](Transport::expose) to the link that it came on: they are
+    /// to be withdrawn before anything else is done.
+    Ended(Span),
+}
+
 /// Who takes frames row by row. See [`Transport::deliver`].
 #[expect(unsafe_code, reason = "payloads are addresses")]
 pub trait Take {
@@ -317,11 +318,11 @@ pub trait Take {
     /// The payload is valid for reads during the call, as of all calls here.
     unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
 
-    /// A frame that belongs to a message which is read or comes in parts; `false` if it is not for here.
+    /// A frame that belongs to a message which is read.
     ///
     /// # Safety
     /// As [`Take::message`].
-    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other;
 
     /// A message as a whole that the transport has paired with the receive in a row; `false` if it is not for here.
     ///
@@ -341,7 +342,7 @@ impl<T: Take + ?Sized> Take for &mut T {
         unsafe { (**self).message(header, payload, vc) }
     }
 
-    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other {
         // SAFETY: as above.
         unsafe { (**self).other(header, payload, vc) }
     }
@@ -406,17 +407,15 @@ pub unsafe trait Transport: Send {
     /// Why one of them cannot be, in words; any may have been filled, also in part. Another way to get the messages may still
     /// work.
     ///
-    /// The first `asked` of them are spliced by the peer, if it gets to that; see [`Transport::wants_splice`].
-    ///
     /// # Safety
     /// The runs are valid for writes.
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
-        let _ = (link, reads, asked);
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let _ = (link, reads);
         Err("this transport reads no memory".into())
     }
 
     /// As [`Transport::read`] of one run, if that takes no system call, or if it is `alone`: if nothing else is to be read, and
-    /// nobody to be asked to splice it. `false` if it is not so or cannot be; any of `into` may have been written then.
+    /// the peer is not to help with it. `false` if it is not so or cannot be; any of `into` may have been written then.
     ///
     /// # Safety
     /// `into` is valid for writes.
@@ -425,23 +424,20 @@ pub unsafe trait Transport: Send {
         false
     }
 
-    /// Whether the peer should splice some reads, rather than that they are read out of its memory: as pieces of
-    /// [`SPLICE_BYTES`](tickwire_components::limits::SPLICE_BYTES) each, none of two reads, with numbers from the one on that this
-    /// returns. The next [`Transport::read`] of the link is of these reads, and says for how many the peer was asked
-    /// ([`Header::splice`]). Only of a transport that takes frames as a whole.
-    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
-        let _ = (link, reads);
-        None
-    }
-
-    /// Splices a piece of a message to the peer, which has asked for it: the pages themselves go, and stay as they are until the
-    /// peer says that the message is done.
+    /// Says that the peer of a link may read a run of this process's memory: it has been offered to it, with its address. The
+    /// transport may help the peer with that, whenever it is called, and uses no other memory for it, whatever the peer asks.
     ///
     /// # Safety
-    /// The piece is valid for reads and nobody writes it until its message is done.
-    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        let _ = (link, number, piece);
-        Spliced::Over
+    /// The run is valid for reads, and nobody writes it, until [`Transport::withdraw`] of the same run, until the link is
+    /// closed, or until [`Transport::end_direct`].
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        let _ = (link, run);
+    }
+
+    /// The send of an exposed run is over: nothing of it is the transport's any more, and whatever the peer has asked for is
+    /// forgotten. A run that was not exposed is nothing to withdraw.
+    fn withdraw(&mut self, link: u32, run: Span) {
+        let _ = (link, run);
     }
 
     /// Takes a message of the peer straight into its place, if it can: `into` is the transport's until an arrival with
@@ -467,8 +463,8 @@ pub unsafe trait Transport: Send {
         false
     }
 
-    /// Ends all that [`Transport::expect`] and [`Transport::send_direct`] were given: nothing of it is the transport's any more, and
-    /// no arrival follows.
+    /// Ends all that [`Transport::expect`], [`Transport::send_direct`] and [`Transport::expose`] were given: nothing of it is the
+    /// transport's any more, and no arrival follows.
     fn end_direct(&mut self) {}
 
     /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`

@@ -14,6 +14,7 @@ mod links_tests;
 #[cfg(all(test, tickwire_loom))]
 mod loom_tests;
 pub mod memory;
+pub mod outlet;
 pub mod pieces;
 #[cfg(all(test, not(tickwire_loom)))]
 mod remote_tests;

@@ -48,8 +48,9 @@ use crate::heap;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links, Need};
+use crate::rings::outlet::Outlet;
 use crate::watching::{Token, Watched};
-use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Spliced, Take, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Take, Traffic, Transport};
 use answering::spare;
 pub use config::{ShmConfig, ShmError, Splicing};
 use deaths::Deaths;
@@ -65,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tickwire_components::credit::Credit;
+use tickwire_components::limits::SPLICE_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
@@ -275,22 +277,36 @@ unsafe impl Transport for Shm {
         self.own.made.load(Ordering::Relaxed)
     }
 
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
-        let bytes = self.read_memory(link, reads, asked)?;
-        self.links.read_directly(link, bytes);
-        Ok(())
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        self.read_memory(link, reads)
     }
 
     unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
         self.read_one_now(link, address, into, alone)
     }
 
-    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
-        self.ask(link, reads)
+    #[inline]
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        if run.len() >= SPLICE_MIN
+            && let Some(outlet) = self.links.outlet(link)
+        {
+            // SAFETY: by the same contract: whoever withdraws a run, closes its link or ends all goes through this endpoint,
+            // which tells the outlet, and the outlet of a closed link is dropped.
+            unsafe { outlet.expose(run) }
+        }
     }
 
-    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        self.put_piece(link, number, piece)
+    #[inline]
+    fn withdraw(&mut self, link: u32, run: Span) {
+        if run.len() >= SPLICE_MIN
+            && let Some(outlet) = self.links.outlet(link)
+        {
+            outlet.withdraw(run);
+        }
+    }
+
+    fn end_direct(&mut self) {
+        self.links.outlets().for_each(Outlet::withdraw_all);
     }
 
     fn grant(&mut self, link: u32, credit: Credit) {

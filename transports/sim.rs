@@ -15,7 +15,7 @@ pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::rings::ring::is_of_read;
-use crate::{Capabilities, LinkEvent, Mapped, Sent, TagLimits, Take, Traffic, Transport};
+use crate::{Capabilities, LinkEvent, Mapped, Other, Sent, TagLimits, Take, Traffic, Transport};
 use lane::{Lane, Late, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -228,7 +228,10 @@ impl<T: Transport> Sim<T> {
             let taken = unsafe {
                 match header.lead {
                     lead if lead == Kind::Eager as u64 => take.message(&header, span(&mut payload), vc),
-                    lead if is_of_read(lead, header.length) => take.other(&header, span(&mut payload), vc),
+                    lead if is_of_read(lead, header.length) => {
+                        // Nothing is exposed: nobody reads past the frames.
+                        !matches!(take.other(&header, span(&mut payload), vc), Other::Left)
+                    }
                     _ => false,
                 }
             };

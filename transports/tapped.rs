@@ -5,7 +5,7 @@
 //! same at both: no word of it is on the wire.
 
 use crate::{
-    Capabilities, Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Spliced, Take, Traffic, Transport,
+    Capabilities, Frame, LinkEvent, MemoryRead, Other, Peeked, ReceiveEnvelope, Sent, Take, Traffic, Transport,
 };
 use rustix::fd::BorrowedFd;
 use tickwire_components::credit::Credit;
@@ -111,10 +111,11 @@ impl<T: Take> Take for Telling<'_, T> {
         self.told(taken, header, vc)
     }
 
-    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other {
         // SAFETY: by the same contract.
         let taken = unsafe { self.take.other(header, payload, vc) };
-        self.told(taken, header, vc)
+        self.told(!matches!(taken, Other::Left), header, vc);
+        taken
     }
 
     unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
@@ -214,9 +215,9 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.granted(link)
     }
 
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         // SAFETY: by the same contract.
-        unsafe { self.inner.read(link, reads, asked) }
+        unsafe { self.inner.read(link, reads) }
     }
 
     unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
@@ -224,13 +225,13 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         unsafe { self.inner.read_at_once(link, address, into, alone) }
     }
 
-    fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
-        self.inner.wants_splice(link, reads)
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        // SAFETY: by the same contract.
+        unsafe { self.inner.expose(link, run) }
     }
 
-    unsafe fn splice(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        // SAFETY: by the same contract.
-        unsafe { self.inner.splice(link, number, piece) }
+    fn withdraw(&mut self, link: u32, run: Span) {
+        self.inner.withdraw(link, run);
     }
 
     unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "spans over the buffers of a test")]
 
-use crate::{MemoryRead, Spliced, Transport};
+use crate::{MemoryRead, Transport};
 use tickwire_components::{Row, Span};
 
 /// See [`crate::copy::copy`].
@@ -13,9 +13,9 @@ pub(crate) fn copy(to: Span, from: Span) -> usize {
 
 /// The calls of [`Transport`] that are given memory.
 pub(crate) trait Given: Transport {
-    fn read_into(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
+    fn read_into(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         // SAFETY: the test keeps the runs.
-        unsafe { self.read(link, reads, asked) }
+        unsafe { self.read(link, reads) }
     }
 
     fn read_into_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
@@ -23,9 +23,9 @@ pub(crate) trait Given: Transport {
         unsafe { self.read_at_once(link, address, into, alone) }
     }
 
-    fn splice_out(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        // SAFETY: the test keeps the piece.
-        unsafe { self.splice(link, number, piece) }
+    fn expose_run(&mut self, link: u32, run: Span) {
+        // SAFETY: the test keeps the run.
+        unsafe { self.expose(link, run) }
     }
 
     fn expect_into(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {

@@ -5,7 +5,7 @@
 
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::{
-    AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Peeked, Reach, ReceiveEnvelope, Sent, Spliced, Take,
+    AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Other, Peeked, Reach, ReceiveEnvelope, Sent, Take,
     Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -80,7 +80,7 @@ unsafe impl Transport for Recorder {
         self.note("traffic");
         Some(Traffic { sent: 5, ..Traffic::default() })
     }
-    unsafe fn read(&mut self, _: u32, _: &[MemoryRead], _: usize) -> Result<(), String> {
+    unsafe fn read(&mut self, _: u32, _: &[MemoryRead]) -> Result<(), String> {
         self.note("read");
         Ok(())
     }
@@ -88,13 +88,11 @@ unsafe impl Transport for Recorder {
         self.note("read_at_once");
         true
     }
-    fn wants_splice(&mut self, _: u32, _: &[MemoryRead]) -> Option<u32> {
-        self.note("wants_splice");
-        Some(6)
+    unsafe fn expose(&mut self, _: u32, _: Span) {
+        self.note("expose");
     }
-    unsafe fn splice(&mut self, _: u32, _: u32, _: Span) -> Spliced {
-        self.note("splice");
-        Spliced::Full
+    fn withdraw(&mut self, _: u32, _: Span) {
+        self.note("withdraw");
     }
     unsafe fn expect(&mut self, _: u32, _: Row, _: Span) -> Option<u32> {
         self.note("expect");
@@ -232,8 +230,8 @@ impl Take for Nobody {
     unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
         false
     }
-    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
-        false
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
+        Other::Left
     }
     unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
         false
@@ -275,12 +273,12 @@ macro_rules! call_all {
         heard("reads", &t.reads(0, 1, 2));
         heard("traffic", &t.traffic(0));
         // SAFETY: there are no bytes.
-        heard("read", &unsafe { t.read(0, &[], 0) });
+        heard("read", &unsafe { t.read(0, &[]) });
         // SAFETY: there are no bytes.
         heard("read_at_once", &unsafe { t.read_at_once(0, 1, Span::EMPTY, true) });
-        heard("wants_splice", &t.wants_splice(0, &[]));
         // SAFETY: there are no bytes.
-        heard("splice", &unsafe { t.splice(0, 1, Span::EMPTY) });
+        heard("expose", &unsafe { t.expose(0, Span::EMPTY) });
+        heard("withdraw", &t.withdraw(0, Span::EMPTY));
         // SAFETY: there are no bytes.
         heard("expect", &unsafe { t.expect(0, 1, Span::EMPTY) });
         // SAFETY: there are no bytes.
@@ -348,8 +346,8 @@ const UNSIMULATED: [&str; 17] = [
     "reads",
     "read",
     "read_at_once",
-    "wants_splice",
-    "splice",
+    "expose",
+    "withdraw",
     "expect",
     "send_direct",
     "end_direct",

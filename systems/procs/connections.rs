@@ -8,13 +8,14 @@
 use crate::procs::cards::card_of;
 use crate::procs::ending::{depart, fail, remind};
 use crate::procs::endpoint::Endpoint;
+use crate::steps::check::was_offered;
 use crate::steps::credit::{due, window};
 use crate::steps::matching::enqueue;
 use crate::steps::provider;
 use crate::steps::registering::sweep;
 use crate::store::{StoreMut, Tables};
 use tickwire_components::limits::{ARRIVALS, CREDIT_INITIAL};
-use tickwire_components::{CarKind, CarState, Ended, NIL, Pending, PostError, ProcId, Queue, Row, Vc, VcState};
+use tickwire_components::{Car, CarKind, CarState, Ended, NIL, Pending, PostError, ProcId, Queue, Row, Vc, VcState};
 use tickwire_transports::LinkEvent;
 
 /// Free CAR rows below which more are spawned ahead of use.
@@ -218,8 +219,9 @@ fn accepted(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
         let words = format!("the connection has failed before: {}", all.procs.reason(row));
         return all.endpoints[endpoint as usize].transport.get().give_up(link, &words);
     }
-    if state == VcState::Connected && (old_endpoint, old_link) != (endpoint, link) && has_lent(all, row) {
-        // What the transport of the other one has been lent comes back only with that.
+    let is_second = state == VcState::Connected && (old_endpoint, old_link) != (endpoint, link);
+    if is_second && (has_lent(all, row) || has_exposed(all, row)) {
+        // What the transport of the other one has been lent comes back only with that, and what is exposed there stays so.
         return all.endpoints[endpoint as usize].transport.get().close_link(link);
     }
     all.endpoints[endpoint as usize].transport.get().attach(link, row);
@@ -323,6 +325,16 @@ pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
 /// Whether a transport has been lent places of messages of a VC.
 fn has_lent(all: &Tables<'_>, row: Row) -> bool {
     all.cars.iter().zip(&*all.large).any(|(car, large)| car.vc == row && large.is_lent(car.state))
+}
+
+/// Whether the peer of a VC may read a message out of this process's memory.
+fn has_exposed(all: &mut Tables<'_>, row: Row) -> bool {
+    let endpoint = &all.endpoints[all.vcs[row as usize].endpoint as usize];
+    let may_be_read = |car: &Car| {
+        let length = car.span.len() as u64;
+        car.chain == NIL && (endpoint.is_read(length) || endpoint.is_mapped(length, car.span))
+    };
+    all.cars.iter().any(|car| was_offered(car, row) && may_be_read(car))
 }
 
 /// Whether a transport is moving a message of a VC to here.

@@ -10,10 +10,10 @@ use crate::steps::check::was_offered;
 use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
 use crate::steps::send::send_now;
 use smallvec::SmallVec;
-use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL, SPLICE_BYTES};
+use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState, car_flags};
-use tickwire_transports::{AnyTransport, MemoryRead, Sent};
+use tickwire_transports::{MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
 #[inline(never)]
@@ -40,13 +40,9 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         let mut batch = next_reads(rows, left.min(most));
         let Vc { endpoint, link, .. } = rows.vcs[batch.vc as usize];
         let transport = endpoints[endpoint as usize].transport.get();
-        let asked = match transport.wants_splice(link, &batch.reads) {
-            Some(first) if batch.bytes > 0 => ask(transport, link, &batch, first),
-            _ => 0,
-        };
         // SAFETY: the places of posted receives are there until these end.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let is_read = batch.bytes > 0 && unsafe { transport.read(link, &batch.reads, asked) }.is_ok();
+        let is_read = batch.bytes > 0 && unsafe { transport.read(link, &batch.reads) }.is_ok();
         if is_read {
             left = left.saturating_sub(in_pages(batch.bytes));
             rows.progress.moved.transfer += batch.bytes;
@@ -80,24 +76,10 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     }
 }
 
-/// Asks the sender to splice what is read; returns for how many of the reads it was asked.
-#[inline(never)]
-pub(crate) fn ask(transport: &mut AnyTransport, link: u32, batch: &Batch, first: u32) -> usize {
-    let mut first = first;
-    let sent = |(read, &(message, offset)): (&MemoryRead, &(Row, u64))| {
-        let header = Header::splice(message, first, offset, read.into.len() as u64);
-        first = first.wrapping_add(read.into.len().div_ceil(SPLICE_BYTES) as u32);
-        transport.send(link, &header, &NoBytes, None) == Sent::Done
-    };
-    batch.reads.iter().zip(&batch.places).map(sent).take_while(|&sent| sent).count()
-}
-
 /// What one call reads: bytes of the first messages of one VC in the queue.
 pub(crate) struct Batch {
     vc: Row,
     reads: SmallVec<[MemoryRead; READS_A_CALL]>,
-    /// Of each, the CAR row of the message at its sender, and where in the message it starts.
-    places: SmallVec<[(Row, u64); READS_A_CALL]>,
     /// The receives that it ends, taken out of the queue.
     whole: SmallVec<[Row; READS_A_CALL]>,
     /// One of which more is left, the queue's head; or [`NIL`].
@@ -110,9 +92,9 @@ pub(crate) struct Batch {
 /// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
 #[inline(always)]
 pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
-    let (reads, places, whole) = (SmallVec::new(), SmallVec::new(), SmallVec::new());
+    let (reads, whole) = (SmallVec::new(), SmallVec::new());
     let vc = rows.cars[rows.progress.reads.head as usize].vc;
-    let mut batch = Batch { vc, reads, places, whole, open: NIL, bytes: 0, begun: 0 };
+    let mut batch = Batch { vc, reads, whole, open: NIL, bytes: 0, begun: 0 };
     while batch.reads.len() < READS_A_CALL && in_pages(batch.bytes) < most {
         let row = rows.progress.reads.head;
         let Some(&Car { done, .. }) = rows.cars.get(row as usize).filter(|car| car.vc == vc) else { break };
@@ -128,7 +110,6 @@ pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
         }
         let read = into.len() as u64;
         batch.reads.push(MemoryRead { address: address.wrapping_add(done), into });
-        batch.places.push((rows.large[row as usize].peer, done));
         batch.bytes += read;
         batch.begun += u32::from(done == 0);
         rows.cars[row as usize].done += read;

@@ -142,7 +142,11 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
     large[row as usize] = Large { way: Way::Offered, ..Large::of(length) };
     let header =
         Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
-    if endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run)) == Sent::Done {
+    let transport = endpoint.transport.get();
+    if transport.send_inline(vc.link, header, &Offer::of(run)) == Sent::Done {
+        // SAFETY: the bytes of a posted send are there until it ends. It does not end before its peer has answered, which is
+        // when they are withdrawn, or before its link is closed.
+        unsafe { transport.expose(vc.link, run) };
         vc.envelopes -= 1;
         progress.work.sent += 1;
     } else {
@@ -261,7 +265,17 @@ pub(crate) fn send_head(
             transport.send(link, header, &part, state)
         }
         (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
-        _ => transport.send(link, header, &Offer::of(car.span), state),
+        _ => {
+            let sent = transport.send(link, header, &Offer::of(car.span), state);
+            if sent == Sent::Done {
+                // SAFETY: as in `offer_now`.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                unsafe {
+                    transport.expose(link, car.span);
+                }
+            }
+            sent
+        }
     }
 }
 

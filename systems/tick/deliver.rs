@@ -15,14 +15,13 @@ use crate::procs::endpoint::Endpoint;
 use crate::protocols;
 use crate::protocols::read::{read_at_once, read_messages};
 use crate::protocols::rendezvous::reply;
-use crate::protocols::splicing::splice_messages;
 use crate::protocols::{eager, provider_matched};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::end_awaited;
 use tickwire_components::limits::READ_BYTES_A_TURN;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pending, Row, Span};
-use tickwire_transports::Take;
+use tickwire_transports::{Other, Take};
 
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
@@ -76,7 +75,7 @@ impl Take for Taken<'_, '_> {
         eager::receive(self.0, header, payload, vc_row)
     }
 
-    unsafe fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> Other {
         let mut arrival = Arrival { header: *header, payload, vc: vc_row, ..Arrival::default() };
         protocols::take::<true>(self.0, &mut arrival)
     }
@@ -87,7 +86,7 @@ impl Take for Taken<'_, '_> {
     }
 }
 
-/// Reads what was offered and splices what was asked for, as SupplyBuffers and Transfer do, and ends what has been read.
+/// Reads what was offered, as SupplyBuffers and Transfer do, and ends what has been read.
 #[inline(never)]
 fn move_large(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let mut left = READ_BYTES_A_TURN as u64;
@@ -100,9 +99,6 @@ fn move_large(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     if !rows.progress.reads.is_empty() {
         read_messages(rows, endpoints);
         end_awaited(rows);
-    }
-    if !rows.progress.splices.is_empty() {
-        splice_messages(rows, endpoints);
     }
     if !rows.progress.senders.is_empty() {
         rows.progress.pending |= Pending::TRANSFER;

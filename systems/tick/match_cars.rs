@@ -7,6 +7,7 @@
 //! agent notes, "findorallocate": a receive looks at the unexpected first and is then queued; a message looks at the
 //! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).
 
+use crate::procs::endpoint::Endpoint;
 use crate::protocols;
 use crate::protocols::direct::moved;
 use crate::protocols::{held, provider_matched};
@@ -15,14 +16,15 @@ use crate::steps::credit::feed;
 use crate::steps::finish::abort;
 use crate::steps::matching::enqueue;
 use crate::steps::unexpected::take_unexpected;
-use tickwire_components::{Arrival, ArrivalState, VcState, car_flags};
+use tickwire_components::{ArrivalState, Row, Span, Vc, VcState, car_flags};
+use tickwire_transports::Other;
 
 /// The system.
 #[inline]
 pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     if rows.progress.has_provider() && held::match_held(rows, wire.arrivals) {
         // A receive must not take a message before it is known whether an older one does.
-        return match_arrivals(rows, wire.arrivals);
+        return match_arrivals(rows, wire);
     }
     while let Some(row) = rows.progress.new_receives.pop(&mut rows.cars) {
         if !take_unexpected(rows, row) {
@@ -38,20 +40,30 @@ pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             }
         }
     }
-    match_arrivals(rows, wire.arrivals);
+    match_arrivals(rows, wire);
 }
 
 #[inline(always)]
-fn match_arrivals(rows: &mut Rows<'_>, arrivals: &mut [Arrival]) {
+fn match_arrivals(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    let Wire { endpoints, arrivals } = wire;
     for arrival in &mut arrivals[..rows.progress.arrivals as usize] {
         if arrival.state == ArrivalState::New {
-            protocols::take::<false>(rows, arrival);
+            if let Other::Ended(run) = protocols::take::<false>(rows, arrival) {
+                withdraw(rows, endpoints, arrival.vc, run);
+            }
         } else if arrival.state == ArrivalState::Moved {
             moved(rows, arrival);
         } else if arrival.state >= ArrivalState::Matched {
             provider_matched::take(rows, arrival);
         }
     }
+}
+
+/// The peer of a VC reads a message no more: its bytes are the application's again once the send has ended.
+#[inline(never)]
+fn withdraw(rows: &Rows<'_>, endpoints: &mut [Endpoint], vc_row: Row, run: Span) {
+    let Vc { endpoint, link, .. } = rows.vcs[vc_row as usize];
+    endpoints[endpoint as usize].transport.get().withdraw(link, run);
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@
 
 use crate::protocols::pieces::send_pieces;
 use crate::protocols::read::read_messages;
-use crate::protocols::splicing::splice_messages;
 use crate::rows::{Rows, Wire};
 use crate::steps::place::place;
 use crate::steps::unexpected::receive_copies;
@@ -27,9 +26,6 @@ pub fn transfer(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
     if !rows.progress.reads.is_empty() {
         read_messages(rows, endpoints);
-    }
-    if !rows.progress.splices.is_empty() {
-        splice_messages(rows, endpoints);
     }
     let count = std::mem::take(&mut rows.progress.arrivals) as usize;
     for arrival in &mut arrivals[..count] {

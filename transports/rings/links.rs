@@ -7,9 +7,10 @@ pub use growth::Passed;
 use super::fences;
 use super::inbox::{Inbox, SLOTS};
 use super::memory::RawRing;
+use super::outlet::Outlet;
 use super::ring::{BESIDE_HEADER, Corrupt, Reader, RingMemory, Writer};
 use super::window::{Granter, Spender};
-use crate::{Sent, Take, Traffic};
+use crate::{Other, Sent, Take, Traffic};
 use growth::Grown;
 use rustix::fd::OwnedFd;
 use std::any::Any;
@@ -19,9 +20,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tickwire_components::credit::Credit;
-use tickwire_components::limits::{TURN_FRAMES, WATCHED};
+use tickwire_components::limits::{READS_A_CALL, SPLICE_MIN, TURN_FRAMES, WATCHED};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row};
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
 
 /// A peer's inbox, or the own one: a view of memory that `keep` keeps alive.
 #[derive(Clone)]
@@ -108,6 +109,8 @@ struct LinkRow {
     direct: u64,
     doorbell: Arc<OwnedFd>,
     fault: Option<Corrupt>,
+    /// What the peer is given besides frames, where that is so.
+    outlet: Option<Box<Outlet>>,
     grown: Grown,
     _keep: Arc<dyn Any + Send + Sync>,
 }
@@ -132,6 +135,8 @@ pub struct Links {
     odd: usize,
     /// What nobody was told about yet.
     needs: Vec<(u32, Need)>,
+    /// Links with pieces that wait for room in a pipe. They are in the backlog too, so that a drain comes by.
+    waiting: Vec<u32>,
     /// Links with a ring that is about to go on in a larger one.
     growing: Vec<u32>,
     /// The link that was looked at last by [`Links::tend`].
@@ -185,6 +190,7 @@ impl Links {
             backlog: VecDeque::with_capacity(64),
             odd: 0,
             needs: Vec::new(),
+            waiting: Vec::new(),
             growing: Vec::new(),
             looked_at: 0,
             closed: Vec::new(),
@@ -228,6 +234,7 @@ impl Links {
             direct: 0,
             doorbell: ends.doorbell,
             fault: None,
+            outlet: None,
             grown: Grown::none(ends.ring_max),
             _keep: ends.keep,
         }));
@@ -252,13 +259,15 @@ impl Links {
         }
         self.backlog.retain(|&l| l != link);
         self.needs.retain(|&(l, _)| l != link);
+        self.waiting.retain(|&l| l != link);
         self.growing.retain(|&l| l != link);
         if self.touched.is_empty() {
             self.closed.clear();
         }
         // A touched link stays in the list, so that the release finds its place empty and lets the memory go.
-        if let Some(row) = self.rows.get_mut(link as usize).and_then(Option::take) {
-            // What was offered is the application's again after this.
+        if let Some(mut row) = self.rows.get_mut(link as usize).and_then(Option::take) {
+            // What was offered is the application's again after this, what was exposed too.
+            row.outlet = None;
             row.writer.memory().abandon();
             self.closed_bytes.0 += row.writer.position();
             self.closed_bytes.1 += row.reader.position();
@@ -266,6 +275,24 @@ impl Links {
                 self.closed.push(*row);
             }
         }
+    }
+
+    /// Gives the peer of a connection an outlet: from now on it may ask for what is exposed to it.
+    pub fn give_outlet(&mut self, link: u32) {
+        if let Some(row) = self.row(link) {
+            row.outlet = Some(Box::default());
+        }
+    }
+
+    /// What the peer of a connection is given besides frames.
+    #[inline]
+    pub fn outlet(&mut self, link: u32) -> Option<&mut Outlet> {
+        self.row(link)?.outlet.as_deref_mut()
+    }
+
+    /// The outlets of all connections that have one.
+    pub fn outlets(&mut self) -> impl Iterator<Item = &mut Outlet> {
+        self.rows.iter_mut().flatten().filter_map(|row| row.outlet.as_deref_mut())
     }
 
     /// Looks at a connection with the next drain, whether or not its peer announces itself.
@@ -476,11 +503,23 @@ impl Links {
                     }
                 } else if !row.reader.ready() {
                     break;
-                } else if !row.take_other(take) {
-                    refused = true;
-                    break;
                 } else {
-                    count += 1;
+                    match row.take_other(take) {
+                        Next::Left => {
+                            refused = true;
+                            break;
+                        }
+                        Next::Taken => count += 1,
+                        Next::Stray(run) => {
+                            let vc = row.vc;
+                            self.withdraw_elsewhere(vc, run);
+                            return self.is_spent(place, first, count + 1, refused);
+                        }
+                        Next::Waits => {
+                            count += 1;
+                            note_waiting(&mut self.waiting, &mut self.backlog, link);
+                        }
+                    }
                     if alone {
                         break;
                     }
@@ -496,6 +535,16 @@ impl Links {
         }
         self.quiet.set(alone & (count == 0));
         (count, refused | self.inbox.ready() | !self.backlog.is_empty())
+    }
+
+    /// Withdraws a run from all connections to a peer, which is one, most often.
+    #[cold]
+    fn withdraw_elsewhere(&mut self, vc: Row, run: Span) {
+        for row in self.rows.iter_mut().flatten().filter(|row| row.vc == vc) {
+            if let Some(outlet) = &mut row.outlet {
+                outlet.withdraw(run);
+            }
+        }
     }
 
     /// A delivery has had all that it may while it was at a watched ring, of which it has had those after `first`.
@@ -563,7 +612,22 @@ impl Links {
                 self.start_watching(link);
             }
         }
+        if !self.waiting.is_empty() {
+            self.look_at_outlets();
+        }
         count
+    }
+
+    /// Goes on with what peers have asked for and what had no room so far.
+    #[cold]
+    fn look_at_outlets(&mut self) {
+        for at in (0..self.waiting.len()).rev() {
+            let link = self.waiting[at];
+            match self.row(link).is_some_and(LinkRow::look_at_outlet) {
+                true => note_waiting(&mut self.waiting, &mut self.backlog, link),
+                false => _ = self.waiting.swap_remove(at),
+            }
+        }
     }
 
     /// Reads one ring until it is empty or `out` is full, or one frame of it.
@@ -573,7 +637,7 @@ impl Links {
         if row.fault.is_some() {
             return 0;
         }
-        let mut count = 0;
+        let (mut count, mut touched) = (0, false);
         for arrival in out {
             match row.reader.read() {
                 Ok(Some((header, payload))) => {
@@ -585,13 +649,26 @@ impl Links {
                 }
                 Ok(None) => break,
                 Err(corrupt) => {
-                    row.fault = Some(corrupt);
-                    self.needs.push((link, Need::Closing(corrupt)));
+                    match row.take_questions(corrupt) {
+                        Ok(waits) => {
+                            touched = true;
+                            if waits {
+                                note_waiting(&mut self.waiting, &mut self.backlog, link);
+                            } else if !self.backlog.contains(&link) {
+                                // Other frames may stand behind them.
+                                self.backlog.push_back(link);
+                            }
+                        }
+                        Err(corrupt) => {
+                            row.fault = Some(corrupt);
+                            self.needs.push((link, Need::Closing(corrupt)));
+                        }
+                    }
                     break;
                 }
             }
         }
-        if count > 0 && !row.touched {
+        if (count > 0 || touched) && !row.touched {
             row.touched = true;
             self.touched.push(link);
         }
@@ -688,6 +765,10 @@ impl Links {
 
     /// Prepares to sleep: from now on every frame announces itself and rings the bell. `false` if something is there.
     pub fn arm(&mut self) -> bool {
+        // Nobody rings when a pipe has room again.
+        if !self.waiting.is_empty() {
+            return false;
+        }
         if self.watched_count > 0 {
             for place in 0..self.watched_count {
                 let link = self.watched[place];
@@ -717,18 +798,93 @@ impl Links {
     }
 }
 
+/// What became of the next frame of a ring that is no whole message.
+enum Next {
+    /// It is for a drain.
+    Left,
+    Taken,
+    /// It was taken and has ended a send whose bytes are not exposed here: to the same peer over another link, if at all.
+    Stray(Span),
+    /// It was a question, and something that was asked for waits for room.
+    Waits,
+}
+
+/// A piece of a connection waits for room: a drain is to come by.
+#[cold]
+fn note_waiting(waiting: &mut Vec<u32>, backlog: &mut VecDeque<u32>, link: u32) {
+    if !waiting.contains(&link) {
+        waiting.push(link);
+    }
+    if !backlog.contains(&link) {
+        backlog.push_back(link);
+    }
+}
+
 impl LinkRow {
-    /// Has the next frame taken, if it belongs to a message that is read or comes in parts.
+    /// Has the next frame taken, if it belongs to a message that is read.
     #[inline(never)]
-    fn take_other(&mut self, take: &mut impl Take) -> bool {
-        let Some((header, payload)) = self.reader.peek_read() else { return false };
+    fn take_other(&mut self, take: &mut impl Take) -> Next {
+        let Some((header, payload)) = self.reader.peek_read() else {
+            return match self.take_question() {
+                Ok(Some(false)) => Next::Taken,
+                Ok(Some(true)) => Next::Waits,
+                // A drain finds out what is wrong.
+                Ok(None) | Err(_) => Next::Left,
+            };
+        };
         // SAFETY: the ring keeps it until it is released, which comes after it was skipped.
         #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
         let taken = unsafe { take.other(&header, payload, self.vc) };
-        if taken {
-            self.reader.skip(payload.len());
+        match taken {
+            Other::Left => return Next::Left,
+            Other::Taken => {}
+            Other::Ended(run) => {
+                self.reader.skip(payload.len());
+                let withdrawn = match &mut self.outlet {
+                    Some(outlet) if run.len() >= SPLICE_MIN => outlet.withdraw(run),
+                    _ => true,
+                };
+                return if withdrawn { Next::Taken } else { Next::Stray(run) };
+            }
         }
-        taken
+        self.reader.skip(payload.len());
+        Next::Taken
+    }
+
+    /// Takes the next frame if it is a question, and answers it as far as there is room: whether something waits for room then.
+    ///
+    /// # Errors
+    /// If there can be no such question. It stays.
+    #[cold]
+    fn take_question(&mut self) -> Result<Option<bool>, Corrupt> {
+        let Some(question) = self.reader.peek_question() else { return Ok(None) };
+        let Some(outlet) = &mut self.outlet else { return Err(Corrupt::Kind(Kind::Question as u8)) };
+        outlet.ask(&question)?;
+        self.reader.skip(0);
+        Ok(Some(self.look_at_outlet()))
+    }
+
+    /// Takes the questions that stand where a frame was found that is not handed on, a few of them: whether something waits for
+    /// room then.
+    ///
+    /// # Errors
+    /// If the frame is no question, but what was `found`, or a question that cannot be.
+    #[cold]
+    fn take_questions(&mut self, found: Corrupt) -> Result<bool, Corrupt> {
+        let mut waits = self.take_question()?.ok_or(found)?;
+        for _ in 1..READS_A_CALL {
+            match self.take_question()? {
+                Some(more) => waits = more,
+                None => break,
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Goes on with what the peer has asked for: whether something waits for room then.
+    fn look_at_outlet(&mut self) -> bool {
+        let memory = *self.writer.memory();
+        self.outlet.as_mut().is_some_and(|outlet| outlet.look(&memory))
     }
 
     /// Asks the peer to announce its next grant; `false` if there may be one already.

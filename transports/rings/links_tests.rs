@@ -4,7 +4,7 @@ use super::inbox::Inbox;
 use super::links::{Ends, InboxView, Links};
 use super::memory::{HeapMemory, RawRing};
 use crate::testing::copy;
-use crate::{Sent, Take};
+use crate::{Other, Sent, Take};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -292,8 +292,8 @@ impl Take for Taken {
         self.0.push((vc, header.tag()));
         true
     }
-    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
-        false
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
+        Other::Left
     }
     unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
         false

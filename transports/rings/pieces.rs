@@ -84,14 +84,15 @@ pub fn skip<M: PieceMemory>(memory: &M, piece: u32, next: u32) -> u32 {
 }
 
 #[cfg(all(test, not(tickwire_loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::cell::Cell;
 
+    /// The two words of one thread.
     #[derive(Default)]
-    struct Words {
-        put: Cell<u32>,
-        taken: Cell<u32>,
+    pub(crate) struct Words {
+        pub(crate) put: Cell<u32>,
+        pub(crate) taken: Cell<u32>,
     }
 
     impl PieceMemory for Words {

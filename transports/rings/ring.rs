@@ -91,6 +91,8 @@ pub enum Corrupt {
     Length(u64),
     /// A released position that is not between the last one and the writer's.
     Released(u64),
+    /// A question for so many bytes at an address which were not offered.
+    Question(u64, u64),
     /// A mark that the ring goes on in a larger one, of so many bytes by its binary logarithm, which this side has not been given.
     Moved(u8),
 }
@@ -101,6 +103,9 @@ impl std::fmt::Display for Corrupt {
             Corrupt::Kind(byte) => write!(f, "a frame of unknown kind {byte}"),
             Corrupt::Length(length) => write!(f, "a frame of {length} bytes that cannot fit"),
             Corrupt::Released(position) => write!(f, "an impossible released position {position}"),
+            Corrupt::Question(address, length) => {
+                write!(f, "a question for {length} bytes at {address:#x} that were not offered")
+            }
             Corrupt::Moved(log) => write!(f, "it goes on in a ring of 2^{log} bytes that was never passed"),
         }
     }
@@ -407,7 +412,6 @@ const _: () = assert!(frame_bytes(ADDRESS_BYTES) == 64);
 pub(crate) fn is_of_read(lead: u64, length: u64) -> bool {
     match lead {
         lead if lead == Kind::Done as u64 => length == 0,
-        lead if lead == Kind::Splice as u64 => length != 0,
         lead => lead == READABLE_RTS,
     }
 }
@@ -580,6 +584,17 @@ impl<M: RingMemory> Reader<M> {
         let header = Header { lead, origin, name, length };
         // All are one line, and frames start at lines.
         Some((header, memory.bytes(offset + HEADER_BYTES as u64, header.payload() as usize)))
+    }
+
+    /// The next frame if it is a question, which is not handed on; stays before it. Where [`Reader::read`] has said that a frame
+    /// is of no kind that it hands on, this tells whether it is one.
+    #[cold]
+    pub fn peek_question(&self) -> Option<Header> {
+        let memory = &self.memory;
+        let offset = self.position & (memory.capacity() - 1);
+        let lead = memory.load(offset, Ordering::Acquire);
+        let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
+        (lead as u8 == Kind::Question as u8).then_some(Header { lead, origin, name, length })
     }
 
     /// Goes past the frame that [`Reader::peek_whole`] has shown, whose payload has so many bytes.

@@ -21,7 +21,7 @@ pub(crate) struct PeerMemory {
     readable: bool,
     /// Its shared heap, as this process maps it.
     heap: Option<Arc<PeerHeap>>,
-    /// What its messages are spliced through, and own ones to it.
+    /// What its messages are spliced through.
     pub(super) pipes: Pipes,
 }
 

@@ -5,7 +5,7 @@ use super::calling::Request;
 use super::identity::HostCard;
 use super::lines::{PeerMemory, Unread};
 use super::socket::{self, NoRoom, Read, Received};
-use super::{Call, LINKS_MAX, Shm};
+use super::{Call, LINKS_MAX, Shm, Splicing};
 use crate::connections::{self, Accepted, Connections, Heard, Medium, Message, Socket};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
@@ -96,6 +96,9 @@ impl Medium for Shm {
 
     fn open_link(&mut self, link: u32, ends: Ends) -> Result<(), String> {
         self.links.open(link, NIL, ends);
+        if self.own.config.splicing != Splicing::Never && self.capabilities.remote_read {
+            self.links.give_outlet(link);
+        }
         Ok(())
     }
 

@@ -104,8 +104,14 @@ impl Shm {
             .is_some_and(|line| line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some()))
     }
 
-    /// See [`crate::Transport::read`]. Returns how many bytes it has read.
-    pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<u64, String> {
+    /// See [`crate::Transport::read`].
+    pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let asked = self.ask(link, reads);
+        self.read_asked(link, reads, asked)
+    }
+
+    /// Reads, where the peer was asked to splice the first `asked` of the reads.
+    pub(super) fn read_asked(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let spliced = if asked > 0 { self.take_spliced(link, &reads[..asked]) } else { 0 };
         self.read.spliced += spliced as u64;
         match spliced {
@@ -113,10 +119,11 @@ impl Shm {
             _ => self.read_rest(link, &rest_of(reads, spliced))?,
         }
         self.note_cost(link, reads, asked > 0);
-        match self.links.stands(link) {
-            true => Ok(length(reads) as u64),
-            false => Err("the sender has given the message up".into()),
+        if !self.links.stands(link) {
+            return Err("the sender has given the message up".into());
         }
+        self.links.read_directly(link, length(reads) as u64);
+        Ok(())
     }
 
     /// See [`crate::Transport::read_at_once`].

@@ -1,9 +1,10 @@
-//! Messages that their senders splice: what a large message is received by while its sender has nothing else to do.
+//! Messages that their senders splice: what a large message is received by while its sender has nothing else to do. This is
+//! the receiver's side; the sender's is [`crate::rings::outlet`].
 //!
 //! Reading a peer's memory costs the reader's processor more for finding the pages, one by one, than for copying them. A
 //! sender that waits can find them meanwhile, in its own tables: it puts pages, not bytes, into a pipe (vmsplice(2)), and the
 //! reader copies them out (read(2)). Two pipes take turns, since each has a lock; two words next to the ring say which pieces are
-//! where ([`crate::rings::pieces`]). A connection gets its pipes with the first message that might use them.
+//! where ([`crate::rings::pieces`]). The reader asks by frames of the ring that no engine ever sees. A connection gets its pipes with the first message that might use them.
 //!
 //! The pages stay the sender's, and nothing can be written to them; but a reader that left them in a pipe could look at what
 //! they hold later. So pipes are for those only that could read this process's memory anyway: whom this process may read
@@ -17,16 +18,16 @@ use super::reading::{last_error, length};
 use super::{Shm, Splicing};
 use crate::handshake::Packet;
 use crate::rings::memory::RawRing;
-use crate::rings::pieces::{self, PIPES, Room};
-use crate::{MemoryRead, Spliced};
+use crate::rings::outlet::{self, Question};
+use crate::rings::pieces::{self, PIPES};
+use crate::{MemoryRead, Sent};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{DumpableBehavior, dumpable_behavior};
 use std::time::{Duration, Instant};
-use tickwire_components::Span;
-use tickwire_components::limits::{PAGE_BYTES, PIPE_BYTES, SPLICE_BYTES};
+use tickwire_components::limits::{PIPE_BYTES, SPLICE_BYTES, SPLICE_MIN};
+use tickwire_components::{NoBytes, Span};
 
 /// How long the reader waits for a piece: for a sender that polls to find the question, and twice as long as a piece takes it.
 const PATIENCE: Duration = Duration::from_micros(8);
@@ -41,20 +42,15 @@ const HEAP_QUIET: u8 = 16;
 /// Looks between two at the clock.
 const LOOKS: u32 = 32;
 
-/// What messages of a connection are spliced through, each way.
+/// What the peer's messages are spliced through.
 #[derive(Default)]
 pub(super) struct Pipes {
     /// Reads by size that are just that, without a question.
     quiet: [u8; SIZES],
-    /// For the own messages; all ends, so that a reader that has died is no broken pipe.
-    outgoing: Option<[Pipe; PIPES]>,
     incoming: Incoming,
 }
 
-/// Both ends of a pipe: out of it, into it.
-type Pipe = (OwnedFd, OwnedFd);
-
-/// The peer's messages.
+/// How far the connection is.
 #[derive(Default)]
 enum Incoming {
     /// No message was read yet.
@@ -135,13 +131,30 @@ impl Costs {
 }
 
 impl Shm {
-    /// See [`crate::Transport::wants_splice`].
-    pub(super) fn ask(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
+    /// Asks the peer to splice some reads, if that is likely to cost less than reading them. Returns for how many it was asked,
+    /// from the first on; they are the next that are read.
+    pub(super) fn ask(&mut self, link: u32, reads: &[MemoryRead]) -> usize {
+        let Some(mut first) = self.wants_splice(link, reads) else { return 0 };
+        let asked = reads.iter().take_while(|read| {
+            let (address, length) = (read.address, read.into.len() as u64);
+            // No run that is shorter was ever exposed.
+            if read.into.len() < SPLICE_MIN {
+                return false;
+            }
+            let question = Question { address, length, first };
+            first = first.wrapping_add(pieces_of(read.into).count() as u32);
+            self.links.send(link, &question.header(), &NoBytes) == Sent::Done
+        });
+        asked.count()
+    }
+
+    /// Whether the peer should splice some reads: the number of the first piece then.
+    pub(super) fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
         let splicing = self.own.config.splicing;
         let line = self.connections.line_mut(link)?;
         let bytes = length(reads);
         self.timing = false;
-        if line.more.pipes.is_quiet(bytes, splicing) {
+        if line.more.pipes.is_quiet(bytes, splicing) || reads[0].into.len() < SPLICE_MIN {
             return None;
         }
         let size = size_of_read(bytes);
@@ -201,43 +214,24 @@ impl Shm {
         }
     }
 
-    /// See [`crate::Transport::splice`].
-    pub(super) fn put_piece(&mut self, link: u32, number: u32, piece: Span) -> Spliced {
-        let memory = self.links.memory(link, true);
-        let Some(line) = self.connections.line_mut(link) else { return Spliced::Over };
-        let Some(memory) = memory else { return Spliced::Over };
-        match pieces::room(&memory, number) {
-            Room::Over => Spliced::Over,
-            Room::Full => Spliced::Full,
-            Room::Free => match line.more.pipes.fill(number, piece) {
-                None => Spliced::Over,
-                Some(true) if pieces::put(&memory, number) => Spliced::Done,
-                // The reader takes out what it was told of, and so nothing of this.
-                Some(_) => {
-                    if !line.more.pipes.clear(number) {
-                        line.more.pipes.outgoing = None;
-                    }
-                    Spliced::Over
-                }
-            },
-        }
-    }
-
     /// The peer wants to have messages spliced to it.
     pub(super) fn pass_pipes(&mut self, link: u32) {
-        let with_pipes = self.connections.lines().filter(|line| line.more.pipes.outgoing.is_some()).count();
-        let room = with_pipes < piped_max(self.own.config.procs);
+        let with_pipes = self.links.outlets().filter(|outlet| outlet.is_piped()).count();
         let open = dumpable_behavior() == Ok(DumpableBehavior::Dumpable);
-        let wanted = self.own.config.splicing != Splicing::Never;
-        let Some(line) = self.connections.line_mut(link) else { return };
-        let allowed = wanted && open && room && line.readable();
-        if line.more.pipes.outgoing.is_some() {
+        let room = with_pipes < piped_max(self.own.config.procs);
+        let Some(line) = self.connections.line(link) else { return };
+        // There is no outlet where this side does not want to splice.
+        let Some(outlet) = self.links.outlet(link) else { return line.tell(&Packet::Pipes) };
+        if outlet.is_piped() {
             return;
         }
         // The peer does without where there are none to be had.
-        let Ok(pipes) = (if allowed { pipes() } else { Err(Errno::PERM) }) else { return line.tell(&Packet::Pipes) };
+        let allowed = open && room && line.readable();
+        let Ok(pipes) = (if allowed { outlet::pipes() } else { Err(Errno::PERM) }) else {
+            return line.tell(&Packet::Pipes);
+        };
         if line.pass(&Packet::Pipes, &pipes.each_ref().map(|(out, _)| out.as_fd())).is_ok() {
-            line.more.pipes.outgoing = Some(pipes);
+            outlet.set_pipes(pipes);
         }
     }
 
@@ -260,17 +254,6 @@ impl Pipes {
         let is = splicing == Splicing::Never || *quiet > 0;
         *quiet = quiet.saturating_sub(1);
         is
-    }
-
-    /// Puts a piece into its pipe; `false` if it has not gone in as a whole. None without pipes.
-    pub(super) fn fill(&self, number: u32, piece: Span) -> Option<bool> {
-        let (_, into) = &self.outgoing.as_ref()?[pieces::pipe_of(number)];
-        Some(piece.len() <= SPLICE_BYTES && splice(into, piece) == Ok(piece.len()))
-    }
-
-    /// Takes out again what is in the pipe of a piece; `false` if that cannot be said to be empty.
-    pub(super) fn clear(&self, number: u32) -> bool {
-        self.outgoing.as_ref().is_some_and(|pipes| empty(&pipes[pieces::pipe_of(number)].0))
     }
 }
 
@@ -337,18 +320,6 @@ fn piped_max(procs: u32) -> usize {
     (JOB_BYTES / (PIPES * PIPE_BYTES) / procs.max(1) as usize).clamp(1, PIPED_MAX)
 }
 
-fn pipes() -> Result<[Pipe; PIPES], Errno> {
-    Ok([pipe()?, pipe()?])
-}
-
-/// A pipe that a piece fits in, whatever pages it starts and ends in.
-fn pipe() -> Result<Pipe, Errno> {
-    let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    // The kernel counts pages, whatever their size.
-    fcntl_setpipe_size(&into, PIPE_BYTES / PAGE_BYTES * rustix::param::page_size())?;
-    Ok((out, into))
-}
-
 /// The end of a pipe that a peer has passed, opened anew: whether reading it waits is this side's to say.
 fn own_end(passed: &OwnedFd) -> Option<OwnedFd> {
     let found = rustix::fs::fstat(passed).ok()?;
@@ -357,16 +328,6 @@ fn own_end(passed: &OwnedFd) -> Option<OwnedFd> {
     }
     let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-/// Puts the pages of a run into a pipe.
-#[expect(unsafe_code, reason = "the crate that is used here has this call for slices only")]
-fn splice(into: &OwnedFd, run: Span) -> Result<usize, Errno> {
-    let run = libc::iovec { iov_base: run.start().cast(), iov_len: run.len() };
-    // SAFETY: the kernel checks the run, and nothing is written to it. What its pages hold until they are read is the peer's to
-    // see, until it says that it is done: they are lent for that long.
-    let put = unsafe { libc::vmsplice(into.as_raw_fd(), &raw const run, 1, libc::SPLICE_F_NONBLOCK) };
-    usize::try_from(put).map_err(|_| last_error())
 }
 
 /// Fills a run from a pipe; `false` if there is not as much in it.
@@ -383,20 +344,6 @@ fn read_whole(out: &OwnedFd, run: Span) -> bool {
         }
     }
     true
-}
-
-/// Takes out whatever is in a pipe; `false` if it cannot be said to be empty.
-fn empty(out: &OwnedFd) -> bool {
-    let mut bytes = [0; 4096];
-    // One more than it holds.
-    for _ in 0..=2 * PIPE_BYTES / bytes.len() {
-        match rustix::io::read(out, &mut bytes) {
-            Err(Errno::AGAIN) => return true,
-            Ok(1..) | Err(Errno::INTR) => {}
-            _ => return false,
-        }
-    }
-    false
 }
 
 #[cfg(test)]

@@ -979,7 +979,7 @@ fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize
     let mut bytes = vec![0; length];
     let into = span(&mut bytes);
     let read = MemoryRead { address: address.expose_provenance() as u64, into };
-    net.shm(proc).read_into(link, &[read], 0).map(|()| bytes)
+    net.shm(proc).read_into(link, &[read]).map(|()| bytes)
 }
 
 #[test]
@@ -1002,11 +1002,11 @@ fn memory_of_a_peer_is_read_while_it_stands_by_it() {
     let mut reads: Vec<MemoryRead> = (many.chunks_mut(9000).zip(bytes.chunks(9000)))
         .map(|(into, from)| MemoryRead { address: from.as_ptr().expose_provenance() as u64, into: span(into) })
         .collect();
-    assert_eq!(net.shm(0).read_into(a, &reads, 0), Ok(()));
+    assert_eq!(net.shm(0).read_into(a, &reads), Ok(()));
     assert!(many == bytes && reads.len() > 8);
     assert_eq!(net.shm(0).traffic(a).expect("open").read, 200_000);
     reads[3].address = 16;
-    let wrong = net.shm(0).read_into(a, &reads, 0).unwrap_err();
+    let wrong = net.shm(0).read_into(a, &reads).unwrap_err();
     assert!(wrong.contains("cannot be read") && wrong.contains("Bad address"), "{wrong}");
     // The engine of proc 1 gives the connection up and its application has its memory back; proc 0 has not heard of it.
     net.shm(1).close_link(b);

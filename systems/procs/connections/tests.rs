@@ -147,6 +147,25 @@ fn a_second_link_does_not_take_over_while_a_transport_has_places_of_the_first() 
 }
 
 #[test]
+fn a_second_link_does_not_take_over_while_the_peer_may_read_what_was_offered_over_the_first() {
+    let mut world = TestWorld::new(2);
+    let one = world.contact(1, VcState::Connected);
+    let sends = [&[&[7; 900][..]][..], &[&[7; 450], &[8; 450]]].map(|runs| world.send(1, 5, runs));
+    for posted in sends {
+        world.all().cars[posted.car as usize].state = CarState::Offered;
+    }
+    let mut link = |read_min: u64, link: u32| {
+        world.all().endpoints[0].read_min = read_min;
+        tell(&mut world, &[LinkEvent::Accepted { link, proc: 1 }]);
+        world.vc(one).link
+    };
+    assert_eq!([link(900, 9), link(901, 9), link(900, 8)], [1, 9, 9]);
+    world.all().cars[sends[0].car as usize].state = CarState::Sending;
+    tell(&mut world, &[LinkEvent::Accepted { link: 8, proc: 1 }]);
+    assert_eq!((world.vc(one).link, world.wire().closed_links.clone()), (8, vec![9, 8]));
+}
+
+#[test]
 fn a_peer_that_has_said_goodbye_is_there_until_what_it_has_sent_past_its_frames_has_come() {
     let mut world = TestWorld::new(2);
     let one = world.contact(1, VcState::Connected);

@@ -66,32 +66,6 @@ fn messages_of_one_vc_are_read_by_one_call_and_one_that_cannot_be_spoils_no_othe
 }
 
 #[test]
-fn senders_are_asked_to_splice_what_is_read_where_the_transport_wants_it() {
-    let (mut world, vc) = world();
-    let length = 2 * SPLICE_BYTES + 10;
-    world.wire().memory.push((4096, vec![5; length]));
-    world.wire().next_piece = Some(u32::MAX - 1);
-    let posted = [&[length - 40, 40][..], &[100]].map(|lengths| reading(&mut world, vc, lengths));
-    world.all().large[posted[0].car as usize] =
-        Large { peer: 33, body: Body::Readable { address: 4096 }, ..Large::of(length as u64) };
-    world.all().large[posted[1].car as usize].peer = 34;
-    world.step(transfer);
-    let asked: Vec<_> = world.wire().sent.iter().map(|frame| frame.header).collect();
-    let at = length as u64 - 40;
-    let questions =
-        [Header::splice(33, u32::MAX - 1, 0, at), Header::splice(33, 0, at, 40), Header::splice(34, 1, 0, 100)];
-    assert_eq!((asked, world.wire().asked.clone()), (questions.to_vec(), vec![3]));
-    assert_eq!(posted.map(|posted| world.bytes(posted)), [vec![5; length], vec![5; 100]]);
-    // Without room for a question it is for what comes before.
-    world.wire().sent.clear();
-    world.wire().room = Some(1);
-    let _two = [(); 2].map(|()| reading(&mut world, vc, &[100]));
-    world.step(transfer);
-    let wire = world.wire();
-    assert_eq!((wire.sent.len(), &wire.asked[..]), (1, &[3, 1][..]));
-}
-
-#[test]
 fn what_cannot_be_read_is_asked_for_in_pieces() {
     let (mut world, vc) = world();
     world.wire().memory.push((4000, vec![1; 120]));

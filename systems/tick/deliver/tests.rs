@@ -6,7 +6,6 @@ use tickwire_components::car_flags;
 use tickwire_components::wire::Kind;
 use tickwire_components::wire::READABLE;
 use tickwire_components::{RequestState, VcState};
-use tickwire_transports::Spliced;
 
 fn eager(tag: u32, length: usize) -> Header {
     Header::new(Kind::Eager, 0, 1, tag, 0, length as u64)
@@ -29,7 +28,7 @@ fn offer(world: &mut TestWorld, vc: Row, header: Header, bytes: &mut [u8]) -> bo
     world.store.with(|rows, _| unsafe {
         match header.kind() {
             Some(Kind::Eager) => Taken(rows).message(&header, payload, vc),
-            _ => Taken(rows).other(&header, payload, vc),
+            _ => !matches!(Taken(rows).other(&header, payload, vc), Other::Left),
         }
     })
 }
@@ -50,9 +49,9 @@ fn a_whole_message_among_the_other_frames_is_delivered_too() {
     // SAFETY: as above.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let other = |world: &mut TestWorld| world.store.with(|rows, _| unsafe { Taken(rows).other(&header, payload, vc) });
-    assert!(!other(&mut world), "nobody waits for it: it stays where it is");
+    assert!(matches!(other(&mut world), Other::Left), "nobody waits for it: it stays where it is");
     let posted = world.receive(Some(1), Some(5), &[4]);
-    assert!(other(&mut world));
+    assert!(matches!(other(&mut world), Other::Taken));
     assert_eq!((ended(&mut world, posted), world.bytes(posted)), ((RequestState::Done, 4, 0), b"abcd".to_vec()));
 }
 
@@ -321,24 +320,6 @@ fn what_is_said_to_be_mapped_and_is_not_comes_in_pieces() {
 }
 
 #[test]
-fn a_part_that_is_asked_for_is_spliced_at_once_and_the_rest_by_transfer() {
-    let (mut world, vc) = world();
-    let posted = world.send(1, 5, &[&[7; 9000]]);
-    world.step(crate::tick::post::post);
-    let question = Header::splice(posted.car, 3, 1000, 500);
-    assert!(!offer(&mut world, vc + 1, question, &mut []), "it was offered to somebody else");
-    assert!(!offer(&mut world, vc, Header::splice(posted.car, 3, 8000, 1001), &mut []), "there is no more");
-    assert!(world.all().progress.splices.is_empty());
-    world.wire().splice_answers.push_back(Spliced::Full);
-    assert!(offer(&mut world, vc, question, &mut []));
-    world.store.with(|rows, wire| move_large(rows, wire.endpoints));
-    assert!(world.wire().spliced.is_empty() && world.all().progress.pending.has(Pending::TRANSFER));
-    world.step(crate::tick::transfer::transfer);
-    assert_eq!(world.wire().spliced, [(1, 3, vec![7; 500])]);
-    assert!(world.all().progress.splices.is_empty());
-}
-
-#[test]
 fn the_end_of_a_message_that_was_read_ends_its_send_and_no_other() {
     let (mut world, vc) = world();
     let posted = world.send(1, 5, &[&[7; 9000]]);
@@ -348,4 +329,25 @@ fn the_end_of_a_message_that_was_read_ends_its_send_and_no_other() {
     assert!(offer(&mut world, vc, done(posted.car), &mut []));
     assert_eq!(ended(&mut world, posted), (RequestState::Done, 9000, car_flags::STARTED));
     assert!(!offer(&mut world, vc, done(posted.car), &mut []), "it is over");
+}
+
+#[test]
+fn the_transport_is_told_what_its_peer_reads_no_more() {
+    let (mut world, vc) = world();
+    world.all().endpoints[0].read_min = 9000;
+    let [whole, parts] = [&[&[7; 9000][..]][..], &[&[7; 5000], &[8; 5000]]].map(|runs| world.send(1, 5, runs));
+    world.step(crate::tick::post::post);
+    let run = world.car(whole).span;
+    assert_eq!(world.wire().exposed, [(1, run.start().addr(), 9000)], "what has no address is not exposed");
+    let mut other = |posted: Posted, vc| {
+        let header = Header::new(Kind::Done, 0, 0, 0, posted.car, 0);
+        // SAFETY: there are no bytes.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        world.store.with(|rows, _| unsafe { Taken(rows).other(&header, Span::EMPTY, vc) })
+    };
+    assert!(matches!(other(whole, vc + 1), Other::Left));
+    let Other::Ended(ended) = other(whole, vc) else { panic!("it is over") };
+    assert_eq!((ended.start(), ended.len()), (run.start(), run.len()));
+    assert!(matches!(other(whole, vc), Other::Left));
+    assert!(matches!(other(parts, vc), Other::Taken), "nothing of it was exposed");
 }

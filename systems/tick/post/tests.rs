@@ -311,6 +311,7 @@ fn what_is_read_is_offered_at_once_where_nothing_is_before_it() {
     let (car, large) = (world.all().cars[row as usize], world.all().large[row as usize]);
     assert_eq!((car.state, car.request, large.length, large.way), (CarState::Offered, row, 500, Way::Offered));
     assert_eq!(world.all().progress.active, 1);
+    assert_eq!(world.wire().exposed, [(1, bytes.as_ptr().addr() + 1000, 500)]);
     // Longer than an eager message, and so read wherever it is.
     (world.all().endpoints[0].read_min, world.all().endpoints[0].eager_max) = (900, 900);
     let row = offer_at_once(&mut world, &bytes[BEFORE]);
@@ -321,10 +322,12 @@ fn what_is_read_is_offered_at_once_where_nothing_is_before_it() {
     world.wire().room = Some(0);
     let waiting = offer_at_once(&mut world, &bytes[INSIDE]);
     assert_eq!(world.all().vcs[vc].sends.head, waiting);
+    assert_eq!(world.wire().exposed.len(), 2, "what was not offered is not exposed");
     assert_eq!(offer_at_once(&mut world, &bytes[INSIDE]), NIL);
     world.wire().room = None;
     world.step(post);
     assert_eq!(world.wire().sent[2].header.message(), waiting);
+    assert_eq!(world.wire().exposed[2], (1, bytes.as_ptr().addr() + 1000, 500));
     assert_eq!(world.all().cars[waiting as usize].state, CarState::Offered);
     // What needs more than its frame is not for here.
     world.all().endpoints[0].plain = false;
@@ -372,6 +375,7 @@ fn a_large_message_in_one_run_is_offered_to_be_read() {
     let address = world.car(posted).span.start().addr();
     assert_eq!(sent[0].payload, (address as u64).to_ne_bytes());
     assert!(sent[1].payload.is_empty());
+    assert_eq!(world.wire().exposed, [(1, address, 20_000)], "only what has an address");
 }
 
 #[test]

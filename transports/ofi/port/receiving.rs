@@ -1,9 +1,9 @@
 //! What comes: completions, frames in order, and buffers that go back to the provider.
 
 use super::{AHEAD_MAX, Buffer, Early, FAILURES_MAX, Port, Ready};
-use crate::Take;
 use crate::ofi::frame::{self, Lead, Preface};
 use crate::ofi::{Completion, Failure, ReadError, Refused};
+use crate::{Other, Take};
 use libfabric_sys as sys;
 use std::fmt::Display;
 use tickwire_components::wire::{Header, Kind};
@@ -26,8 +26,8 @@ impl Take for Nobody {
         false
     }
 
-    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
-        false
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
+        Other::Left
     }
 
     unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
@@ -55,7 +55,7 @@ impl<T: Take> Take for Bounded<'_, T> {
         taken
     }
 
-    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other {
         // SAFETY: by the same contract.
         unsafe { self.take.other(header, payload, vc) }
     }

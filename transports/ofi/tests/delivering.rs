@@ -1,7 +1,7 @@
 //! Messages that are taken where they lie, and those that wait to be drained.
 
 use super::*;
-use crate::Take;
+use crate::{Other, Take};
 
 /// Takes messages, except for one the first time.
 struct Taker {
@@ -25,8 +25,8 @@ impl Take for Taker {
         true
     }
 
-    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> bool {
-        false
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
+        Other::Left
     }
 
     unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {

@@ -1,18 +1,19 @@
 //! Endpoints that splice messages to each other, and such that do it wrong.
 
 use super::*;
-use crate::Spliced;
+use crate::Other;
+use crate::rings::outlet::Question;
 use crate::rings::pieces::{self, PieceMemory};
 use crate::sim::SplitMix;
-use tickwire_components::limits::SPLICE_BYTES;
+use tickwire_components::limits::{QUESTIONS_MAX, SPLICE_BYTES, SPLICE_MIN};
 
 /// Two connected endpoints with pipes both ways, the first's link to the second and the other way; `None` where the kernel
 /// lets nobody read memory.
 fn connected(name: &str) -> Option<(Net, u32, u32)> {
     let mut net = Net::with(name, 2, |config| config.splicing = Splicing::Always);
     let (a, b) = net.connect(0, 1);
-    let mut byte = [0];
-    let read = [MemoryRead { address: 16, into: span(&mut byte) }];
+    let mut bytes = vec![0; SPLICE_MIN];
+    let read = [MemoryRead { address: 16, into: span(&mut bytes) }];
     for (proc, link) in [(0, a), (1, b)] {
         assert_eq!(net.shm(proc).wants_splice(link, &read), None, "no pipes yet");
     }
@@ -26,130 +27,332 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
     (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_ne_bytes()).take(length).collect()
 }
 
-/// Reads of buffers of a peer, into buffers of as many bytes.
-fn reads(from: &[Vec<u8>], into: &mut [Vec<u8>]) -> Vec<MemoryRead> {
-    let address = |bytes: &[u8]| bytes.as_ptr().expose_provenance() as u64;
-    from.iter().zip(into).map(|(from, into)| MemoryRead { address: address(from), into: span(into) }).collect()
+/// Where bytes are, as their owner tells a peer.
+fn address(bytes: &[u8]) -> u64 {
+    bytes.as_ptr().expose_provenance() as u64
 }
 
-/// Pieces of buffers, in order.
-fn pieces_of(from: &mut [Vec<u8>]) -> Vec<Span> {
-    from.iter_mut().flat_map(|bytes| bytes.chunks_mut(SPLICE_BYTES).map(span)).collect()
+/// Reads of buffers of a peer, into buffers of as many bytes.
+fn reads(from: &[Vec<u8>], into: &mut [Vec<u8>]) -> Vec<MemoryRead> {
+    from.iter().zip(into).map(|(from, into)| MemoryRead { address: address(from), into: span(into) }).collect()
 }
 
 fn spliced(net: &mut Net, proc: usize) -> u64 {
     net.shm(proc).bytes_read().spliced
 }
 
+/// Has the second endpoint offer buffers to the first.
+fn expose(net: &mut Net, link: u32, from: &mut [Vec<u8>]) {
+    from.iter_mut().for_each(|bytes| net.shm(1).expose_run(link, span(bytes)));
+}
+
+/// The first endpoint reads what the second has offered, which looks at the questions once: how many were asked.
+fn read_all(net: &mut Net, link: u32, reads: &[MemoryRead]) -> usize {
+    let asked = net.shm(0).ask(link, reads);
+    net.drain(1);
+    assert_eq!(net.shm(0).read_asked(link, reads, asked).err(), None);
+    asked
+}
+
+/// The first endpoint sends the second what it likes as a question.
+fn put_question(net: &mut Net, link: u32, header: &Header) {
+    assert_eq!(net.shm(0).links.send(link, header, &NoBytes), Sent::Done);
+}
+
 #[test]
 fn what_a_peer_splices_is_not_read_and_what_it_does_not_is() {
     let Some((mut net, a, b)) = connected("splice") else { return };
-    let mut from = [2 * SPLICE_BYTES + 777, 5000, 100_001].map(|length| content(length as u64, length));
+    let mut from = [2 * SPLICE_BYTES + 777, SPLICE_MIN, 100_001].map(|length| content(length as u64, length));
+    expose(&mut net, b, &mut from);
     let mut into = from.each_ref().map(|bytes| vec![0; bytes.len()]);
-    let (reads, parts) = (reads(&from, &mut into), pieces_of(&mut from));
-    let first = net.shm(0).wants_splice(a, &reads).expect("always");
-    let number = |n: usize| first.wrapping_add(n as u32);
-    let put = |net: &mut Net, n: usize| net.shm(1).splice_out(b, number(n), parts[n]);
-    assert_eq!(put(&mut net, 1), Spliced::Over, "one after another");
-    assert_eq!([put(&mut net, 0), put(&mut net, 0)], [Spliced::Done, Spliced::Over]);
-    assert_eq!([put(&mut net, 1), put(&mut net, 2)], [Spliced::Done, Spliced::Full]);
-    assert_eq!(net.shm(0).read_into(a, &reads, 3), Ok(()));
+    let reads = reads(&from, &mut into);
+    assert_eq!(read_all(&mut net, a, &reads), 3);
     assert!(into == from);
+    // There are two pipes, and nobody has emptied them meanwhile.
     let there = 2 * SPLICE_BYTES as u64;
     let all: u64 = from.iter().map(|bytes| bytes.len() as u64).sum();
     assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 0, attach: all - there, spliced: there });
     assert_eq!(net.shm(0).traffic(a).expect("open").read, all);
-    // The peer comes too late for the rest, and in time for the next message.
-    assert_eq!([put(&mut net, 2), put(&mut net, 4)], [Spliced::Over; 2]);
+    // The peer comes too late for the rest, and in time for the next messages.
     into.iter_mut().for_each(|bytes| bytes.fill(0));
-    assert_eq!(net.shm(0).wants_splice(a, &reads[1..]), Some(number(5)));
-    assert_eq!(
-        [net.shm(1).splice_out(b, number(5), parts[3]), net.shm(1).splice_out(b, number(6), parts[4])],
-        [Spliced::Done; 2]
-    );
-    assert_eq!(net.shm(0).read_into(a, &reads[1..], 2), Ok(()));
+    assert_eq!(read_all(&mut net, a, &reads[1..]), 2);
     assert!(into[1..] == from[1..]);
-    assert_eq!(spliced(&mut net, 0), there + 105_001);
-    // Without being asked, nothing is spliced, and nothing is waited for.
-    assert_eq!(net.shm(0).wants_splice(a, &reads[1..]), Some(number(7)));
-    assert_eq!(net.shm(0).read_into(a, &reads[1..], 0), Ok(()));
-    assert_eq!((net.shm(0).wants_splice(a, &reads), spliced(&mut net, 0)), (Some(number(7)), there + 105_001));
+    let length = (SPLICE_MIN + 100_001) as u64;
+    assert_eq!(spliced(&mut net, 0), there + length);
+    // Of a short one the peer knows nothing: it and what comes behind it are not asked for.
+    let short =
+        [reads[1], MemoryRead { address: reads[0].address, into: reads[0].into.part(0, SPLICE_MIN - 1) }, reads[2]];
+    assert_eq!(read_all(&mut net, a, &short), 1);
+    assert_eq!(spliced(&mut net, 0), there + length + SPLICE_MIN as u64);
+    assert_eq!(net.shm(0).wants_splice(a, &short[1..]), None);
+    // Without an answer, nothing is spliced, and nothing is waited for without end.
+    into.iter_mut().for_each(|bytes| bytes.fill(0));
+    assert_eq!(net.shm(0).read_into(a, &reads), Ok(()));
+    assert!(into == from);
+    assert_eq!(spliced(&mut net, 0), there + length + SPLICE_MIN as u64);
+    net.drain(1);
+    assert!(!net.shm(1).ready() && net.frames[1].is_empty(), "questions are nobody else's");
+    assert!(net.failures(1).is_empty());
 }
 
 #[test]
 fn two_threads_splice_and_read_whatever_comes_in_time() {
     let Some((mut net, a, b)) = connected("splice-threads") else { return };
     let mut random = SplitMix::new(7);
-    let rounds: Vec<Vec<Vec<u8>>> = (0..300)
+    let mut rounds: Vec<Vec<Vec<u8>>> = (0..300)
         .map(|round| {
             let count = 1 + random.below(4);
             (0..count).map(|n| content(round * 10 + n, 1 + random.below(400_000) as usize)).collect()
         })
         .collect();
     let (mut reader, mut sender) = (net.shms[0].take().expect("there"), net.shms[1].take().expect("there"));
-    let (say, hear) = std::sync::mpsc::channel::<(u32, Vec<Span>)>();
-    let mut copies = rounds.clone();
+    let copies = rounds.clone();
+    for run in rounds.iter_mut().flatten() {
+        sender.expose_run(b, span(run));
+    }
+    let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            for (mut number, parts) in hear {
-                for part in parts {
-                    let spliced = loop {
-                        match sender.splice_out(b, number, part) {
-                            Spliced::Full => std::hint::spin_loop(),
-                            other => break other,
-                        }
-                    };
-                    if spliced == Spliced::Over {
-                        break;
-                    }
-                    number = number.wrapping_add(1);
-                }
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert!(drain(&mut sender, 1, 64).is_empty());
             }
         });
-        for (from, copy) in rounds.iter().zip(&mut copies) {
+        for (from, copy) in rounds.iter().zip(&copies) {
             let mut into: Vec<_> = from.iter().map(|bytes| vec![0; bytes.len()]).collect();
-            let reads = reads(copy, &mut into);
-            let first = reader.wants_splice(a, &reads).expect("always");
-            say.send((first, pieces_of(copy))).expect("heard");
-            assert_eq!(reader.read_into(a, &reads, reads.len()), Ok(()));
-            assert!(into == *from);
+            assert_eq!(reader.read_into(a, &reads(from, &mut into)), Ok(()));
+            assert!(into == *copy);
         }
-        drop(say);
+        over.store(true, Ordering::Relaxed);
     });
     let BytesRead { attach, spliced, .. } = reader.bytes_read();
     assert_eq!(attach + spliced, rounds.iter().flatten().map(|bytes| bytes.len() as u64).sum::<u64>());
+    assert!(spliced > 0);
+}
+
+#[test]
+fn a_reader_that_says_what_is_not_so_is_not_believed() {
+    let Some((mut net, a, b)) = connected("splice-questions") else { return };
+    let mut from = [content(1, 3 * SPLICE_MIN)];
+    let secret = content(2, SPLICE_MIN);
+    let (start, length) = (address(&from[0]), from[0].len() as u64);
+    let question = |address, length| Question { address, length, first: 0 }.header();
+    let wrong = [
+        ("memory that was not offered", question(address(&secret), SPLICE_MIN as u64)),
+        ("one byte before", question(start - 1, 10)),
+        ("one byte more", question(start, length + 1)),
+        ("behind the end", question(start + length, 1)),
+        ("nothing", question(start, 0)),
+        ("more than there is", question(start + 1, u64::MAX)),
+        ("nowhere", question(u64::MAX, 2)),
+    ];
+    for (what, wrong) in wrong {
+        expose(&mut net, b, &mut from);
+        put_question(&mut net, a, &wrong);
+        net.fails_with(1, "that were not offered");
+        assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
+        let Some((again, ..)) = connected("splice-questions") else { return };
+        net = again;
+    }
+    for (what, wrong) in [
+        ("flags", question(start, 1).with_flags(1)),
+        ("a reserved byte", question(start, 1).with_reserved(1)),
+        ("a message", Header { name: 1 << 32, ..question(start, 1) }),
+    ] {
+        expose(&mut net, b, &mut from);
+        put_question(&mut net, a, &wrong);
+        net.fails_with(1, "corrupt ring: a frame of unknown kind 16");
+        assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
+        let Some((again, ..)) = connected("splice-questions") else { return };
+        net = again;
+    }
+}
+
+#[test]
+fn what_is_offered_to_one_peer_is_not_spliced_to_another() {
+    let mut net = Net::with("splice-others", 3, |config| config.splicing = Splicing::Always);
+    let ((a, _), (_, c)) = (net.connect(0, 1), net.connect(2, 1));
+    if !net.shm(0).reads(a, 0, 1) {
+        return;
+    }
+    let mut from = [content(1, SPLICE_MIN)];
+    expose(&mut net, c, &mut from);
+    put_question(&mut net, a, &Question { address: address(&from[0]), length: 100, first: 0 }.header());
+    net.fails_with(1, "that were not offered");
+    net.talks(1, 2);
+}
+
+#[test]
+fn what_is_withdrawn_is_forgotten_and_asking_for_it_later_is_no_lie() {
+    let Some((mut net, a, b)) = connected("splice-withdrawn") else { return };
+    let mut from = [content(1, 3 * SPLICE_BYTES)];
+    let mut into = [vec![0; 3 * SPLICE_BYTES]];
+    let reads = reads(&from, &mut into);
+    let waits = |net: &mut Net| net.shm(1).ready();
+    for end in 0..3 {
+        expose(&mut net, b, &mut from);
+        let asked = net.shm(0).ask(a, &reads);
+        net.drain(1);
+        assert!(asked == 1 && waits(&mut net) && !net.shm(1).arm(), "the third piece waits for room");
+        net.shm(1).disarm();
+        match end {
+            0 => net.shm(1).withdraw(b, span(&mut from[0])),
+            1 => net.shm(1).end_direct(),
+            // The application's again, and written at once: what is in the pipes may be new by then, and nobody has it.
+            _ => net.shm(1).close_link(b),
+        }
+        net.drain(1);
+        assert!(!waits(&mut net), "nothing is left of it");
+        if end < 2 {
+            assert_eq!(net.shm(0).read_asked(a, &reads, asked).err(), None);
+            assert!(into == from);
+            assert_eq!(spliced(&mut net, 0), (end + 1) * 2 * SPLICE_BYTES as u64);
+        }
+        if end == 0 {
+            // Its send is over by now.
+            let asked = net.shm(0).ask(a, &reads);
+            net.drain(1);
+            assert!(asked == 1 && net.shm(0).read_asked(a, &reads, asked).is_ok());
+            assert_eq!(spliced(&mut net, 0), 2 * SPLICE_BYTES as u64);
+            net.tick();
+            assert!(net.failures(1).is_empty());
+        }
+    }
+    net.until("told", |net| !net.failures(0).is_empty());
+}
+
+/// Takes the ends of messages: of one with this run.
+struct Ends(Span, usize);
+
+#[expect(unsafe_code, reason = "payloads are addresses")]
+impl Take for Ends {
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
+
+    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        true
+    }
+
+    unsafe fn other(&mut self, header: &Header, _: Span, _: Row) -> Other {
+        assert_eq!(header.kind(), Some(Kind::Done));
+        self.1 += 1;
+        Other::Ended(self.0)
+    }
+
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_a_delivery_ends_is_withdrawn_at_once_over_whichever_link_it_was_offered() {
+    let mut net = Net::with("splice-ends", 3, |config| config.splicing = Splicing::Always);
+    let ((a, b), (_, c)) = (net.connect(0, 1), net.connect(2, 1));
+    if !net.shm(0).reads(a, 0, 1) {
+        return;
+    }
+    net.talks(0, 1);
+    net.talks(2, 1);
+    // Two links to one peer, as it may call twice.
+    net.shm(1).attach(c, b);
+    for link in [b, c] {
+        let mut from = [content(1, 3 * SPLICE_MIN)];
+        expose(&mut net, link, &mut from);
+        let mut ends = Ends(span(&mut from[0]), 0);
+        assert_eq!(net.shm(0).links.send(a, &Header::new(Kind::Done, 0, 0, 0, 5, 0), &NoBytes), Sent::Done);
+        for _ in 0..4 {
+            assert!(ends.1 == 1 || net.shm(1).ready());
+            net.shm(1).deliver(4, &mut ends);
+        }
+        assert_eq!(ends.1, 1);
+        let outlet = net.shm(1).links.outlet(link).expect("open");
+        assert!(!outlet.withdraw(span(&mut from[0])), "it was exposed once");
+        // Frames go on behind it.
+        net.talks(0, 1);
+    }
+    // What was asked for before is not answered any more, and what stands behind it is read.
+    let mut from = [content(1, 3 * SPLICE_MIN)];
+    expose(&mut net, b, &mut from);
+    let question = Question { address: address(&from[0]), length: from[0].len() as u64, first: 0 };
+    let done = Header::new(Kind::Done, 0, 0, 0, 5, 0);
+    for header in [question.header(), done, Header::new(Kind::Eager, 0, 0, 7, 0, 0)] {
+        put_question(&mut net, a, &header);
+    }
+    let mut ends = Ends(span(&mut from[0]), 0);
+    let mut count = 0;
+    for _ in 0..4 {
+        count += net.shm(1).deliver(4, &mut ends).0;
+    }
+    assert_eq!((count, ends.1), (3, 1));
+    assert!(net.failures(1).is_empty());
+}
+
+#[test]
+fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
+    let Some((mut net, a, b)) = connected("splice-flood") else { return };
+    let mut from = [content(1, 4 * SPLICE_BYTES)];
+    expose(&mut net, b, &mut from);
+    let length = from[0].len() as u64;
+    let mut asked = 0;
+    while asked < 4 * QUESTIONS_MAX as u32 {
+        let header = Question { address: address(&from[0]), length, first: asked * 4 }.header();
+        if net.shm(0).links.send(a, &header, &NoBytes) == Sent::Done {
+            asked += 1;
+        }
+        net.drain(1);
+    }
+    // Frames come as ever meanwhile.
+    assert_eq!(send(net.shm(0), a, 5, b"hello"), Sent::Done);
+    net.until("arrived", |net| !net.frames[1].is_empty());
+    let mut looks = 0u32;
+    while net.shm(1).ready() {
+        net.drain(1);
+        looks += 1;
+        assert!(looks < 2 * tickwire_components::limits::QUESTION_LOOKS_MAX);
+    }
+    assert!(net.failures(1).is_empty() && net.shm(1).links.traffic(b).is_some());
 }
 
 #[test]
 fn a_peer_that_says_what_is_not_so_is_not_believed() {
     let length = 2 * SPLICE_BYTES;
     // Puts nothing and says so; puts less; says that it has put what nobody has asked for.
-    type Lie<'a> = &'a dyn Fn(&mut Shm, u32, u32, &mut [u8]);
+    type Lie<'a> = &'a dyn Fn(&mut Shm, u32, u32);
+    // What it has put is in the first pipe.
+    let put_some = |shm: &mut Shm, link, number, bytes: &[u8]| {
+        let outlet = shm.links.outlet(link).expect("open");
+        assert_eq!(
+            rustix::io::write(&outlet.pipes().expect("passed")[pieces::pipe_of(number)].1, bytes),
+            Ok(bytes.len())
+        );
+        assert!(pieces::put(&shm.links.memory(link, true).expect("open"), number));
+    };
     let lies: [Lie<'_>; 4] = [
-        &|shm, link, number, _| assert!(pieces::put(&shm.links.memory(link, true).expect("open"), number)),
-        &|shm, link, number, bytes| assert_eq!(shm.splice_out(link, number, span(&mut bytes[..100])), Spliced::Done),
-        &|shm, link, number, _| {
+        &|shm, link, number| assert!(pieces::put(&shm.links.memory(link, true).expect("open"), number)),
+        &|shm, link, number| put_some(shm, link, number, &[7; 100]),
+        &|shm, link, number| {
             shm.links.memory(link, true).expect("open").swap_put(number.wrapping_add(1000));
         },
-        &|shm, link, number, bytes| {
-            assert_eq!(shm.splice_out(link, number, span(&mut bytes[..SPLICE_BYTES])), Spliced::Done);
+        &|shm, link, number| {
+            put_some(shm, link, number, &content(1, length)[..SPLICE_BYTES]);
             shm.links.memory(link, true).expect("open").swap_put(number.wrapping_sub(1));
         },
     ];
     for (at, lie) in lies.into_iter().enumerate() {
         let Some((mut net, a, b)) = connected("splice-lies") else { return };
         let mut from = [content(1, length)];
+        expose(&mut net, b, &mut from);
         let mut into = [vec![0; length]];
         let reads = reads(&from, &mut into);
         let first = net.shm(0).wants_splice(a, &reads).expect("always");
-        lie(net.shm(1), b, first, &mut from[0]);
-        assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()), "{at}");
+        let asked = net.shm(0).ask(a, &reads);
+        lie(net.shm(1), b, first);
+        assert_eq!(net.shm(0).read_asked(a, &reads, asked).err(), None, "{at}");
         assert!(into == from, "lie {at}");
         // Nor does that harm what follows, spliced or not.
         for _ in 0..3 {
             into[0].fill(0);
-            let asked = net.shm(0).wants_splice(a, &reads).is_some();
-            assert_eq!(net.shm(0).read_into(a, &reads, usize::from(asked)), Ok(()), "{at}");
+            read_all(&mut net, a, &reads);
             assert!(into == from, "after lie {at}");
         }
         assert!(at > 1 || net.shm(0).wants_splice(a, &reads).is_none(), "its pipes are not used again");
@@ -160,17 +363,12 @@ fn a_peer_that_says_what_is_not_so_is_not_believed() {
 #[test]
 fn memory_that_is_not_there_is_not_spliced() {
     let Some((mut net, a, b)) = connected("splice-nowhere") else { return };
-    static ONLY_READ: [u8; 100] = [7; 100];
+    static ONLY_READ: [u8; SPLICE_MIN] = [7; SPLICE_MIN];
     // SAFETY: nothing is read here; the kernel is given addresses that are not mapped, and says so.
     #[expect(unsafe_code, reason = "an address of nothing")]
-    let nowhere = unsafe { Span::new(std::ptr::without_provenance_mut(16), 100) };
-    let mut into = [vec![0; 100]];
-    let read = [MemoryRead { address: 16, into: span(&mut into[0]) }];
-    let first = net.shm(0).wants_splice(a, &read).expect("always");
-    assert_eq!(net.shm(1).splice_out(b, first, nowhere), Spliced::Over);
-    assert!(net.shm(0).read_into(a, &read, 1).unwrap_err().contains("Bad address"));
+    let nowhere = unsafe { Span::new(std::ptr::without_provenance_mut(16), SPLICE_MIN) };
     // Of what ends before it should, nothing stays in the pipe.
-    let (page, flags) = (4096, rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE);
+    let (page, flags) = (4 * 4096, rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE);
     // SAFETY: new memory, which stays; nothing of it is read or written here.
     #[expect(unsafe_code, reason = "memory with an end")]
     let cut = unsafe {
@@ -179,51 +377,75 @@ fn memory_that_is_not_there_is_not_spliced() {
         mprotect(map.byte_add(page), page, MprotectFlags::empty()).expect("its own");
         Span::new(map.cast(), 2 * page)
     };
-    let first = net.shm(0).wants_splice(a, &read).expect("always");
-    assert_eq!(net.shm(1).splice_out(b, first, cut), Spliced::Over);
-    assert!(net.shm(0).read_into(a, &read, 1).is_err());
-    // One that is too long for a pipe neither; what may only be read is.
-    let mut long = vec![0; SPLICE_BYTES + 1];
-    let from = [vec![7; 100]];
-    let reads = reads(&from, &mut into);
-    let first = net.shm(0).wants_splice(a, &reads).expect("always");
-    assert_eq!(net.shm(1).splice_out(b, first, span(&mut long)), Spliced::Over);
-    assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
-    let first = net.shm(0).wants_splice(a, &reads).expect("always");
+    for run in [nowhere, cut] {
+        net.shm(1).expose_run(b, run);
+        let mut into = vec![0; run.len()];
+        let read = [MemoryRead { address: run.start().addr() as u64, into: span(&mut into) }];
+        let asked = net.shm(0).ask(a, &read);
+        net.drain(1);
+        net.drain(1);
+        assert!(asked == 1 && !net.shm(1).ready(), "nothing waits");
+        assert!(net.shm(0).read_asked(a, &read, asked).unwrap_err().contains("Bad address"));
+    }
+    // What may only be read is spliced.
+    let from = [vec![7; SPLICE_MIN]];
+    let mut into = [vec![0; SPLICE_MIN]];
     // SAFETY: only read, and there for ever.
     #[expect(unsafe_code, reason = "lends what may only be read")]
-    let readable = unsafe { Span::new(ONLY_READ.as_ptr().cast_mut(), 100) };
-    assert_eq!(net.shm(1).splice_out(b, first, readable), Spliced::Done);
-    into[0].fill(9);
-    assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
-    assert!(into == from);
-    let mut again = from.clone();
-    let first = net.shm(0).wants_splice(a, &reads).expect("always");
-    assert_eq!(net.shm(1).splice_out(b, first, span(&mut again[0])), Spliced::Done);
-    into[0].fill(9);
-    assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
-    assert!(into == from);
-    assert_eq!(spliced(&mut net, 0), 200, "through both pipes");
+    let readable = unsafe { Span::new(ONLY_READ.as_ptr().cast_mut(), SPLICE_MIN) };
+    net.shm(1).expose_run(b, readable);
+    let read = [MemoryRead { address: address(&ONLY_READ), into: span(&mut into[0]) }];
+    for _ in 0..2 {
+        into[0].fill(9);
+        assert_eq!(read_all(&mut net, a, &read), 1);
+        assert!(into == from);
+    }
+    assert_eq!(spliced(&mut net, 0), 2 * SPLICE_MIN as u64, "through both pipes");
 }
 
 #[test]
 fn a_piece_that_nobody_waits_for_any_more_is_taken_out_again() {
     let Some((mut net, a, b)) = connected("splice-late") else { return };
     let mut from = [content(3, SPLICE_BYTES)];
+    expose(&mut net, b, &mut from);
     let mut into = [vec![0; SPLICE_BYTES]];
     let reads = reads(&from, &mut into);
+    /// The words beside a ring, whose reader loses its patience while a piece is on its way into the pipe.
+    struct Impatient<'a>(&'a mut Net, u32, &'a [MemoryRead]);
+    impl PieceMemory for std::cell::RefCell<Impatient<'_>> {
+        fn load_put(&self, order: Ordering) -> u32 {
+            let Impatient(net, link, _) = &mut *self.borrow_mut();
+            net.shm(0).links.memory(*link, false).expect("open").load_put(order)
+        }
+        fn exchange_put(&self, before: u32, after: u32) -> bool {
+            let Impatient(net, link, reads) = &mut *self.borrow_mut();
+            assert_eq!(net.shm(0).read_asked(*link, reads, 1).err(), None);
+            net.shm(0).links.memory(*link, false).expect("open").exchange_put(before, after)
+        }
+        fn swap_put(&self, _: u32) -> u32 {
+            unreachable!("the reader's")
+        }
+        fn load_taken(&self, order: Ordering) -> u32 {
+            let Impatient(net, link, _) = &mut *self.borrow_mut();
+            net.shm(0).links.memory(*link, false).expect("open").load_taken(order)
+        }
+        fn store_taken(&self, _: u32, _: Ordering) {
+            unreachable!("the reader's")
+        }
+    }
     for _ in 0..20 {
         let first = net.shm(0).wants_splice(a, &reads).expect("always");
-        // As when the reader has lost its patience while the piece was on its way into the pipe.
-        let Some(Stage::Open(line)) = net.shm(1).connections.stage(b) else { panic!("open") };
-        assert_eq!(line.more.pipes.fill(first, span(&mut from[0])), Some(true));
-        assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
-        let Some(Stage::Open(line)) = net.shm(1).connections.stage(b) else { panic!("open") };
-        assert!(line.more.pipes.clear(first), "empty");
+        assert_eq!(net.shm(0).ask(a, &reads), 1);
+        // What its sender has of it, and would put; the frame itself is for later.
+        let mut outlet = std::mem::take(net.shm(1).links.outlet(b).expect("open"));
+        let question = Question { address: reads[0].address, length: SPLICE_BYTES as u64, first };
+        assert_eq!(outlet.ask(&question.header()), Ok(()));
+        assert!(!outlet.look(&std::cell::RefCell::new(Impatient(&mut net, a, &reads))));
+        assert!(outlet.is_piped(), "its pipes are empty");
+        *net.shm(1).links.outlet(b).expect("open") = outlet;
+        net.drain(1);
         into[0].fill(0);
-        let first = net.shm(0).wants_splice(a, &reads).expect("always");
-        assert_eq!(net.shm(1).splice_out(b, first, span(&mut from[0])), Spliced::Done);
-        assert_eq!(net.shm(0).read_into(a, &reads, 1), Ok(()));
+        assert_eq!(read_all(&mut net, a, &reads), 1);
         assert!(into == from);
     }
     assert_eq!(spliced(&mut net, 0), 20 * SPLICE_BYTES as u64);
@@ -243,8 +465,8 @@ fn pipes_are_what_a_peer_passes_as_such_and_nothing_else() {
         let mut net = Net::with("splice-pipes", 2, |config| config.splicing = Splicing::Always);
         let (a, b) = net.connect(0, 1);
         let mut byte = [1];
-        let mut into = [vec![0; 1]];
-        let from = [vec![7; 1]];
+        let mut into = [vec![0; SPLICE_MIN]];
+        let from = [vec![7; SPLICE_MIN]];
         let reads = reads(&from, &mut into);
         assert_eq!(net.shm(0).wants_splice(a, &reads), None);
         let Some(Stage::Open(line)) = net.shm(1).connections.stage(b) else { panic!("open") };
@@ -260,8 +482,8 @@ fn pipes_are_what_a_peer_passes_as_such_and_nothing_else() {
             // The peer's end blocks, and there is nothing in it: this side does not.
             let put = |net: &mut Net| pieces::put(&net.shm(1).links.memory(b, true).expect("open"), 0);
             assert!(asked.is_none() || put(&mut net));
-            assert_eq!(net.shm(0).read_into(a, &reads, usize::from(asked.is_some())), Ok(()), "{what}");
-            assert_eq!(into[0], [7]);
+            assert_eq!(net.shm(0).read_asked(a, &reads, usize::from(asked.is_some())).err(), None, "{what}");
+            assert_eq!(into, from);
         }
         byte[0] = 0;
         assert!(send(net.shm(0), a, 1, &byte) == Sent::Done && net.events[0].len() == 1, "{what}");
@@ -283,12 +505,20 @@ fn only_those_splice_that_want_to() {
     let mut net = Net::with("splice-never", 3, |config| {
         config.splicing = if config.me == 2 { Splicing::Never } else { Splicing::Always };
     });
-    let mut byte = [0];
-    let read = [MemoryRead { address: 16, into: span(&mut byte) }];
+    let mut bytes = vec![0; SPLICE_MIN];
+    let read = [MemoryRead { address: 16, into: span(&mut bytes) }];
     let links = [net.connect(0, 2), net.connect(0, 1)];
+    if !net.shm(0).reads(links[0].0, 0, 1) {
+        return;
+    }
     let asks = |net: &mut Net, proc, link| net.shm(proc).wants_splice(link, &read).is_some();
     net.until("pipes", |net| {
         assert!(!asks(net, 0, links[0].0) && !asks(net, 2, links[0].1));
         asks(net, 0, links[1].0) && asks(net, 1, links[1].1)
     });
+    // Whoever asks all the same is no peer.
+    let mut from = content(1, SPLICE_MIN);
+    net.shm(2).expose_run(links[0].1, span(&mut from));
+    put_question(&mut net, links[0].0, &Question { address: address(&from), length: 1, first: 0 }.header());
+    net.fails_with(2, "a frame of unknown kind 16");
 }
