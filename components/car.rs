@@ -123,6 +123,8 @@ pub struct Car {
     pub kind: CarKind,
     /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
     pub priority: u8,
+    /// 0: with it the fields from [`Car::state`] on are one word, and are written at once.
+    pub unused: u8,
     /// See [`car_flags`].
     pub flags: u16,
     /// Of a row in a send queue: the priority that it leaves with, which is its own or that of a later one of its context.
@@ -147,6 +149,7 @@ impl Default for Car {
             state: CarState::Free,
             kind: CarKind::None,
             priority: 0,
+            unused: 0,
             flags: 0,
             leaves_with: 0,
         }
