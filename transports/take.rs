@@ -1,0 +1,63 @@
+//! Who takes frames as they come, without an arrival row.
+
+use tickwire_components::wire::Header;
+use tickwire_components::{Row, Span};
+
+/// What became of a frame that was given to [`Take::other`].
+#[derive(Clone, Copy, Debug)]
+pub enum Other {
+    /// It is not for here, and stays.
+    Left,
+    /// It was taken.
+    Taken,
+    /// It was taken and has ended a send whose bytes may be [exposed](crate::Transport::expose) to the link that it came on: they are
+    /// to be withdrawn before anything else is done.
+    Ended(Span),
+}
+
+/// Who takes frames row by row. See [`Transport::deliver`](crate::Transport::deliver).
+#[expect(unsafe_code, reason = "payloads are addresses")]
+pub trait Take {
+    /// The engine's time, ns.
+    fn now_ns(&mut self) -> u64;
+
+    /// A message as a whole, and its VC; `false` if it is not for here.
+    ///
+    /// # Safety
+    /// The payload is valid for reads during the call, as of all calls here.
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
+
+    /// A frame that belongs to a message which is read.
+    ///
+    /// # Safety
+    /// As [`Take::message`].
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other;
+
+    /// A message as a whole that the transport has paired with the receive in a row; `false` if it is not for here.
+    ///
+    /// # Safety
+    /// As [`Take::message`].
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool;
+}
+
+#[expect(unsafe_code, reason = "payloads are addresses")]
+impl<T: Take + ?Sized> Take for &mut T {
+    fn now_ns(&mut self) -> u64 {
+        (**self).now_ns()
+    }
+
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { (**self).message(header, payload, vc) }
+    }
+
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other {
+        // SAFETY: as above.
+        unsafe { (**self).other(header, payload, vc) }
+    }
+
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        // SAFETY: as above.
+        unsafe { (**self).matched(header, payload, vc, receive) }
+    }
+}
