@@ -117,13 +117,14 @@ pub struct Car {
     pub request: Row,
     /// The VC: row of the proc; [`NIL`] for a receive from any source until the match.
     pub vc: Row,
-    /// See [`CarState`].
-    pub state: CarState,
+    // In this order the fields from here on are written by two stores where a receive is posted.
     /// See [`CarKind`].
     pub kind: CarKind,
     /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
     pub priority: u8,
-    /// 0: with it the fields from [`Car::state`] on are one word, and are written at once.
+    /// See [`CarState`].
+    pub state: CarState,
+    /// 0.
     pub unused: u8,
     /// See [`car_flags`].
     pub flags: u16,
