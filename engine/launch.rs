@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use crate::bootstrap::EXITED;
-use crate::trace::ENV_TRACE;
+use crate::observe::trace::ENV_TRACE;
 use rustix::fs::Access;
 use thiserror::Error;
 use tickwire_components::limits::LOCAL_RANKS_MAX;

@@ -84,63 +84,37 @@
 //! `components` has the data, `systems` the transforms, `transports` what moves bytes, and this crate the world, the
 //! schedule, the executor and the application's interface.
 
+mod api;
 pub mod bootstrap;
-mod builder;
-mod cancel;
-mod communicators;
-mod core;
-mod executor;
-mod fabric;
-mod finalize;
-#[cfg(feature = "dump")]
-pub mod jobs;
 pub mod launch;
-mod loans;
-mod notify;
 mod observe;
-mod p2p;
-mod persistent;
-mod probe;
-mod procs;
-mod pull;
-mod receipt;
-mod registered;
-mod request;
-mod scope;
-mod send_modes;
-mod send_options;
-mod several;
-mod shared_heap;
-mod slots;
-mod splicing;
-mod submit;
+mod run;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod trace;
-mod wait;
-mod watch;
 
-pub use crate::builder::{Builder, ENV_TRANSPORTS, Tick};
-pub use crate::communicators::{Agreed, Agreement};
-pub use crate::core::Engine;
-pub use crate::notify::Completion;
+pub use crate::api::builder::splicing::ENV_SPLICE;
+pub use crate::api::builder::{Builder, ENV_TRANSPORTS, Tick};
+pub use crate::api::communicators::{Agreed, Agreement};
+#[cfg(feature = "dump")]
+pub use crate::api::jobs;
+pub use crate::api::notify::Completion;
+pub use crate::api::persistent::Persistent;
+pub use crate::api::probe::{Message, RejectedMessage};
+pub use crate::api::procs::{Only, Route, TrafficClass};
+pub use crate::api::receipt::Receipted;
+pub use crate::api::registered::Registered;
+pub use crate::api::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
+pub use crate::api::scope::{IntoSource, IntoTag, Scope};
+pub use crate::api::send_options::SendOptions;
+pub use crate::api::shared_heap::ENV_SHARED_HEAP;
+#[cfg(feature = "dynamic-endpoints")]
+pub use crate::api::slots::DynamicSlot;
+pub use crate::api::slots::SlotInfo;
+pub use crate::api::submit::{Submitted, Submitter};
 #[cfg(feature = "dump")]
 pub use crate::observe::ENV_DUMP_SIGNAL;
-pub use crate::persistent::Persistent;
-pub use crate::probe::{Message, RejectedMessage};
-pub use crate::procs::{Only, Route, TrafficClass};
-pub use crate::receipt::Receipted;
-pub use crate::registered::Registered;
-pub use crate::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
-pub use crate::scope::{IntoSource, IntoTag, Scope};
-pub use crate::send_options::SendOptions;
-pub use crate::shared_heap::ENV_SHARED_HEAP;
-#[cfg(feature = "dynamic-endpoints")]
-pub use crate::slots::DynamicSlot;
-pub use crate::slots::SlotInfo;
-pub use crate::splicing::ENV_SPLICE;
-pub use crate::submit::{Submitted, Submitter};
-pub use crate::trace::ENV_TRACE;
+pub use crate::observe::trace::ENV_TRACE;
+pub use crate::run::core::Engine;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{

@@ -5,6 +5,7 @@
 mod answer;
 mod dump;
 mod statistics;
+pub(crate) mod trace;
 
 #[cfg(feature = "dump")]
 pub use answer::ENV_DUMP_SIGNAL;

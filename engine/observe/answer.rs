@@ -5,7 +5,7 @@
 //! the same user and root: others are turned away by their credentials. The engine answers from its own thread between two
 //! ticks; a signal handler does nothing but set a flag.
 
-use crate::core::Engine;
+use crate::run::core::Engine;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! Keeping the statistics page: a few stores at a look, everything else about once a millisecond.
 
-use crate::core::{Closed, Engine};
+use crate::run::core::{Closed, Engine};
 #[cfg(feature = "dump")]
 use rustix::fd::AsFd;
 use rustix::fd::BorrowedFd;

@@ -1,0 +1,105 @@
+//! The end of operations before they are done: cancelled, or dropped.
+
+use crate::api::request::Waitable;
+use crate::run::core::{Closed, Engine};
+use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
+use tickwire_systems::steps::finish::free_request;
+use tickwire_systems::steps::posted::remove_posted;
+use tickwire_systems::steps::provider::{is_at_provider, recall};
+use tickwire_systems::tick::complete::complete_cancelled;
+
+/// Looks after which a receive that does not come back is left to come back later.
+const RECALL_LOOKS: u32 = 1000;
+
+impl Engine {
+    /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
+    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled, and so is done; sends never are. A receive
+    /// at a transport that matches by itself, and does not answer at once, may still end so after `false`; the transport is asked
+    /// by passes as those of a tick.
+    ///
+    /// # Errors
+    /// If the handle is stale or the engine closed.
+    pub fn cancel<W: Waitable>(&mut self, request: &W) -> Result<bool, RequestError> {
+        self.cancel_id(request.request_id())
+    }
+
+    pub(crate) fn cancel_id(&mut self, id: RequestId) -> Result<bool, RequestError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        if self.state(id)? {
+            return Ok(false);
+        }
+        let cancelled = self.cancel_row(id.row);
+        if cancelled && !self.state(id)? {
+            // It came back from a transport: Complete has not seen it.
+            self.store.progress().pending |= Pending::COMPLETE;
+            self.run();
+        }
+        Ok(cancelled)
+    }
+
+    /// Takes a request's receive out of its queue, whether or not somebody still has its token.
+    pub(crate) fn cancel_row(&mut self, request: Row) -> bool {
+        let all = self.store.all();
+        let row = request;
+        let car = &all.cars[row as usize];
+        let removed = match car.state {
+            _ if car.kind != CarKind::Receive => false,
+            CarState::New => all.progress.new_receives.remove(all.cars, row),
+            CarState::ToProvider => all.progress.provider.queue.remove(all.cars, row),
+            _ if is_at_provider(car) => {
+                recall(all.progress, all.cars, row, car_flags::CANCELLED);
+                return self.await_recall(row);
+            }
+            _ => remove_posted(all.progress, all.cars, all.vcs, row),
+        };
+        if removed {
+            self.store.with(|rows, _| complete_cancelled(rows, row));
+        }
+        removed
+    }
+
+    /// Whether a receive comes back from the transport that it is at. That is known at once, or nearly so; if not, the receive
+    /// ends later, cancelled or with its message, and is not called cancelled now.
+    fn await_recall(&mut self, row: Row) -> bool {
+        let looks = if self.virtual_time { 2 } else { RECALL_LOOKS };
+        for look in 0..looks {
+            self.store.progress().pending |= Pending::POST | Pending::DRAIN;
+            self.run();
+            let car = &self.store.all().cars[row as usize];
+            if car.state != CarState::Recalled {
+                return car.flags & car_flags::CANCELLED != 0;
+            }
+            if look > RECALL_LOOKS / 10 {
+                std::thread::yield_now();
+            }
+        }
+        false
+    }
+
+    /// Frees requests whose tokens were dropped, or leaves them to be freed when done.
+    pub(crate) fn free_dropped(&mut self) {
+        self.free_messages();
+        let progress = self.store.progress();
+        if !progress.registrations.withdrawn.is_empty() {
+            progress.pending |= Pending::WORLD;
+        }
+        while let Some((row, generation)) = self.home.dropped.pop() {
+            let tables = self.store.all();
+            let Some(request) = tables.requests.get_mut(row as usize) else { continue };
+            if request.generation != generation {
+                continue;
+            }
+            match request.state {
+                RequestState::Active => request.state = RequestState::Detached,
+                RequestState::Done | RequestState::Inactive => {
+                    tables.held[row as usize].0.clear();
+                    tables.progress.registrations.let_go(row);
+                    free_request(tables.progress, tables.cars, tables.requests, row);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Communicators as an application sees them: what each proc does alone. What all members do together is in
+//! `agreement`.
+
+mod agreement;
+mod edges;
+mod error_handler;
+mod message;
+mod negotiation;
+
+pub use agreement::{Agreed, Agreement};
+
+use crate::run::core::{Closed, Engine};
+use edges::{Key, Owed};
+use negotiation::Negotiation;
+use std::collections::VecDeque;
+use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, PostError, Rank, Row};
+use tickwire_systems::procs::communicators::{UsedIds, close, first_free, is_unused, live, reap};
+use tickwire_transports::TagLimits;
+
+/// What an engine keeps about communicators that change.
+#[derive(Default)]
+pub(crate) struct Comms {
+    /// Agreements in progress or not taken yet.
+    negotiations: Vec<Negotiation>,
+    /// Ids that are reserved here, and for whom.
+    reserved: Vec<(u32, Key)>,
+    /// Messages and receives of agreements that there were no rows for.
+    owed: VecDeque<Owed>,
+    /// Rows that were freed while operations on them were pending.
+    closing: Vec<Row>,
+    /// No id below is free here.
+    lowest: u32,
+    /// The number of the next agreement.
+    next: u64,
+}
+
+impl Engine {
+    /// The own rank in a communicator (`MPI_Comm_rank`).
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_rank(&mut self, comm: Comm) -> Result<Rank, CommError> {
+        Ok(Rank(self.communicator(comm, "comm_rank")?.rank))
+    }
+
+    /// How many procs a communicator has (`MPI_Comm_size`).
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_size(&mut self, comm: Comm) -> Result<u32, CommError> {
+        Ok(self.communicator(comm, "comm_size")?.size)
+    }
+
+    /// The members of a communicator, by rank (`MPI_Comm_group`).
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_group(&mut self, comm: Comm) -> Result<Group, CommError> {
+        Ok(self.communicator(comm, "comm_group")?.group())
+    }
+
+    /// The context id of a communicator: the same on all members, the smallest that was free on all of them.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_context_id(&mut self, comm: Comm) -> Result<u32, CommError> {
+        self.communicator(comm, "comm_context_id")?;
+        Ok(Communicator::row(comm.0) as u32)
+    }
+
+    /// How two communicators are alike (`MPI_Comm_compare`).
+    ///
+    /// # Errors
+    /// If one of them does not exist.
+    pub fn comm_compare(&mut self, one: Comm, other: Comm) -> Result<Comparison, CommError> {
+        let first = self.communicator(one, "comm_compare")?.group();
+        let second = self.communicator(other, "comm_compare")?.group();
+        Ok(match first.compare(&second) {
+            Comparison::Identical if one != other => Comparison::Congruent,
+            found => found,
+        })
+    }
+
+    /// Promises that no receive from any source or of any tag is posted on a communicator; one that is posted all the
+    /// same is refused. `false` takes the promise back. Local; duplicates made later keep it.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_set_no_wildcard(&mut self, comm: Comm, no_wildcard: bool) -> Result<(), CommError> {
+        self.communicator(comm, "comm_set_no_wildcard")?.no_wildcard = no_wildcard;
+        Ok(())
+    }
+
+    /// Gives messages on a communicator a priority, where they are given none of their own. See [`SendOptions::priority`](crate::SendOptions::priority).
+    /// Local; it is that of sends that are posted from now on. Duplicates made later have it too.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_set_priority(&mut self, comm: Comm, priority: u8) -> Result<(), CommError> {
+        self.communicator(comm, "comm_set_priority")?.priority = priority;
+        Ok(())
+    }
+
+    /// Says what an error of an operation on a communicator does (`MPI_Comm_set_errhandler`). Local; communicators made
+    /// from it later inherit it. At first all return errors.
+    ///
+    /// The handler of [`Engine::comm_self`] is also that of calls with a communicator that does not exist. Errors of
+    /// operations that another thread submitted are the engine's once they were posted; before, the submitter's.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_set_error_handler(&mut self, comm: Comm, handler: ErrorHandler) -> Result<(), CommError> {
+        self.communicator(comm, "comm_set_error_handler")?.error_handler = handler;
+        Ok(())
+    }
+
+    /// What an error of an operation on a communicator does (`MPI_Comm_get_errhandler`).
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn comm_error_handler(&mut self, comm: Comm) -> Result<ErrorHandler, CommError> {
+        Ok(self.communicator(comm, "comm_error_handler")?.error_handler)
+    }
+
+    /// Frees a communicator (`MPI_Comm_free`): its handle is stale at once; operations that are pending on it end as they
+    /// would have, and then its context id is free here. All members free it, each when it likes.
+    ///
+    /// Messages that were sent to this proc in it, and for which it has posted no receive by now, are discarded, also
+    /// when they arrive later: a communicator that has the same id then is another one for them.
+    ///
+    /// # Errors
+    /// If there is no such communicator, or it is the world's or the proc's own.
+    pub fn comm_free(&mut self, comm: Comm) -> Result<(), CommError> {
+        self.communicator(comm, "comm_free")?;
+        if comm == self.comm_world() || comm == self.comm_self() {
+            return Err(self.raise_comm(comm, "comm_free", CommError::Permanent));
+        }
+        let row = Communicator::row(comm.0) as Row;
+        close(&mut self.store.all(), row);
+        self.comms.closing.push(row);
+        self.reap_communicators();
+        Ok(())
+    }
+
+    /// The row of a communicator, for the call of this name.
+    fn communicator(&mut self, comm: Comm, what: &str) -> Result<&mut Communicator, CommError> {
+        let error = match self.closed {
+            Closed::No => live(self.store.all().communicators, comm.0).err(),
+            _ => Some(self.closed.post_error()),
+        };
+        match error {
+            Some(error) => Err(self.raise_post(comm, what, error).into()),
+            None => Ok(&mut self.store.all().communicators[Communicator::row(comm.0)]),
+        }
+    }
+
+    /// Frees the ids of closing communicators that nothing needs any more.
+    fn reap_communicators(&mut self) {
+        for row in std::mem::take(&mut self.comms.closing) {
+            if self.reap_communicator(row) {
+                self.comms.lowest = self.comms.lowest.min(row);
+            } else {
+                self.comms.closing.push(row);
+            }
+        }
+    }
+
+    /// Frees the id of a closing communicator, if it may be; what a transport that matches by itself holds of it goes with it.
+    fn reap_communicator(&mut self, row: Row) -> bool {
+        let mut all = self.store.all();
+        // A message whose bytes have no place yet cannot be dropped: the next look around does it.
+        if all.progress.arrivals > 0 || !self.comms.owed.is_empty() || !is_unused(&mut all, row) {
+            return false;
+        }
+        let Some(context) = all.communicators.get(row as usize).map(|comm| comm.context) else { return false };
+        if all.progress.has_provider() {
+            self.pull_all(context);
+        }
+        let mut all = self.store.all();
+        all.progress.arrivals == 0 && reap(&mut all, row)
+    }
+
+    /// Ids that are not free here, from one on, and how many there are.
+    fn used_ids(&mut self, floor: u32) -> (UsedIds, u32) {
+        let TagLimits { contexts, incarnations, .. } = self.tags;
+        let most = contexts.min(self.limits.contexts_max as u32);
+        let comms = &*self.store.all().communicators;
+        self.comms.lowest = first_free(comms, self.comms.lowest, incarnations);
+        let first = first_free(comms, self.comms.lowest.max(floor), incarnations);
+        (UsedIds::of(comms, first, incarnations), most)
+    }
+
+    /// The part of a look around that concerns communicators.
+    #[cold]
+    pub(crate) fn look_after_communicators(&mut self) {
+        if !self.comms.closing.is_empty() {
+            self.reap_communicators();
+        }
+        if !(self.comms.negotiations.is_empty() && self.comms.owed.is_empty()) {
+            self.drive_negotiations();
+        }
+    }
+
+    /// Why nothing can be posted, if so.
+    fn refusal(&self) -> Option<PostError> {
+        (self.closed != Closed::No).then(|| self.closed.post_error())
+    }
+}

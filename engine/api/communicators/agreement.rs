@@ -1,0 +1,312 @@
+//! What all members of a communicator do together: duplicating, splitting, creating.
+//!
+//! Each operation has a form that begins it and a token to ask after it (`MPI_Comm_idup` and its like), and one that waits.
+//! Agreements in progress go on whenever the engine looks around, whatever its owner waits for.
+
+use super::edges::Key;
+use super::message::Entry;
+use super::negotiation::Negotiation;
+use crate::run::core::{Closed, Engine};
+use std::fmt;
+use std::sync::Arc;
+use tickwire_components::{Comm, CommError, Communicator, Group, PostError, ProcId, Row, Tag, context, limits};
+use tickwire_systems::procs::communicators::live;
+
+/// An agreement in progress on a new communicator: the token of [`Engine::start_dup`] and its like.
+///
+/// Dropping it takes no member out of the agreement: the engine plays its part to the end and frees the communicator.
+#[must_use = "dropping an agreement frees what comes of it; keep it to ask for the communicator"]
+pub struct Agreement {
+    number: u64,
+    token: Arc<()>,
+}
+
+impl fmt::Debug for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agreement({})", self.number)
+    }
+}
+
+/// What asking after an agreement says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Agreed {
+    /// Not all members have agreed yet; tick and ask again.
+    Pending,
+    /// They have: the new communicator, or `None` for a member that is not in it.
+    Done(Option<Comm>),
+}
+
+/// What is to become of a communicator.
+pub(super) enum Operation {
+    Dup,
+    Split { color: Option<u32>, key: i32 },
+    Create(Group),
+    CreateGroup(Group),
+}
+
+impl Operation {
+    pub(super) fn number(&self) -> u32 {
+        match self {
+            Operation::Dup => 1,
+            Operation::Split { .. } => 2,
+            Operation::Create(_) => 3,
+            Operation::CreateGroup(_) => 4,
+        }
+    }
+
+    /// The call, in words.
+    pub(super) fn name(&self) -> &'static str {
+        ["comm_dup", "comm_split", "comm_create", "comm_create_group"][self.number() as usize - 1]
+    }
+
+    /// Whether a proc that calls it will be in the communicator.
+    pub(super) fn takes_part(&self, proc: u32) -> bool {
+        match self {
+            Operation::Dup | Operation::CreateGroup(_) => true,
+            Operation::Split { color, .. } => color.is_some(),
+            Operation::Create(group) => group.rank_of(proc).is_some(),
+        }
+    }
+
+    /// The members of the communicator, by rank in it; `entries` is what all of the parent have asked of a split.
+    pub(super) fn members(&self, parent: &Group, entries: &[Entry]) -> Group {
+        match self {
+            Operation::Dup => parent.clone(),
+            Operation::Create(group) | Operation::CreateGroup(group) => group.clone(),
+            Operation::Split { color, .. } => {
+                let asked = (0u32..).zip(entries).filter(|(_, entry)| entry.0 == *color);
+                let mut ranks: Vec<(i32, u32)> = asked.map(|(rank, entry)| (entry.1, rank)).collect();
+                ranks.sort_unstable();
+                let ranks: Vec<u32> = ranks.into_iter().map(|(_, rank)| rank).collect();
+                parent.include(&ranks).unwrap_or(Group::EMPTY)
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Starts to duplicate a communicator (`MPI_Comm_idup`): the same members under a context of their own. The error
+    /// handler, the promise of [`Engine::comm_set_no_wildcard`] and the priority are kept. All members call it, and they call the
+    /// operations on a communicator in the same order.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn start_dup(&mut self, comm: Comm) -> Result<Agreement, CommError> {
+        self.begin(comm, Operation::Dup)
+    }
+
+    /// Starts to split a communicator (`MPI_Comm_split`): members that give the same color get one together, ranked by
+    /// key and then by their rank in this one; those that give no color (`MPI_UNDEFINED`) get none. All members call it.
+    ///
+    /// # Errors
+    /// If there is no such communicator.
+    pub fn start_split(&mut self, comm: Comm, color: Option<u32>, key: i32) -> Result<Agreement, CommError> {
+        self.begin(comm, Operation::Split { color, key })
+    }
+
+    /// Starts to create a communicator of a group within another one (`MPI_Comm_create`). All members of `comm` call it,
+    /// also those that are not in the group; all members of a group give the same one, and groups that differ share no
+    /// proc.
+    ///
+    /// # Errors
+    /// If there is no such communicator, or the group is not within it.
+    pub fn start_create(&mut self, comm: Comm, group: &Group) -> Result<Agreement, CommError> {
+        self.begin(comm, Operation::Create(group.clone()))
+    }
+
+    /// Starts to create a communicator of a group within another one (`MPI_Comm_create_group`). Only the members of the
+    /// group call it. The tag keeps agreements apart that are in progress at once; it has nothing to do with those of
+    /// messages.
+    ///
+    /// # Errors
+    /// If there is no such communicator, the group is not within it or without the own proc, the tag is above the bound,
+    /// or in use by an agreement of this proc on the same communicator.
+    pub fn start_create_group(&mut self, comm: Comm, group: &Group, tag: Tag) -> Result<Agreement, CommError> {
+        if tag > Tag::MAX {
+            return Err(self.raise_post(comm, "comm_create_group", PostError::Tag { tag: tag.0 }).into());
+        }
+        self.start_with(comm, Operation::CreateGroup(group.clone()), Some(tag.0))
+    }
+
+    /// Asks after an agreement, and goes on with all that are in progress.
+    ///
+    /// # Errors
+    /// Why there will be no communicator here: members disagree, one has failed, or no context id is free on all. The
+    /// agreement is over then. [`CommError::Stale`] if its result was taken before.
+    pub fn test_agreement(&mut self, agreement: &mut Agreement) -> Result<Agreed, CommError> {
+        self.drive_negotiations();
+        match self.place(agreement) {
+            None => Err(CommError::Stale),
+            Some(place) if !self.comms.negotiations[place].is_settled() => Ok(Agreed::Pending),
+            Some(place) => self.take_and_raise(place).map(Agreed::Done),
+        }
+    }
+
+    /// Waits until all members have agreed, progressing everything.
+    ///
+    /// # Errors
+    /// As [`Engine::test_agreement`], or why waiting is impossible. The failure of a member ends the wait.
+    pub fn wait_agreement(&mut self, agreement: &mut Agreement) -> Result<Option<Comm>, CommError> {
+        if let Agreed::Done(made) = self.test_agreement(agreement)? {
+            return Ok(made);
+        }
+        let waited = self.wait_until(|engine| {
+            engine.drive_negotiations();
+            if engine.closed != Closed::No {
+                return Err(engine.closed.request_error());
+            }
+            Ok(engine.place(agreement).is_none_or(|place| engine.comms.negotiations[place].is_settled()))
+        });
+        waited.map_err(CommError::Wait)?;
+        match self.place(agreement) {
+            None => Err(CommError::Stale),
+            Some(place) => self.take_and_raise(place),
+        }
+    }
+
+    /// Duplicates a communicator (`MPI_Comm_dup`). See [`Engine::start_dup`].
+    ///
+    /// # Errors
+    /// As [`Engine::start_dup`] and [`Engine::wait_agreement`].
+    pub fn comm_dup(&mut self, comm: Comm) -> Result<Comm, CommError> {
+        let mut agreement = self.start_dup(comm)?;
+        self.wait_agreement(&mut agreement)?.ok_or(CommError::Stale)
+    }
+
+    /// Splits a communicator (`MPI_Comm_split`). See [`Engine::start_split`].
+    ///
+    /// # Errors
+    /// As [`Engine::start_split`] and [`Engine::wait_agreement`].
+    pub fn comm_split(&mut self, comm: Comm, color: Option<u32>, key: i32) -> Result<Option<Comm>, CommError> {
+        let mut agreement = self.start_split(comm, color, key)?;
+        self.wait_agreement(&mut agreement)
+    }
+
+    /// Creates a communicator of a group (`MPI_Comm_create`). See [`Engine::start_create`].
+    ///
+    /// # Errors
+    /// As [`Engine::start_create`] and [`Engine::wait_agreement`].
+    pub fn comm_create(&mut self, comm: Comm, group: &Group) -> Result<Option<Comm>, CommError> {
+        let mut agreement = self.start_create(comm, group)?;
+        self.wait_agreement(&mut agreement)
+    }
+
+    /// Creates a communicator of a group, by its members alone (`MPI_Comm_create_group`). See
+    /// [`Engine::start_create_group`].
+    ///
+    /// # Errors
+    /// As [`Engine::start_create_group`] and [`Engine::wait_agreement`].
+    pub fn comm_create_group(&mut self, comm: Comm, group: &Group, tag: Tag) -> Result<Comm, CommError> {
+        let mut agreement = self.start_create_group(comm, group, tag)?;
+        self.wait_agreement(&mut agreement)?.ok_or(CommError::Stale)
+    }
+
+    fn begin(&mut self, comm: Comm, operation: Operation) -> Result<Agreement, CommError> {
+        self.start_with(comm, operation, None)
+    }
+
+    fn start_with(&mut self, comm: Comm, operation: Operation, tag: Option<u32>) -> Result<Agreement, CommError> {
+        let (parent, everyone, key) = match self.check_start(comm, &operation, tag) {
+            Ok(checked) => checked,
+            Err(CommError::Post(error)) => return Err(self.raise_post(comm, operation.name(), error).into()),
+            Err(error) => return Err(self.raise_comm(comm, operation.name(), error)),
+        };
+        self.reap_communicators();
+        let mut negotiation = Negotiation::new(self, parent, &everyone, key, operation);
+        self.comms.next += 1;
+        negotiation.number = self.comms.next;
+        let agreement = Agreement { number: negotiation.number, token: negotiation.token.clone() };
+        negotiation.start(self);
+        self.comms.negotiations.push(negotiation);
+        self.drive_negotiations();
+        Ok(agreement)
+    }
+
+    /// The parent's row, those who take part in the order of the tree, and the key; counted as begun.
+    fn check_start(
+        &mut self,
+        comm: Comm,
+        operation: &Operation,
+        tag: Option<u32>,
+    ) -> Result<(Row, Group, Key), CommError> {
+        if let Some(error) = self.refusal() {
+            return Err(error.into());
+        }
+        let all = self.store.all();
+        live(all.communicators, comm.0)?;
+        let row = Communicator::row(comm.0);
+        let parent = &mut all.communicators[row];
+        let mut everyone = parent.group();
+        if let Operation::Create(group) | Operation::CreateGroup(group) = operation {
+            if let Some(proc) = group.difference(&everyone).proc(0) {
+                return Err(CommError::NotSubset { proc: ProcId(proc) });
+            }
+            if tag.is_some() {
+                if group.rank_of(all.procs.me).is_none() {
+                    return Err(CommError::NotMember);
+                }
+                everyone = group.clone();
+            }
+        }
+        let key = match tag {
+            Some(tag) => (parent.context, context::GROUP, tag),
+            None => (parent.context, context::AGREEMENT, parent.calls & limits::TAG_MAX),
+        };
+        if self.comms.negotiations.iter().any(|other| other.key == key && other.result.is_none()) {
+            return Err(CommError::InProgress(Tag(key.2)));
+        }
+        parent.calls = parent.calls.wrapping_add(u32::from(tag.is_none()));
+        parent.agreements += 1;
+        Ok((row as Row, everyone, key))
+    }
+
+    fn place(&self, agreement: &Agreement) -> Option<usize> {
+        let is = |negotiation: &Negotiation| Arc::ptr_eq(&negotiation.token, &agreement.token);
+        self.comms.negotiations.iter().position(is)
+    }
+
+    /// Takes an agreement that is settled.
+    fn take_agreement(&mut self, place: usize) -> Negotiation {
+        let negotiation = self.comms.negotiations.swap_remove(place);
+        self.store.all().communicators[negotiation.parent as usize].agreements -= 1;
+        negotiation
+    }
+
+    fn take_and_raise(&mut self, place: usize) -> Result<Option<Comm>, CommError> {
+        let Negotiation { parent, operation, result, .. } = self.take_agreement(place);
+        match result.unwrap_or(Err(CommError::Stale)) {
+            Err(error) => Err(self.raise_row(parent, operation.name(), error)),
+            made => made,
+        }
+    }
+
+    /// Goes on with all agreements as far as they can go. One that ends may let another go on.
+    pub(super) fn drive_negotiations(&mut self) {
+        // Ids change hands when all that has arrived has its place: what came early or late is looked at then.
+        let idle = self.comms.negotiations.is_empty() && self.comms.owed.is_empty();
+        if idle || self.store.progress().arrivals > 0 {
+            return;
+        }
+        while let Some(owed) = self.comms.owed.pop_front() {
+            if !owed.settle(self) {
+                self.comms.owed.push_front(owed);
+                break;
+            }
+        }
+        let mut list = std::mem::take(&mut self.comms.negotiations);
+        while list.iter_mut().any(|negotiation| negotiation.drive(self)) {}
+        list.append(&mut self.comms.negotiations);
+        self.comms.negotiations = list;
+        self.end_dropped();
+    }
+
+    /// Ends agreements whose tokens were dropped.
+    fn end_dropped(&mut self) {
+        let dropped = |n: &Negotiation| n.is_settled() && Arc::strong_count(&n.token) == 1;
+        while let Some(place) = self.comms.negotiations.iter().position(dropped) {
+            if let Some(Ok(Some(made))) = self.take_agreement(place).result {
+                let _ = self.comm_free(made);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The tree that members of a communicator talk along, and the messages on its edges.
+
+use super::message::Message;
+use crate::api::p2p::full;
+use crate::api::request::Request;
+use crate::run::core::Engine;
+use tickwire_components::{CommError, Ended, Pending, PostError, ProcId, RequestError, context};
+use tickwire_systems::steps::activate::take_rows;
+use tickwire_systems::steps::arguments::Envelope;
+use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
+
+/// What orders agreements: the parent's context word, the plane and the tag of its messages. The same on all members.
+pub(super) type Key = (u32, u32, u32);
+
+/// An edge of the tree.
+pub(super) struct Edge {
+    /// Whose messages it carries.
+    pub(super) key: Key,
+    /// The peer's rank in the parent communicator.
+    pub(super) rank: u32,
+    /// The peer.
+    pub(super) proc: u32,
+    /// Members in its part of the tree.
+    pub(super) span: u32,
+    /// Room for its next message, while no receive is posted for that; else 0.
+    pub(super) bytes: usize,
+    /// The receive of its next message.
+    pub(super) receive: Option<Request<Vec<u8>>>,
+    /// That message, once there.
+    pub(super) message: Option<Message>,
+}
+
+/// The children of a place in a binomial tree of `size`, each with the members of its part: places `child..child + span`.
+pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)> {
+    let steps = if index == 0 { u32::BITS } else { index.trailing_zeros() };
+    let child = move |step: u32| 1u32.checked_shl(step).and_then(|step| Some((index.checked_add(step)?, step)));
+    let within = move |&(child, _): &(u32, u32)| child < size;
+    (0..steps).map_while(child).take_while(within).map(move |(child, span)| (child, span.min(size - child)))
+}
+
+/// What an engine owes the members of an agreement, for want of rows when it was due. Sent and posted as soon as there are some,
+/// in this order, also if the agreement has failed meanwhile.
+pub(super) enum Owed {
+    /// A message: key of the agreement, own rank, proc of the member, bytes.
+    Message(Key, u32, u32, Vec<u8>),
+    /// A receive whose message nobody looks at: key, rank and proc of the member, bytes.
+    Receive(Key, u32, u32, usize),
+}
+
+impl Owed {
+    /// `false` if rows are short.
+    pub(super) fn settle(&self, engine: &mut Engine) -> bool {
+        let full = match self {
+            Owed::Message(key, own, proc, bytes) => send(engine, *key, *own, *proc, bytes).err(),
+            Owed::Receive(key, rank, proc, bytes) => receive(engine, *key, *rank, *proc, *bytes).err(),
+        };
+        !matches!(full, Some(PostError::Full { .. }))
+    }
+}
+
+impl Edge {
+    /// Leaves the edge's next message to the engine.
+    pub(super) fn leave(&mut self, engine: &mut Engine) {
+        self.receive = None;
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes > 0 {
+            engine.comms.owed.push_back(Owed::Receive(self.key, self.rank, self.proc, bytes));
+        }
+    }
+}
+
+/// Posts the receive of an edge's next message, if there are rows for it; else [`hear`] does.
+pub(super) fn expect(engine: &mut Engine, edge: &mut Edge) -> Result<(), CommError> {
+    match receive(engine, edge.key, edge.rank, edge.proc, edge.bytes) {
+        Ok(receive) => (edge.receive, edge.bytes) = (Some(receive), 0),
+        Err(PostError::Full { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Sends a message over an edge. One to a member that is gone is lost: it is missed where its answer is due.
+pub(super) fn tell(engine: &mut Engine, own: u32, edge: &Edge, message: &Message) -> Option<Request<Vec<u8>>> {
+    let bytes = message.encode(ProcId(engine.rank().0));
+    let before = |owed: &Owed| matches!(owed, Owed::Message(key, _, proc, _) if (*key, *proc) == (edge.key, edge.proc));
+    if !engine.comms.owed.iter().any(before) {
+        match send(engine, edge.key, own, edge.proc, &bytes) {
+            Ok(request) => return Some(request),
+            Err(PostError::Full { .. }) => {}
+            Err(_) => return None,
+        }
+    }
+    engine.comms.owed.push_back(Owed::Message(edge.key, own, edge.proc, bytes));
+    None
+}
+
+/// Looks for the next message of an edge; `true` if it is there.
+pub(super) fn hear(engine: &mut Engine, edge: &mut Edge) -> Result<bool, CommError> {
+    if edge.bytes > 0 {
+        expect(engine, edge)?;
+    }
+    let Some(receive) = &edge.receive else { return Ok(edge.message.is_some()) };
+    if matches!(engine.state(receive.id()), Ok(false)) {
+        return Ok(false);
+    }
+    let Some(receive) = edge.receive.take() else { return Ok(false) };
+    match engine.take(receive) {
+        Ok((bytes, status)) => match bytes.get(..status.length).and_then(Message::decode) {
+            Some(message) => {
+                edge.message = Some(message);
+                Ok(true)
+            }
+            None => Err(accuse(engine, edge.proc)),
+        },
+        Err(failed) => Err(match failed.error {
+            RequestError::PeerFailed { proc, reason } => CommError::MemberFailed { proc, reason },
+            RequestError::Truncated { .. } => accuse(engine, edge.proc),
+            other => CommError::Wait(other),
+        }),
+    }
+}
+
+/// A peer has sent what cannot be: its VC ends.
+#[cold]
+pub(super) fn accuse(engine: &mut Engine, proc: u32) -> CommError {
+    let words = "a message between members that makes no sense";
+    let all = engine.store.all();
+    if let Some(known) = all.procs.known.get(proc as usize) {
+        all.progress.ended.push((known.row, Ended::Corrupt(words.to_owned())));
+        all.progress.pending |= Pending::WORLD;
+    }
+    CommError::MemberFailed { proc: ProcId(proc), reason: format!("protocol violation: {words}") }
+}
+
+/// The envelope of a message between members: under a context of the engine's own, which no receive of the application
+/// is posted for.
+fn envelope(key: Key, source: u32, proc: u32, length: usize) -> Envelope {
+    let (word, plane, tag) = key;
+    debug_assert_ne!(plane, context::USER);
+    Envelope { context: word | plane, source, tag, proc, length: length as u64 }
+}
+
+/// Posts a send to a member, without the checks of an application's call.
+fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Result<Request<Vec<u8>>, PostError> {
+    if let Some(error) = engine.refusal() {
+        return Err(error);
+    }
+    let vc_row = engine.reach(proc)?;
+    engine.need_rows(1)?;
+    let all = engine.store.all();
+    if all.vcs[vc_row as usize].state == tickwire_components::VcState::Failed {
+        return Err(PostError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(vc_row).to_owned() });
+    }
+    let bytes = bytes.to_vec();
+    let envelope = envelope(key, own, proc, bytes.len());
+    let car = send_car(&envelope, vc_row, 0);
+    // SAFETY: the row holds the buffer from below on.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let row = unsafe { take_rows(all.progress, all.cars, all.requests, &bytes, car) };
+    let Some(row) = row else {
+        return Err(full(&engine.limits));
+    };
+    queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
+    Ok(engine.hold(row, bytes, false))
+}
+
+/// Posts a receive from a member, likewise.
+fn receive(engine: &mut Engine, key: Key, rank: u32, proc: u32, bytes: usize) -> Result<Request<Vec<u8>>, PostError> {
+    if let Some(error) = engine.refusal() {
+        return Err(error);
+    }
+    let buffer = vec![0; bytes];
+    let vc_row = engine.reach(proc)?;
+    engine.need_rows(1)?;
+    let all = engine.store.all();
+    let car = receive_car(all.progress, &envelope(key, rank, proc, 0), vc_row);
+    // SAFETY: the row holds the buffer from below on.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let row = unsafe { take_rows(all.progress, all.cars, all.requests, &buffer, car) };
+    let Some(row) = row else {
+        return Err(full(&engine.limits));
+    };
+    queue_receive(all.progress, all.cars, all.vcs, row);
+    Ok(engine.hold(row, buffer, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::children;
+
+    #[test]
+    fn a_tree_has_every_member_once_and_parts_are_contiguous() {
+        for size in 1..200u32 {
+            let mut parents = vec![0; size as usize];
+            for index in 0..size {
+                let mut next = index + 1;
+                for (child, span) in children(index, size) {
+                    assert_eq!(child, next, "the parts follow one another");
+                    assert_eq!(child & (child - 1), index, "a child finds its parent");
+                    parents[child as usize] += 1;
+                    next = child + span;
+                }
+            }
+            assert_eq!(parents[0], 0);
+            assert!(parents[1..].iter().all(|&count| count == 1));
+            let depth = (0..size).map(u32::count_ones).max().unwrap();
+            assert!(depth <= size.next_power_of_two().trailing_zeros());
+        }
+    }
+}

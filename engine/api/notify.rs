@@ -1,0 +1,125 @@
+//! Callbacks and futures of requests. They run in Complete only, on the thread that owns the engine.
+
+use crate::api::request::Waitable;
+use crate::run::core::{Closed, Engine};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use tickwire_components::{NIL, Outcome, Pending, RequestError, RequestState, Status};
+
+/// A future of how a request ends. Awaiting it takes nothing: [`Engine::take`] gives the buffer.
+///
+/// Whoever owns the engine must tick meanwhile. If the request is taken or freed first it ends as the request did.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Completion(Arc<Mutex<Shared>>);
+
+#[derive(Default)]
+struct Shared {
+    outcome: Option<Outcome>,
+    waker: Option<Waker>,
+}
+
+impl Future for Completion {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &shared.outcome {
+            Some(outcome) => Poll::Ready(outcome.clone()),
+            None => {
+                if !shared.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    shared.waker = Some(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Tells the future, also if the callback is dropped without having been called.
+struct Teller(Arc<Mutex<Shared>>);
+
+impl Teller {
+    fn tell(&self, outcome: Outcome) {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.outcome.get_or_insert(outcome);
+        let waker = shared.waker.take();
+        drop(shared);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        // The waker is another's: its panic must not end what drops this.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.tell(Err(RequestError::Finalized))));
+    }
+}
+
+impl Engine {
+    /// Calls a function once when a request is done, with how it ended, also if its token is dropped before.
+    ///
+    /// It is called too, with [`RequestError::PeerFailedPending`], when a proc fails that a receive from any source might wait for.
+    /// That stays posted: acknowledge the failure, and give another callback.
+    ///
+    /// It is called by a tick, from Complete; of a request that is done already, by the next one. Several callbacks of a
+    /// request are called in the order in which they were given. A panic in one poisons the engine, once all others that were
+    /// due have been called; those that are left are then called with [`RequestError::Poisoned`].
+    ///
+    /// # Errors
+    /// If the handle is stale, inactive, or the engine is closed; or if a failure has not been acknowledged that would have to be
+    /// told at once.
+    pub fn on_complete<W: Waitable>(
+        &mut self,
+        request: &W,
+        call: impl FnOnce(Result<Status, RequestError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        let id = request.request_id();
+        if self.is_disturbed(id) && self.state(id) == Ok(false) {
+            return Err(self.disturbed(id));
+        }
+        let outcome = match request.ready_status() {
+            Some(status) => Ok(status),
+            None if id.row == NIL => Err(RequestError::Stale),
+            None => match self.state(id)? {
+                true => self.outcome(id),
+                false => Err(RequestError::Pending),
+            },
+        };
+        let all = self.store.all();
+        match outcome {
+            Err(RequestError::Stale) => return Err(RequestError::Stale),
+            Err(RequestError::Pending) => {
+                all.requests[id.row as usize].notified = true;
+                all.callbacks.add(id.row, Box::new(call));
+            }
+            _ if all.requests.get(id.row as usize).is_some_and(|r| r.state == RequestState::Inactive) => {
+                return Err(RequestError::Stale);
+            }
+            outcome => {
+                all.callbacks.add_late(Box::new(call), outcome);
+                all.progress.late = true;
+                all.progress.pending |= Pending::COMPLETE;
+            }
+        }
+        Ok(())
+    }
+
+    /// A future of how a request ends. See [`Engine::on_complete`].
+    ///
+    /// # Errors
+    /// As [`Engine::on_complete`].
+    pub fn completion<W: Waitable>(&mut self, request: &W) -> Result<Completion, RequestError> {
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let teller = Teller(shared.clone());
+        self.on_complete(request, move |outcome| teller.tell(outcome))?;
+        Ok(Completion(shared))
+    }
+}

@@ -1,0 +1,366 @@
+//! Persistent requests (MPI 4.1 §3.9): an operation whose arguments and buffer stay, to be started again and again.
+
+use crate::api::p2p::full;
+use crate::api::request::{Failed, Rejected, Request, Waitable};
+use crate::api::send_options::SendOptions;
+use crate::run::core::{Closed, Engine};
+use std::marker::PhantomData;
+use tickwire_components::submission::Operation;
+use tickwire_components::{
+    Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank,
+    RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
+};
+use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
+use tickwire_systems::steps::arguments::{Envelope, check_operation};
+use tickwire_systems::steps::finish::free_request;
+use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
+
+/// An operation that can be started again and again with one buffer, which the engine holds in between.
+///
+/// Wait for it and test it as any request: the call that says that it is done makes it inactive. Calls for several requests
+/// ignore it until it is started again; a call for it alone then says again how it ended last, or [`Status::NULL`] if it was
+/// never started. [`Engine::buffer`] gives access to the bytes while it is not active. Dropping it frees it, once it is done.
+///
+/// What takes the buffer's place lives as long:
+///
+/// ```compile_fail,E0597
+/// # use tickwire::{Bootstrap, Engine, Tag};
+/// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+/// # let (me, world) = (engine.rank(), engine.comm_world());
+/// let mut send = engine.send_init(&b"for ever"[..], me, Tag(1), world).unwrap();
+/// let short = vec![1; 8];
+/// *engine.buffer(&mut send).unwrap() = &short[..];
+/// ```
+#[must_use = "dropping a persistent request frees it"]
+pub struct Persistent<B> {
+    token: Request<B>,
+    operation: Operation,
+    /// Of a send.
+    mode: Mode,
+    comm: Comm,
+    options: SendOptions,
+    /// Invariant in `B`: through [`Engine::buffer`] a buffer of a shorter life would take the place of a longer one.
+    _invariant: PhantomData<fn(B) -> B>,
+}
+
+/// How a persistent request sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Standard,
+    Synchronous,
+    Buffered,
+    Ready,
+}
+
+impl<B> Persistent<B> {
+    /// The untyped name of the request.
+    pub fn id(&self) -> RequestId {
+        self.token.id()
+    }
+
+    /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`].
+    pub fn with_priority(self, priority: u8) -> Self {
+        Persistent { options: self.options.priority(priority), ..self }
+    }
+}
+
+impl<B: Pieces> Waitable for Persistent<B> {
+    fn request_id(&self) -> RequestId {
+        self.id()
+    }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
+}
+
+macro_rules! send_init {
+    ($($(#[$doc:meta])* $name:ident $mode:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// A wrong argument or no free row; the buffer comes back.
+        pub fn $name<B: Pieces + Send + 'static>(
+            &mut self,
+            buffer: B,
+            to: Rank,
+            tag: Tag,
+            comm: Comm,
+        ) -> Result<Persistent<B>, Rejected<B>> {
+            self.init(buffer, Operation::Send { to, tag }, Mode::$mode, comm)
+        }
+    )*};
+}
+
+impl Engine {
+    send_init! {
+        /// A persistent send in standard mode (`MPI_Send_init`).
+        send_init Standard;
+        /// A persistent send in synchronous mode (`MPI_Ssend_init`). See [`Engine::issend`].
+        ssend_init Synchronous;
+        /// A persistent send in buffered mode (`MPI_Bsend_init`). See [`Engine::ibsend`].
+        bsend_init Buffered;
+        /// A persistent send in ready mode (`MPI_Rsend_init`). See [`Engine::irsend`].
+        rsend_init Ready;
+    }
+
+    /// A persistent receive (`MPI_Recv_init`).
+    ///
+    /// # Errors
+    /// A wrong argument or no free row; the buffer comes back.
+    pub fn recv_init<B: LeasedBytes + Send + 'static>(
+        &mut self,
+        buffer: B,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        self.init(buffer, Operation::Receive { source: source.into(), tag: tag.into() }, Mode::Standard, comm)
+    }
+
+    fn init<B: Pieces>(
+        &mut self,
+        buffer: B,
+        operation: Operation,
+        mode: Mode,
+        comm: Comm,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        let receives = matches!(operation, Operation::Receive { .. });
+        let checked = match receives && buffer.has_overlap() {
+            false => self.check_persistent(operation, comm, buffer.total()),
+            true => Err(PostError::Overlap),
+        };
+        let row = match checked.and_then(|_| self.inactive_row()) {
+            Ok(row) => row,
+            Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
+        };
+        self.register_persistent(row, &buffer, operation, comm);
+        let tables = self.store.all();
+        tables.held[row as usize].0.put(buffer);
+        let token = Request::new(self.home, row, tables.requests[row as usize].generation);
+        Ok(Persistent { token, operation, mode, comm, options: SendOptions::new(), _invariant: PhantomData })
+    }
+
+    /// The envelope of a start; `None` if it is with no proc.
+    fn check_persistent(
+        &mut self,
+        operation: Operation,
+        comm: Comm,
+        length: usize,
+    ) -> Result<Option<Envelope>, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        check_operation(self.store.all().communicators, comm.0, operation, length)
+    }
+
+    /// A row with a request that is not active.
+    fn inactive_row(&mut self) -> Result<Row, PostError> {
+        self.need_rows(1)?;
+        let all = self.store.all();
+        let Status { source, tag, .. } = Status::NULL;
+        let car = Car { state: CarState::Done, source: source.0, tag: tag.0, ..Car::default() };
+        // SAFETY: there are no bytes.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let row = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) };
+        let Some(row) = row else {
+            return Err(full(&self.limits));
+        };
+        all.progress.active -= 1;
+        all.progress.work.posted -= 1;
+        let request = &mut all.requests[row as usize];
+        (request.counter, request.state) = (0, RequestState::Inactive);
+        Ok(row)
+    }
+
+    /// Starts a persistent request (`MPI_Start`), for the first time or after it was done.
+    ///
+    /// # Errors
+    /// That it is active or stale, or why it cannot be posted; it stays inactive then.
+    pub fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
+        self.start_by(persistent, true)
+    }
+
+    /// Starts a persistent request; unless `inline`, a send goes through the tables also if it could leave at once.
+    pub(crate) fn start_by<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
+        self.try_start(persistent, inline).map_err(|error| self.raise_post(persistent.comm, "start", error))
+    }
+
+    fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
+        let lent = self.lent(persistent)?;
+        let Persistent { operation, mode, comm, .. } = *persistent;
+        let (row, length) = (persistent.id().row, lent.total());
+        let Some(envelope) = self.check_persistent(operation, comm, length)? else {
+            self.end_at_once(row, Rank::NULL, Tag::ANY, 0);
+            return Ok(());
+        };
+        let flags = match operation {
+            Operation::Receive { .. } => 0,
+            Operation::Send { to, tag } => match mode {
+                Mode::Buffered => {
+                    self.send_buffered(&lent, to, tag, comm)?;
+                    self.end_at_once(row, to, tag, length);
+                    return Ok(());
+                }
+                Mode::Synchronous => car_flags::SYNCHRONOUS,
+                Mode::Ready if self.asks_when_ready(to, comm, length) => car_flags::READY,
+                _ if inline && self.send_at_once(&lent, to, tag, comm) => {
+                    self.end_at_once(row, to, tag, length);
+                    return Ok(());
+                }
+                _ => 0,
+            },
+        };
+        self.start_rows(&lent, persistent, &envelope, flags)
+    }
+
+    fn start_rows<B: Pieces>(
+        &mut self,
+        lent: &Lent,
+        persistent: &Persistent<B>,
+        envelope: &Envelope,
+        flags: u16,
+    ) -> Result<(), PostError> {
+        let (row, Comm(comm)) = (persistent.id().row, persistent.comm);
+        let receives = matches!(persistent.operation, Operation::Receive { .. });
+        let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
+        if lent.pieces() != 1 {
+            self.need_rows(rows_of(lent))?;
+        }
+        let all = self.store.all();
+        let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
+        if failed && !receives {
+            let reason = all.procs.reason(vc_row).to_owned();
+            return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
+        }
+        let car = match receives {
+            true => receive_car(all.progress, envelope, vc_row),
+            false => {
+                let priority = persistent.options.priority_or(all.communicators[Communicator::row(comm)].priority);
+                Car { priority, ..send_car(envelope, vc_row, flags) }
+            }
+        };
+        // SAFETY: the row holds the buffer, and nobody gets at it while the request is active.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let active = unsafe { activate(all.progress, all.cars, all.requests, lent, car, row) };
+        if !active {
+            return Err(full(&self.limits));
+        }
+        match receives {
+            true => queue_receive(all.progress, all.cars, all.vcs, row),
+            false => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),
+        }
+        Ok(())
+    }
+
+    /// Starts all of these, in order (`MPI_Startall`).
+    ///
+    /// # Errors
+    /// As [`Engine::start`], of the first that cannot be started; those before it are active, it and the rest are not.
+    pub fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError> {
+        persistents.iter().try_for_each(|persistent| self.start(persistent))
+    }
+
+    /// The operation of a row is done before it was queued.
+    fn end_at_once(&mut self, row: Row, source: Rank, tag: Tag, length: usize) {
+        let tables = self.store.all();
+        let (source, tag, state, done) = (source.0, tag.0, CarState::Done, length as u64);
+        tables.cars[row as usize] = Car { state, source, tag, done, request: row, ..Car::default() };
+        tables.requests[row as usize].state = RequestState::Done;
+        tables.progress.work.completed += 1;
+    }
+
+    /// The bytes of a persistent request's buffer, if it may be started.
+    fn lent<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<Lent, PostError> {
+        let row = self.idle_row(persistent)?;
+        let tables = self.store.all();
+        // SAFETY: the token's type is the one its buffer was put with; the row holds the buffer while it is active.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        unsafe {
+            let buffer = tables.held[row as usize].0.get::<B>().ok_or(PostError::Stale)?;
+            // It may be another one than that which was checked.
+            if matches!(persistent.operation, Operation::Receive { .. }) && buffer.has_overlap() {
+                return Err(PostError::Overlap);
+            }
+            Ok(Lent::of(buffer))
+        }
+    }
+
+    /// The row of a persistent request that is not active.
+    fn idle_row<B>(&mut self, persistent: &Persistent<B>) -> Result<Row, PostError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error());
+        }
+        let id = persistent.id();
+        let request = self.store.all().requests.get(id.row as usize);
+        match request {
+            Some(request) if request.generation == id.generation && persistent.token.belongs_to(self.home) => {
+                match request.state {
+                    RequestState::Inactive | RequestState::Done => Ok(id.row),
+                    RequestState::Active => Err(PostError::Active),
+                    _ => Err(PostError::Stale),
+                }
+            }
+            _ => Err(PostError::Stale),
+        }
+    }
+
+    /// The buffer of a persistent request that is not active, for reading and writing.
+    ///
+    /// It may be another one afterwards, so memory that was registered for the request is registered anew by the next start;
+    /// [`Engine::contents`] and buffers made by [`Engine::register`] keep it.
+    ///
+    /// # Errors
+    /// That it is active or stale, or that the engine is closed.
+    pub fn buffer<'a, B>(&'a mut self, persistent: &'a mut Persistent<B>) -> Result<&'a mut B, PostError> {
+        let row = self.idle_row(persistent)?;
+        let tables = self.store.all();
+        if tables.progress.registrations.is_held(row) {
+            tables.progress.registrations.let_go(row);
+            tables.progress.pending |= Pending::WORLD;
+        }
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.get_mut::<B>() };
+        buffer.ok_or(PostError::Stale)
+    }
+
+    /// The bytes in the buffer of a persistent request that is not active, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`Engine::buffer`].
+    pub fn contents<'a, B: AsMut<[u8]>>(
+        &'a mut self,
+        persistent: &'a mut Persistent<B>,
+    ) -> Result<&'a mut [u8], PostError> {
+        let row = self.idle_row(persistent)?;
+        let tables = self.store.all();
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.get_mut::<B>() };
+        buffer.map(AsMut::as_mut).ok_or(PostError::Stale)
+    }
+
+    /// Frees a persistent request and gives its buffer back (`MPI_Request_free`).
+    ///
+    /// # Errors
+    /// [`RequestError::Pending`] if it is active, or that it is stale; it comes back. Dropping it frees it once it is done,
+    /// with its buffer.
+    pub fn free<B>(&mut self, mut persistent: Persistent<B>) -> Result<B, Failed<B, Persistent<B>>> {
+        let row = match self.idle_row(&persistent) {
+            Ok(row) => row,
+            Err(PostError::Active) => return Err(Failed::given_back(RequestError::Pending, persistent)),
+            Err(PostError::Stale) => return Err(Failed::given_back(RequestError::Stale, persistent)),
+            Err(_) => return Err(Failed::given_back(self.closed.request_error(), persistent)),
+        };
+        persistent.token.disarm();
+        let tables = self.store.all();
+        // SAFETY: the token's type is the one its buffer was put with.
+        #[expect(unsafe_code, reason = "type-erased ownership")]
+        let buffer = unsafe { tables.held[row as usize].0.take::<B>() };
+        tables.progress.registrations.let_go(row);
+        tables.progress.pending |= Pending::WORLD;
+        free_request(tables.progress, tables.cars, tables.requests, row);
+        buffer.ok_or(Failed::ended(RequestError::Stale, None))
+    }
+}

@@ -1,0 +1,149 @@
+//! Procs as an application sees them: their connections, their routes, and progress for one of them.
+
+use crate::run::core::Engine;
+use tickwire_components::{NIL, PostError, ProcId, ProgressError, VcState, Work};
+use tickwire_systems::procs::cards::card_of;
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_transports::Capabilities;
+
+/// What a route is for. Every class takes the best route there is; so far all classes share the VC of point-to-point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TrafficClass {
+    /// Messages.
+    PointToPoint,
+}
+
+/// One transport's answer to how a proc can be reached.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The transport.
+    pub transport: String,
+    /// Its priority among those that reach the proc.
+    pub priority: u8,
+    /// Whether it is the one that is used.
+    pub chosen: bool,
+    /// Why it does not reach the proc, if it does not.
+    pub refused: Option<String>,
+}
+
+/// What to progress. See [`Engine::progress`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Only<'a> {
+    /// Everything, as a tick does.
+    All,
+    /// One transport, by the name that [`Engine::transports`] says.
+    Transport(&'a str),
+    /// The connection to one proc.
+    Proc(ProcId),
+}
+
+impl Engine {
+    /// The state of the connection to a proc; `None` if there is no such proc.
+    pub fn vc_state(&mut self, proc: ProcId) -> Option<VcState> {
+        let all = self.store.all();
+        let row = all.procs.known.get(proc.0 as usize)?.row;
+        Some(all.vcs.get(row as usize).map_or(VcState::Unconnected, |vc| vc.state))
+    }
+
+    /// Why the connection to a proc has failed, if it has.
+    pub fn vc_failure(&mut self, proc: ProcId) -> Option<&str> {
+        let all = self.store.all();
+        let row = all.procs.known.get(proc.0 as usize)?.row;
+        (all.vcs.get(row as usize)?.state == VcState::Failed).then(|| all.procs.reason(row))
+    }
+
+    /// Connects to a proc ahead of its first use.
+    ///
+    /// # Errors
+    /// If there is no such proc, or no transport reaches it.
+    pub fn connect(&mut self, proc: ProcId) -> Result<(), PostError> {
+        self.contact(proc.0).map(drop)
+    }
+
+    /// How each transport would reach a proc for a class of traffic, and which one does. None do if there is no such proc.
+    pub fn routes(&mut self, proc: ProcId, _class: TrafficClass) -> Vec<Route> {
+        let all = self.store.all();
+        if all.procs.known.get(proc.0 as usize).is_none() {
+            return Vec::new();
+        }
+        let card = all.procs.card(proc.0);
+        let mut routes: Vec<Route> = Vec::new();
+        for endpoint in all.endpoints.iter_mut() {
+            let transport = endpoint.transport.get();
+            let part = card_of(card, transport.name()).unwrap_or_default();
+            routes.push(Route {
+                transport: transport.name().to_owned(),
+                priority: transport.capabilities().priority,
+                chosen: false,
+                refused: transport.reaches(proc.0, part).err(),
+            });
+        }
+        // The first of the highest priority, as contact chooses.
+        let best = routes.iter().filter(|r| r.refused.is_none()).map(|r| r.priority).max();
+        if let Some(route) = routes.iter_mut().find(|r| r.refused.is_none() && Some(r.priority) == best) {
+            route.chosen = true;
+        }
+        routes
+    }
+
+    /// The transports that are open, with what they can do.
+    pub fn transports(&mut self) -> Vec<(String, Capabilities)> {
+        let endpoints = self.store.endpoints();
+        endpoints
+            .iter_mut()
+            .map(|endpoint| endpoint.transport.get())
+            .map(|transport| (transport.name().to_owned(), transport.capabilities().clone()))
+            .collect()
+    }
+
+    /// A tick that reads from one transport or one connection only. Sends and everything that has arrived before
+    /// progress as in any tick.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Only, ProcId};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// engine.progress(Only::Transport("loopback"))?;
+    /// engine.progress(Only::Proc(ProcId(0)))?;
+    /// assert!(engine.progress(Only::Transport("carrier pigeon")).is_err());
+    /// # Ok::<(), tickwire::ProgressError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No transport is open under this name, or there is no such proc; nothing was done.
+    pub fn progress(&mut self, only: Only<'_>) -> Result<Work, ProgressError> {
+        self.store.progress().only = self.place_of(only)?;
+        // Only the systems know of it.
+        let delivers = std::mem::take(&mut self.delivers);
+        let work = self.tick();
+        self.delivers = delivers;
+        self.store.progress().only = (NIL, NIL);
+        Ok(work)
+    }
+
+    /// Where to read: the number of an endpoint and of a link, [`NIL`] for all.
+    fn place_of(&mut self, only: Only<'_>) -> Result<(u32, u32), ProgressError> {
+        /// No endpoint has this number.
+        const NOWHERE: (u32, u32) = (NIL - 1, NIL);
+        let all = self.store.all();
+        match only {
+            Only::All => Ok((NIL, NIL)),
+            Only::Transport(name) => {
+                let named = |endpoint: &mut Endpoint| endpoint.transport.get().name() == name;
+                let Some(number) = all.endpoints.iter_mut().position(named) else {
+                    let open: Vec<_> = all.endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+                    return Err(ProgressError::Transport { name: name.to_owned(), open: open.join(", ") });
+                };
+                Ok((number as u32, NIL))
+            }
+            Only::Proc(proc) => {
+                let Some(known) = all.procs.known.get(proc.0 as usize) else {
+                    return Err(ProgressError::Proc { proc, last: all.procs.known.len() as u32 - 1 });
+                };
+                // One that has no link yet, or none any more, has nothing to read.
+                let vc = all.vcs.get(known.row as usize).filter(|vc| vc.link != NIL);
+                Ok(vc.map_or(NOWHERE, |vc| (vc.endpoint.into(), vc.link)))
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Receipts: what became of an operation, for those that were asked for.
+
+use crate::api::persistent::Persistent;
+use crate::api::probe::{Message, RejectedMessage};
+use crate::api::request::{Rejected, Request, Waitable};
+use crate::api::send_options::SendOptions;
+use crate::run::core::Engine;
+use std::marker::PhantomData;
+use tickwire_components::{
+    Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
+};
+use tickwire_systems::procs::receipts::{note, of, open};
+
+/// Posts operations whose receipts are kept. See [`Engine::receipted`] and [`Scope::receipted`](crate::Scope::receipted).
+pub struct Receipted<'e, 'env> {
+    engine: &'e mut Engine,
+    scoped: bool,
+    _env: PhantomData<&'env mut &'env ()>,
+}
+
+impl Engine {
+    /// Posts the next operation with a receipt: `engine.receipted().isend(…)`. Ask for it by [`Engine::receipt`].
+    ///
+    /// While such an operation is not done, the engine runs its systems one by one and looks at it after each; nothing is
+    /// paid for by others before and after. A send with a receipt goes through the tables, never straight to the transport.
+    pub fn receipted(&mut self) -> Receipted<'_, 'static> {
+        Receipted::new(self, false)
+    }
+
+    /// The receipt of an operation, as far as it has come; `None` if none was asked for, or its request was taken.
+    pub fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt> {
+        let RequestId { row, generation } = request.request_id();
+        let tables = self.store.all();
+        let there = tables.requests.get(row as usize).is_some_and(|request| request.generation == generation);
+        of(tables.progress, row, generation).filter(|_| there).cloned()
+    }
+
+    /// After posting: the request's stages are noted from now on.
+    fn open_receipt(&mut self, id: RequestId, found: bool) {
+        if id.row == NIL {
+            return;
+        }
+        let clock = (!self.virtual_time).then_some(self.started);
+        open(&mut self.store.as_mut(), id.row, clock, found);
+        self.observer.receipts = true;
+        self.allow_deliver(false);
+    }
+
+    /// After the passes of a tick: once nothing with a receipt is pending, ticks are again what they were.
+    #[cold]
+    pub(crate) fn note_receipts(&mut self) {
+        note(&mut self.store.as_mut());
+        if self.store.progress().receipts.unfinished == 0 {
+            self.observer.receipts = false;
+            self.allow_deliver(self.limits.deliver && !self.has_systems);
+        }
+    }
+}
+
+impl<'e, 'env> Receipted<'e, 'env> {
+    pub(crate) fn new(engine: &'e mut Engine, scoped: bool) -> Self {
+        Receipted { engine, scoped, _env: PhantomData }
+    }
+
+    /// See [`Engine::isend`].
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn isend<B: Pieces + Send + 'env>(
+        self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.isend_with(buffer, to, tag, comm, SendOptions::new())
+    }
+
+    /// See [`Engine::issend`].
+    ///
+    /// # Errors
+    /// As [`Engine::issend`].
+    pub fn issend<B: Pieces + Send + 'env>(
+        self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.isend_with(buffer, to, tag, comm, SendOptions::new().synchronous())
+    }
+
+    /// See [`Engine::irsend`].
+    ///
+    /// # Errors
+    /// As [`Engine::irsend`].
+    pub fn irsend<B: Pieces + Send + 'env>(
+        self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.isend_with(buffer, to, tag, comm, SendOptions::new().ready())
+    }
+
+    /// See [`Engine::isend_with`]. Sends in buffered mode have no receipt: they are done when they are posted.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn isend_with<B: Pieces + Send + 'env>(
+        self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let length = buffer.total();
+        let options = self.engine.asking(options, to, comm, length);
+        let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
+        self.engine.open_receipt(request.id(), false);
+        Ok(request)
+    }
+
+    /// See [`Engine::irecv`].
+    ///
+    /// # Errors
+    /// As [`Engine::irecv`].
+    pub fn irecv<B: LeasedBytes + Send + 'env>(
+        self,
+        buffer: B,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let request = self.engine.post_receive(buffer, source.into(), tag.into(), comm, self.scoped)?;
+        self.engine.open_receipt(request.id(), false);
+        Ok(request)
+    }
+
+    /// See [`Engine::imrecv`].
+    ///
+    /// # Errors
+    /// As [`Engine::imrecv`].
+    pub fn imrecv<B: LeasedBytes + Send + 'env>(
+        self,
+        message: Message,
+        buffer: B,
+    ) -> Result<Request<B>, RejectedMessage<B>> {
+        let request = self.engine.receive_message(message, buffer, self.scoped)?;
+        self.engine.open_receipt(request.id(), true);
+        Ok(request)
+    }
+
+    /// See [`Engine::start`]. The receipt is that of this start, and kept until the next one with a receipt.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start<B: Pieces>(self, persistent: &Persistent<B>) -> Result<(), PostError> {
+        self.engine.start_by(persistent, false)?;
+        self.engine.open_receipt(persistent.id(), false);
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! What may be said of a message besides what, to whom and under which tag: its mode and its priority.
+
+use crate::api::request::{Rejected, Request};
+use crate::run::core::Engine;
+use tickwire_components::{Comm, Pieces, Rank, Tag, car_flags};
+
+/// How a message is sent, for [`Engine::isend_with`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tickwire::{Bootstrap, Engine, Rank, SendOptions, Tag};
+/// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+/// # let world = engine.comm_world();
+/// let urgent = SendOptions::new().priority(200);
+/// let request = engine.isend_with(vec![1, 2, 3], Rank(0), Tag(7), world, urgent)?;
+/// # engine.recv(&mut [0; 3], Rank(0), Tag(7), world)?;
+/// # engine.wait(&request)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[must_use]
+pub struct SendOptions {
+    priority: Option<u8>,
+    flags: u16,
+}
+
+impl SendOptions {
+    /// Standard mode, with the priority of the communicator.
+    pub const fn new() -> Self {
+        SendOptions { priority: None, flags: 0 }
+    }
+
+    /// The priority of the message: from 0, which is that of all that say nothing, to 255.
+    ///
+    /// What is more urgent goes first, over all transports: its envelope, its data in between pieces of less urgent messages,
+    /// and at the receiver the answer to its offer. Messages of one communicator to one rank still never overtake each
+    /// other when they are matched: the envelopes of those that were sent before it go along in front, their data does not.
+    /// Less urgent messages are never held up altogether.
+    pub const fn priority(self, priority: u8) -> Self {
+        SendOptions { priority: Some(priority), ..self }
+    }
+
+    /// Synchronous mode. See [`Engine::issend`].
+    pub const fn synchronous(self) -> Self {
+        SendOptions { flags: car_flags::SYNCHRONOUS, ..self }
+    }
+
+    /// Ready mode. See [`Engine::irsend`].
+    pub const fn ready(self) -> Self {
+        SendOptions { flags: car_flags::READY, ..self }
+    }
+
+    /// Those that a mode alone asks for.
+    pub(crate) const fn of(flags: u16) -> Self {
+        SendOptions { priority: None, flags }
+    }
+
+    /// Bits of the CAR.
+    pub(crate) const fn flags(&self) -> u16 {
+        self.flags
+    }
+
+    /// The priority, where the communicator's is `default`.
+    pub(crate) fn priority_or(&self, default: u8) -> u8 {
+        self.priority.unwrap_or(default)
+    }
+}
+
+impl Engine {
+    /// Starts a send with options.
+    ///
+    /// # Errors
+    /// As [`Engine::isend`].
+    pub fn isend_with<B: Pieces + Send + 'static>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> Result<Request<B>, Rejected<B>> {
+        self.post_with(buffer, to, tag, comm, false, options)
+    }
+
+    pub(crate) fn post_with<B: Pieces>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        scoped: bool,
+        options: SendOptions,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let length = buffer.total();
+        let options = self.asking(options, to, comm, length);
+        // What can leave at once is before everything that waits.
+        if options.flags == 0 && self.send_at_once(&buffer, to, tag, comm) {
+            return Ok(Request::ready(self.home, buffer, to.0, tag.0));
+        }
+        self.post_send_rows(buffer, length, to, tag, comm, scoped, options)
+    }
+
+    /// The same options, without ready mode for a message that cannot ask whether its receiver is ready.
+    pub(crate) fn asking(&mut self, options: SendOptions, to: Rank, comm: Comm, length: usize) -> SendOptions {
+        let asks = match options.flags {
+            car_flags::READY => self.asks_when_ready(to, comm, length),
+            _ => true,
+        };
+        SendOptions { flags: if asks { options.flags } else { 0 }, ..options }
+    }
+}

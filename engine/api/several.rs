@@ -1,0 +1,201 @@
+//! Waiting for several requests, and testing them. No request (`None`), and persistent requests that are inactive, do not
+//! count: they are neither waited for nor told of.
+
+use crate::api::request::{Tested, Waitable};
+use crate::run::core::Engine;
+use tickwire_components::{NIL, RequestError};
+
+/// Where one of several requests stands.
+enum Stand {
+    /// There is none, or it is inactive.
+    Ignored,
+    Pending,
+    Done,
+}
+
+/// An error of one of several requests; what is wrong with the engine as a whole is told as it is.
+#[cold]
+fn of_one(index: usize, error: RequestError) -> RequestError {
+    use RequestError::{Finalized, Poisoned, System, Timeout};
+    match error {
+        Finalized | Poisoned(_) | System(_) | Timeout => error,
+        error => RequestError::InStatus { index, error: Box::new(error) },
+    }
+}
+
+impl Engine {
+    /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
+    ///
+    /// # Errors
+    /// [`RequestError::InStatus`] with the first that ended in an error, which all that did have told to their handlers; all
+    /// are done then. The same at once if a handle is stale, or if one cannot end before a failure is acknowledged; or why
+    /// waiting is impossible.
+    #[inline]
+    pub fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
+        let mut well = true;
+        for (index, request) in requests.iter().enumerate() {
+            let id = request.request_id();
+            if let Err(error) = self.wait_id(id) {
+                self.let_go();
+                return Err(of_one(index, error));
+            }
+            well &= !request.is_persistent() && (id.row == NIL || self.ended_well(id).is_some());
+        }
+        self.let_go();
+        if well { Ok(()) } else { self.ends_of(requests) }
+    }
+
+    /// Waits until one of these is done (`MPI_Waitany`) and returns its index; `None` if there is nothing to wait for.
+    ///
+    /// No request (`None`) and persistent requests that are inactive do not count. A request is done until it is taken, so
+    /// whoever waits for the next one puts `None` in its place:
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let post = |engine: &mut Engine, tag| engine.irecv(vec![0u8], me, Tag(tag), world).map(Some);
+    /// let mut open = [post(&mut engine, 1)?, post(&mut engine, 2)?];
+    /// engine.send(&[7], me, Tag(2), world)?;
+    /// engine.send(&[8], me, Tag(1), world)?;
+    /// let mut sum = 0;
+    /// while let Some(index) = engine.wait_any(&open)? {
+    ///     if let Some(request) = open[index].take() {
+    ///         sum += engine.take(request)?.0[0];
+    ///     }
+    /// }
+    /// assert_eq!(sum, 15);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RequestError::InStatus`] if it ended in an error, after its communicator's handler; the same if a handle is stale, or
+    /// if one cannot end before a failure is acknowledged; or why waiting is impossible.
+    pub fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError> {
+        self.await_any(requests)?;
+        self.test_any(requests).map(Tested::done)
+    }
+
+    /// Waits until at least one of these is done (`MPI_Waitsome`) and returns the indices of all that are; none if there is
+    /// nothing to wait for. What counts is said at [`Engine::wait_any`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait_any`], for the first that did not end well; what else is done is told by the next call.
+    pub fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError> {
+        self.await_any(requests)?;
+        self.test_some(requests).map(|found| found.done().unwrap_or_default())
+    }
+
+    /// The index of one of these that is done, without progressing anything (`MPI_Testany`). What counts is said at
+    /// [`Engine::wait_any`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait_any`].
+    pub fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<usize>, RequestError> {
+        let mut found = Tested::Nothing;
+        for (index, request) in requests.iter().enumerate() {
+            match self.stand_of(index, request)? {
+                Stand::Ignored => {}
+                Stand::Pending => found = Tested::Pending,
+                Stand::Done => {
+                    self.end_of(request).map_err(|error| of_one(index, error))?;
+                    return Ok(Tested::Done(index));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The indices of all of these that are done, without progressing anything (`MPI_Testsome`). What counts is said at
+    /// [`Engine::wait_any`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait_some`].
+    pub fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<usize>>, RequestError> {
+        let (mut done, mut pending) = (Vec::new(), false);
+        for (index, request) in requests.iter().enumerate() {
+            match self.stand_of(index, request)? {
+                Stand::Ignored => {}
+                Stand::Pending => pending = true,
+                Stand::Done => done.push(index),
+            }
+        }
+        if done.is_empty() {
+            return Ok(if pending { Tested::Pending } else { Tested::Nothing });
+        }
+        // An error first: who gets it does not get the others, which must not count as told.
+        for &index in &done {
+            let id = requests[index].request_id();
+            if id.row != NIL && self.ended_well(id).is_none() {
+                self.end_of(&requests[index]).map_err(|error| of_one(index, error))?;
+            }
+        }
+        for &index in done.iter().filter(|&&index| requests[index].is_persistent()) {
+            self.deactivate(requests[index].request_id());
+        }
+        Ok(Tested::Done(done))
+    }
+
+    /// Whether all of these are done, without progressing anything (`MPI_Testall`). What does not count is done.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_all`].
+    pub fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError> {
+        for (index, request) in requests.iter().enumerate() {
+            if let Stand::Pending = self.stand_of(index, request)? {
+                return Ok(false);
+            }
+        }
+        self.ends_of(requests).map(|()| true)
+    }
+
+    /// How several requests have ended, all of which are done or do not count: the first error among them.
+    #[inline(never)]
+    fn ends_of<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
+        let mut first = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if self.is_inactive(request.request_id()) {
+                continue;
+            }
+            if let Err(error) = self.end_of(request)
+                && first.is_ok()
+            {
+                first = Err(of_one(index, error));
+            }
+        }
+        first
+    }
+
+    /// Waits until one of these is done, or there is nothing to wait for.
+    fn await_any<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
+        let waited = match self.any_is_over(requests)? {
+            true => Ok(()),
+            false => self.wait_until(|engine| engine.any_is_over(requests)),
+        };
+        self.let_go();
+        waited
+    }
+
+    fn any_is_over<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError> {
+        let mut nothing = true;
+        for (index, request) in requests.iter().enumerate() {
+            match self.stand_of(index, request)? {
+                Stand::Ignored => {}
+                Stand::Pending => nothing = false,
+                Stand::Done => return Ok(true),
+            }
+        }
+        Ok(nothing)
+    }
+
+    /// Where one of several requests stands.
+    #[inline]
+    fn stand_of(&mut self, index: usize, request: &impl Waitable) -> Result<Stand, RequestError> {
+        let id = request.request_id();
+        Ok(match self.is_done(id).map_err(|error| of_one(index, error))? {
+            false => Stand::Pending,
+            true if request.is_nothing() || self.is_inactive(id) => Stand::Ignored,
+            true => Stand::Done,
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! The shared heap as an engine offers it.
+
+use crate::run::core::Engine;
+use tickwire_components::BuildError;
+use tickwire_transports::heap::{self, HeapReport};
+use tickwire_transports::shm::BytesRead;
+use tickwire_transports::{AnyTransport, HeapBuffer, HeapError};
+
+/// The variable that switches the shared heap on (1) or off (0) for engines whose builder does not say.
+pub const ENV_SHARED_HEAP: &str = "TICKWIRE_SHARED_HEAP";
+
+/// Whether an engine uses the shared heap; opens it if it is asked for. Where it cannot be had, [`Engine::alloc`] says why.
+pub(crate) fn decide(asked: Option<bool>) -> Result<bool, BuildError> {
+    let asked = match (asked, std::env::var(ENV_SHARED_HEAP).as_deref()) {
+        (Some(asked), _) => Some(asked),
+        (None, Err(_)) => None,
+        (None, Ok("1")) => Some(true),
+        (None, Ok("0")) => Some(false),
+        (None, Ok(other)) => return Err(BuildError::Limits(format!("{ENV_SHARED_HEAP} is '{other}': give 1 or 0"))),
+    };
+    if asked == Some(true) {
+        let _ = heap::open();
+    }
+    Ok(asked.unwrap_or_else(|| heap::offer().is_some()))
+}
+
+impl Engine {
+    /// A buffer of `length` zeros in the [shared heap](tickwire_transports::heap): a message of
+    /// [`Limits::mapped_min`](crate::Limits::mapped_min) bytes or more that is sent from it to a proc of this host is copied by
+    /// the receiver straight out of it, without a system call. Its send is done after that, and the buffer may then be used
+    /// again as any other buffer whose send is done. All peers of this host can read it at any time.
+    ///
+    /// The engine must have been [built](crate::Builder::shared_heap) with the shared heap.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// let mut engine = Engine::builder().shared_heap(true).build(Bootstrap::solo())?;
+    /// let (me, world) = (engine.rank(), engine.comm_world());
+    /// let mut buffer = engine.alloc(100_000)?;
+    /// buffer.fill(7);
+    /// let request = engine.isend(buffer, me, Tag(1), world)?;
+    /// let mut incoming = vec![0; 100_000];
+    /// engine.recv(&mut incoming, me, Tag(1), world)?;
+    /// engine.wait(&request)?;
+    /// let (buffer, _) = engine.take(request)?;
+    /// assert!(buffer[..] == incoming[..] && incoming[99_999] == 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The heap is off, full, or cannot be had here, and what to do.
+    pub fn alloc(&self, length: usize) -> Result<HeapBuffer, HeapError> {
+        if self.shared_heap { HeapBuffer::new(length) } else { Err(HeapError::Off) }
+    }
+
+    /// What the shared heap of this process is used for; `None` if this engine does not use it or there is none.
+    pub fn heap_report(&self) -> Option<HeapReport> {
+        heap::report().filter(|_| self.shared_heap)
+    }
+
+    /// How much this engine has read out of the memory of other processes instead of having it sent in pieces.
+    pub fn bytes_read(&mut self) -> BytesRead {
+        let mut sum = BytesRead::default();
+        for endpoint in self.store.all().endpoints.iter_mut() {
+            if let AnyTransport::Shm(shm) = endpoint.transport.get() {
+                let read = shm.bytes_read();
+                sum.heap += read.heap;
+                sum.attach += read.attach;
+                sum.spliced += read.spliced;
+            }
+        }
+        sum
+    }
+}

@@ -1,0 +1,80 @@
+//! Where an engine's events go, and those that it tells itself.
+
+use crate::bootstrap::{ENV_RANK, Exchange};
+use crate::run::core::{Closed, Engine};
+use bevy_ecs::world::World;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use tickwire_components::BuildError;
+use tickwire_components::limits::Limits;
+use tickwire_systems::procs::endpoint::{Endpoint, RowStates};
+use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
+use tickwire_transports::{AnyTransport, Transport};
+
+/// The variable that names a file for events. See [`TraceFile`].
+pub const ENV_TRACE: &str = "TICKWIRE_TRACE";
+
+/// The sink of an engine that is being built: the one that was given, or the file that the environment names.
+pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Option<Trace>, BuildError> {
+    let (rank, size) = (exchange.rank(), exchange.size());
+    let trace = match (given, std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())) {
+        (None, Some(path)) => {
+            let (path, is_part) = file_of(path.into(), rank, size);
+            let failed = |error| BuildError::Trace { path: path.display().to_string(), reason: format!("{error}") };
+            let file = if is_part { TraceFile::create_part(&path) } else { TraceFile::create(&path) };
+            Some(Trace::new(file.map_err(failed)?))
+        }
+        (given, _) => given,
+    };
+    if let Some(trace) = &trace {
+        trace.record(&Event::Engine { rank, size });
+    }
+    Ok(trace)
+}
+
+/// The file of an engine: one name serves all ranks of a world, and all engines of a process. The launcher has given each
+/// rank a name of its own already, and makes one file of the first one of each: whether this is such a part.
+fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
+    static USED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
+    let launched = std::env::var_os(ENV_RANK).is_some();
+    let path = if size > 1 && !launched { part(&path, rank) } else { path };
+    let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+    let times = used.entry(path.clone()).and_modify(|times| *times += 1).or_insert(1);
+    if *times == 1 {
+        return (path, launched);
+    }
+    let mut name = path.into_os_string();
+    name.push(format!("-{times}"));
+    (name.into(), false)
+}
+
+/// A row for a transport that has no variant of its own. One without a state for each CAR has no column.
+pub(crate) fn outside<T: Transport + 'static>(world: &mut World, limits: &Limits, transport: T) -> Endpoint {
+    let rows = (size_of::<T::RowState>() > 0).then(|| RowStates::register::<T>(world));
+    Endpoint::new(AnyTransport::outside(transport), limits, rows)
+}
+
+impl Engine {
+    /// Tells an error to those who watch.
+    #[cold]
+    pub(crate) fn tell_error(&self, words: &str) {
+        tracy::message(self.rank().0, words);
+        if let Some(trace) = &self.trace {
+            trace.record(&Event::Error { words: words.into(), at_ns: now_ns() });
+        }
+    }
+
+    /// Lets a sink write what it has kept back before a sleep, and come to its end once the engine is closed.
+    pub(crate) fn flush_trace(&mut self) {
+        if self.watching.is_on() {
+            let Engine { watching, store, .. } = self;
+            watching.with(|watcher| watcher.rest(&mut store.as_mut()));
+        }
+        match &self.trace {
+            Some(trace) if self.closed == Closed::Finalized => trace.finish(),
+            Some(trace) => trace.flush(),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The end of an engine: what was promised is sent, then everything is closed, in order and within a bounded time.
+
+use crate::run::core::{Closed, Engine};
+use std::time::{Duration, Instant};
+use tickwire_components::wire::{Header, Kind, UNFINISHED};
+use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
+use tickwire_systems::steps::finish::abort;
+use tickwire_transports::Sent;
+
+/// How long a dropped engine may take to send what was promised.
+const DROP_TIME: Duration = Duration::from_millis(500);
+
+impl Engine {
+    /// Sends what was promised, tells the peers, and closes. Idempotent. Receives that have no message are given up.
+    ///
+    /// An engine that is dropped does the same for half a second. If an operation is pending then, or the drop comes of a panic,
+    /// peers are told that it has ended without having finalized, which is a failure to them: so are receives from any source.
+    ///
+    /// # Errors
+    /// If sends were still pending after `timeout`, which is a failure to peers too, or the engine was poisoned. It is closed all
+    /// the same.
+    pub fn finalize(&mut self, timeout: Duration) -> Result<(), FinalizeError> {
+        self.leave(timeout, false)
+    }
+
+    /// Ends all there is. Of a `dropped` engine nobody hears an error: its peers do.
+    fn leave(&mut self, timeout: Duration, dropped: bool) -> Result<(), FinalizeError> {
+        let poisoned = match &self.closed {
+            Closed::Finalized => return Ok(()),
+            Closed::Poisoned(words) => Some(words.clone()),
+            Closed::No => None,
+        };
+        let start = Instant::now();
+        let (mut pending, mut orderly) = (0, false);
+        if poisoned.is_none() {
+            self.free_dropped();
+            let _ = self.flush(start + timeout);
+            pending = self.sends_pending();
+            orderly = pending == 0 && !(dropped && self.store.progress().active > 0);
+            self.say_goodbye(Some(start + timeout), orderly);
+        }
+        // Peers are told to read no more before any buffer is given back.
+        self.close_transports();
+        if poisoned.is_none() {
+            self.give_up();
+        }
+        self.close();
+        match dropped && !orderly {
+            true => self.exchange.abandon(),
+            false => self.exchange.finish(),
+        }
+        match poisoned {
+            Some(words) => Err(FinalizeError::Poisoned(words)),
+            None if pending > 0 => Err(FinalizeError::Pending { pending, ms: start.elapsed().as_millis() as u64 }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all there is while the application panics: nobody waits, and none of its code is called that can be left alone.
+    fn abandon(&mut self) {
+        match self.closed {
+            Closed::Finalized => return,
+            Closed::Poisoned(_) => {}
+            Closed::No => self.say_goodbye(None, false),
+        }
+        self.close_transports();
+        self.close();
+        self.exchange.abandon();
+    }
+
+    /// Nothing is sent, read or filled any more.
+    fn close_transports(&mut self) {
+        for endpoint in self.store.endpoints() {
+            let transport = endpoint.transport.get();
+            transport.end_direct();
+            transport.close();
+        }
+    }
+
+    /// Every call says from here on that the engine is closed.
+    fn close(&mut self) {
+        self.closed = Closed::Finalized;
+        self.store.progress().posting |= posting::CLOSED;
+        self.refuse_submissions();
+        self.say_closed();
+        self.flush_trace();
+    }
+
+    /// Progresses until no send is pending.
+    fn flush(&mut self, end: Instant) -> Result<(), tickwire_components::RequestError> {
+        self.wait_deadline(Some(end), |engine| {
+            if engine.closed != Closed::No {
+                return Err(engine.closed.request_error());
+            }
+            Ok(engine.sends_pending() == 0)
+        })
+    }
+
+    fn sends_pending(&mut self) -> usize {
+        let all = self.store.all();
+        if all.progress.active == 0 && all.progress.senders.is_empty() {
+            return 0;
+        }
+        let pending = |car: &&tickwire_components::Car| {
+            (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
+                || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
+        };
+        let owed = all.progress.control.frames.iter().filter(|frame| !frame.what.is_grant()).count();
+        owed + all.cars.iter().filter(pending).count()
+    }
+
+    /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.
+    fn say_goodbye(&mut self, end: Option<Instant>, orderly: bool) {
+        let me = self.exchange.rank();
+        for row in 0..self.store.all().vcs.len() {
+            let goodbye = Header::new(Kind::Bye, 0, 0, if orderly { 0 } else { UNFINISHED }, 0, 0);
+            loop {
+                let all = self.store.all();
+                let vc = all.vcs[row];
+                if vc.state != VcState::Connected || vc.proc == me {
+                    break;
+                }
+                let transport = all.endpoints[vc.endpoint as usize].transport.get();
+                let sent = transport.send(vc.link, &goodbye, &tickwire_components::NoBytes, None);
+                // A transport that takes parts of frames might have taken one: a second try would begin anew. It is closed next.
+                let whole = transport.capabilities().whole_frames;
+                if sent != Sent::Blocked || !whole || end.is_none_or(|end| Instant::now() >= end) {
+                    break;
+                }
+                self.advance(false);
+                rustix::thread::sched_yield();
+            }
+        }
+    }
+
+    /// Ends every request that is not done.
+    fn give_up(&mut self) {
+        let all = self.store.all();
+        for row in 0..all.cars.len() {
+            let car = &all.cars[row];
+            let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained | CarState::Done);
+            if !idle && car.kind != CarKind::Data {
+                abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
+            }
+        }
+        for vc in all.vcs.iter_mut() {
+            vc.state = VcState::Failed;
+            vc.posted = tickwire_components::Queue::EMPTY;
+            vc.sends = tickwire_components::Queue::EMPTY;
+            vc.data = tickwire_components::Queue::EMPTY;
+            vc.listed = false;
+        }
+        let progress = all.progress;
+        progress.wildcard = tickwire_components::Queue::EMPTY;
+        progress.posted.clear();
+        progress.new_receives = tickwire_components::Queue::EMPTY;
+        *progress.provider = Default::default();
+        progress.posting &= !tickwire_components::posting::PROVIDER;
+        progress.replies = tickwire_components::Queue::EMPTY;
+        progress.control.clear();
+        progress.offers = tickwire_components::Queue::EMPTY;
+        progress.copies = tickwire_components::Queue::EMPTY;
+        progress.reads = tickwire_components::Queue::EMPTY;
+        progress.senders = tickwire_components::Queue::EMPTY;
+        progress.pending = Pending::COMPLETE;
+        self.run();
+        self.take_work();
+        debug_assert!(
+            self.store.all().requests.iter().all(|r| r.state != RequestState::Active),
+            "every request has ended"
+        );
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        match std::thread::panicking() {
+            true => self.abandon(),
+            false => drop(self.leave(DROP_TIME, true)),
+        }
+        if self.store.lost().is_some() {
+            // Nobody knows which generations were used: the home is not used again.
+            return;
+        }
+        let generations = self.store.all().requests.iter().map(|r| r.generation).max();
+        self.home.leave(generations.unwrap_or(0).wrapping_add(1));
+        self.store.as_mut().free_buffers();
+    }
+}

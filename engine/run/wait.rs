@@ -1,0 +1,305 @@
+//! Waiting: look, tick, spin, yield, and at last sleep on file descriptors, over all transports at once.
+
+mod descriptor;
+
+use crate::api::request::Waitable;
+use crate::run::core::{Closed, Engine};
+use rustix::event::epoll;
+use rustix::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
+use tickwire_systems::procs::ending::failed_member;
+
+/// The descriptors that an engine sleeps on.
+pub(crate) struct Waiter {
+    epoll: OwnedFd,
+    /// Some transport has no descriptor, so that a sleep must be short.
+    polls: bool,
+    /// A sleep is prepared that nobody has ended: whoever has something for the engine rings a bell.
+    armed: bool,
+}
+
+/// Looks that a tick costs.
+const LOOKS_A_TICK: u32 = 30;
+/// Empty looks before the processor is told that this is a spin.
+const EAGER_LOOKS: u32 = 2_000;
+
+/// What no request (`MPI_REQUEST_NULL`) ends with.
+const NOTHING: Status = Status::NULL;
+
+impl Waiter {
+    /// Sleeps on these descriptors; `None` stands for a transport that has none.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub(crate) fn new<'a>(descriptors: impl Iterator<Item = Option<BorrowedFd<'a>>>) -> Result<Self, String> {
+        let error = |e| format!("cannot watch descriptors ({e}): raise the limit of open files");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(error)?;
+        let mut polls = false;
+        for (index, descriptor) in descriptors.enumerate() {
+            match descriptor {
+                Some(fd) => {
+                    let data = epoll::EventData::new_u64(index as u64);
+                    epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(error)?;
+                }
+                None => polls = true,
+            }
+        }
+        Ok(Waiter { epoll, polls, armed: false })
+    }
+}
+
+impl Engine {
+    /// Waits until a request is done (`MPI_Wait`), progressing everything. The request can then be taken.
+    ///
+    /// # Errors
+    /// How the request ended if not well; or why waiting is impossible.
+    #[inline]
+    pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
+        let waited = self.wait_id(request.request_id());
+        self.let_go();
+        waited?;
+        self.end_of(request)
+    }
+
+    /// How a request that is done has ended, after its communicator's handler if not well. A persistent one is inactive then.
+    #[inline(always)]
+    pub(crate) fn end_of(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
+        let id = request.request_id();
+        match request.ready_status() {
+            Some(status) => Ok(status),
+            None if id.row == NIL => Ok(NOTHING),
+            None => self.end_of_row(request, id),
+        }
+    }
+
+    /// As [`Engine::end_of`], of a request with a row.
+    #[inline(always)]
+    pub(crate) fn end_of_row(&mut self, request: &impl Waitable, id: RequestId) -> Result<Status, RequestError> {
+        let ended = self.outcome(id);
+        if request.is_persistent() {
+            self.deactivate(id);
+        }
+        ended
+    }
+
+    /// Whether a request is persistent, and not started since its last end was told.
+    pub(crate) fn is_inactive(&mut self, id: RequestId) -> bool {
+        let request = self.store.all().requests.get(id.row as usize);
+        request.is_some_and(|request| request.state == RequestState::Inactive && request.generation == id.generation)
+    }
+
+    /// The end of a persistent request was told.
+    pub(crate) fn deactivate(&mut self, id: RequestId) {
+        let request = self.store.all().requests.get_mut(id.row as usize);
+        if let Some(request) = request.filter(|request| request.generation == id.generation)
+            && request.state == RequestState::Done
+        {
+            request.state = RequestState::Inactive;
+        }
+    }
+
+    /// Sends what transports hold back for others to go with: whoever has waited may stay away for long.
+    #[inline(always)]
+    pub(crate) fn let_go(&mut self) {
+        match *self.holders {
+            [] => {}
+            [row] => self.let_one_go(row),
+            _ => self.let_all_go(),
+        }
+    }
+
+    #[inline(always)]
+    fn let_one_go(&mut self, row: usize) {
+        self.store.endpoints()[row].transport.get().flush();
+    }
+
+    #[cold]
+    fn let_all_go(&mut self) {
+        let endpoints = self.store.endpoints();
+        for &row in &self.holders {
+            endpoints[row].transport.get().flush();
+        }
+    }
+
+    /// As [`Engine::wait`], for a time at most.
+    ///
+    /// # Errors
+    /// [`RequestError::Timeout`] if the request is not done by then; it stays as it is.
+    pub fn wait_for(&mut self, request: &impl Waitable, time: Duration) -> Result<Status, RequestError> {
+        let id = request.request_id();
+        let end = Instant::now() + time;
+        self.observer.awaited = id;
+        let ended = self.wait_deadline(Some(end), |engine| engine.is_done(id));
+        self.observer.awaited.row = NIL;
+        self.let_go();
+        ended?;
+        self.end_of(request)
+    }
+
+    #[inline(always)]
+    pub(crate) fn wait_id(&mut self, id: RequestId) -> Result<(), RequestError> {
+        if id.row == NIL {
+            return Ok(());
+        }
+        let requests = self.store.all().requests;
+        match requests.get(id.row as usize) {
+            Some(request) if request.generation == id.generation && request.state.is_over() => Ok(()),
+            _ => self.wait_pending(id),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_pending(&mut self, id: RequestId) -> Result<(), RequestError> {
+        self.observer.awaited = id;
+        let ended = self.wait_until(|engine| engine.is_done(id));
+        self.observer.awaited.row = NIL;
+        ended
+    }
+
+    /// Whether a request is done; an error if it is stale, or waits for any source and a proc has failed.
+    #[inline]
+    pub(crate) fn is_done(&mut self, id: RequestId) -> Result<bool, RequestError> {
+        if self.state(id)? {
+            return Ok(true);
+        }
+        let request = &self.store.all().requests[id.row as usize];
+        if request.disturbed && request.state == RequestState::Active {
+            return Err(self.disturbed(id));
+        }
+        if self.closed != Closed::No {
+            return Err(self.closed.request_error());
+        }
+        Ok(false)
+    }
+
+    /// Whose failure a pending receive from any source has to be told of.
+    #[cold]
+    pub(crate) fn disturbance(&mut self, id: RequestId) -> RequestError {
+        let all = self.store.all();
+        let context = all.cars[id.row as usize].context;
+        let row = failed_member(all.communicators, all.vcs, context).unwrap_or(0);
+        let (proc, reason) = (ProcId(all.vcs[row as usize].proc), all.procs.reason(row).to_owned());
+        RequestError::PeerFailedPending { proc, reason }
+    }
+
+    /// Whether a receive from any source is pending that has to be told of a failure.
+    #[inline(always)]
+    pub(crate) fn is_disturbed(&mut self, id: RequestId) -> bool {
+        let requests = self.store.all().requests;
+        requests.get(id.row as usize).is_some_and(|request| request.disturbed)
+    }
+
+    /// Acknowledges all failures of procs so far: receives from any source go on without them. Until then those that wait for a
+    /// message of a communicator with a failed member say so, also those that are posted later. Returns those that had not been
+    /// acknowledged before, with what is known of each.
+    pub fn acknowledge_failures(&mut self) -> Vec<(ProcId, String)> {
+        let all = self.store.all();
+        let mut acknowledged = Vec::new();
+        for (row, vc) in (0..).zip(all.vcs.iter_mut()) {
+            if vc.state == tickwire_components::VcState::Failed && !vc.acknowledged {
+                vc.acknowledged = true;
+                acknowledged.push((ProcId(vc.proc), all.procs.reason(row).to_owned()));
+            }
+        }
+        for request in all.requests.iter_mut() {
+            request.disturbed = false;
+        }
+        all.progress.unacknowledged = 0;
+        acknowledged
+    }
+
+    #[inline]
+    pub(crate) fn wait_until(
+        &mut self,
+        done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
+    ) -> Result<(), RequestError> {
+        self.wait_deadline(None, done)
+    }
+
+    #[inline]
+    pub(crate) fn wait_deadline(
+        &mut self,
+        end: Option<Instant>,
+        mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
+    ) -> Result<(), RequestError> {
+        let mut idle = 0u32;
+        // What the last look of a wait has done is counted by what comes next.
+        self.take_work();
+        loop {
+            if self.advance(true) {
+                match done(self) {
+                    Ok(false) => {}
+                    ended => return ended.map(drop),
+                }
+                match self.take_work().is_idle() {
+                    false => idle = 0,
+                    // A send that is still blocked: a look in vain that has cost a tick.
+                    true => idle = idle.saturating_add(LOOKS_A_TICK),
+                }
+            }
+            idle = idle.saturating_add(1);
+            if idle > EAGER_LOOKS.min(self.spins) {
+                // Nothing seen for long: the request may have ended otherwise, by a look around.
+                if done(self)? {
+                    return Ok(());
+                }
+                self.rest(idle, end)?;
+            }
+        }
+    }
+
+    /// The patient part of waiting.
+    #[cold]
+    #[inline(never)]
+    fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<(), RequestError> {
+        let spins = self.spins;
+        if idle <= spins {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(RequestError::Timeout);
+        }
+        if idle <= spins.saturating_add(self.limits.yields) {
+            rustix::thread::sched_yield();
+            return Ok(());
+        }
+        self.look_around();
+        self.sleep(left.unwrap_or(Duration::MAX)).map_err(|e| RequestError::System(e.to_string()))
+    }
+
+    fn sleep(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
+        self.observer.waiting = true;
+        let slept = self.doze(most);
+        self.observer.waiting = false;
+        slept
+    }
+
+    fn doze(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {
+        if !self.prepare_wait() {
+            return Ok(());
+        }
+        let time = self.wait_timeout().min(most);
+        self.flush_trace();
+        let before = self.store.progress().now_ns;
+        self.observer.page.asleep(true);
+        let slept = self.nap(time);
+        self.observer.page.asleep(false);
+        self.sample_clock();
+        self.observer.slept_ns += self.store.progress().now_ns - before;
+        self.end_wait();
+        self.look_around();
+        slept
+    }
+
+    fn nap(&mut self, time: Duration) -> Result<(), rustix::io::Errno> {
+        let time = rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 8];
+        match epoll::wait(&self.waiter.epoll, &mut events, Some(&time)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Watching ticks: what the passes tell a sink and the Tracy profiler.
+//!
+//! Passes are run for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
+//! [`Watcher`] looks at the tables before and after each system. Messages are not seen here but by
+//! [`Tapped`](crate::transports::Tapped), since a send may leave outside of ticks.
+
+use crate::run::executor::{Passes, Users};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::credit::LINE_BYTES;
+use tickwire_components::{ArrivalState, Link, NIL, Pending, Queue, Row, VcState, Work};
+use tickwire_systems::ProgressSystems;
+use tickwire_systems::store::StoreMut;
+use tickwire_systems::tick::deliver::deliver;
+use tickwire_traces::tracy::{Profile, Zone, connected};
+use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
+
+/// Who is told what a tick does.
+pub(crate) trait Watch {
+    /// Runs a system, or Deliver.
+    fn run(&mut self, system: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>));
+}
+
+/// Nobody.
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {
+    #[inline(always)]
+    fn run(&mut self, _: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>)) {
+        run(store);
+    }
+}
+
+/// The watcher of an engine, if it has one, for all who run its systems.
+#[derive(Clone)]
+pub(crate) struct Watching {
+    watcher: Option<Arc<Mutex<Watcher>>>,
+    /// There is a sink, which is told of every tick. Without one, somebody watches while a profiler is connected.
+    has_sink: bool,
+}
+
+impl Watching {
+    /// Of an engine of a rank: with a sink, or in a build that can speak to a profiler.
+    pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
+        let has_sink = trace.is_some();
+        let may_be = has_sink || cfg!(feature = "tracy");
+        Watching { watcher: may_be.then(|| Arc::new(Mutex::new(Watcher::new(trace, rank)))), has_sink }
+    }
+
+    /// Whether somebody watches now.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        self.has_sink || connected()
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Watcher>> {
+        Some(self.watcher.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells the watcher, if there is one.
+    pub(crate) fn with(&self, tell: impl FnOnce(&mut Watcher)) {
+        if let Some(mut watcher) = self.lock() {
+            tell(&mut watcher);
+        }
+    }
+
+    /// Runs passes.
+    pub(crate) fn run(&self, passes: &Passes<'_>, store: &mut StoreMut<'_>, users: &mut Users<'_>) {
+        match self.is_on().then(|| self.lock()).flatten() {
+            Some(mut watcher) => {
+                watcher.begin(store);
+                let count = passes.run(&mut *watcher, store, users);
+                watcher.end(store, count);
+            }
+            None => {
+                passes.run(&mut Unwatched, store, users);
+            }
+        }
+    }
+
+    /// Runs Deliver, and passes if something is pending behind it, for a watcher.
+    pub(crate) fn deliver(&self, passes: &Passes<'_>, store: &mut StoreMut<'_>) {
+        let Some(mut watcher) = self.lock() else { return };
+        watcher.begin(store);
+        passes.counters.ran(DELIVER);
+        watcher.run(DELIVER, store, |store| store.with(deliver));
+        let mut count = 1;
+        if store.progress().pending != Pending::NONE {
+            count += passes.run(&mut *watcher, store, &mut Users::none());
+        }
+        watcher.end(store, count);
+    }
+}
+
+/// A sink, a profiler, or both.
+pub(crate) struct Watcher {
+    trace: Option<Trace>,
+    rank: u32,
+    profile: Profile,
+    /// Whether a profiler is connected in this tick.
+    profiled: bool,
+    names: Vec<String>,
+    /// What [`Progress::vc_changes`](tickwire_components::Progress::vc_changes) was when the VCs were looked at last.
+    vc_changes: u32,
+    vcs: Vec<VcState>,
+    /// Bytes that each endpoint had moved when it was looked at last.
+    moved: Vec<(u64, u64)>,
+    before: Work,
+    /// When that was, ns.
+    moved_ns: u64,
+    /// When the last thing of this tick was over: what comes next begins then, ns.
+    at_ns: u64,
+    /// A run of Deliver that was not told yet: as a rule the end of its tick comes next, and both are told at once.
+    delivered: Option<Delivered>,
+}
+
+impl Watcher {
+    /// For an engine of a rank.
+    pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
+        let profile = Profile::new(rank);
+        let mut watcher = Watcher {
+            trace,
+            rank,
+            profile,
+            profiled: false,
+            names: Vec::new(),
+            vc_changes: 0,
+            vcs: Vec::new(),
+            moved: Vec::new(),
+            moved_ns: 0,
+            before: Work::default(),
+            at_ns: 0,
+            delivered: None,
+        };
+        ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
+        watcher.name(DELIVER, "deliver");
+        watcher
+    }
+
+    fn watches(&self) -> bool {
+        self.trace.is_some() || self.profiled
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        if let Some(trace) = &self.trace {
+            trace.record(event);
+        }
+    }
+
+    /// Tells the states of VCs that are not what they were.
+    #[cold]
+    fn look_at_vcs(&mut self, store: &mut StoreMut<'_>) {
+        let all = store.all();
+        self.vc_changes = all.progress.vc_changes;
+        self.vcs.resize(all.vcs.len(), VcState::Unconnected);
+        for (row, vc) in all.vcs.iter().enumerate() {
+            if std::mem::replace(&mut self.vcs[row], vc.state) == vc.state {
+                continue;
+            }
+            let reason = if vc.state == VcState::Failed { all.procs.reason(row as Row) } else { "" };
+            let (proc, state, at_ns) = (vc.proc, vc.state, now_ns());
+            if self.profiled {
+                tickwire_traces::tracy::message(self.rank, &format!("VC to rank {proc}: {state:?} {reason}"));
+            }
+            if let Some(trace) = &self.trace {
+                trace.record(&Event::VcChanged { proc, state, reason: reason.into(), at_ns });
+            }
+        }
+    }
+
+    /// Tells how many bytes the transports have moved, if that is not what it was.
+    fn look_at_endpoints(&mut self, store: &mut StoreMut<'_>, at_ns: u64) {
+        let endpoints = store.endpoints();
+        self.moved.resize(endpoints.len(), (0, 0));
+        self.moved_ns = at_ns;
+        for (endpoint, before) in endpoints.iter_mut().zip(&mut self.moved) {
+            let transport = endpoint.transport.get();
+            let moved = transport.moved();
+            let (sent_bytes, received_bytes) = moved;
+            if self.profiled {
+                self.profile.moved(transport.name(), sent_bytes, received_bytes);
+            }
+            if std::mem::replace(before, moved) != moved
+                && let Some(trace) = &self.trace
+            {
+                let transport = transport.name().into();
+                trace.record(&Event::Moved { transport, sent_bytes, received_bytes, at_ns });
+            }
+        }
+    }
+}
+
+impl Watcher {
+    /// The name of a system, before its first run.
+    pub(crate) fn name(&mut self, system: usize, name: &str) {
+        self.names.resize(self.names.len().max(system + 1), String::new());
+        name.clone_into(&mut self.names[system]);
+        self.tell(&Event::System { system: system as u16, name: name.into() });
+    }
+
+    /// A tick begins.
+    fn begin(&mut self, store: &mut StoreMut<'_>) {
+        self.profiled = self.profile.begin_tick();
+        if !self.watches() {
+            return;
+        }
+        let progress = store.progress();
+        self.before = progress.work.get();
+        if progress.vc_changes != self.vc_changes {
+            self.look_at_vcs(store);
+        }
+        // A profiler has a clock of its own.
+        let Some(trace) = &self.trace else { return };
+        self.at_ns = trace.now_ns();
+        trace.record(&Event::TickBegan { at_ns: self.at_ns });
+    }
+
+    /// A tick has ended, after so many passes.
+    fn end(&mut self, store: &mut StoreMut<'_>, passes: u32) {
+        if !self.watches() {
+            return;
+        }
+        if store.progress().vc_changes != self.vc_changes {
+            self.tell_delivered();
+            self.look_at_vcs(store);
+        }
+        let at_ns = self.at_ns;
+        if self.profiled || at_ns.wrapping_sub(self.moved_ns) >= Event::MOVED_NS {
+            self.tell_delivered();
+            self.look_at_endpoints(store, at_ns);
+        }
+        let (work, depths) = (less(store.progress().work.get(), self.before), depths(store));
+        if self.profiled {
+            self.profile.end_tick(&work, passes, &depths);
+        }
+        let Some(trace) = &self.trace else { return };
+        let ended = Event::TickEnded { at_ns, work, passes, depths };
+        match self.delivered.take() {
+            Some(delivered) => trace.record_all(&[delivered.event(), ended]),
+            None => trace.record(&ended),
+        }
+    }
+
+    /// Tells a run of Deliver that something else than the end of its tick comes behind.
+    fn tell_delivered(&mut self) {
+        if let (Some(delivered), Some(trace)) = (self.delivered.take(), &self.trace) {
+            trace.record(&delivered.event());
+        }
+    }
+
+    /// The engine is about to sleep, or ends: what was not told yet is told.
+    pub(crate) fn rest(&mut self, store: &mut StoreMut<'_>) {
+        if self.trace.is_some() {
+            self.look_at_endpoints(store, now_ns());
+        }
+    }
+}
+
+impl Watch for Watcher {
+    fn run(&mut self, system: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>)) {
+        if !self.watches() {
+            return run(store);
+        }
+        self.tell_delivered();
+        let moved = store.progress().moved.transfer;
+        let before = (rows_due(system, store), store.progress().work.get());
+        let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
+        run(store);
+        let rows = before.0 + rows_done(system, before.1, store.progress().work.get());
+        if let Some(zone) = zone {
+            zone.end(rows);
+        }
+        if let Some(trace) = &self.trace {
+            let begin_ns = self.at_ns;
+            // The last thing that Deliver does is as a rule a message, whose time was noted.
+            let end_ns = match trace.last_ns() {
+                at_ns if system == DELIVER && at_ns > begin_ns && store.progress().moved.transfer == moved => at_ns,
+                _ => trace.now_ns(),
+            };
+            self.at_ns = end_ns;
+            if system == DELIVER {
+                self.delivered = Some(Delivered { rows, begin_ns, end_ns });
+            } else {
+                trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns });
+            }
+        }
+    }
+}
+
+/// A run of Deliver.
+struct Delivered {
+    rows: u64,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+impl Delivered {
+    fn event(&self) -> Event<'static> {
+        let Delivered { rows, begin_ns, end_ns } = *self;
+        Event::SystemRan { system: DELIVER as u16, rows, begin_ns, end_ns }
+    }
+}
+
+/// What was done since `before`.
+fn less(work: Work, before: Work) -> Work {
+    Work {
+        posted: work.posted.wrapping_sub(before.posted),
+        matched: work.matched.wrapping_sub(before.matched),
+        sent: work.sent.wrapping_sub(before.sent),
+        received: work.received.wrapping_sub(before.received),
+        completed: work.completed.wrapping_sub(before.completed),
+    }
+}
+
+/// Rows that a system finds, and handles all of.
+fn rows_due(system: usize, store: &mut StoreMut<'_>) -> u64 {
+    let all = store.all();
+    let (progress, cars) = (all.progress, all.cars);
+    let arrivals = &all.arrivals[..progress.arrivals as usize];
+    let count = |state| arrivals.iter().filter(|arrival| arrival.state == state).count() as u64;
+    match system {
+        MATCH => length(&progress.new_receives, cars) + count(ArrivalState::New) + count(ArrivalState::Matched),
+        SUPPLY => length(&progress.offers, cars) + count(ArrivalState::Unexpected),
+        TRANSFER => length(&progress.copies, cars) + arrivals.len() as u64,
+        COMPLETE => length(&progress.finished, cars),
+        _ => 0,
+    }
+}
+
+/// Rows that a system has handled beside those that it found: they follow from what was done.
+fn rows_done(system: usize, before: Work, after: Work) -> u64 {
+    let done = less(after, before);
+    u64::from(match system {
+        POST => done.posted + done.sent,
+        TRANSFER => done.sent + done.received,
+        DRAIN | DELIVER => done.received,
+        _ => 0,
+    })
+}
+
+const POST: usize = ProgressSystems::Post as usize;
+const MATCH: usize = ProgressSystems::Match as usize;
+const SUPPLY: usize = ProgressSystems::SupplyBuffers as usize;
+const TRANSFER: usize = ProgressSystems::Transfer as usize;
+const DRAIN: usize = ProgressSystems::DrainCq as usize;
+const COMPLETE: usize = ProgressSystems::Complete as usize;
+
+fn length<L: Link>(queue: &Queue, rows: &mut [L]) -> u64 {
+    count_to(queue, rows, u64::MAX)
+}
+
+/// Rows of a list, counted up to `most`.
+fn count_to<L: Link>(queue: &Queue, rows: &mut [L], most: u64) -> u64 {
+    let (mut row, mut count) = (queue.head, 0);
+    while row != NIL && count < most {
+        count += 1;
+        row = *rows[row as usize].next_mut();
+    }
+    count
+}
+
+/// What waits.
+fn depths(store: &mut StoreMut<'_>) -> Depths {
+    let all = store.all();
+    let (progress, cars) = (all.progress, all.cars);
+    let (mut posted, mut wildcard) = (0, 0);
+    if progress.indexed() {
+        posted = u64::from(progress.posted.count);
+        wildcard = u64::from(progress.posted.any_source());
+    } else {
+        wildcard += count_to(&progress.wildcard, cars, Depths::COUNTED_MAX);
+        posted += wildcard;
+        // A VC without receives is a visit as well.
+        let mut left = Depths::COUNTED_MAX - posted;
+        for vc in all.vcs.iter() {
+            let here = count_to(&vc.posted, cars, left);
+            posted += here;
+            left = left.saturating_sub(here.max(1));
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    let connected = all.vcs.iter().take(Depths::COUNTED_MAX as usize).filter(|vc| vc.state == VcState::Connected);
+    let credit_bytes = connected.map(|vc| u64::from(vc.lines) * LINE_BYTES as u64).sum();
+    Depths {
+        posted,
+        wildcard,
+        unexpected: u64::from(progress.unexpected.count),
+        unexpected_bytes: progress.unexpected.bytes,
+        cars: cars.len() as u64 - u64::from(progress.free_cars.count),
+        credit_bytes,
+    }
+}
