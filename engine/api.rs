@@ -1,5 +1,7 @@
 //! What an application calls.
 
+pub(crate) mod attached;
+pub(crate) mod buffered;
 pub(crate) mod builder;
 pub(crate) mod cancel;
 pub(crate) mod communicators;

@@ -92,14 +92,15 @@ mod run;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;
-pub use crate::api::builder::{Builder, ENV_TRANSPORTS, Tick};
+pub use crate::api::builder::transports::ENV_TRANSPORTS;
 pub use crate::api::communicators::{Agreed, Agreement};
 #[cfg(feature = "dump")]
 pub use crate::api::jobs;
 pub use crate::api::notify::Completion;
 pub use crate::api::persistent::Persistent;
-pub use crate::api::probe::{Message, RejectedMessage};
+pub use crate::api::probe::message::{Message, RejectedMessage};
 pub use crate::api::procs::{Only, Route, TrafficClass};
 pub use crate::api::receipt::Receipted;
 pub use crate::api::registered::Registered;
@@ -108,13 +109,14 @@ pub use crate::api::scope::{IntoSource, IntoTag, Scope};
 pub use crate::api::send_options::SendOptions;
 pub use crate::api::shared_heap::ENV_SHARED_HEAP;
 #[cfg(feature = "dynamic-endpoints")]
-pub use crate::api::slots::DynamicSlot;
-pub use crate::api::slots::SlotInfo;
+pub use crate::api::slots::info::DynamicSlot;
+pub use crate::api::slots::info::SlotInfo;
 pub use crate::api::submit::{Submitted, Submitter};
 #[cfg(feature = "dump")]
-pub use crate::observe::ENV_DUMP_SIGNAL;
+pub use crate::observe::door::ENV_DUMP_SIGNAL;
 pub use crate::observe::trace::ENV_TRACE;
-pub use crate::run::core::Engine;
+pub use crate::run::engine::Engine;
+pub use crate::run::schedule::Tick;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{

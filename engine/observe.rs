@@ -3,12 +3,9 @@
 
 #[cfg(feature = "dump")]
 mod answer;
+#[cfg(feature = "dump")]
+pub(crate) mod door;
 mod dump;
+pub(crate) mod observer;
 mod statistics;
 pub(crate) mod trace;
-
-#[cfg(feature = "dump")]
-pub use answer::ENV_DUMP_SIGNAL;
-#[cfg(feature = "dump")]
-pub(crate) use answer::address;
-pub(crate) use statistics::Observer;

@@ -1,7 +1,16 @@
 //! How an engine runs: its ticks, its schedule and its passes, how it waits and how it ends.
 
-pub(crate) mod core;
-pub(crate) mod executor;
-pub(crate) mod finalize;
-pub(crate) mod wait;
-pub(crate) mod watch;
+mod contact;
+pub(crate) mod engine;
+mod executor;
+mod finalize;
+pub(crate) mod home;
+mod look_around;
+mod passes;
+mod poison;
+pub(crate) mod schedule;
+mod tick;
+mod wait;
+pub(crate) mod waiter;
+mod watch;
+pub(crate) mod watching;

@@ -1,7 +1,7 @@
 //! The end of operations before they are done: cancelled, or dropped.
 
 use crate::api::request::Waitable;
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::Engine;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
 use tickwire_systems::steps::finish::free_request;
 use tickwire_systems::steps::posted::remove_posted;
@@ -24,9 +24,7 @@ impl Engine {
     }
 
     pub(crate) fn cancel_id(&mut self, id: RequestId) -> Result<bool, RequestError> {
-        if self.closed != Closed::No {
-            return Err(self.closed.request_error());
-        }
+        self.closed.check_request()?;
         if self.state(id)? {
             return Ok(false);
         }

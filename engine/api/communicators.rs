@@ -6,33 +6,16 @@ mod edges;
 mod error_handler;
 mod message;
 mod negotiation;
+mod operation;
+mod passes;
+pub(crate) mod state;
 
 pub use agreement::{Agreed, Agreement};
 
-use crate::run::core::{Closed, Engine};
-use edges::{Key, Owed};
-use negotiation::Negotiation;
-use std::collections::VecDeque;
-use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, PostError, Rank, Row};
+use crate::run::engine::{Closed, Engine};
+use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, Rank, Row};
 use tickwire_systems::procs::communicators::{UsedIds, close, first_free, is_unused, live, reap};
 use tickwire_transports::TagLimits;
-
-/// What an engine keeps about communicators that change.
-#[derive(Default)]
-pub(crate) struct Comms {
-    /// Agreements in progress or not taken yet.
-    negotiations: Vec<Negotiation>,
-    /// Ids that are reserved here, and for whom.
-    reserved: Vec<(u32, Key)>,
-    /// Messages and receives of agreements that there were no rows for.
-    owed: VecDeque<Owed>,
-    /// Rows that were freed while operations on them were pending.
-    closing: Vec<Row>,
-    /// No id below is free here.
-    lowest: u32,
-    /// The number of the next agreement.
-    next: u64,
-}
 
 impl Engine {
     /// The own rank in a communicator (`MPI_Comm_rank`).
@@ -199,10 +182,5 @@ impl Engine {
         if !(self.comms.negotiations.is_empty() && self.comms.owed.is_empty()) {
             self.drive_negotiations();
         }
-    }
-
-    /// Why nothing can be posted, if so.
-    fn refusal(&self) -> Option<PostError> {
-        (self.closed != Closed::No).then(|| self.closed.post_error())
     }
 }

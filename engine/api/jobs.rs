@@ -5,7 +5,7 @@
 //! in its environment. Only processes of the same user can be seen; root sees all.
 
 use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE};
-use crate::observe::address;
+use crate::observe::door::address;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;

@@ -5,7 +5,7 @@
 //! observer, a transport or launcher of the application) ends all loans and poisons the engine: nobody can say what it has
 //! left half done.
 
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::{Closed, Engine};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestError, RequestId, RequestState, Row, Span};
@@ -88,9 +88,7 @@ impl Engine {
 
     /// Whether none of these is an open loan any more; forgets those that are not.
     fn are_over(&mut self, open: &mut Vec<Row>) -> Result<bool, RequestError> {
-        if self.closed != Closed::No {
-            return Err(self.closed.request_error());
-        }
+        self.closed.check_request()?;
         let requests = self.store.all().requests;
         let is_over = |request: &Request| !(request.scoped && is_open(request));
         while open.pop_if(|row| requests.get(*row as usize).is_none_or(is_over)).is_some() {}

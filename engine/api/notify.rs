@@ -1,7 +1,7 @@
 //! Callbacks and futures of requests. They run in Complete only, on the thread that owns the engine.
 
 use crate::api::request::Waitable;
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::Engine;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -78,9 +78,7 @@ impl Engine {
         request: &W,
         call: impl FnOnce(Result<Status, RequestError>) + Send + 'static,
     ) -> Result<(), RequestError> {
-        if self.closed != Closed::No {
-            return Err(self.closed.request_error());
-        }
+        self.closed.check_request()?;
         let id = request.request_id();
         if self.is_disturbed(id) && self.state(id) == Ok(false) {
             return Err(self.disturbed(id));

@@ -1,9 +1,8 @@
 //! Persistent requests (MPI 4.1 §3.9): an operation whose arguments and buffer stay, to be started again and again.
 
-use crate::api::p2p::full;
 use crate::api::request::{Failed, Rejected, Request, Waitable};
 use crate::api::send_options::SendOptions;
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::submission::Operation;
 use tickwire_components::{
@@ -148,9 +147,7 @@ impl Engine {
         comm: Comm,
         length: usize,
     ) -> Result<Option<Envelope>, PostError> {
-        if self.closed != Closed::No {
-            return Err(self.closed.post_error());
-        }
+        self.closed.check_post()?;
         check_operation(self.store.all().communicators, comm.0, operation, length)
     }
 
@@ -163,9 +160,7 @@ impl Engine {
         // SAFETY: there are no bytes.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let row = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) };
-        let Some(row) = row else {
-            return Err(full(&self.limits));
-        };
+        let Some(row) = row else { return Err(self.full()) };
         all.progress.active -= 1;
         all.progress.work.posted -= 1;
         let request = &mut all.requests[row as usize];
@@ -244,7 +239,7 @@ impl Engine {
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let active = unsafe { activate(all.progress, all.cars, all.requests, lent, car, row) };
         if !active {
-            return Err(full(&self.limits));
+            return Err(self.full());
         }
         match receives {
             true => queue_receive(all.progress, all.cars, all.vcs, row),
@@ -288,9 +283,7 @@ impl Engine {
 
     /// The row of a persistent request that is not active.
     fn idle_row<B>(&mut self, persistent: &Persistent<B>) -> Result<Row, PostError> {
-        if self.closed != Closed::No {
-            return Err(self.closed.post_error());
-        }
+        self.closed.check_post()?;
         let id = persistent.id();
         let request = self.store.all().requests.get(id.row as usize);
         match request {

@@ -1,6 +1,6 @@
 //! Procs as an application sees them: their connections, their routes, and progress for one of them.
 
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use tickwire_components::{NIL, PostError, ProcId, ProgressError, VcState, Work};
 use tickwire_systems::procs::cards::card_of;
 use tickwire_systems::procs::endpoint::Endpoint;

@@ -4,8 +4,8 @@
 //! shows what is pulled; for a probe where a look at the transport tells no length; for a peer that has no offer left to make, as
 //! an offer takes less memory here than there; and for a communicator that is freed, of which nothing may stay.
 
-use crate::api::probe::{Look, PEEK_LOOKS};
-use crate::run::core::Engine;
+use crate::api::probe::peek::{Look, PEEK_LOOKS};
+use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::{CommState, Pull};

@@ -1,10 +1,10 @@
 //! Receipts: what became of an operation, for those that were asked for.
 
 use crate::api::persistent::Persistent;
-use crate::api::probe::{Message, RejectedMessage};
+use crate::api::probe::message::{Message, RejectedMessage};
 use crate::api::request::{Rejected, Request, Waitable};
 use crate::api::send_options::SendOptions;
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::{
     Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,

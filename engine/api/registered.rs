@@ -1,6 +1,6 @@
 //! Memory that is registered with transports that need it: what the application says of it, and what it may see.
 
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use crossbeam_queue::SegQueue;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Scopes: lending plain slices to operations that outlive the call.
 
 use crate::api::persistent::Persistent;
-use crate::api::probe::{Message, RejectedMessage};
+use crate::api::probe::message::{Message, RejectedMessage};
 use crate::api::receipt::Receipted;
 use crate::api::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
 use crate::api::send_options::SendOptions;
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;

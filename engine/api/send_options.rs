@@ -1,7 +1,7 @@
 //! What may be said of a message besides what, to whom and under which tag: its mode and its priority.
 
 use crate::api::request::{Rejected, Request};
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use tickwire_components::{Comm, Pieces, Rank, Tag, car_flags};
 
 /// How a message is sent, for [`Engine::isend_with`].

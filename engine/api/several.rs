@@ -2,7 +2,7 @@
 //! count: they are neither waited for nor told of.
 
 use crate::api::request::{Tested, Waitable};
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use tickwire_components::{NIL, RequestError};
 
 /// Where one of several requests stands.

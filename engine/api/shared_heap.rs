@@ -1,6 +1,6 @@
 //! The shared heap as an engine offers it.
 
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use tickwire_components::BuildError;
 use tickwire_transports::heap::{self, HeapReport};
 use tickwire_transports::shm::BytesRead;

@@ -1,7 +1,7 @@
 //! Other threads: they submit operations through a lock-free queue and await them.
 
 use crate::api::request::Failed;
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! The walk over all tables: what is pending, whatever the transport.
 
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::{Closed, Engine};
 use std::collections::BTreeSet;
 use std::mem::size_of;
 use tickwire_components::credit::{LINE_BYTES, cost};

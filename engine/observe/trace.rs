@@ -1,16 +1,12 @@
 //! Where an engine's events go, and those that it tells itself.
 
 use crate::bootstrap::{ENV_RANK, Exchange};
-use crate::run::core::{Closed, Engine};
-use bevy_ecs::world::World;
+use crate::run::engine::{Closed, Engine};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use tickwire_components::BuildError;
-use tickwire_components::limits::Limits;
-use tickwire_systems::procs::endpoint::{Endpoint, RowStates};
 use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
-use tickwire_transports::{AnyTransport, Transport};
 
 /// The variable that names a file for events. See [`TraceFile`].
 pub const ENV_TRACE: &str = "TICKWIRE_TRACE";
@@ -47,12 +43,6 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
     let mut name = path.into_os_string();
     name.push(format!("-{times}"));
     (name.into(), false)
-}
-
-/// A row for a transport that has no variant of its own. One without a state for each CAR has no column.
-pub(crate) fn outside<T: Transport + 'static>(world: &mut World, limits: &Limits, transport: T) -> Endpoint {
-    let rows = (size_of::<T::RowState>() > 0).then(|| RowStates::register::<T>(world));
-    Endpoint::new(AnyTransport::outside(transport), limits, rows)
 }
 
 impl Engine {

@@ -1,6 +1,6 @@
 //! The end of an engine: what was promised is sent, then everything is closed, in order and within a bounded time.
 
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
@@ -89,9 +89,7 @@ impl Engine {
     /// Progresses until no send is pending.
     fn flush(&mut self, end: Instant) -> Result<(), tickwire_components::RequestError> {
         self.wait_deadline(Some(end), |engine| {
-            if engine.closed != Closed::No {
-                return Err(engine.closed.request_error());
-            }
+            engine.closed.check_request()?;
             Ok(engine.sends_pending() == 0)
         })
     }

@@ -3,21 +3,11 @@
 mod descriptor;
 
 use crate::api::request::Waitable;
-use crate::run::core::{Closed, Engine};
+use crate::run::engine::Engine;
 use rustix::event::epoll;
-use rustix::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
 use tickwire_systems::procs::ending::failed_member;
-
-/// The descriptors that an engine sleeps on.
-pub(crate) struct Waiter {
-    epoll: OwnedFd,
-    /// Some transport has no descriptor, so that a sleep must be short.
-    polls: bool,
-    /// A sleep is prepared that nobody has ended: whoever has something for the engine rings a bell.
-    armed: bool,
-}
 
 /// Looks that a tick costs.
 const LOOKS_A_TICK: u32 = 30;
@@ -26,28 +16,6 @@ const EAGER_LOOKS: u32 = 2_000;
 
 /// What no request (`MPI_REQUEST_NULL`) ends with.
 const NOTHING: Status = Status::NULL;
-
-impl Waiter {
-    /// Sleeps on these descriptors; `None` stands for a transport that has none.
-    ///
-    /// # Errors
-    /// If there are no more descriptors.
-    pub(crate) fn new<'a>(descriptors: impl Iterator<Item = Option<BorrowedFd<'a>>>) -> Result<Self, String> {
-        let error = |e| format!("cannot watch descriptors ({e}): raise the limit of open files");
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(error)?;
-        let mut polls = false;
-        for (index, descriptor) in descriptors.enumerate() {
-            match descriptor {
-                Some(fd) => {
-                    let data = epoll::EventData::new_u64(index as u64);
-                    epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(error)?;
-                }
-                None => polls = true,
-            }
-        }
-        Ok(Waiter { epoll, polls, armed: false })
-    }
-}
 
 impl Engine {
     /// Waits until a request is done (`MPI_Wait`), progressing everything. The request can then be taken.
@@ -167,9 +135,7 @@ impl Engine {
         if request.disturbed && request.state == RequestState::Active {
             return Err(self.disturbed(id));
         }
-        if self.closed != Closed::No {
-            return Err(self.closed.request_error());
-        }
+        self.closed.check_request()?;
         Ok(false)
     }
 

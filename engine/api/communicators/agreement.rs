@@ -3,10 +3,9 @@
 //! Each operation has a form that begins it and a token to ask after it (`MPI_Comm_idup` and its like), and one that waits.
 //! Agreements in progress go on whenever the engine looks around, whatever its owner waits for.
 
-use super::edges::Key;
-use super::message::Entry;
-use super::negotiation::Negotiation;
-use crate::run::core::{Closed, Engine};
+use super::operation::Operation;
+use super::state::{Key, Negotiation};
+use crate::run::engine::Engine;
 use std::fmt;
 use std::sync::Arc;
 use tickwire_components::{Comm, CommError, Communicator, Group, PostError, ProcId, Row, Tag, context, limits};
@@ -34,54 +33,6 @@ pub enum Agreed {
     Pending,
     /// They have: the new communicator, or `None` for a member that is not in it.
     Done(Option<Comm>),
-}
-
-/// What is to become of a communicator.
-pub(super) enum Operation {
-    Dup,
-    Split { color: Option<u32>, key: i32 },
-    Create(Group),
-    CreateGroup(Group),
-}
-
-impl Operation {
-    pub(super) fn number(&self) -> u32 {
-        match self {
-            Operation::Dup => 1,
-            Operation::Split { .. } => 2,
-            Operation::Create(_) => 3,
-            Operation::CreateGroup(_) => 4,
-        }
-    }
-
-    /// The call, in words.
-    pub(super) fn name(&self) -> &'static str {
-        ["comm_dup", "comm_split", "comm_create", "comm_create_group"][self.number() as usize - 1]
-    }
-
-    /// Whether a proc that calls it will be in the communicator.
-    pub(super) fn takes_part(&self, proc: u32) -> bool {
-        match self {
-            Operation::Dup | Operation::CreateGroup(_) => true,
-            Operation::Split { color, .. } => color.is_some(),
-            Operation::Create(group) => group.rank_of(proc).is_some(),
-        }
-    }
-
-    /// The members of the communicator, by rank in it; `entries` is what all of the parent have asked of a split.
-    pub(super) fn members(&self, parent: &Group, entries: &[Entry]) -> Group {
-        match self {
-            Operation::Dup => parent.clone(),
-            Operation::Create(group) | Operation::CreateGroup(group) => group.clone(),
-            Operation::Split { color, .. } => {
-                let asked = (0u32..).zip(entries).filter(|(_, entry)| entry.0 == *color);
-                let mut ranks: Vec<(i32, u32)> = asked.map(|(rank, entry)| (entry.1, rank)).collect();
-                ranks.sort_unstable();
-                let ranks: Vec<u32> = ranks.into_iter().map(|(_, rank)| rank).collect();
-                parent.include(&ranks).unwrap_or(Group::EMPTY)
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -152,9 +103,7 @@ impl Engine {
         }
         let waited = self.wait_until(|engine| {
             engine.drive_negotiations();
-            if engine.closed != Closed::No {
-                return Err(engine.closed.request_error());
-            }
+            engine.closed.check_request()?;
             Ok(engine.place(agreement).is_none_or(|place| engine.comms.negotiations[place].is_settled()))
         });
         waited.map_err(CommError::Wait)?;
@@ -229,9 +178,7 @@ impl Engine {
         operation: &Operation,
         tag: Option<u32>,
     ) -> Result<(Row, Group, Key), CommError> {
-        if let Some(error) = self.refusal() {
-            return Err(error.into());
-        }
+        self.closed.check_post()?;
         let all = self.store.all();
         live(all.communicators, comm.0)?;
         let row = Communicator::row(comm.0);

@@ -1,34 +1,13 @@
 //! The tree that members of a communicator talk along, and the messages on its edges.
 
 use super::message::Message;
-use crate::api::p2p::full;
+use super::state::{Edge, Key, Owed};
 use crate::api::request::Request;
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use tickwire_components::{CommError, Ended, Pending, PostError, ProcId, RequestError, context};
 use tickwire_systems::steps::activate::take_rows;
 use tickwire_systems::steps::arguments::Envelope;
 use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
-
-/// What orders agreements: the parent's context word, the plane and the tag of its messages. The same on all members.
-pub(super) type Key = (u32, u32, u32);
-
-/// An edge of the tree.
-pub(super) struct Edge {
-    /// Whose messages it carries.
-    pub(super) key: Key,
-    /// The peer's rank in the parent communicator.
-    pub(super) rank: u32,
-    /// The peer.
-    pub(super) proc: u32,
-    /// Members in its part of the tree.
-    pub(super) span: u32,
-    /// Room for its next message, while no receive is posted for that; else 0.
-    pub(super) bytes: usize,
-    /// The receive of its next message.
-    pub(super) receive: Option<Request<Vec<u8>>>,
-    /// That message, once there.
-    pub(super) message: Option<Message>,
-}
 
 /// The children of a place in a binomial tree of `size`, each with the members of its part: places `child..child + span`.
 pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)> {
@@ -36,15 +15,6 @@ pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)
     let child = move |step: u32| 1u32.checked_shl(step).and_then(|step| Some((index.checked_add(step)?, step)));
     let within = move |&(child, _): &(u32, u32)| child < size;
     (0..steps).map_while(child).take_while(within).map(move |(child, span)| (child, span.min(size - child)))
-}
-
-/// What an engine owes the members of an agreement, for want of rows when it was due. Sent and posted as soon as there are some,
-/// in this order, also if the agreement has failed meanwhile.
-pub(super) enum Owed {
-    /// A message: key of the agreement, own rank, proc of the member, bytes.
-    Message(Key, u32, u32, Vec<u8>),
-    /// A receive whose message nobody looks at: key, rank and proc of the member, bytes.
-    Receive(Key, u32, u32, usize),
 }
 
 impl Owed {
@@ -142,9 +112,7 @@ fn envelope(key: Key, source: u32, proc: u32, length: usize) -> Envelope {
 
 /// Posts a send to a member, without the checks of an application's call.
 fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Result<Request<Vec<u8>>, PostError> {
-    if let Some(error) = engine.refusal() {
-        return Err(error);
-    }
+    engine.closed.check_post()?;
     let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
     let all = engine.store.all();
@@ -157,18 +125,14 @@ fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Res
     // SAFETY: the row holds the buffer from below on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let row = unsafe { take_rows(all.progress, all.cars, all.requests, &bytes, car) };
-    let Some(row) = row else {
-        return Err(full(&engine.limits));
-    };
+    let Some(row) = row else { return Err(engine.full()) };
     queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length);
     Ok(engine.hold(row, bytes, false))
 }
 
 /// Posts a receive from a member, likewise.
 fn receive(engine: &mut Engine, key: Key, rank: u32, proc: u32, bytes: usize) -> Result<Request<Vec<u8>>, PostError> {
-    if let Some(error) = engine.refusal() {
-        return Err(error);
-    }
+    engine.closed.check_post()?;
     let buffer = vec![0; bytes];
     let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
@@ -177,9 +141,7 @@ fn receive(engine: &mut Engine, key: Key, rank: u32, proc: u32, bytes: usize) ->
     // SAFETY: the row holds the buffer from below on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let row = unsafe { take_rows(all.progress, all.cars, all.requests, &buffer, car) };
-    let Some(row) = row else {
-        return Err(full(&engine.limits));
-    };
+    let Some(row) = row else { return Err(engine.full()) };
     queue_receive(all.progress, all.cars, all.vcs, row);
     Ok(engine.hold(row, buffer, false))
 }

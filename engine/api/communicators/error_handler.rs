@@ -1,6 +1,6 @@
 //! Error handlers: what an error does besides being returned. Nothing here is on the path of an operation that ends well.
 
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use std::fmt::Display;
 use std::io::Write;
 use tickwire_components::{

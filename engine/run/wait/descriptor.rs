@@ -1,7 +1,7 @@
 //! The engine as a descriptor of an application's own event loop: how a sleep on it is prepared, and how it ends. The engine's
 //! own waits sleep in the same way.
 
-use crate::run::core::Engine;
+use crate::run::engine::Engine;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;

@@ -1,0 +1,210 @@
+//! The steps of building an engine.
+
+use super::Builder;
+use super::spins::spins;
+use super::transports::{choose_matcher, exchange_cards};
+use crate::api::shared_heap;
+use crate::api::slots::info::SlotInfo;
+use crate::bootstrap::{Bootstrap, Exchange};
+use crate::observe::observer::Observer;
+use crate::observe::trace;
+use crate::run::engine::{Closed, Engine};
+use crate::run::home::Home;
+use crate::run::schedule::schedule;
+use crate::run::waiter::Waiter;
+use crate::run::watching::Watching;
+use bevy_ecs::component::RequiredComponentsError;
+use bevy_ecs::prelude::World;
+use rustix::fd::AsFd;
+use std::mem::take;
+use std::sync::Arc;
+use std::time::Instant;
+use tickwire_components::limits::{self};
+use tickwire_components::submission::Submissions;
+use tickwire_components::{BuildError, NIL, posting};
+use tickwire_systems::procs::connections::contact;
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_systems::store::{Plan, Store};
+use tickwire_traces::Counters;
+use tickwire_transports::TagLimits;
+
+impl Builder {
+    /// Opens the transports, exchanges cards with the other procs, and builds the world and its schedule.
+    ///
+    /// # Errors
+    /// What is wrong with the limits, the bootstrap, a transport or the systems, and what to do.
+    pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
+        self.limits.check().map_err(BuildError::Limits)?;
+        self.read_environment()?;
+        self.shared_heap = Some(shared_heap::decide(self.shared_heap)?);
+        let mut exchange = bootstrap.into_exchange();
+        self.trace = trace::open(self.trace, &*exchange)?;
+        let (mut world, slots) = self.prepare_world()?;
+        let mut endpoints = self.open(&mut world, &*exchange)?;
+        let (matcher, tags) = choose_matcher(&mut endpoints, &self.limits, exchange.size())?;
+        // Before the other ranks are waited for: who does not come can be told from who waits.
+        let observer = self.observer(&mut endpoints, &*exchange)?;
+        let (cards, card_bytes) = exchange_cards(&mut *exchange, &mut endpoints)?;
+        let opened = Opened { exchange, slots, endpoints, matcher, tags, observer, cards, card_bytes };
+        let mut engine = self.into_engine(world, opened)?;
+        engine.allow_deliver(engine.limits.deliver && !engine.has_systems);
+        // The own proc is connected from the start, if a transport reaches it.
+        let me = engine.rank().0;
+        let _ = contact(&mut engine.store.as_mut(), me);
+        engine.look_around();
+        Ok(engine)
+    }
+
+    /// The world as the application has prepared it, and the static slots.
+    fn prepare_world(&mut self) -> Result<(World, Vec<SlotInfo>), BuildError> {
+        let mut world = World::new();
+        for prepare in self.worlds.drain(..) {
+            prepare(&mut world);
+        }
+        let mut slots = Vec::new();
+        for (_, info, register) in self.slots.drain(..) {
+            match register(&mut world) {
+                // The application may have registered it with the world before.
+                Ok(()) | Err(RequiredComponentsError::DuplicateRegistration(..)) => slots.push(info),
+                Err(error) => return Err(BuildError::World(format!("endpoint slot {}: {error}", info.name))),
+            }
+        }
+        Ok((world, slots))
+    }
+
+    /// What others see of the engine.
+    fn observer(&self, endpoints: &mut [Endpoint], exchange: &dyn Exchange) -> Result<Observer, BuildError> {
+        let names: Vec<String> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let observer = Observer::new(exchange.job(), exchange.rank(), exchange.size(), &names);
+        #[cfg(feature = "dump")]
+        let observer = observer.listen_to(self.dump_signal.as_deref()).map_err(BuildError::Limits)?;
+        Ok(observer)
+    }
+
+    /// The engine, with tables, schedule and what it sleeps on. Nothing is connected yet.
+    fn into_engine(mut self, world: World, mut opened: Opened) -> Result<Engine, BuildError> {
+        let (home, epoch) = Home::take();
+        let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
+        let waiter = opened.waiter(&submissions)?;
+        let [holders, prompt, rare] = opened.rows_by_look();
+        let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;
+        let delivered_max = self.limits.tick_budget as u32 - drained_min;
+        let mut store = self.store(world, &mut opened, submissions.clone(), epoch)?;
+        store.progress().drained_min = drained_min;
+        let Opened { exchange, slots, tags, observer, .. } = opened;
+        let counters = Arc::new(Counters::default());
+        let has_systems = !self.systems.is_empty();
+        let watching = Watching::new(self.trace.clone(), exchange.rank());
+        let (systems, most) = (self.systems.drain(..), self.limits.passes_max);
+        let schedule = schedule(&mut store, systems, watching.clone(), most, counters.clone())?;
+        Ok(Engine {
+            store,
+            schedule,
+            has_systems,
+            delivers: false,
+            watching,
+            own_at_once: NIL,
+            own_row: 0,
+            spins: spins(&self.limits, exchange.size()),
+            control_ns: u64::from(self.limits.control_us) * 1000,
+            controlled_ns: 0,
+            virtual_time: false,
+            budget: delivered_max,
+            delivered_max,
+            limits: self.limits,
+            home,
+            epoch,
+            closed: Closed::No,
+            holders,
+            prompt,
+            rare,
+            polls: 0,
+            started: Instant::now(),
+            events: Vec::with_capacity(16),
+            exchange,
+            counters,
+            trace: self.trace,
+            submissions,
+            waiter,
+            attached: Default::default(),
+            slots,
+            shared_heap: self.shared_heap == Some(true),
+            tags,
+            comms: Default::default(),
+            ends: Default::default(),
+            observer,
+            #[cfg(feature = "dynamic-endpoints")]
+            dynamic_slots: Vec::new(),
+            not_sync: std::marker::PhantomData,
+        })
+    }
+
+    /// The tables.
+    fn store(
+        &self,
+        world: World,
+        opened: &mut Opened,
+        submissions: Arc<Submissions>,
+        generation: u64,
+    ) -> Result<Store, BuildError> {
+        let plan = Plan {
+            limits: self.limits.clone(),
+            procs: opened.exchange.size(),
+            me: opened.exchange.rank(),
+            cards: take(&mut opened.cards),
+            card_bytes: opened.card_bytes,
+            rows: self.rows,
+            generation,
+        };
+        let endpoints = take(&mut opened.endpoints);
+        let mut store = Store::new(world, plan, submissions, endpoints).map_err(BuildError::World)?;
+        if let Some(endpoint) = opened.matcher {
+            let all = store.all();
+            let kept_bytes = all.endpoints[endpoint as usize].transport.get().capabilities().kept_bytes;
+            all.progress.provider.endpoint = endpoint;
+            all.progress.provider.window = all.progress.window.with_kept(kept_bytes);
+            all.progress.posting |= posting::PROVIDER;
+            all.communicators.iter_mut().for_each(|communicator| communicator.tag_max = opened.tags.tag_max);
+        }
+        Ok(store)
+    }
+}
+
+/// What has been opened, before there are tables.
+struct Opened {
+    exchange: Box<dyn Exchange>,
+    slots: Vec<SlotInfo>,
+    endpoints: Vec<Endpoint>,
+    /// The endpoint that matches by itself, and what fits its tags.
+    matcher: Option<u32>,
+    tags: TagLimits,
+    observer: Observer,
+    /// The cards of all procs, and the bytes of each.
+    cards: Vec<u8>,
+    card_bytes: usize,
+}
+
+impl Opened {
+    /// What the engine sleeps on: its transports, its submissions, its launcher, and who asks for a dump.
+    fn waiter(&mut self, submissions: &Submissions) -> Result<Waiter, BuildError> {
+        let transports: Vec<_> = self.endpoints.iter_mut().map(|e| e.transport.get().wait_fd()).collect();
+        let own = [Some(submissions.doorbell.as_fd())];
+        let launcher = self.exchange.event_fd().map(Some);
+        let visitors = self.observer.door().map(Some);
+        Waiter::new(transports.into_iter().chain(own).chain(launcher).chain(visitors)).map_err(BuildError::Limits)
+    }
+
+    /// The rows of endpoints that may hold frames back, of those whose messages are delivered by the look that finds them, and
+    /// of those that are expensive to look at.
+    fn rows_by_look(&mut self) -> [Box<[usize]>; 3] {
+        let mut rows = |of: fn(&mut Endpoint) -> bool| {
+            (0..).zip(&mut self.endpoints).filter_map(|(row, endpoint)| of(endpoint).then_some(row)).collect()
+        };
+        [
+            rows(|endpoint| endpoint.transport.get().capabilities().holds_back),
+            rows(|endpoint| endpoint.prompt),
+            rows(|endpoint| !endpoint.cheap_poll && !endpoint.prompt),
+        ]
+    }
+}

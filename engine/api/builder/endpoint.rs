@@ -1,0 +1,42 @@
+//! A row for each transport that is opened, with a tap where events are told.
+
+use bevy_ecs::prelude::World;
+use tickwire_components::limits::Limits;
+use tickwire_systems::procs::endpoint::{Endpoint, RowStates};
+use tickwire_traces::Trace;
+use tickwire_transports::{AnyTransport, Tapped, Transport};
+
+/// A row for a transport that has a variant of its own. With a tap it has none any more.
+pub(super) fn inside<T: Transport + 'static>(
+    world: &mut World,
+    limits: &Limits,
+    trace: Option<&Trace>,
+    transport: T,
+) -> Endpoint
+where
+    AnyTransport: From<T>,
+{
+    match trace {
+        Some(trace) => outside(world, limits, Some(trace), transport),
+        None => Endpoint::new(AnyTransport::from(transport), limits, None),
+    }
+}
+
+/// A row for a transport that has no variant of its own.
+pub(super) fn outside<T: Transport + 'static>(
+    world: &mut World,
+    limits: &Limits,
+    trace: Option<&Trace>,
+    transport: T,
+) -> Endpoint {
+    match trace {
+        Some(trace) => boxed(world, limits, Tapped::new(transport, trace.clone())),
+        None => boxed(world, limits, transport),
+    }
+}
+
+/// The row. A transport without a state for each CAR has no column.
+fn boxed<T: Transport + 'static>(world: &mut World, limits: &Limits, transport: T) -> Endpoint {
+    let rows = (size_of::<T::RowState>() > 0).then(|| RowStates::register::<T>(world));
+    Endpoint::new(AnyTransport::outside(transport), limits, rows)
+}

@@ -1,0 +1,195 @@
+//! Which transports an engine opens, and what its procs tell each other of them.
+
+use super::endpoint::inside;
+use super::{Builder, fabric, splicing};
+use crate::bootstrap::Exchange;
+use bevy_ecs::prelude::World;
+use tickwire_components::BuildError;
+use tickwire_components::limits::Limits;
+use tickwire_systems::procs::cards::{CARD_PART_MAX, add_card};
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_transports::shm::ShmConfig;
+use tickwire_transports::{Hub, Loopback, Shm, TagLimits, Transport};
+
+/// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
+pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
+
+impl Builder {
+    pub(super) fn read_environment(&mut self) -> Result<(), BuildError> {
+        #[cfg(feature = "dump")]
+        if self.dump_signal.is_none() {
+            self.dump_signal = std::env::var(crate::ENV_DUMP_SIGNAL).ok();
+        }
+        let Ok(value) = std::env::var(ENV_TRANSPORTS) else { return Ok(()) };
+        let (names, not) = match value.strip_prefix('^') {
+            Some(rest) => (rest, true),
+            None => (&*value, false),
+        };
+        let names: Vec<String> = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
+        if names.is_empty() {
+            return Err(BuildError::Limits(format!(
+                "{ENV_TRANSPORTS} is '{value}': give names such as 'shm', or '^shm'"
+            )));
+        }
+        if not {
+            self.exclude.extend(names);
+        } else if self.include.is_none() {
+            self.include = Some(names);
+        }
+        Ok(())
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.include.as_ref().is_none_or(|names| names.iter().any(|n| fabric::is_named(name, n)))
+            && !self.exclude.iter().any(|n| fabric::is_named(name, n))
+    }
+
+    /// The endpoints of all transports that are wanted, in the order of their rows.
+    pub(super) fn open(&mut self, world: &mut World, exchange: &dyn Exchange) -> Result<Vec<Endpoint>, BuildError> {
+        let mut endpoints = Vec::new();
+        let clustered = self.hub.is_some();
+        if self.wants("loopback") {
+            endpoints.push(self.open_loopback(world, exchange)?);
+        }
+        if self.wants("shm") && exchange.size() > 1 && !clustered {
+            endpoints.push(self.open_shm(world, exchange)?);
+        }
+        let choices = fabric::wanted(self.ofi.take(), self.include.as_deref(), exchange);
+        let opened = fabric::open(choices, &self.exclude, exchange, &self.limits);
+        for ofi in opened.map_err(|error| failed(fabric::NAME, error.to_string()))? {
+            endpoints.push(inside(world, &self.limits, self.trace.as_ref(), ofi));
+        }
+        for open in self.transports.drain(..).collect::<Vec<_>>() {
+            let mut endpoint = open(world, &self.limits, self.trace.as_ref());
+            if self.wants(endpoint.transport.get().name()) {
+                endpoints.push(endpoint);
+            }
+        }
+        self.check_included(&mut endpoints, exchange.size())?;
+        if endpoints.is_empty() {
+            return Err(failed("any", "all are excluded: include at least one".into()));
+        }
+        check_names(&mut endpoints)?;
+        Ok(endpoints)
+    }
+
+    fn open_loopback(&mut self, world: &mut World, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
+        let me = exchange.rank();
+        let hub = self.hub.take().unwrap_or_else(|| Hub::alone(me, self.limits.ring_bytes));
+        let loopback = Loopback::join(&hub, me).map_err(|e| failed("loopback", e))?;
+        Ok(inside(world, &self.limits, self.trace.as_ref(), loopback))
+    }
+
+    fn open_shm(&self, world: &mut World, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
+        let mut config = ShmConfig::new(exchange.job(), exchange.rank(), exchange.size());
+        config.ring_bytes = self.limits.ring_bytes;
+        config.first_ring_bytes = self.limits.first_ring_bytes;
+        config.grown_bytes_max = self.limits.grown_bytes_max;
+        config.past_min = self.limits.past_min;
+        config.connect_ms_max = self.limits.connect_ms_max;
+        config.shared_heap = self.shared_heap == Some(true);
+        config.cross_memory_attach = self.cross_memory_attach;
+        config.splicing = splicing::decide(self.splicing)?;
+        let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
+        Ok(inside(world, &self.limits, self.trace.as_ref(), shm))
+    }
+
+    /// Whether every name that the list of transports has is that of an open one. Shared memory, and libfabric where this proc
+    /// is alone, may be missing: nobody would be reached by them.
+    fn check_included(&self, endpoints: &mut [Endpoint], procs: u32) -> Result<(), BuildError> {
+        for name in self.include.iter().flatten() {
+            let known = endpoints.iter_mut().any(|e| fabric::is_named(e.transport.get().name(), name));
+            if !known && name != "shm" && (procs > 1 || !fabric::is_named(name, fabric::NAME)) {
+                let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+                let words = "there is no such transport here; there are loopback, shm, and ofi with a provider's exact \
+                             name, as in ofi:tcp;ofi_rxm; open are";
+                return Err(failed(name, format!("{words} {}", open.join(", "))));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(transport: &str, reason: String) -> BuildError {
+    BuildError::Transport { transport: transport.into(), reason }
+}
+
+/// The endpoint that matches by itself, and what fits its tags. There is one at most: a receive from any source could not be
+/// given to two. The engine matches for the others.
+pub(super) fn choose_matcher(
+    endpoints: &mut Vec<Endpoint>,
+    limits: &Limits,
+    procs: u32,
+) -> Result<(Option<u32>, TagLimits), BuildError> {
+    let (mut matcher, mut tags) = (None, TagLimits::NONE);
+    for (row, mut endpoint) in (0..).zip(std::mem::take(endpoints)) {
+        if endpoint.matches && matcher.is_some() {
+            endpoint = endpoint.leave_matching(limits);
+        } else if endpoint.matches {
+            tags = endpoint.transport.get().capabilities().tags;
+            matcher = Some(row);
+            if procs > tags.ranks {
+                let TagLimits { mode, ranks, .. } = tags;
+                let words =
+                    format!("{procs} procs are more than the {ranks} ranks of tag mode {mode}: use ofi_tag_full");
+                return Err(BuildError::Limits(words));
+            }
+        }
+        endpoints.push(endpoint);
+    }
+    Ok((matcher, tags))
+}
+
+/// Names are how transports are chosen, and how each finds its part of a card.
+fn check_names(endpoints: &mut [Endpoint]) -> Result<(), BuildError> {
+    let mut names = Vec::new();
+    for endpoint in endpoints {
+        let name = endpoint.transport.get().name().to_owned();
+        let wrong = if names.contains(&name) {
+            Some("two transports have this name: give each a name of its own, or add it once".into())
+        } else if name.is_empty() || name.len() > CARD_PART_MAX {
+            Some(format!("its name has {} bytes: give 1 to {CARD_PART_MAX}", name.len()))
+        } else {
+            None
+        };
+        if let Some(reason) = wrong {
+            return Err(BuildError::Transport { transport: name, reason });
+        }
+        names.push(name);
+    }
+    Ok(())
+}
+
+/// Gives the own card to all procs and gets theirs: (cards, bytes of a card).
+pub(super) fn exchange_cards(
+    exchange: &mut dyn Exchange,
+    endpoints: &mut [Endpoint],
+) -> Result<(Vec<u8>, usize), BuildError> {
+    let mut card = Vec::new();
+    for endpoint in endpoints.iter_mut() {
+        let transport = endpoint.transport.get();
+        let bytes = transport.card();
+        if bytes.len() > CARD_PART_MAX {
+            let reason = format!("its card has {} bytes: {CARD_PART_MAX} is the most", bytes.len());
+            return Err(BuildError::Transport { transport: transport.name().to_owned(), reason });
+        }
+        if !bytes.is_empty() {
+            add_card(&mut card, transport.name(), &bytes);
+        }
+    }
+    if exchange.size() == 1 || card.is_empty() {
+        return Ok((Vec::new(), 0));
+    }
+    let error = |e: crate::bootstrap::BootstrapError| BuildError::Bootstrap(e.to_string());
+    exchange.put("card", &card).map_err(error)?;
+    exchange.fence().map_err(error)?;
+    let all = exchange.get_all("card").map_err(error)?;
+    let bytes = all.iter().flatten().map(Vec::len).max().unwrap_or(0);
+    let mut cards = vec![0; bytes * all.len()];
+    for (card, place) in all.iter().zip(cards.chunks_exact_mut(bytes.max(1))) {
+        if let Some(card) = card {
+            place[..card.len()].copy_from_slice(card);
+        }
+    }
+    Ok((cards, bytes))
+}

@@ -1,0 +1,161 @@
+//! The passes of an agreement: what a member does when all messages of a pass have come.
+
+use super::edges::accuse;
+use super::message::{Entry, Message};
+use super::operation::Operation;
+use super::state::{Negotiation, Phase};
+use crate::run::engine::Engine;
+use tickwire_components::{Comm, CommError, NIL};
+use tickwire_systems::procs::communicators::{UsedIds, make, reserve};
+use tickwire_transports::TagLimits;
+
+impl Negotiation {
+    /// Up: what is used in this part of the tree. At the root: the proposal.
+    pub(super) fn gather(&mut self, engine: &mut Engine) -> Result<bool, CommError> {
+        if !self.heard_from_children(engine)? {
+            return self.look_at_parent(engine).map(|()| false);
+        }
+        let (mut union, mut most) = match self.operation.takes_part(engine.rank().0) {
+            true => engine.used_ids(self.floor),
+            false => (UsedIds::NONE, UsedIds::NONE.end),
+        };
+        // The first round alone brings entries; in later ones all members know them.
+        let brings = matches!(self.operation, Operation::Split { .. }) && !self.complete;
+        for index in 0..self.down.len() {
+            let (proc, span) = (self.down[index].proc, self.down[index].span);
+            match self.down[index].message.take() {
+                Some(Message::Gather { operation, used, most: theirs, entries }) => {
+                    if operation != self.operation.number() {
+                        return Err(CommError::Mismatch);
+                    }
+                    if entries.len() != if brings { span as usize } else { 0 } {
+                        return Err(accuse(engine, proc));
+                    }
+                    union.add(used);
+                    most = most.min(theirs);
+                    self.entries.extend(entries);
+                }
+                Some(Message::Failed(error)) => return Err(error),
+                _ => return Err(accuse(engine, proc)),
+            }
+        }
+        if self.up.is_some() {
+            let operation = self.operation.number();
+            let entries = if brings { self.entries.clone() } else { Vec::new() };
+            self.tell_parent(engine, &Message::Gather { operation, used: union, most, entries });
+            self.phase = Phase::AwaitProposal;
+        } else {
+            let Some(id) = union.smallest_free(most) else {
+                if union.end < most && union.end > self.floor {
+                    return self.look_further(engine, union.end).map(|()| true);
+                }
+                let TagLimits { mode, contexts, .. } = engine.tags;
+                let trimmed = !mode.is_empty() && most == contexts;
+                let error = CommError::TagModeContexts { most, mode };
+                return Err(if trimmed { error } else { CommError::Exhausted });
+            };
+            let entries = self.entries.clone();
+            self.propose(engine, id, entries)?;
+        }
+        Ok(true)
+    }
+
+    /// Begins a round in which only ids from one on are of interest: no other is free on all.
+    pub(super) fn look_further(&mut self, engine: &mut Engine, floor: u32) -> Result<(), CommError> {
+        self.tell_children(engine, &Message::Decide { commit: false, incarnation: floor });
+        self.floor = floor;
+        if !self.complete {
+            // Those of others come once more.
+            self.entries.truncate(1);
+        }
+        self.begin(engine)
+    }
+
+    pub(super) fn propose(&mut self, engine: &mut Engine, id: u32, entries: Vec<Entry>) -> Result<(), CommError> {
+        self.tell_children(engine, &Message::Propose { id, entries: entries.clone() });
+        (self.id, self.entries, self.complete) = (id, entries, true);
+        self.expect(engine, Phase::Vote)
+    }
+
+    /// Up: whether all of this part of the tree have reserved the id. At the root: the decision.
+    pub(super) fn count_votes(&mut self, engine: &mut Engine) -> Result<bool, CommError> {
+        if self.vote.is_none() {
+            self.vote = self.try_vote(engine);
+        }
+        let (heard, Some(mut vote)) = (self.heard_from_children(engine)?, self.vote) else { return Ok(false) };
+        if !heard {
+            return self.look_at_parent(engine).map(|()| false);
+        }
+        for index in 0..self.down.len() {
+            let proc = self.down[index].proc;
+            match self.down[index].message.take() {
+                Some(Message::Vote { yes, incarnation }) => {
+                    vote = vote.filter(|_| yes).map(|known| known.max(incarnation));
+                }
+                Some(Message::Failed(error)) => return Err(error),
+                _ => return Err(accuse(engine, proc)),
+            }
+        }
+        if self.up.is_some() {
+            let (yes, incarnation) = (vote.is_some(), vote.unwrap_or(0));
+            self.tell_parent(engine, &Message::Vote { yes, incarnation });
+            self.phase = Phase::AwaitDecision;
+        } else {
+            let incarnation = vote.unwrap_or(0).wrapping_add(1);
+            self.decide(engine, vote.is_some(), incarnation)?;
+        }
+        Ok(true)
+    }
+
+    /// The own vote; `None` while it has to wait for the id's holder.
+    fn try_vote(&mut self, engine: &mut Engine) -> Option<Option<u32>> {
+        if !self.operation.takes_part(engine.rank().0) {
+            return Some(Some(0));
+        }
+        let holder = engine.comms.reserved.iter().find(|(id, _)| *id == self.id);
+        match holder {
+            Some((_, key)) if self.key < *key => None,
+            Some(_) => Some(None),
+            None => {
+                let vote = reserve(&mut engine.store.as_mut(), self.id, engine.tags.incarnations);
+                // Rows were spawned: an observer of the application may have lost the world.
+                engine.is_lost();
+                self.reserved = vote.is_some();
+                if self.reserved {
+                    engine.comms.reserved.push((self.id, self.key));
+                }
+                Some(vote)
+            }
+        }
+    }
+
+    pub(super) fn decide(&mut self, engine: &mut Engine, commit: bool, incarnation: u32) -> Result<(), CommError> {
+        self.tell_children(engine, &Message::Decide { commit, incarnation });
+        // The first one of an id is 1.
+        if commit && self.reserved && incarnation >= engine.tags.incarnations.max(2) {
+            return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
+        }
+        if !commit {
+            self.give_up_id(engine, false);
+            return self.begin(engine);
+        }
+        let mut made = None;
+        if self.reserved {
+            let parent = &engine.store.all().communicators[self.parent as usize];
+            let group = self.operation.members(&parent.group(), &self.entries);
+            let id = self.id;
+            engine.comms.reserved.retain(|&(reserved, _)| reserved != id);
+            self.reserved = false;
+            let mut all = engine.store.all();
+            let handle = make(&mut all, id, incarnation, &group, self.parent);
+            if matches!(self.operation, Operation::Dup) {
+                all.communicators[id as usize].no_wildcard = all.communicators[self.parent as usize].no_wildcard;
+                all.communicators[id as usize].priority = all.communicators[self.parent as usize].priority;
+            }
+            made = Some(Comm(handle));
+        }
+        self.phase = Phase::Ended;
+        self.result = Some(Ok(made));
+        Ok(())
+    }
+}

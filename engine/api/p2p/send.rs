@@ -1,0 +1,184 @@
+//! Posting sends: the frequent cases without a row, the others through the tables.
+
+use super::run::{Run, only_run};
+use crate::api::request::{Rejected, Request};
+use crate::api::send_options::SendOptions;
+use crate::run::engine::Engine;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::{
+    Car, Comm, Communicator, Large, NIL, Pieces, PostError, ProcId, Rank, Row, Span, Tag, VcState,
+};
+use tickwire_systems::protocols::eager::deliver_own;
+use tickwire_systems::rows::Rows;
+use tickwire_systems::steps::activate::{rows_of, take_rows};
+use tickwire_systems::steps::arguments::{Envelope, check_null_send, check_send, send_envelope};
+use tickwire_systems::steps::posting::{queue_send, send_car, send_inline};
+use tickwire_systems::steps::send::{offer_now, send_now};
+use tickwire_traces::tracy;
+
+impl Engine {
+    #[inline(always)]
+    pub(crate) fn post_send<B: Pieces>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let run = only_run(&buffer);
+        let sent = match run {
+            Some(run) => self.send_run(run, to, tag, comm),
+            None => self.send_at_once(&buffer, to, tag, comm),
+        };
+        if sent {
+            return Ok(Request::ready(self.home, buffer, to.0, tag.0));
+        }
+        if let Some(run) = run {
+            let row = self.offer_run(run, to, tag, comm);
+            if row != NIL {
+                return Ok(self.hold(row, buffer, scoped));
+            }
+        }
+        let length = buffer.total();
+        self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::new())
+    }
+
+    /// [`Engine::send_at_once`] of one run of bytes.
+    #[inline(never)]
+    pub(super) fn send_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> bool {
+        match self.envelope(run.len(), to, tag, comm) {
+            Some(Envelope { context, source, tag, proc, .. }) if proc == self.own_at_once => {
+                self.send_to_oneself(run, context, tag, source)
+            }
+            Some(envelope) => self.send_over_vc(&envelope, &Run(run)),
+            None => false,
+        }
+    }
+
+    /// What is read out of one run of bytes is offered at once; the row of its request, or [`NIL`] if it is not so.
+    #[inline(never)]
+    pub(super) fn offer_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> Row {
+        match self.envelope(run.len(), to, tag, comm) {
+            // SAFETY: the callers have the row hold the buffer, or a panic takes the bytes away from it.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            Some(envelope) => self.lending(|engine| unsafe { offer_now(engine.store.all(), &envelope, comm.0, run) }),
+            None => NIL,
+        }
+    }
+
+    /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
+    #[inline(always)]
+    pub(crate) fn send_at_once<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
+        match self.envelope(buffer.total(), to, tag, comm) {
+            Some(envelope) => self.send_over_vc(&envelope, buffer),
+            None => false,
+        }
+    }
+
+    /// The envelope of a send, if all is well with it.
+    #[inline(always)]
+    pub(crate) fn envelope(&mut self, length: usize, to: Rank, tag: Tag, comm: Comm) -> Option<Envelope> {
+        let tables = self.store.all();
+        if tables.progress.closed() {
+            return None;
+        }
+        send_envelope(tables.communicators, comm.0, to.0, tag.0, length)
+    }
+
+    /// A message whose envelope is right, to the transport of its VC.
+    #[inline(always)]
+    fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
+        let tables = self.store.all();
+        let row = tables.procs.known[envelope.proc as usize].row;
+        let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
+        let endpoint = &mut tables.endpoints[vc.endpoint as usize];
+        if endpoint.prompt {
+            return send_inline::<true, B>(tables.progress, vc, endpoint, envelope, buffer);
+        }
+        send_inline::<false, B>(tables.progress, vc, endpoint, envelope, buffer)
+    }
+
+    /// A message to oneself, past the transport if its receive is posted.
+    #[inline(never)]
+    fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
+        let message = EnvelopeKey { context, source, tag };
+        let own_row = self.own_row;
+        // SAFETY: the caller has the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let mut own = || self.store.with(|rows, wire| unsafe { deliver_own(rows, wire, own_row, &message, run) });
+        if !tracy::connected() && own() {
+            return true;
+        }
+        self.send_by_tick(run, context, tag, source)
+    }
+
+    /// A message to oneself, to the transport like any other one.
+    #[inline(never)]
+    fn send_by_tick(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
+        let envelope = Envelope { context, source, tag, proc: self.own_at_once, length: run.len() as u64 };
+        self.send_over_vc(&envelope, &Run(run))
+    }
+
+    /// As [`Engine::post_send`], with options, and through the tables in any case.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a send, its scope and its mode")]
+    pub(crate) fn post_send_rows<B: Pieces>(
+        &mut self,
+        buffer: B,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        scoped: bool,
+        options: SendOptions,
+    ) -> Result<Request<B>, Rejected<B>> {
+        if to == Rank::NULL {
+            return match self.check_null(|comms| check_null_send(comms, comm.0, tag.0)) {
+                Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, tag.0)),
+                Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
+            };
+        }
+        match self.lending(|engine| engine.queue_send_rows(&buffer, length, to, tag, comm, options)) {
+            Ok(row) => Ok(self.hold(row, buffer, scoped)),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
+        }
+    }
+
+    fn queue_send_rows(
+        &mut self,
+        buffer: &impl Pieces,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> Result<Row, PostError> {
+        self.closed.check_post()?;
+        let envelope = check_send(self.store.all().communicators, comm.0, to.0, tag.0, length)?;
+        let vc_row = self.reach(envelope.proc)?;
+        self.need_rows(rows_of(buffer))?;
+        let all = self.store.all();
+        if all.vcs[vc_row as usize].state == VcState::Failed {
+            let reason = all.procs.reason(vc_row).to_owned();
+            return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
+        }
+        let priority = options.priority_or(all.communicators[Communicator::row(comm.0)].priority);
+        let car = Car { priority, ..send_car(&envelope, vc_row, options.flags()) };
+        // SAFETY: the caller has the row hold the buffer, or a panic takes the bytes away from it.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
+        let Some(row) = row else { return Err(self.full()) };
+        all.large[row as usize] = Large::of(envelope.length);
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        self.store.with(|rows, wire| unsafe {
+            let endpoint = &mut wire.endpoints[rows.vcs[vc_row as usize].endpoint as usize];
+            if !send_now(rows, endpoint, vc_row, row) {
+                let Rows { progress, cars, large, vcs, .. } = rows;
+                queue_send(progress, cars, large, vcs, row, envelope.length);
+            }
+        });
+        Ok(row)
+    }
+}

@@ -1,0 +1,173 @@
+//! How a probe looks for its message: among the unexpected ones, and at a transport that matches by itself.
+
+use super::message::Message;
+use super::peek::{Look, PEEK_LOOKS};
+use crate::api::pull::Pulled;
+use crate::api::request::OperationError;
+use crate::run::engine::Engine;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::limits::ANY;
+use tickwire_components::wire::Header;
+use tickwire_components::{Comm, NIL, PostError, ProcId, Rank, RequestError, Row, Status, Tag, VcState};
+use tickwire_systems::procs::communicators::alive;
+use tickwire_systems::steps::credit::feed;
+
+/// Where a probe has found a message.
+pub(super) enum Found {
+    /// Among the unexpected.
+    Here(Row),
+    /// At the transport.
+    There(Status),
+    /// It was there, and has been claimed.
+    Claimed(Row),
+}
+
+impl Engine {
+    pub(super) fn look_for(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        if let Some(row) = self.find_message(wanted) {
+            return Some(row);
+        }
+        self.tick();
+        self.find_message(wanted)
+    }
+
+    /// The oldest message that a probe would see, and no receive that is posted takes.
+    fn find_message(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        let progress = self.store.progress();
+        // Receives and arrivals that Match has yet to pair come first.
+        if progress.arrivals > 0 || !progress.new_receives.is_empty() {
+            self.run();
+        }
+        let all = self.store.all();
+        let found = all.progress.unexpected.find(wanted);
+        if found.is_none() && all.progress.starved_peers > 0 {
+            all.progress.probing = true;
+            feed(all.progress, all.vcs, NIL);
+        }
+        found
+    }
+
+    pub(super) fn await_message(
+        &mut self,
+        wanted: &EnvelopeKey,
+        comm: Comm,
+        claim: bool,
+    ) -> Result<Found, OperationError> {
+        let mut found = self.find_anywhere(wanted, claim);
+        if found.is_none() {
+            self.ends.probed = wanted.source == ANY;
+            let waited = self.wait_until(|engine| {
+                found = engine.find_anywhere(wanted, claim);
+                match found {
+                    Some(_) => Ok(true),
+                    None => engine.check_sources(wanted.source, comm).map(|()| false),
+                }
+            });
+            self.ends.probed = false;
+            waited?;
+        }
+        found.ok_or_else(|| RequestError::Stale.into())
+    }
+
+    fn find_anywhere(&mut self, wanted: &EnvelopeKey, claim: bool) -> Option<Found> {
+        if let Some(row) = self.find_message(wanted) {
+            return Some(Found::Here(row));
+        }
+        if claim {
+            return self.claim_there(wanted).map(Found::Claimed);
+        }
+        self.look_there(wanted).map(Found::There)
+    }
+
+    /// A message at the transport that matches by itself. Where a look does not tell its length, it is there no more afterwards.
+    pub(super) fn look_there(&mut self, wanted: &EnvelopeKey) -> Option<Status> {
+        let all = self.store.all();
+        let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
+        if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
+            return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
+        }
+        // What its sender has sent before it is pulled first, so that what is pulled keeps its order.
+        let oldest = EnvelopeKey { tag: ANY, ..*wanted };
+        while self.pull(&oldest) == Pulled::One {
+            let unexpected = &mut self.store.progress().unexpected;
+            if let Some(row) = unexpected.find(wanted) {
+                return Some(self.status_of(row));
+            }
+        }
+        None
+    }
+
+    /// The entry of a message that was at the transport that matches by itself, and is nobody else's any more.
+    pub(super) fn claim_there(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        for look in 0..PEEK_LOOKS {
+            let progress = self.store.progress();
+            // One that an earlier probe has asked for and not waited for, too.
+            let unexpected = &progress.unexpected;
+            let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
+            if let Some(place) = progress.provider.claimed.iter().position(taken) {
+                return Some(progress.provider.claimed.remove(place));
+            }
+            if look == 0 {
+                self.ask_transport(wanted, Look::Claim)?;
+            } else {
+                self.drain_more(look);
+            }
+        }
+        None
+    }
+
+    /// Whether those whom a probe waits for are alive.
+    /// That a message of a source may still come; else whoever looks for one again and again would do so for ever.
+    pub(super) fn check_living(&mut self, source: u32, comm: Comm) -> Result<(), PostError> {
+        match self.check_sources(source, comm) {
+            Err(RequestError::PeerFailed { proc, reason } | RequestError::PeerFailedPending { proc, reason }) => {
+                Err(self.raise_post(comm, "probe", PostError::PeerFailed { proc, reason }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_sources(&mut self, source: u32, comm: Comm) -> Result<(), RequestError> {
+        self.closed.check_request()?;
+        let all = self.store.all();
+        let Some(members) = alive(all.communicators, comm.0) else { return Ok(()) };
+        let failed = |vc: &&tickwire_components::Vc| {
+            vc.state == VcState::Failed
+                && match source {
+                    ANY => !vc.acknowledged && members.rank_of(vc.proc).is_some(),
+                    source => members.proc(source) == Some(vc.proc),
+                }
+        };
+        let Some(vc) = all.vcs.iter().find(failed) else { return Ok(()) };
+        let row = all.procs.known[vc.proc as usize].row;
+        let (proc, reason) = (ProcId(vc.proc), all.procs.reason(row).to_owned());
+        Err(match source {
+            ANY => RequestError::PeerFailedPending { proc, reason },
+            _ => RequestError::PeerFailed { proc, reason },
+        })
+    }
+
+    pub(super) fn status_of(&mut self, row: Row) -> Status {
+        let entry = &self.store.progress().unexpected.entries[row as usize];
+        Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize }
+    }
+
+    pub(super) fn claim(&mut self, row: Row, comm: Comm) -> Message {
+        let mut status = Status::NULL;
+        if row != NIL {
+            status = self.status_of(row);
+            self.store.progress().unexpected.claim(row);
+        }
+        Message { home: self.home, row, epoch: self.epoch, comm, status }
+    }
+
+    /// The token of a message that no queue has.
+    pub(super) fn message(&mut self, row: Row, comm: Comm) -> Message {
+        let status = self.status_of(row);
+        Message { home: self.home, row, epoch: self.epoch, comm, status }
+    }
+}
+
+fn status_of(header: &Header) -> Status {
+    Status { source: Rank(header.source()), tag: Tag(header.tag()), length: header.length as usize }
+}

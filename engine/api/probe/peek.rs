@@ -1,0 +1,99 @@
+//! Looking at the messages of a transport that matches by itself.
+
+use crate::run::engine::Engine;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::limits::ANY;
+use tickwire_components::wire::Header;
+use tickwire_components::{NIL, Pending, Pull, Row};
+use tickwire_systems::procs::communicators::known;
+use tickwire_systems::protocols::provider_matched::checked;
+use tickwire_systems::steps::provider::is_matched;
+use tickwire_systems::store::Tables;
+use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
+
+/// Looks after which a transport that matches by itself is taken to have found nothing.
+pub(crate) const PEEK_LOOKS: u32 = 1000;
+
+/// How a message is looked for at the transport that matches by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It stays there.
+    Only,
+    /// It is taken out of the reach of receives.
+    Claim,
+    /// It is moved into the engine's queue.
+    Pull,
+}
+
+impl Engine {
+    /// The envelope of a message at the transport that matches by itself, which a receive would take there.
+    pub(crate) fn ask_transport(&mut self, wanted: &EnvelopeKey, how: Look) -> Option<Header> {
+        if !self.store.progress().has_provider() {
+            return None;
+        }
+        // Receives that were posted before have their messages first.
+        self.drain_more(0);
+        let all = self.store.all();
+        let EnvelopeKey { context, source, tag } = *wanted;
+        let mut link = NIL;
+        if source != ANY {
+            let proc = known(all.communicators, context)?.proc(source)?;
+            let vc = all.vcs.get(all.procs.known.get(proc as usize)?.row as usize)?;
+            if !is_matched(all.progress, vc, context) {
+                return None;
+            }
+            link = vc.link;
+        }
+        let provider = &all.progress.provider;
+        let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get();
+        // What has come of a look that nobody waited for.
+        transport.peeked();
+        let wanted = ReceiveEnvelope { link, context, source, tag };
+        let busy = !provider.queue.is_empty() || provider.pull != Pull::No;
+        if busy || transport.peek(&wanted, how != Look::Only) != Sent::Done {
+            return None;
+        }
+        let pulls = how == Look::Pull;
+        if pulls {
+            all.progress.provider.pull = Pull::Awaited;
+        }
+        for look in 0..PEEK_LOOKS {
+            self.drain_more(look);
+            let all = self.store.all();
+            let transport = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?.transport.get();
+            match transport.peeked() {
+                Peeked::Pending => {}
+                Peeked::Nothing => {
+                    all.progress.provider.pull = Pull::No;
+                    return None;
+                }
+                // It is checked when it comes.
+                Peeked::Found(header, _) if pulls => return Some(header),
+                Peeked::Found(header, vc) => {
+                    let vc = if vc == NIL { row_of(&all, &header) } else { vc };
+                    return checked(&header, all.vcs.get(vc as usize), all.communicators).then_some(header);
+                }
+            }
+        }
+        let provider = &mut self.store.progress().provider;
+        if provider.pull == Pull::Awaited {
+            provider.pull = Pull::Left;
+        }
+        None
+    }
+
+    /// Lets the transports get on, and gives what they have to who it is for.
+    pub(crate) fn drain_more(&mut self, look: u32) {
+        self.store.progress().pending |= Pending::POST | Pending::DRAIN;
+        self.run();
+        if look > PEEK_LOOKS / 10 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The VC of a message's sender, by its rank.
+fn row_of(all: &Tables<'_>, header: &Header) -> Row {
+    let proc = known(all.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
+    proc.and_then(|proc| all.procs.known.get(proc as usize)).map_or(NIL, |known| known.row)
+}

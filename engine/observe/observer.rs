@@ -1,0 +1,188 @@
+//! What an engine keeps to tell of itself.
+
+#[cfg(feature = "dump")]
+use rustix::fd::AsFd;
+use rustix::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, Work};
+use tickwire_traces::page::{Identity, Page};
+
+/// What an engine keeps to tell of itself.
+pub(crate) struct Observer {
+    /// What others read.
+    pub(crate) page: Page,
+    /// Ticks that found something to do.
+    pub(crate) busy: u64,
+    /// What was done, all ticks together; the numbers wrap.
+    pub(crate) work: Work,
+    /// The request that a call waits for; row [`NIL`] if there is none or the call waits for several.
+    pub(crate) awaited: RequestId,
+    /// The owner is in a call that waits, and has found nothing to do for long.
+    pub(crate) waiting: bool,
+    /// Operations with receipts are not done yet.
+    pub(crate) receipts: bool,
+    /// Time asleep, ns.
+    pub(crate) slept_ns: u64,
+    /// When the page was written last, ns of the engine's clock.
+    pub(super) written_ns: u64,
+    /// `work` when the page was written last, and the sums without the wrapping.
+    pub(super) last: [u32; 5],
+    pub(super) sums: [u64; 5],
+    /// The sweep over the rows: where it is, and what it has counted.
+    pub(super) row: usize,
+    pub(super) counted: Counts,
+    /// What the last whole sweep has counted.
+    pub(super) counts: Counts,
+    /// The peer whose figures are written next.
+    pub(super) peer: usize,
+    #[cfg(feature = "dump")]
+    pub(crate) door: Option<super::door::Door>,
+}
+
+/// Operations by where they stand.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) posted: u64,
+    pub(super) queued: u64,
+    pub(super) offered: u64,
+    pub(super) moving: u64,
+    /// By VC: receives posted, and sends that wait or move.
+    pub(super) peers: Vec<[u64; 2]>,
+}
+
+impl Counts {
+    fn add(&mut self, car: &Car) {
+        if !matches!(car.kind, CarKind::Send | CarKind::Receive) {
+            return;
+        }
+        let (count, place) = match car.state {
+            CarState::Posted | CarState::New | CarState::ToProvider | CarState::AtProvider | CarState::Recalled => {
+                (&mut self.posted, 0)
+            }
+            CarState::Queued => (&mut self.queued, 1),
+            CarState::Offered => (&mut self.offered, 1),
+            CarState::Sending => (&mut self.moving, 1),
+            CarState::Direct if car.kind == CarKind::Send => (&mut self.moving, 1),
+            CarState::Matched | CarState::Receiving | CarState::Reading | CarState::Direct => {
+                self.moving += 1;
+                return;
+            }
+            _ => return,
+        };
+        *count += 1;
+        if let Some(peer) = self.peers.get_mut(car.vc as usize) {
+            peer[place] += 1;
+        }
+    }
+
+    /// Starts anew, with so many peers.
+    fn clear(&mut self, peers: usize) {
+        (self.posted, self.queued, self.offered, self.moving) = (0, 0, 0, 0);
+        self.peers.clear();
+        self.peers.resize(peers, [0; 2]);
+    }
+}
+
+impl Observer {
+    pub(crate) fn new(job: &str, rank: u32, size: u32, endpoints: &[&str]) -> Self {
+        static ENGINES: AtomicU64 = AtomicU64::new(0);
+        let engine = ENGINES.fetch_add(1, Ordering::Relaxed);
+        let identity = Identity { pid: std::process::id().into(), rank: rank.into(), size: size.into(), engine };
+        Observer {
+            page: Page::new(identity, job, endpoints, size as usize),
+            busy: 0,
+            work: Work::default(),
+            awaited: RequestId { row: NIL, generation: 0 },
+            waiting: false,
+            receipts: false,
+            slept_ns: 0,
+            written_ns: 0,
+            last: [0; 5],
+            sums: [0; 5],
+            row: 0,
+            counted: Counts::default(),
+            counts: Counts::default(),
+            peer: 0,
+            #[cfg(feature = "dump")]
+            door: super::door::Door::open(engine),
+        }
+    }
+
+    /// Answers a signal too, if one is named.
+    ///
+    /// # Errors
+    /// If there is no such signal, or it cannot be caught.
+    #[cfg(feature = "dump")]
+    pub(crate) fn listen_to(mut self, signal: Option<&str>) -> Result<Self, String> {
+        if let (Some(door), Some(name)) = (&mut self.door, signal) {
+            door.listen_to(name)?;
+        }
+        Ok(self)
+    }
+
+    /// What is readable when somebody asks for a dump.
+    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
+        #[cfg(feature = "dump")]
+        let door = self.door.as_ref().map(|door| door.listener.as_fd());
+        #[cfg(not(feature = "dump"))]
+        let door = None;
+        door
+    }
+
+    /// Adds what a tick has done.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, work: Work) {
+        if !cfg!(feature = "statistics") {
+            return;
+        }
+        let sum = &mut self.work;
+        sum.posted = sum.posted.wrapping_add(work.posted);
+        sum.matched = sum.matched.wrapping_add(work.matched);
+        sum.sent = sum.sent.wrapping_add(work.sent);
+        sum.received = sum.received.wrapping_add(work.received);
+        sum.completed = sum.completed.wrapping_add(work.completed);
+    }
+
+    /// Counts a tick that has found something to do.
+    #[inline(always)]
+    pub(crate) fn found(&mut self) {
+        self.busy += u64::from(cfg!(feature = "statistics"));
+    }
+
+    /// Says how often the engine has ticked. Without the feature, that is said when the page is written.
+    #[inline(always)]
+    pub(crate) fn ticked(&self, ticks: u64) {
+        if cfg!(feature = "statistics") {
+            self.page.ticked(ticks);
+        }
+    }
+
+    /// What was done so far, in the order of [`Work`]'s fields; `open` is what has not been added yet.
+    pub(super) fn sum(&mut self, open: Work) -> [u64; 5] {
+        let mut now = words(self.work);
+        for (sum, open) in now.iter_mut().zip(words(open)) {
+            *sum = sum.wrapping_add(open);
+        }
+        for (sum, (now, last)) in self.sums.iter_mut().zip(now.into_iter().zip(self.last)) {
+            *sum += u64::from(now.wrapping_sub(last));
+        }
+        self.last = now;
+        self.sums
+    }
+
+    /// Counts the next rows; at the end of the table the counts are those of all rows.
+    pub(super) fn sweep(&mut self, cars: &[Car], vcs: usize, rows: usize) {
+        let end = cars.len().min(self.row + rows);
+        cars[self.row.min(end)..end].iter().for_each(|car| self.counted.add(car));
+        self.row = end;
+        if end == cars.len() {
+            std::mem::swap(&mut self.counts, &mut self.counted);
+            self.counted.clear(vcs);
+            self.row = 0;
+        }
+    }
+}
+
+fn words(work: Work) -> [u32; 5] {
+    [work.posted, work.matched, work.sent, work.received, work.completed]
+}

@@ -1,0 +1,44 @@
+//! How a proc gets its row: at first contact, and a connection at first use.
+
+use crate::run::engine::Engine;
+use tickwire_components::{NIL, PostError, Row, VcState};
+use tickwire_systems::procs::connections::contact;
+
+impl Engine {
+    /// The row of a proc that has at least been contacted.
+    #[inline]
+    pub(crate) fn proc_row(&mut self, proc: u32) -> Result<u32, PostError> {
+        let row = self.store.all().procs.known.get(proc as usize).map_or(NIL, |known| known.row);
+        if row != NIL {
+            return Ok(row);
+        }
+        self.contact(proc)
+    }
+
+    #[cold]
+    pub(crate) fn contact(&mut self, proc: u32) -> Result<u32, PostError> {
+        self.closed.check_post()?;
+        self.sample_clock();
+        let row = contact(&mut self.store.as_mut(), proc);
+        if !self.is_lost() {
+            self.look_around();
+        }
+        // A look around may lose the world as well.
+        self.closed.check_post()?;
+        row
+    }
+
+    /// The row of a proc, connecting at first use. That its VC fails at once is no error here.
+    #[cold]
+    pub(crate) fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
+        let row = self.proc_row(proc);
+        let known = self.store.all().procs.known[proc as usize].row;
+        if known != NIL {
+            if self.store.all().vcs[known as usize].state == VcState::Unconnected {
+                let _ = contact(&mut self.store.as_mut(), proc);
+            }
+            return Ok(known);
+        }
+        row
+    }
+}

@@ -1,0 +1,86 @@
+//! The rare part of progress: the clock, sockets, the launcher, dropped tokens, members that have failed.
+
+use crate::bootstrap::{BootstrapEvent, EXITED};
+use crate::run::engine::{Closed, Engine};
+use tickwire_systems::procs::connections::{ask_after, control, process_ended};
+use tickwire_systems::procs::ending::remind;
+use tickwire_systems::steps::posted::{may_await_any, posted_to_any};
+
+/// Time between two looks after members that have failed, for receives from any source, ns.
+const ASK_NS: u64 = 20_000_000;
+
+impl Engine {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_at_clock(&mut self) {
+        self.polls = 0;
+        self.sample_clock();
+        let now_ns = self.store.progress().now_ns;
+        if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
+            self.look_around();
+        }
+    }
+
+    #[cold]
+    pub(crate) fn sample_clock(&mut self) {
+        if self.virtual_time {
+            return;
+        }
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        self.store.progress().now_ns = now_ns;
+    }
+
+    /// The rare part of a look: sockets, the launcher, dropped tokens.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_around(&mut self) {
+        if self.closed != Closed::No {
+            return;
+        }
+        // Somebody ticks again who has slept.
+        self.end_wait();
+        self.controlled_ns = self.store.progress().now_ns;
+        control(&mut self.store.as_mut(), &mut self.events);
+        if self.is_lost() {
+            return;
+        }
+        while let Some(event) = self.exchange.poll_event() {
+            if let BootstrapEvent::RankEnded { rank, reason } = event {
+                let failed = reason != EXITED;
+                let reason = format!("process of rank {rank} has ended: {reason}");
+                process_ended(&mut self.store.as_mut(), rank, reason, failed);
+            }
+        }
+        if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= ASK_NS {
+            self.ask_after_ends();
+        }
+        self.free_dropped();
+        if self.store.progress().has_provider() {
+            self.look_after_matching();
+        }
+        self.look_after_communicators();
+        if self.is_lost() {
+            return;
+        }
+        self.check_change_ticks();
+        if self.is_lost() {
+            return;
+        }
+        self.observe();
+    }
+
+    /// Sees to it that receives from any source hear of members that have failed: of those that nobody has acknowledged, and,
+    /// where no launcher tells, of procs that were never contacted.
+    #[cold]
+    fn ask_after_ends(&mut self) {
+        self.ends.asked_ns = self.controlled_ns;
+        let mut all = self.store.all();
+        remind(&mut all);
+        if self.exchange.tells_ends() {
+            return;
+        }
+        if self.ends.probed || may_await_any(all.progress) && posted_to_any(all.cars).next().is_some() {
+            ask_after(&mut self.store.as_mut(), &mut self.ends.next);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! A tick: a look at the endpoints, and passes over the systems if there is something to do.
+
+use crate::run::engine::Engine;
+use crate::run::passes::{Passes, Users};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK};
+use tickwire_components::{NIL, Pending, Work};
+use tickwire_systems::procs::connections::{control, wants_control};
+use tickwire_systems::procs::endpoint::OperationRows;
+use tickwire_systems::store::Tables;
+use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
+use tickwire_traces::DELIVER;
+
+impl Engine {
+    /// Does a bounded amount of work and says what it was, including calls made since the tick before.
+    ///
+    /// Returns at once if there is nothing to do. Work left over is done by the next tick. After a panic in a system
+    /// of the application the engine is poisoned, and ticks do nothing.
+    #[inline]
+    pub fn tick(&mut self) -> Work {
+        self.polls += CLOCK_LOOKS_A_TICK - 1;
+        self.tick_now()
+    }
+
+    /// As [`Engine::tick`], with the time given by the caller: ns since any fixed moment, never less than before.
+    pub fn tick_at(&mut self, now_ns: u64) -> Work {
+        self.virtual_time = true;
+        self.store.progress().now_ns = now_ns;
+        if now_ns.wrapping_sub(self.controlled_ns) >= self.control_ns {
+            self.look_around();
+        }
+        self.tick_now()
+    }
+
+    #[inline]
+    fn tick_now(&mut self) -> Work {
+        self.advance(false);
+        self.let_go();
+        self.take_work()
+    }
+
+    /// Looks whether there is something to do, and does a tick's part of it; whether there was. No system call, except once
+    /// every `control_us`. `patient` is who has nothing else to do.
+    #[inline]
+    pub(crate) fn advance(&mut self, patient: bool) -> bool {
+        self.polls += 1;
+        if self.polls >= CLOCK_LOOKS {
+            self.look_at_clock();
+        }
+        let (progress, inbound, endpoints) = self.store.look();
+        progress.ticks += 1;
+        self.observer.ticked(progress.ticks);
+        if inbound.ready() {
+            progress.pending |= Pending::POST;
+        }
+        for endpoint in endpoints {
+            // The others have looks of their own.
+            if endpoint.cheap_poll && endpoint.ready() {
+                endpoint.found = true;
+                progress.pending |= Pending::DRAIN;
+            }
+        }
+        if !self.rare.is_empty() {
+            self.look_rarely();
+        }
+        let progress = self.store.progress();
+        let mut delivered = false;
+        let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
+        if !self.prompt.is_empty() {
+            (delivered, pending) = self.look_promptly(patient);
+        }
+        if pending {
+            self.run();
+        }
+        delivered | pending
+    }
+
+    /// Looks at the endpoints that are expensive to look at, as often as is worth it.
+    #[inline(never)]
+    fn look_rarely(&mut self) {
+        let Tables { progress, cars, requests, vcs, endpoints, .. } = self.store.all();
+        let rows = OperationRows { active: progress.active, cars, requests, vcs };
+        for &number in &self.rare {
+            let endpoint = &mut endpoints[number];
+            endpoint.find_operations(number as u8, self.observer.awaited.row, &rows);
+            if endpoint.matches && !progress.provider.queue.is_empty() {
+                progress.pending |= Pending::POST;
+            }
+            if endpoint.ready() {
+                endpoint.found = true;
+                progress.pending |= Pending::DRAIN;
+            }
+        }
+    }
+
+    /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.
+    #[inline(always)]
+    fn look_promptly(&mut self, patient: bool) -> (bool, bool) {
+        self.budget = self.delivered_max;
+        let delivered = match *self.prompt {
+            [row] => self.look_promptly_at(row, patient),
+            _ => self.look_promptly_at_all(),
+        };
+        let progress = self.store.progress();
+        (delivered, progress.pending != Pending::NONE || !progress.senders.is_empty())
+    }
+
+    /// Looks at an endpoint and delivers what has come; whether there was something. Where that is not the next thing to do, it
+    /// is left to the tick.
+    #[inline(always)]
+    fn look_promptly_at(&mut self, row: usize, patient: bool) -> bool {
+        let Tables { progress, endpoints, .. } = self.store.all();
+        let next = progress.pending == Pending::NONE && progress.senders.is_empty() && self.delivers;
+        if !next || progress.closed() || self.watching.is_on() {
+            let endpoint = &mut endpoints[row];
+            if endpoint.ready() {
+                endpoint.found = true;
+                progress.pending |= Pending::DRAIN;
+            }
+            return false;
+        }
+        let budget = self.budget;
+        let count = self.store.with(|rows, wire| look_and_deliver(rows, &mut wire.endpoints[row], budget, patient));
+        self.budget -= count;
+        if count != 0 {
+            self.observer.found();
+            self.counters.ran(DELIVER);
+        }
+        count != 0
+    }
+
+    #[inline(never)]
+    fn look_promptly_at_all(&mut self) -> bool {
+        let mut delivered = false;
+        for index in 0..self.prompt.len() {
+            delivered |= self.look_promptly_at(self.prompt[index], false);
+        }
+        delivered
+    }
+
+    /// What was done since the last tick.
+    #[inline(always)]
+    pub(crate) fn take_work(&mut self) -> Work {
+        let work = self.store.progress().work.take();
+        if !work.is_idle() {
+            self.observer.add(work);
+        }
+        work
+    }
+
+    /// A tick after a look that found something.
+    #[inline]
+    pub(crate) fn run(&mut self) {
+        let progress = self.store.progress();
+        if progress.closed() {
+            return;
+        }
+        self.observer.found();
+        progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
+        // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
+        if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
+            if self.watching.is_on() {
+                return self.run_passes(true);
+            }
+            self.counters.ran(DELIVER);
+            self.store.with(deliver);
+            if self.store.progress().pending == Pending::NONE {
+                return;
+            }
+        }
+        self.run_passes(false);
+    }
+
+    /// The passes over the systems; `deliver` runs Deliver before them, since somebody watches.
+    #[inline(never)]
+    fn run_passes(&mut self, deliver: bool) {
+        let Tables { progress, endpoints, .. } = self.store.all();
+        if progress.pending.has(Pending::DRAIN) && wants_control(endpoints) {
+            control(&mut self.store.as_mut(), &mut self.events);
+            if self.is_lost() {
+                return;
+            }
+        }
+        let Engine { schedule, store, watching, counters, limits, .. } = self;
+        let ran = if self.has_systems {
+            store.run(schedule)
+        } else {
+            // Two at least: what one pass has read, the next one matches.
+            let passes = Passes::own(counters, limits.passes_max.max(2));
+            catch_unwind(AssertUnwindSafe(|| match deliver {
+                true => watching.deliver(&passes, &mut store.as_mut()),
+                false => watching.run(&passes, &mut store.as_mut(), &mut Users::none()),
+            }))
+        };
+        if let Err(panic) = ran {
+            self.poison(&*panic);
+            return;
+        }
+        if !self.store.progress().answers.is_empty()
+            && let Some(panic) = self.answer_submissions()
+        {
+            self.poison(&*panic);
+            return;
+        }
+        if self.observer.receipts {
+            self.note_receipts();
+        }
+    }
+
+    /// Says whether Deliver may run. Without it, messages to oneself go through a tick like all others; and with a sink too,
+    /// which sees what goes through a transport.
+    pub(crate) fn allow_deliver(&mut self, delivers: bool) {
+        self.delivers = delivers;
+        let own = delivers && self.limits.own_at_once && self.trace.is_none();
+        self.own_at_once = if own { self.rank().0 } else { NIL };
+    }
+}
