@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use super::{BootstrapError, shorten};
+use super::error::{BootstrapError, shorten};
 
 /// What a launcher says in the environment of a process.
 struct Launcher {

@@ -10,8 +10,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, sockopt};
 
+use super::error::BootstrapError;
+use super::exchange::{BootstrapEvent, Exchange, check_key, check_value};
+use super::place::Place;
 use super::wire::{Malformed, Message, VERSION, next_frame};
-use super::{BootstrapError, BootstrapEvent, Exchange, Place, check_key, check_value};
 
 /// Bytes read at once: several hundred addresses of a `get_all`.
 const READ_BYTES: usize = 32 << 10;

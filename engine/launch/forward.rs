@@ -5,10 +5,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use super::LaunchError;
+use super::error::LaunchError;
+use super::events::{LEFT_BYTES_MAX, PIPES, READ_BYTES, SINK, STREAM, failed, wait, watch};
 use super::output::{Sink, Source, streams_are_one};
 use super::ranks::Rank;
-use super::supervise::{LEFT_BYTES_MAX, PIPES, READ_BYTES, SINK, STREAM, failed, wait, watch};
 
 pub(super) struct Forward {
     /// The ranks' pipes have an epoll of their own, so that one change stops the reading of all.

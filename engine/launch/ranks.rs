@@ -15,8 +15,10 @@ use rustix::process::{
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::error::LaunchError;
+use super::job::{Job, Output};
+use super::outcome::RankStatus;
 use super::output::Line;
-use super::{Job, LaunchError, Output, RankStatus};
 use crate::bootstrap::{ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 
 /// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and

@@ -1,7 +1,7 @@
 //! The launcher's loop: exits, signals, the exchange and the output of all ranks in one thread.
 
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::Signal;
 
+use super::error::LaunchError;
+use super::events::{EXIT, LEFT_BYTES_MAX, PIPES, READ_BYTES, SIGNAL, SOCKET, failed, wait, watch};
 use super::exchange::Server;
 use super::forward::Forward;
+use super::job::{Job, OnFailure};
+use super::outcome::{JobOutcome, RankStatus};
 use super::ranks::{Rank, Starter};
 use super::signals::Signals;
-use super::{Job, JobOutcome, LaunchError, OnFailure, RankStatus};
 use crate::bootstrap::unique_job;
 use crate::bootstrap::wire::Malformed;
 
@@ -24,20 +27,6 @@ const GRACE: Duration = Duration::from_secs(2);
 const KILLED: Duration = Duration::from_secs(10);
 /// How long an interrupted launcher still tries to write the last output to a reader that does not read.
 const FLUSH: Duration = Duration::from_secs(2);
-/// Bytes of one read, from a pipe or a socket.
-pub(super) const READ_BYTES: usize = 64 << 10;
-/// Most that is read from a pipe or socket of a rank that has ended: what a pipe can hold. A process that the rank
-/// has left behind could otherwise write for ever.
-pub(super) const LEFT_BYTES_MAX: usize = 1 << 20;
-const EVENTS: usize = 256;
-
-/// What an epoll event is about; with the rank in the lower half of its data.
-const SIGNAL: u64 = 0;
-const EXIT: u64 = 1;
-const SOCKET: u64 = 2;
-pub(super) const PIPES: u64 = 3;
-pub(super) const SINK: u64 = 4;
-pub(super) const STREAM: u64 = 5;
 
 pub(super) fn run(job: &Job, program: &Path) -> Result<JobOutcome, LaunchError> {
     let name = unique_job("job");
@@ -81,15 +70,6 @@ struct Supervisor<'a> {
     failure: Option<(u32, RankStatus)>,
     interrupted: Option<Signal>,
     buffer: Vec<u8>,
-}
-
-pub(super) fn failed(operation: &'static str) -> impl Fn(Errno) -> LaunchError {
-    move |source| LaunchError::System { operation, source: source.into() }
-}
-
-pub(super) fn watch(poll: &OwnedFd, fd: impl AsFd, about: u64, rank: usize) -> Result<(), LaunchError> {
-    let data = epoll::EventData::new_u64(about << 32 | rank as u64);
-    epoll::add(poll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))
 }
 
 impl<'a> Supervisor<'a> {
@@ -319,20 +299,4 @@ impl<'a> Supervisor<'a> {
             trace_error: None,
         }
     }
-}
-
-pub(super) fn wait(
-    poll: &OwnedFd,
-    timeout: Option<&Timespec>,
-) -> Result<Vec<(u64, usize, epoll::EventFlags)>, LaunchError> {
-    let mut events = Vec::with_capacity(EVENTS);
-    match epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), timeout) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(error) => return Err(failed("epoll_wait")(error)),
-    }
-    let split = |event: epoll::Event| {
-        let (data, flags) = (event.data.u64(), event.flags);
-        (data >> 32, (data & u64::from(u32::MAX)) as usize, flags)
-    };
-    Ok(events.into_iter().map(split).collect())
 }

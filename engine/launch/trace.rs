@@ -1,6 +1,7 @@
 //! The events of a job: a file for each rank while it runs, one file in the end.
 
-use super::{JobOutcome, LaunchError};
+use super::error::LaunchError;
+use super::outcome::JobOutcome;
 use crate::observe::trace::ENV_TRACE;
 use std::ffi::OsString;
 use std::fs::File;
