@@ -85,10 +85,19 @@ fn free<L: Link>(rows: &mut [L], list: FreeList, name: &str) -> Result<Vec<Row>,
 /// # Errors
 /// The first thing that does not, in words.
 pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
-    let all = engine.store.all();
+    let mut all = engine.store.all();
+    let place = check_lists(&mut all)?;
+    check_free_cars(&mut all)?;
+    check_places(&all, &place)?;
+    check_requests(&all)?;
+    check_provider(all.progress, all.cars)?;
+    check_counts(engine)
+}
+
+/// The lists of CARs in use, and the state that a CAR has in each.
+fn lists(all: &Tables<'_>) -> Vec<(&'static str, Queue, CarState)> {
     let progress = &*all.progress;
-    let mut place = vec![None; all.cars.len()];
-    let mut lists: Vec<(&'static str, Queue, CarState)> = vec![
+    let mut lists = vec![
         ("new_receives", progress.new_receives, CarState::New),
         ("to_provider", progress.provider.queue, CarState::ToProvider),
         ("wildcard", progress.wildcard, CarState::Posted),
@@ -103,63 +112,82 @@ pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
         lists.push(("data", vc.data, CarState::Sending));
         lists.push(("posted", vc.posted, CarState::Posted));
     }
-    for (name, queue, state) in lists {
+    lists
+}
+
+/// Every list is whole, its CARs are in its state, and no CAR is in two. Returns the list of each CAR.
+fn check_lists(all: &mut Tables<'_>) -> Result<Vec<Option<&'static str>>, String> {
+    let mut place = vec![None; all.cars.len()];
+    for (name, queue, state) in lists(all) {
         let found = walk(all.cars, queue.head, name)?;
         if found.last().copied().unwrap_or(NIL) != queue.tail {
             return Err(format!("the tail of {name} is not its last row"));
         }
         for row in found {
-            if state == CarState::ToProvider && is_any(&all.cars[row as usize]) {
+            let car = &all.cars[row as usize];
+            if state == CarState::ToProvider && is_any(car) {
                 // It is in the index as well.
                 continue;
             }
-            let found = all.cars[row as usize].state;
             // A receive that takes a message over while it is arriving, or after it was cut off, is paired by a call, and
             // what has arrived is copied by the next tick.
-            let cut_off = all.cars[row as usize].flags & car_flags::PEER_FAILED != 0;
-            let arriving = || cut_off || progress.streams.iter().any(|stream| stream.to == Destination::Receive(row));
-            let taken_over = name == "copies" && found == CarState::Receiving && arriving();
-            if found != state && !taken_over {
-                return Err(format!("CAR {row} in {name} is {:?}", all.cars[row as usize].state));
+            let cut_off = car.flags & car_flags::PEER_FAILED != 0;
+            let arriving = || cut_off || all.progress.streams.iter().any(|s| s.to == Destination::Receive(row));
+            let taken_over = name == "copies" && car.state == CarState::Receiving && arriving();
+            if car.state != state && !taken_over {
+                return Err(format!("CAR {row} in {name} is {:?}", car.state));
             }
             if let Some(other) = place[row as usize].replace(name) {
                 return Err(format!("CAR {row} is in {name} and in {other}"));
             }
         }
     }
-    let free_cars = free(all.cars, progress.free_cars, "free CARs")?;
+    Ok(place)
+}
+
+/// CARs are free exactly if they are in the free list.
+fn check_free_cars(all: &mut Tables<'_>) -> Result<(), String> {
+    let free_cars = free(all.cars, all.progress.free_cars, "free CARs")?;
     if let Some(row) = free_cars.iter().find(|&&row| all.cars[row as usize].state != CarState::Free) {
         return Err(format!("CAR {row} is in the free list and {:?}", all.cars[*row as usize].state));
     }
+    let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
+    if busy + free_cars.len() != all.cars.len() {
+        return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
+    }
+    Ok(())
+}
+
+/// Every CAR whose state asks for it is in a list or in the index of posted receives, and the index counts its own.
+fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> {
     let in_list = |state| {
         use CarState::{AtProvider, Chained, Direct, Done, Matched, Offered, Recalled, Receiving};
         !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | AtProvider | Recalled)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
-        let in_index = progress.indexed() && car.state == CarState::Posted;
+        let in_index = all.progress.indexed() && car.state == CarState::Posted;
         indexed += u32::from(in_index);
         if place[row].is_none() != in_index && in_list(car.state) {
             return Err(format!("CAR {row} is {:?} and in no list", car.state));
         }
     }
-    if let Some(row) = (0..all.cars.len()).find(|&row| {
-        let (car, request) = (&all.cars[row], &all.requests[row]);
-        (car.state == CarState::Done) != matches!(request.state, RequestState::Done | RequestState::Inactive)
-            || (request.state == RequestState::Free && !matches!(car.state, CarState::Free | CarState::Chained))
-    }) {
-        let (car, request) = (all.cars[row].state, all.requests[row].state);
-        return Err(format!("CAR {row} is {car:?} and its request {request:?}"));
+    match all.progress.posted.count {
+        count if count == indexed => Ok(()),
+        count => Err(format!("{indexed} CARs are posted, the index has {count}")),
     }
-    if indexed != progress.posted.count {
-        return Err(format!("{indexed} CARs are posted, the index has {}", progress.posted.count));
+}
+
+/// A CAR is done exactly if its request is, and one in use has a request, unless it is the data of another one.
+fn check_requests(all: &Tables<'_>) -> Result<(), String> {
+    for (row, (car, request)) in all.cars.iter().zip(all.requests.iter()).enumerate() {
+        let over = matches!(request.state, RequestState::Done | RequestState::Inactive);
+        let needs_none = matches!(car.state, CarState::Free | CarState::Chained);
+        if (car.state == CarState::Done) != over || (request.state == RequestState::Free && !needs_none) {
+            return Err(format!("CAR {row} is {:?} and its request {:?}", car.state, request.state));
+        }
     }
-    let busy = all.cars.iter().filter(|car| car.state != CarState::Free).count();
-    if busy + free_cars.len() != all.cars.len() {
-        return Err(format!("{busy} CARs are used and {} free, of {}", free_cars.len(), all.cars.len()));
-    }
-    check_provider(all.progress, all.cars)?;
-    check_counts(engine)
+    Ok(())
 }
 
 fn is_any(car: &Car) -> bool {

@@ -1,8 +1,9 @@
 //! Two engines, for what takes no more.
 
-use super::{Cluster, SimNet};
+use super::cluster::Cluster;
 use crate::{Engine, Rank, Status, Tag};
 use std::ops::{Deref, DerefMut};
+use tickwire_transports::sim::SimNet;
 
 /// Rounds that a [`Pair`] may take for one thing: two seconds of virtual time.
 const BOUND: u32 = 20_000;

@@ -1,0 +1,162 @@
+//! The operations and messages of a dump.
+
+use tickwire_components::credit::cost;
+use tickwire_components::limits::ANY;
+use tickwire_components::{
+    Car, CarKind, CarState, Control, ControlFrame, NIL, Request, RequestState, Row, Stamp, Unexpected, Vc, VcState,
+    Way, car_flags, context,
+};
+use tickwire_systems::steps::chain::capacity;
+use tickwire_systems::store::Tables;
+use tickwire_traces::dump::{Age, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
+
+/// Whether a row is an operation that is not at rest.
+pub(super) fn is_used(car: &Car, request: &Request) -> bool {
+    let operation = matches!(car.kind, CarKind::Send | CarKind::Receive);
+    operation && car.state != CarState::Free && request.state != RequestState::Inactive
+}
+
+pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
+    let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
+    let kind = match car.kind {
+        CarKind::Send => Kind::Send,
+        _ => Kind::Receive,
+    };
+    let stage = stage(car);
+    let vc = all.vcs.get(car.vc as usize);
+    let peer = vc.map(|vc| vc.proc);
+    let comm = all.communicators.get(context::id(car.context) as usize);
+    let rank = match kind {
+        Kind::Receive => (car.source != ANY).then_some(car.source),
+        _ => peer.and_then(|peer| comm?.rank_of(peer)),
+    };
+    let bytes = match (kind, stage) {
+        (_, Stage::Done | Stage::Finished) => car.done,
+        (Kind::Receive, Stage::New | Stage::Posted) => capacity(all.cars, row),
+        (Kind::Receive, Stage::Matched) if large.length == 0 => car.done,
+        _ => large.length,
+    };
+    OperationDump {
+        row,
+        kind,
+        stage,
+        obstacle: vc.filter(|_| stage == Stage::Queued).map_or(Obstacle::None, |vc| obstacle(all, vc)),
+        synchronous: kind == Kind::Send && car.flags & car_flags::SYNCHRONOUS != 0,
+        ready: kind == Kind::Send && car.flags & car_flags::READY != 0,
+        plane: plane(car.context),
+        comm: context::id(car.context),
+        context: context::base(car.context),
+        rank,
+        peer,
+        tag: (car.tag != ANY).then_some(car.tag),
+        bytes,
+        done: if stage == Stage::Matched { 0 } else { car.done },
+        age: age(all.progress.stamps.get(row), now),
+        awaited: false,
+        submitted: false,
+        detached: request.state == RequestState::Detached,
+    }
+}
+
+fn stage(car: &Car) -> Stage {
+    match car.state {
+        CarState::New => Stage::New,
+        CarState::Posted | CarState::ToProvider | CarState::AtProvider | CarState::Recalled => Stage::Posted,
+        CarState::Queued => Stage::Queued,
+        CarState::Offered => Stage::Offered,
+        CarState::Sending => Stage::Sending,
+        CarState::Matched => Stage::Matched,
+        CarState::Receiving => Stage::Receiving,
+        CarState::Reading => Stage::Reading,
+        CarState::Direct if car.kind == CarKind::Send => Stage::Sending,
+        CarState::Direct => Stage::Receiving,
+        CarState::Finished => Stage::Finished,
+        _ => Stage::Done,
+    }
+}
+
+/// What the sends of a VC's queue wait for: all of them for what the first one does.
+fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
+    let (Some(car), Some(large)) = (all.cars.get(vc.sends.head as usize), all.large.get(vc.sends.head as usize)) else {
+        return Obstacle::None;
+    };
+    match vc.state {
+        VcState::Unconnected | VcState::Connecting => Obstacle::Connection,
+        VcState::Failed => Obstacle::None,
+        // Its way is decided, and paid for.
+        VcState::Connected if large.way != Way::Undecided => Obstacle::Room,
+        VcState::Connected if vc.envelopes > 0 => Obstacle::None,
+        VcState::Connected if vc.lines < cost(large.length) || car.flags & car_flags::ASKING != 0 => Obstacle::Credit,
+        // What is longer than an eager message has to be offered too.
+        VcState::Connected => match all.endpoints.get(vc.endpoint as usize) {
+            Some(endpoint) if large.length <= endpoint.eager_max => Obstacle::None,
+            _ => Obstacle::Credit,
+        },
+    }
+}
+
+/// An answer that is owed to a peer and has not left. Grants are counted by VC.
+pub(super) fn refusal(all: &Tables<'_>, frame: &ControlFrame) -> Option<OperationDump> {
+    let context = match frame.what {
+        Control::Refusal { context, .. } => context,
+        Control::Acknowledgement { .. } => 0,
+        Control::Credit(_) | Control::OfferCount(_) => return None,
+    };
+    let vc = all.vcs.get(frame.vc as usize)?;
+    let comm = all.communicators.get(context::id(context) as usize);
+    Some(OperationDump {
+        row: NIL,
+        kind: Kind::Refusal,
+        stage: Stage::Queued,
+        obstacle: if frame.refused { Obstacle::Room } else { Obstacle::None },
+        synchronous: false,
+        ready: false,
+        plane: plane(context),
+        comm: context::id(context),
+        context: context::base(context),
+        rank: comm.and_then(|comm| comm.rank_of(vc.proc)),
+        peer: Some(vc.proc),
+        tag: None,
+        bytes: 0,
+        done: 0,
+        age: None,
+        awaited: false,
+        submitted: false,
+        detached: false,
+    })
+}
+
+pub(super) fn messages(all: &Tables<'_>, now: Stamp) -> Vec<MessageDump> {
+    let queue = &all.progress.unexpected;
+    let (mut found, mut row) = (Vec::new(), queue.head);
+    while let Some(entry) = queue.entries.get(row as usize) {
+        let Unexpected { source, tag, vc, length, next, .. } = *entry;
+        let message = entry.message();
+        found.push(MessageDump {
+            plane: plane(entry.context),
+            comm: context::id(entry.context),
+            context: context::base(entry.context),
+            rank: source,
+            peer: all.vcs.get(vc as usize).map(|vc| vc.proc),
+            tag,
+            bytes: length,
+            offered: message != NIL,
+            age: age(queue.came(row), now),
+        });
+        row = next;
+    }
+    found
+}
+
+fn plane(word: u32) -> Plane {
+    match context::plane(word) {
+        context::USER => Plane::User,
+        context::GROUP => Plane::Group,
+        _ => Plane::Agreement,
+    }
+}
+
+fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
+    let Stamp { tick, now_ns } = stamp?;
+    Some(Age { ticks: now.tick.saturating_sub(tick), ns: now.now_ns.saturating_sub(now_ns) })
+}

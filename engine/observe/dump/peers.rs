@@ -1,0 +1,99 @@
+//! The communicators and peers of a dump.
+
+use tickwire_components::credit::{LINE_BYTES, cost};
+use tickwire_components::{CommState, Communicator, Members, Row, Vc, VcState, context};
+use tickwire_systems::steps::credit::window;
+use tickwire_systems::store::Tables;
+use tickwire_traces::dump::{
+    CommunicatorDump, Connection, CreditDump, MessageDump, OperationDump, PeerDump, SHOWN_MAX, Stage, TrafficDump,
+};
+use tickwire_transports::Traffic;
+
+/// Members of a communicator that a dump lists at most.
+const MEMBERS_MAX: usize = 4096;
+
+/// Those with the lowest ids, and all that are named.
+pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<CommunicatorDump> {
+    let used = (0..).zip(rows).filter(|(_, comm)| matches!(comm.state, CommState::Live | CommState::Closing));
+    let used = used.filter(|(id, comm)| *id < SHOWN_MAX as u32 || is_named(context::base(comm.context)));
+    let dumped = used.map(|(id, comm)| CommunicatorDump {
+        id,
+        context: context::base(comm.context),
+        rank: comm.rank,
+        size: comm.size,
+        closing: comm.state == CommState::Closing,
+        members: match &comm.members {
+            Members::List(list) if list.len() <= MEMBERS_MAX => Some(list.to_vec()),
+            _ => None,
+        },
+    });
+    dumped.collect()
+}
+
+pub(super) fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpected: &[MessageDump]) -> Vec<PeerDump> {
+    let mut peers: Vec<PeerDump> = (0..all.vcs.len())
+        .map(|row| {
+            let vc = all.vcs[row];
+            let failed = vc.state == VcState::Failed;
+            let name =
+                |endpoint: &mut tickwire_systems::procs::endpoint::Endpoint| endpoint.transport.get().name().to_owned();
+            PeerDump {
+                proc: vc.proc,
+                transport: all.endpoints.get_mut(vc.endpoint as usize).map(name).unwrap_or_default(),
+                state: match vc.state {
+                    VcState::Unconnected => Connection::Unconnected,
+                    VcState::Connecting => Connection::Connecting,
+                    VcState::Connected => Connection::Connected,
+                    VcState::Failed => Connection::Failed,
+                },
+                reason: failed.then(|| all.procs.reason(row as Row).to_owned()),
+                traffic: traffic(all, row),
+                ..PeerDump::default()
+            }
+        })
+        .collect();
+    let row_of = |all: &Tables<'_>, proc: Option<u32>| {
+        all.procs.known.get(proc? as usize).map(|known| known.row as usize).filter(|&row| row < all.vcs.len())
+    };
+    for operation in operations {
+        let Some(row) = row_of(all, operation.peer) else { continue };
+        let left = operation.bytes.saturating_sub(operation.done);
+        match operation.stage {
+            Stage::Queued => peers[row].sends.add(left),
+            Stage::Sending => peers[row].data.add(left),
+            Stage::Posted => peers[row].posted.add(left),
+            _ => {}
+        }
+    }
+    let mut kept_lines = vec![0; peers.len()];
+    for message in unexpected {
+        if let Some(row) = row_of(all, message.peer) {
+            peers[row].unexpected.add(message.bytes);
+            kept_lines[row] += if message.offered { 0 } else { u64::from(cost(message.bytes)) };
+        }
+    }
+    for ((peer, vc), kept) in peers.iter_mut().zip(all.vcs.iter()).zip(kept_lines) {
+        peer.credit = (vc.state == VcState::Connected).then(|| credit(all, vc, kept));
+    }
+    peers
+}
+
+pub(super) fn traffic(all: &mut Tables<'_>, row: usize) -> Option<TrafficDump> {
+    let Vc { endpoint, link, .. } = all.vcs[row];
+    let traffic = all.endpoints.get_mut(endpoint as usize)?.transport.get().traffic(link)?;
+    let Traffic { sent, received, read, full, rings: [ring_sent, ring_received] } = traffic;
+    Some(TrafficDump { sent, received, read, full, ring_sent, ring_received })
+}
+
+/// The credit of a connection, where so many lines of the peer's messages are kept.
+fn credit(all: &Tables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
+    let (window, line) = (window(all.progress, vc), LINE_BYTES as u64);
+    CreditDump {
+        bytes: u64::from(vc.lines) * line,
+        offers: vc.envelopes.into(),
+        granted_bytes: u64::from(window.lines).saturating_sub(u64::from(vc.lines_owed) + kept_lines) * line,
+        granted_offers: vc.envelopes_left.into(),
+        window_bytes: u64::from(window.lines) * line,
+        window_offers: window.envelopes.into(),
+    }
+}

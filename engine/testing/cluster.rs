@@ -1,0 +1,248 @@
+//! Several engines of one process that are ticked in turn.
+
+use super::board::Board;
+use super::credit::check_credit;
+use super::inspect;
+use super::inspect::{check_invariants, dump, rows};
+use crate::{Builder, Engine, Failed, Request, Status, Test, Work};
+use tickwire_components::limits::LOOPBACK_RING_BYTES;
+use tickwire_components::{Pieces, VcState};
+use tickwire_transports::sim::{Provider, ProviderConfig, Sim, SimNet};
+use tickwire_transports::{Hub, Loopback};
+
+/// How far a tick moves the time, ns: as far as an engine waits between two looks at its sockets.
+pub const STEP_NS: u64 = 100_000;
+
+/// CAR and request rows that an engine of a cluster starts with: few, so that tables grow in tests.
+pub const ROWS: usize = 128;
+
+/// Engines up to which the invariants are checked after every tick.
+const CHECKED: u32 = 8;
+
+/// Engines of one process that are ticked in turn. Rank r is engine r.
+pub struct Cluster {
+    /// The engines.
+    pub engines: Vec<Engine>,
+    /// The time, ns.
+    pub now_ns: u64,
+    /// Whether [`check_invariants`] is called after every tick of an engine.
+    pub checked: bool,
+    /// What reproduces the run, in the message of a failure.
+    pub note: String,
+    /// Where the engines exchanged their cards.
+    pub board: Board,
+    /// The network that they are on, if it is simulated: [`check_credit`] then is part of the checks.
+    pub net: Option<SimNet>,
+    /// Rounds so far.
+    rounds: u32,
+}
+
+impl Cluster {
+    /// A cluster over one [`Hub`].
+    pub fn loopback(engines: u32) -> Self {
+        Self::loopback_with(engines, |builder| builder)
+    }
+
+    /// The same, with builders that a test has changed.
+    pub fn loopback_with(engines: u32, change: impl Fn(Builder) -> Builder + Sync) -> Self {
+        let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
+        Self::build(engines, |_| change(Engine::builder().hub(hub.clone()).initial_rows(ROWS)))
+    }
+
+    /// A cluster over shared memory; each engine reaches itself by loopback.
+    pub fn shm(engines: u32) -> Self {
+        Self::shm_with(engines, |builder| builder)
+    }
+
+    /// The same, with builders that a test has changed.
+    pub fn shm_with(engines: u32, change: impl Fn(Builder) -> Builder + Sync) -> Self {
+        Self::build(engines, |_| change(Engine::builder().initial_rows(ROWS)))
+    }
+
+    /// A cluster over a simulated network. Its seed is printed if a test fails.
+    pub fn sim(engines: u32, net: &SimNet) -> Self {
+        Self::sim_with(engines, net, |builder| builder)
+    }
+
+    /// The same, with builders that a test has changed.
+    pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(Builder) -> Builder + Sync) -> Self {
+        Self::sim_each(engines, net, |_, builder| change(builder))
+    }
+
+    /// The same, by rank.
+    pub fn sim_each(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
+        let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
+        let mut cluster = Self::build(engines, |rank| {
+            let inner = Loopback::join(&hub, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
+            let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
+            change(rank, builder.transport(Sim::new(inner, rank, net)))
+        });
+        cluster.note = format!("{:?}", net.config());
+        cluster.net = Some(net.clone());
+        cluster
+    }
+
+    /// A cluster over a simulated network whose endpoints match by themselves. Procs that one does not reach are reached
+    /// through a hub, where the engine matches.
+    pub fn provider(engines: u32, net: &SimNet, config: impl Fn(u32) -> ProviderConfig + Sync) -> Self {
+        Self::provider_with(engines, net, config, |builder| builder)
+    }
+
+    /// The same, with builders that a test has changed.
+    ///
+    /// # Panics
+    /// If the tag mode cannot be.
+    pub fn provider_with(
+        engines: u32,
+        net: &SimNet,
+        config: impl Fn(u32) -> ProviderConfig + Sync,
+        change: impl Fn(Builder) -> Builder + Sync,
+    ) -> Self {
+        let [near, far] = [0; 2].map(|_| Hub::new(engines, LOOPBACK_RING_BYTES));
+        let mut cluster = Self::build(engines, |rank| {
+            let inner = Loopback::join(&far, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
+            let provider = Provider::new(Sim::new(inner, rank, net), rank, config(rank));
+            let provider = provider.unwrap_or_else(|error| panic!("provider: {error}"));
+            change(Engine::builder().hub(near.clone()).initial_rows(ROWS).transport(provider))
+        });
+        cluster.note = format!("{:?}; {:?}", net.config(), config(0));
+        cluster
+    }
+
+    /// A cluster of engines that a test configures, by rank. They are built at once, so that they can exchange cards.
+    ///
+    /// # Panics
+    /// If one cannot be built.
+    pub fn build(engines: u32, make: impl Fn(u32) -> Builder + Sync) -> Self {
+        let board = Board::new(engines);
+        let engines = std::thread::scope(|scope| {
+            let start = |rank| {
+                let (make, board) = (&make, &board);
+                scope.spawn(move || make(rank).build(board.bootstrap(rank)))
+            };
+            let threads: Vec<_> = (0..engines).map(start).collect();
+            let built = threads.into_iter().enumerate().map(|(rank, thread)| match thread.join() {
+                Ok(Ok(engine)) => engine,
+                Ok(Err(error)) => panic!("engine {rank}: {error}"),
+                Err(_) => panic!("building engine {rank} panicked"),
+            });
+            built.collect::<Vec<_>>()
+        });
+        let checked = engines.len() <= CHECKED as usize;
+        let (note, net, rounds) = (String::new(), None, 0);
+        let mut cluster = Cluster { engines, now_ns: 0, checked, note, board, net, rounds };
+        // The first tick says that time is virtual.
+        cluster.tick_all();
+        cluster
+    }
+
+    /// Ticks one engine.
+    pub fn tick(&mut self, rank: usize) -> Work {
+        let work = self.engines[rank].tick_at(self.now_ns);
+        if self.checked
+            && let Err(wrong) = check_invariants(&mut self.engines[rank])
+        {
+            panic!("engine {rank}: {wrong}\n{}", self.report());
+        }
+        work
+    }
+
+    /// Ticks every engine once, but those that a simulated network makes slow less often; then lets a step of time pass.
+    /// Returns whether any did something.
+    ///
+    /// # Panics
+    /// If an invariant does not hold, where they are checked.
+    pub fn tick_all(&mut self) -> bool {
+        let mut busy = false;
+        for rank in 0..self.engines.len() {
+            let pace = self.net.as_ref().map_or(1, |net| net.config().pace(rank as u32));
+            if pace == 1 || (self.rounds + rank as u32).is_multiple_of(pace) {
+                busy |= !self.tick(rank).is_idle();
+            }
+        }
+        self.now_ns += STEP_NS;
+        self.rounds += 1;
+        if self.checked && self.net.is_some() {
+            self.check_credit();
+        }
+        busy
+    }
+
+    /// No credit has come of nothing, and none is lost.
+    ///
+    /// # Panics
+    /// If it is not so.
+    fn check_credit(&mut self) {
+        if let Err(wrong) = check_credit(&mut self.engines, self.net.as_ref()) {
+            panic!("{wrong}\n{}", self.report());
+        }
+    }
+
+    /// Ticks all until a condition holds; returns how many rounds that took.
+    ///
+    /// # Panics
+    /// If it does not hold after `bound` rounds, with all that is pending.
+    pub fn tick_until(&mut self, bound: u32, what: &str, mut condition: impl FnMut(&mut Cluster) -> bool) -> u32 {
+        for round in 0..bound {
+            if condition(self) {
+                return round;
+            }
+            self.tick_all();
+        }
+        panic!("not after {bound} ticks: {what}\n{}", self.report());
+    }
+
+    /// Ticks all so often.
+    pub fn tick_times(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            self.tick_all();
+        }
+    }
+
+    /// Ticks until a request of an engine has ended, and takes it.
+    ///
+    /// # Errors
+    /// How it ended if not well.
+    ///
+    /// # Panics
+    /// If it has not ended after `bound` rounds.
+    pub fn finish<B: Pieces>(
+        &mut self,
+        bound: u32,
+        rank: usize,
+        request: Request<B>,
+    ) -> Result<(B, Status), Failed<B>> {
+        self.tick_until(bound, &format!("request {request:?} of engine {rank}"), |cluster| {
+            !matches!(cluster.engines[rank].test(&request), Ok(Test::Pending))
+        });
+        self.engines[rank].take(request)
+    }
+
+    /// The state of an engine's VC to a proc; `None` if it was never contacted.
+    pub fn vc_state(&mut self, rank: usize, proc: u32) -> Option<VcState> {
+        let all = rows(&mut self.engines[rank]);
+        all.vcs.iter().find(|vc| vc.proc == proc).map(|vc| vc.state)
+    }
+
+    /// Nothing is left: every row is free again, and so is all credit.
+    ///
+    /// # Panics
+    /// If it is not so.
+    pub fn assert_at_rest(&mut self) {
+        for rank in 0..self.engines.len() {
+            if let Err(wrong) = inspect::at_rest(&mut self.engines[rank]) {
+                panic!("engine {rank} is not at rest: {wrong}\n{}", self.report());
+            }
+        }
+        self.check_credit();
+    }
+
+    /// All that is pending.
+    pub fn report(&mut self) -> String {
+        let mut words = format!("time {} ns; {}\n", self.now_ns, self.note);
+        for (rank, engine) in self.engines.iter_mut().enumerate() {
+            words.push_str(&format!("engine {rank}: {}", dump(engine)));
+        }
+        words
+    }
+}
