@@ -1,5 +1,6 @@
 //! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
 
+use super::hints;
 use super::pieces::PieceMemory;
 use super::ring::RingMemory;
 use super::window;
@@ -37,11 +38,10 @@ pub struct RingControl {
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
 const _: () = assert!(CONTROL_BYTES == 384);
 
-/// Cache lines that one hint covers at most of those that are read: more than a processor fetches at a time does not help.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// Cache lines that are hinted at before one read, at most: more than a processor fetches at a time do not help.
 const LINES_READ: u64 = 20;
-/// As [`LINES_READ`], of lines that are written or handed over, for which nobody waits: a frame of 4 KiB.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// Cache lines that are hinted at before or after one write, at most: those of a frame of 4 KiB. Nobody waits for them, so there
+/// may be more than [`LINES_READ`].
 const LINES_SENT: u64 = 66;
 
 /// What the reader of a ring says of a larger one that it was passed.
@@ -140,10 +140,9 @@ impl RawRing {
     }
 
     /// The cache lines of some bytes, as far as it is worth to hint at them.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(always)]
-    fn lines(&self, offset: u64, bytes: u64) -> impl Iterator<Item = *mut u8> {
-        let (data, mask) = (self.data.as_ptr(), self.capacity - 1);
+    fn lines(&self, offset: u64, bytes: u64) -> impl Iterator<Item = *const u8> {
+        let (data, mask) = (self.data.as_ptr().cast_const(), self.capacity - 1);
         (0..bytes.div_ceil(64).min(LINES_SENT)).map(move |n| data.wrapping_add(((offset + n * 64) & mask) as usize))
     }
 
@@ -251,42 +250,22 @@ unsafe impl RingMemory for RawRing {
         self.control().watched.store(watched.into(), Ordering::Relaxed);
     }
 
-    #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
     #[inline(always)]
     fn expect_write(&self, offset: u64, bytes: u64) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for line in self.lines(offset, bytes) {
-            // SAFETY: a prefetch has no effect on memory and cannot fault.
-            unsafe { std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags)) }
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (offset, bytes);
+        self.lines(offset, bytes).for_each(hints::before_write);
     }
 
-    #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
     #[inline(always)]
     fn hand_over(&self, offset: u64, bytes: u64) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for line in self.lines(offset, bytes) {
-            // SAFETY: a hint without effect on memory; processors that do not know it take it for no operation.
-            unsafe { std::arch::asm!("cldemote [{}]", in(reg) line, options(nostack, preserves_flags)) }
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (offset, bytes);
+        self.lines(offset, bytes).for_each(hints::after_write);
     }
 
-    #[cfg_attr(all(target_arch = "x86_64", not(miri)), expect(unsafe_code, reason = "a cache hint has no safe form"))]
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
         for line in 0..bytes.div_ceil(64).min(LINES_READ) {
             // What is read does not wrap, so this does without the mask of `lines`.
-            let line = self.data.as_ptr().wrapping_add((offset + line * 64) as usize);
-            // SAFETY: a prefetch has no effect on memory and cannot fault.
-            unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
+            hints::before_read(self.data.as_ptr().wrapping_add((offset + line * 64) as usize));
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (offset, bytes);
     }
 }
 

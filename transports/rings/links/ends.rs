@@ -1,0 +1,77 @@
+//! What a connection is opened with, what it asks its transport for, and the bell of a peer.
+
+use crate::rings::inbox::Inbox;
+use crate::rings::memory::RawRing;
+use crate::rings::ring::Corrupt;
+use rustix::fd::OwnedFd;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A view of an inbox, of a peer or the own one. It keeps the inbox's memory alive.
+#[derive(Clone)]
+pub struct InboxView {
+    inbox: NonNull<Inbox>,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: an inbox consists of atomics, and the view keeps its memory alive.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Send for InboxView {}
+
+impl InboxView {
+    /// A view of the inbox at `base`, whose memory `keep` keeps alive.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes and points to an [`Inbox`] (zero bytes are an empty one) that lives as long as `keep`.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn new(base: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        InboxView { inbox: base.cast(), _keep: keep }
+    }
+}
+
+impl std::ops::Deref for InboxView {
+    type Target = Inbox;
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    #[inline(always)]
+    fn deref(&self) -> &Inbox {
+        // SAFETY: by the contract of `new`; all fields are atomics.
+        unsafe { self.inbox.as_ref() }
+    }
+}
+
+/// What a connection consists of once both sides have agreed.
+pub struct Ends {
+    /// The ring to the peer.
+    pub outgoing: RawRing,
+    /// The ring from the peer.
+    pub incoming: RawRing,
+    /// The peer's inbox.
+    pub inbox: InboxView,
+    /// Number of the connection in the peer's inbox.
+    pub slot: u32,
+    /// The bell that wakes the peer when it sleeps.
+    pub doorbell: Arc<OwnedFd>,
+    /// Whether the peer and this process have one-sided fences.
+    pub one_sided: bool,
+    /// Payloads of so many bytes and more are written past the caches: for a peer on another processor.
+    pub past_min: u64,
+    /// Bytes that either ring may grow to, a power of two; 0 if they stay as they are.
+    pub ring_max: usize,
+    /// Keeps the rings' memory alive.
+    pub keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// What a connection asks its transport to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// To close it: its ring is corrupt.
+    Closing(Corrupt),
+    /// To pass a larger ring to the peer, since the ring to the peer has been too small for long. See [`super::Links::wish`].
+    Room,
+}
+
+/// Rings a doorbell. A bell that is full rings already.
+pub fn ring(doorbell: &OwnedFd) {
+    let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
+}

@@ -1,0 +1,262 @@
+//! Reading: which rings have their turn, and how frames reach the engine.
+
+use super::ends::Need;
+use super::outlets::note_waiting;
+use super::row::Next;
+use super::table::Links;
+use crate::Take;
+use crate::rings::inbox::SLOTS;
+use crate::rings::ring::BESIDE_HEADER;
+use tickwire_components::limits::{TURN_FRAMES, WATCHED};
+use tickwire_components::{Arrival, ArrivalState, NIL};
+
+impl Links {
+    /// Whether [`Links::drain`] would find something.
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        // All places, so that there is no branch: those without a ring point to a word that stays 0.
+        let any = self.words.iter().fold(0, |any, word| any | word.load()) != 0;
+        self.quiet.set(self.quiet.get() | !any);
+        any | self.inbox.ready() | !self.backlog.is_empty()
+    }
+
+    /// Reads frames into `out`; returns how many. Their payloads stay until [`Links::release`].
+    #[inline]
+    pub fn drain(&mut self, out: &mut [Arrival]) -> usize {
+        let mut count = 0;
+        // Behind a frame that came alone there is likely none yet. A look there would fetch a cache line that the writer is about to
+        // need, and would wait for it before the frame is handled. After a frame that was there at once, more are likely.
+        let alone = self.quiet.replace(false);
+        let others = !self.backlog.is_empty() || self.inbox.ready();
+        // Watched rings that are always full leave half of the room to the others. The odd frame goes to either in turn.
+        self.odd ^= usize::from(others);
+        let most = if others { (out.len() + self.odd) / 2 } else { out.len() };
+        let share = if others { most.div_ceil(WATCHED) } else { most };
+        for place in 0..self.watched_count {
+            if !self.words[place].ready() {
+                self.idle[place] = self.idle[place].saturating_add(1);
+                continue;
+            }
+            let end = most.min(count + share);
+            count += self.read(self.watched[place], &mut out[count..end], alone);
+            self.words[place] = self.word_of(self.watched[place]);
+            self.idle[place] = 0;
+        }
+        if count == most {
+            self.pass_turn(1);
+        }
+        if others {
+            count += self.drain_announced(&mut out[count..]);
+        }
+        count
+    }
+
+    /// Hands frames of the watched rings to `take`, one by one and each with its VC, and gives their space back. Only whole
+    /// messages are handed out, and frames of messages that their receiver reads. A ring is left at another kind of frame, and at
+    /// one that is not taken. After `most` frames all rings are left; the next call begins behind the ring that had the last of them.
+    /// Nothing that [`Links::drain`] has read may be unreleased.
+    ///
+    /// Returns how many frames were taken, and whether there is something that only a drain reads, or for which `most` was 0.
+    #[inline(always)]
+    pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let alone = self.quiet.get();
+        let mut count = 0;
+        let mut refused = false;
+        for place in 0..self.watched_count.min(WATCHED) {
+            if !self.words[place].ready() {
+                self.idle[place] = self.idle[place].saturating_add(1);
+                continue;
+            }
+            let link = self.watched[place];
+            let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
+            let first = count;
+            loop {
+                if count >= most {
+                    return self.is_spent(place, first, count, refused);
+                }
+                if let Some((header, payload)) = row.reader.peek_whole() {
+                    // SAFETY: the ring keeps the payload until it is released, which comes after it was skipped.
+                    #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
+                    let taken = unsafe { take.message(&header, payload, row.vc) };
+                    if !taken {
+                        refused = true;
+                        break;
+                    }
+                    row.reader.skip(payload.len());
+                    count += 1;
+                    if alone {
+                        // The answer is likely as long. Nobody looks behind a frame that came alone, as in `drain`.
+                        row.writer.expect(payload.len() as u64);
+                        break;
+                    }
+                    if payload.len() as u64 <= BESIDE_HEADER {
+                        row.reader.expect();
+                    }
+                } else if !row.reader.ready() {
+                    break;
+                } else {
+                    match row.take_other(take) {
+                        Next::Left => {
+                            refused = true;
+                            break;
+                        }
+                        Next::Taken => count += 1,
+                        Next::Stray(run) => {
+                            let vc = row.vc;
+                            self.withdraw_elsewhere(vc, run);
+                            return self.is_spent(place, first, count + 1, refused);
+                        }
+                        Next::Waits => {
+                            count += 1;
+                            note_waiting(&mut self.waiting, &mut self.backlog, link);
+                        }
+                    }
+                    if alone {
+                        break;
+                    }
+                }
+            }
+            if count > first {
+                self.idle[place] = 0;
+                self.words[place] = row.next_word();
+                if row.reader.release() {
+                    row.announce();
+                }
+            }
+        }
+        self.quiet.set(alone & (count == 0));
+        (count, refused | self.inbox.ready() | !self.backlog.is_empty())
+    }
+
+    /// A delivery has handed out as many frames as it may. The last ones, after `first`, came from the ring at `place`.
+    #[cold]
+    #[inline(never)]
+    fn is_spent(&mut self, place: usize, first: u32, count: u32, refused: bool) -> (u32, bool) {
+        let link = self.watched[place];
+        if count > first
+            && let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut)
+        {
+            self.idle[place] = 0;
+            self.words[place] = row.next_word();
+            if row.reader.release() {
+                row.announce();
+            }
+        }
+        self.pass_turn(place + usize::from(count > first));
+        self.quiet.set(self.quiet.get() & (count == 0));
+        (count, refused | (count == 0) | self.inbox.ready() | !self.backlog.is_empty())
+    }
+
+    /// Moves so many watched rings from the front behind the others.
+    pub(super) fn pass_turn(&mut self, served: usize) {
+        let count = self.watched_count;
+        let served = served.min(count);
+        self.watched[..count].rotate_left(served);
+        self.words[..count].rotate_left(served);
+        self.idle[..count].rotate_left(served);
+    }
+
+    /// As [`Links::drain`], of one connection only.
+    pub fn drain_link(&mut self, link: u32, out: &mut [Arrival]) -> usize {
+        let read = self.read(link, out, false);
+        self.rewatch(link);
+        read
+    }
+
+    /// Reads rings that are not watched: those announced in the inbox, and those of the backlog.
+    #[cold]
+    #[inline(never)]
+    fn drain_announced(&mut self, out: &mut [Arrival]) -> usize {
+        // As many looks as the inbox has words: peers that announce without end must not keep the reader here.
+        for _ in 0..SLOTS / 64 {
+            let Some((first, bits)) = self.inbox.take() else { break };
+            for bit in 0..64 {
+                let link = first + bit;
+                // A peer can set bits that are not its own, so only open connections are looked at.
+                if bits & (1 << bit) != 0 && self.is_open(link) && !self.backlog.contains(&link) {
+                    self.backlog.push_back(link);
+                }
+            }
+        }
+        let mut count = 0;
+        while count < out.len()
+            && let Some(link) = self.backlog.pop_front()
+        {
+            let room = out.len() - count;
+            let most = if self.backlog.is_empty() { room } else { room.min(TURN_FRAMES) };
+            let read = self.read(link, &mut out[count..count + most], false);
+            self.rewatch(link);
+            count += read;
+            if read == most {
+                // There may be more: its next turn comes after those of the others.
+                self.backlog.push_back(link);
+            } else if self.row(link).is_some_and(|row| row.touched) {
+                self.start_watching(link);
+            }
+        }
+        if !self.waiting.is_empty() {
+            self.look_at_outlets();
+        }
+        count
+    }
+
+    /// Reads one ring until it is empty or `out` is full; only one frame of it if that came `alone`.
+    #[inline]
+    pub(super) fn read(&mut self, link: u32, out: &mut [Arrival], alone: bool) -> usize {
+        let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return 0 };
+        if row.fault.is_some() {
+            return 0;
+        }
+        let (mut count, mut touched) = (0, false);
+        for arrival in out {
+            match row.reader.read() {
+                Ok(Some((header, payload))) => {
+                    *arrival = Arrival { header, payload, vc: row.vc, car: NIL, buffer: NIL, state: ArrivalState::New };
+                    count += 1;
+                    if alone {
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(corrupt) => {
+                    match row.take_questions(corrupt) {
+                        Ok(waits) => {
+                            touched = true;
+                            if waits {
+                                note_waiting(&mut self.waiting, &mut self.backlog, link);
+                            } else if !self.backlog.contains(&link) {
+                                // Other frames may stand behind them.
+                                self.backlog.push_back(link);
+                            }
+                        }
+                        Err(corrupt) => {
+                            row.fault = Some(corrupt);
+                            self.needs.push((link, Need::Closing(corrupt)));
+                        }
+                    }
+                    break;
+                }
+            }
+        }
+        if (count > 0 || touched) && !row.touched {
+            row.touched = true;
+            self.touched.push(link);
+        }
+        count
+    }
+
+    /// Gives the space of what was read back to the writers.
+    #[inline]
+    pub fn release(&mut self) {
+        while let Some(link) = self.touched.pop() {
+            if let Some(row) = self.rows[link as usize].as_deref_mut() {
+                row.touched = false;
+                if row.reader.release() {
+                    row.announce();
+                }
+            } else {
+                self.closed.clear();
+            }
+        }
+    }
+}

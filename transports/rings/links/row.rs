@@ -1,0 +1,190 @@
+//! A row of the table of connections, and the word that is polled for it.
+
+use super::ends::{InboxView, ring};
+use super::places::Grown;
+use crate::rings::memory::RawRing;
+use crate::rings::outlet::Outlet;
+use crate::rings::ring::{Corrupt, Reader, RingMemory, Writer};
+use crate::rings::window::{Granter, Spender};
+use crate::{Other, Take};
+use rustix::fd::OwnedFd;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use tickwire_components::limits::{READS_A_CALL, SPLICE_MIN};
+use tickwire_components::wire::Kind;
+use tickwire_components::{Row, Span};
+
+/// A row: one connection.
+pub(super) struct LinkRow {
+    pub(super) writer: Writer<RawRing>,
+    pub(super) reader: Reader<RawRing>,
+    pub(super) granter: Granter,
+    pub(super) spender: Spender,
+    /// The peer had granted no credit when the engine asked last.
+    pub(super) wants_credit: bool,
+    /// The peer's inbox, and the number of this connection in it.
+    pub(super) inbox: InboxView,
+    pub(super) slot: u32,
+    /// The VC that frames of this connection belong to.
+    pub(super) vc: Row,
+    /// Whether the peer and this process have one-sided fences.
+    pub(super) one_sided: bool,
+    /// Whether this side polls the ring from the peer directly.
+    pub(super) watched: bool,
+    /// Frames have been read since the last release.
+    pub(super) touched: bool,
+    /// How much had been read when the last frame was handed over, masked by `turns`.
+    pub(super) answered: u64,
+    /// A mask on what has been read: all bits. On a connection to oneself none, since nobody waits for its frames.
+    pub(super) turns: u64,
+    /// Bytes that were read out of the peer's memory.
+    pub(super) direct: u64,
+    /// The bell that wakes the peer.
+    pub(super) doorbell: Arc<OwnedFd>,
+    /// What was found wrong with either ring, once.
+    pub(super) fault: Option<Corrupt>,
+    /// What the peer is given besides frames, if it is given anything.
+    pub(super) outlet: Option<Box<Outlet>>,
+    pub(super) grown: Grown,
+    pub(super) _keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// What became of the next frame of a ring that is no whole message.
+pub(super) enum Next {
+    /// It is for a drain.
+    Left,
+    /// It was taken.
+    Taken,
+    /// It was taken, and has ended a send whose bytes are not exposed over this link. They may be over another link to the same peer.
+    Stray(Span),
+    /// It was a question, and something that was asked for waits for room.
+    Waits,
+}
+
+impl LinkRow {
+    /// Hands the next frame to `take`, if it belongs to a message that its receiver reads. A question is answered here.
+    #[inline(never)]
+    pub(super) fn take_other(&mut self, take: &mut impl Take) -> Next {
+        let Some((header, payload)) = self.reader.peek_read() else {
+            return match self.take_question() {
+                Ok(Some(false)) => Next::Taken,
+                Ok(Some(true)) => Next::Waits,
+                // A drain finds out what is wrong.
+                Ok(None) | Err(_) => Next::Left,
+            };
+        };
+        // SAFETY: the ring keeps the payload until it is released, which comes after it was skipped.
+        #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
+        let taken = unsafe { take.other(&header, payload, self.vc) };
+        match taken {
+            Other::Left => return Next::Left,
+            Other::Taken => {}
+            Other::Ended(run) => {
+                self.reader.skip(payload.len());
+                let withdrawn = match &mut self.outlet {
+                    Some(outlet) if run.len() >= SPLICE_MIN => outlet.withdraw(run),
+                    _ => true,
+                };
+                return if withdrawn { Next::Taken } else { Next::Stray(run) };
+            }
+        }
+        self.reader.skip(payload.len());
+        Next::Taken
+    }
+
+    /// Takes the next frame if it is a question, and answers it as far as there is room. `None` if it is none; else whether
+    /// something waits for room then.
+    ///
+    /// # Errors
+    /// If there can be no such question. It stays.
+    #[cold]
+    fn take_question(&mut self) -> Result<Option<bool>, Corrupt> {
+        let Some(question) = self.reader.peek_question() else { return Ok(None) };
+        let Some(outlet) = &mut self.outlet else { return Err(Corrupt::Kind(Kind::Question as u8)) };
+        outlet.ask(&question)?;
+        self.reader.skip(0);
+        Ok(Some(self.look_at_outlet()))
+    }
+
+    /// A frame was found that is not handed on: takes it and a few more, if they are questions. Returns whether something waits for
+    /// room then.
+    ///
+    /// # Errors
+    /// What was `found`, if the first frame is no question; else a question that can never be right.
+    #[cold]
+    pub(super) fn take_questions(&mut self, found: Corrupt) -> Result<bool, Corrupt> {
+        let mut waits = self.take_question()?.ok_or(found)?;
+        for _ in 1..READS_A_CALL {
+            match self.take_question()? {
+                Some(more) => waits = more,
+                None => break,
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Goes on with what the peer has asked for. Returns whether something waits for room then.
+    pub(super) fn look_at_outlet(&mut self) -> bool {
+        let memory = *self.writer.memory();
+        self.outlet.as_mut().is_some_and(|outlet| outlet.look(&memory))
+    }
+
+    /// Asks the peer to announce its next grant. `false` if there may be one already.
+    pub(super) fn starve_for_credit(&mut self) -> bool {
+        let memory = self.writer.memory();
+        memory.starve(true);
+        fence(Ordering::SeqCst);
+        let still = self.spender.is_current(memory);
+        // The peer is still to tell when there is room, if that is wanted.
+        if !still && !self.writer.wants_room() {
+            memory.starve(false);
+        }
+        still
+    }
+
+    /// Where the next frame from the peer will start.
+    #[inline(always)]
+    pub(super) fn next_word(&self) -> Word {
+        Word(self.reader.memory().address(self.reader.position()))
+    }
+
+    /// Tells the peer to look at this connection: in its inbox, and by its bell if it sleeps.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn announce(&self) {
+        if self.inbox.announce(self.slot) {
+            ring(&self.doorbell);
+        }
+    }
+}
+
+/// The address of a word that becomes something other than 0 when a frame arrives. Valid while its ring is watched.
+#[derive(Clone, Copy)]
+pub(super) struct Word(NonNull<AtomicU64>);
+
+// SAFETY: the address of an atomic in memory that the ring's row keeps alive.
+#[expect(unsafe_code, reason = "an address in shared memory")]
+unsafe impl Send for Word {}
+
+/// A word that stays 0.
+static NOTHING: AtomicU64 = AtomicU64::new(0);
+
+impl Word {
+    /// The word of no ring: it stays 0.
+    pub(super) const NONE: Word = Word(NonNull::from_ref(&NOTHING));
+
+    #[expect(unsafe_code, reason = "an address in shared memory")]
+    #[inline(always)]
+    pub(super) fn load(self) -> u64 {
+        // SAFETY: only words of watched rings are asked, and a ring stops being watched before its row goes.
+        unsafe { self.0.as_ref() }.load(Ordering::Relaxed)
+    }
+
+    /// Whether a frame has arrived.
+    #[inline(always)]
+    pub(super) fn ready(self) -> bool {
+        self.load() != 0
+    }
+}

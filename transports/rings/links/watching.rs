@@ -1,0 +1,113 @@
+//! Watching: rings that have had frames are polled directly, a few of them at a time. All others announce theirs in the inbox.
+
+use super::row::Word;
+use super::table::Links;
+use crate::rings::fences;
+use crate::rings::ring::RingMemory;
+use std::sync::atomic::{Ordering, fence};
+use tickwire_components::NIL;
+use tickwire_components::limits::WATCHED;
+
+/// After so many looks without a frame, a watched ring gives its place to a busier one.
+const IDLE_LOOKS: u32 = 1024;
+
+impl Links {
+    /// Polls a ring directly from now on, if there is a place for it.
+    pub(super) fn start_watching(&mut self, link: u32) {
+        if self.row(link).is_none_or(|row| row.watched || row.fault.is_some()) {
+            return;
+        }
+        if self.watched_count == WATCHED {
+            let idlest = (0..WATCHED).max_by_key(|&p| self.idle_looks(p)).unwrap_or(0);
+            if self.idle_looks(idlest) < IDLE_LOOKS {
+                return;
+            }
+            self.stop_watching(idlest);
+        }
+        if let Some(row) = self.row(link) {
+            row.watched = true;
+            row.reader.memory().watch(true);
+        }
+        self.words[self.watched_count] = self.word_of(link);
+        self.idle[self.watched_count] = 0;
+        self.watched[self.watched_count] = link;
+        self.watched_count += 1;
+    }
+
+    /// Leaves a watched ring to its announcements.
+    fn stop_watching(&mut self, place: usize) {
+        let link = self.watched[place];
+        if let Some(row) = self.row(link) {
+            row.watched = false;
+            row.reader.memory().watch(false);
+        }
+        self.unlist(place);
+        fences::heavy();
+        // A writer that did not see the flag has written before the fence, without announcing: look once more.
+        self.backlog.push_back(link);
+    }
+
+    /// A ring was read, though not as a watched one: if it is watched, its next word is another one.
+    pub(super) fn rewatch(&mut self, link: u32) {
+        if let Some(place) = self.watched[..self.watched_count].iter().position(|&l| l == link) {
+            self.words[place] = self.word_of(link);
+        }
+    }
+
+    /// Prepares to sleep: from now on every frame is announced and rings the bell. `false` if something is there already.
+    pub fn arm(&mut self) -> bool {
+        // Nobody rings when a pipe has room again.
+        if !self.waiting.is_empty() {
+            return false;
+        }
+        if self.watched_count > 0 {
+            for place in 0..self.watched_count {
+                let link = self.watched[place];
+                if let Some(row) = self.row(link) {
+                    row.watched = false;
+                    row.reader.memory().watch(false);
+                }
+            }
+            fences::heavy();
+            while self.watched_count > 0 {
+                let link = self.watched[self.watched_count - 1];
+                self.unlist(self.watched_count - 1);
+                if self.row(link).is_some_and(|row| row.reader.ready()) {
+                    self.backlog.push_back(link);
+                }
+            }
+        }
+        self.inbox.arm();
+        fence(Ordering::SeqCst);
+        let mut quiet = !self.ready();
+        for row in self.rows.iter_mut().flatten() {
+            // A refused frame that fits by now is a reason to stay awake. If it does not fit yet, the peer will ring.
+            quiet &= !row.writer.wants_room() || row.writer.starve();
+            quiet &= !row.wants_credit || row.starve_for_credit();
+        }
+        quiet
+    }
+
+    /// Where the next frame of a connection will start.
+    #[inline]
+    pub(super) fn word_of(&self, link: u32) -> Word {
+        match &self.rows[link as usize] {
+            Some(row) => row.next_word(),
+            None => Word::NONE,
+        }
+    }
+
+    /// Frees a place in the list of watched rings.
+    pub(super) fn unlist(&mut self, place: usize) {
+        self.watched_count -= 1;
+        self.watched[place] = self.watched[self.watched_count];
+        self.watched[self.watched_count] = NIL;
+        self.words[place] = self.words[self.watched_count];
+        self.idle[place] = self.idle[self.watched_count];
+        self.words[self.watched_count] = Word::NONE;
+    }
+
+    fn idle_looks(&self, place: usize) -> u32 {
+        self.idle[place]
+    }
+}
