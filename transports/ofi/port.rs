@@ -1,125 +1,51 @@
 //! The fabric's side of an endpoint: frames out of pinned slots, frames into buffers that are posted ahead.
 //!
-//! A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes; a short one
-//! is injected. No free slot or no room at the provider is [`Sent::Blocked`]: the frame stays in its row. Receives are
-//! posted from the start, for anybody: large buffers for many frames where the provider can do that, else one for each. A
-//! buffer goes back to the provider once all frames in it have been used. Many short frames in a row go together ([`packing`]).
+//! - **Sending.** A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes. A
+//!   short frame is injected. No free slot or no room at the provider is [`Sent::Blocked`](crate::Sent::Blocked): the frame stays in its row. Many short
+//!   frames in a row go together ([`packing`]).
+//! - **Receiving.** Receives are posted from the start, for any sender: large buffers for many frames each where the provider can do
+//!   that, else one buffer for each frame. A buffer goes back to the provider once all frames in it have been used.
 
+mod arriving;
+mod delivering;
 mod first;
+mod lane;
+mod looking;
 mod moving;
 mod opening;
 mod packing;
 mod receiving;
+mod sending;
 mod tagged;
+mod taking;
 
-use self::first::First;
-use self::packing::Pack;
-use super::direct::Direct;
-use super::frame::{self, LINKS_MAX, Preface};
+use self::lane::{Buffer, Early, Lane, Ready};
+use super::frame::LINKS_MAX;
 use super::matching::Matching;
 use super::slab::{Contexts, Slab};
-use super::tags::Protocol;
-use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError, Refused};
-use crate::{Sent, Traffic};
+use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError};
+use crate::Traffic;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ops::Range;
-use tickwire_components::wire::Header;
-use tickwire_components::{Pieces, Row, Span, context};
+use tickwire_components::{Row, Span};
 
-/// Frames that a number may be ahead of the one that is due; of short ones a quarter, which credit keeps them below.
-const AHEAD_MAX: u32 = 1 << 16;
-/// Failed receives in a row after which the endpoint is given up.
-const FAILURES_MAX: u32 = 256;
-
-/// One link, as the fabric sees it.
-struct Lane {
-    open: bool,
-    /// Open, and what is sent leaves: the first frame has, and none was refused.
-    ready: bool,
-    first: First,
-    /// What frames from the peer show.
-    mine: u64,
-    /// What frames to the peer show, and its number for the link.
-    theirs: u64,
-    slot: u32,
-    to: sys::fi_addr_t,
-    vc: Row,
-    /// Numbers of the next frame in each direction.
-    sent: u32,
-    received: u32,
-    traffic: Traffic,
-    /// A frame was refused by the provider.
-    failed: bool,
-    pack: Pack,
-    /// The endpoint for long messages, and whether there was one to be.
-    direct: Option<Box<Direct>>,
-    asked: bool,
-}
-
-impl Lane {
-    /// What the next frame to the peer shows.
-    #[inline]
-    fn preface(&self) -> Preface {
-        Preface { link: self.slot, number: self.sent, token: self.theirs }
-    }
-
-    /// Counts a frame to the peer.
-    #[inline]
-    fn count(&mut self, length: usize) {
-        self.sent = self.sent.wrapping_add(1);
-        self.traffic.sent += length as u64;
-    }
-
-    /// Counts a frame from the peer.
-    #[inline]
-    fn receive(&mut self, bytes: u64) {
-        self.received = self.received.wrapping_add(1);
-        self.traffic.received += bytes;
-    }
-}
-
-/// A buffer for receives.
-#[derive(Clone, Copy, Default)]
-struct Buffer {
-    /// Frames in it that are in use.
-    held: u32,
-    /// The provider has finished with it.
-    done: bool,
-}
-
-/// A frame that has come.
-struct Ready {
-    header: Header,
-    payload: Span,
-    link: u32,
-    buffer: u32,
-    /// Its length with all that was before the payload.
-    bytes: u64,
-}
-
-/// A frame whose turn has not come: an earlier one has not been completed, or its link is not open yet.
-struct Early {
-    frame: Ready,
-    number: u32,
-}
-
-/// See the module.
+/// The fabric's side of an endpoint. See the module.
 pub(super) struct Port {
-    // Closed in this order; what the provider may touch until then comes last.
+    // Dropped in this order: what the provider may touch comes after what it is closed by.
     endpoint: Endpoint,
     addresses: AddressVector,
     queue: CompletionQueue,
     regions: Vec<MemoryRegion>,
     sending: Slab,
-    /// The place behind all slots, where what is injected is put together.
+    /// The place behind all slots, where frames to inject are put together.
     desk: Span,
     receiving: Slab,
     contexts: Contexts,
     /// In tagged mode.
     matching: Option<Box<Matching>>,
-    /// Peers' numbers that are known, in tagged mode: each address is one peer.
+    /// In tagged mode, the peers that have a number. Each address is one peer.
     peers: Vec<(Vec<u8>, sys::fi_addr_t)>,
     /// VCs by peer's number.
     vcs: Vec<Row>,
@@ -137,22 +63,22 @@ pub(super) struct Port {
     early: Vec<Early>,
     lanes: Vec<Lane>,
     completions: Box<[Completion]>,
-    /// Those of them that a look has left to whoever takes messages, all of receives: their frames are behind all others.
+    /// Those of them that a look has left to [`Port::deliver`] and [`Port::drain`]. All are of receives, later than all of `frames`.
     unread: Range<usize>,
     inject_max: usize,
-    /// Bytes of frames that go together at most.
+    /// Bytes that go together at most.
     pack_bytes: usize,
-    /// Links that frames wait for.
+    /// Links with frames that wait to go together.
     packs: Vec<u32>,
     /// Links whose first frame has not left.
     beginning: Vec<u32>,
-    /// Counts looks.
+    /// Number of the last look.
     look: u32,
-    /// Links with messages under way straight between the memory of both ends.
+    /// Links with long messages under way, straight between the memory of both ends.
     moving: Vec<u32>,
-    /// Links and rows of those that are done.
+    /// Links and rows of such messages that are done.
     done: Vec<(u32, Row)>,
-    /// `FI_MULTI_RECV`, or nothing.
+    /// `FI_MULTI_RECV` if a buffer takes many frames, or 0.
     receive_flags: u64,
     /// The last send was refused, and none has completed since.
     blocked: bool,
@@ -161,7 +87,7 @@ pub(super) struct Port {
     /// Why the whole endpoint is of no use any more.
     broken: Option<String>,
     failures: u32,
-    /// A link has ended otherwise than in order.
+    /// A link has failed, or a peer has gone without a word.
     disturbed: bool,
     /// Frames that belonged to no link, and receives that failed.
     strays: u64,
@@ -274,14 +200,14 @@ impl Port {
         self.lanes.get(link as usize).map_or((0, 0), |lane| (lane.sent, lane.received))
     }
 
-    /// Counts a frame as sent that never goes.
+    /// Counts a frame as sent and does not send it.
     #[cfg(test)]
     pub(super) fn lose(&mut self, link: u32) {
         let lane = &mut self.lanes[link as usize];
         lane.sent = lane.sent.wrapping_add(1);
     }
 
-    /// Whether a frame waits for one that was sent before it.
+    /// Whether a frame of a link waits for one that was sent before it.
     pub(super) fn has_gap(&self, link: u32) -> bool {
         self.early.iter().any(|early| early.frame.link == link)
     }
@@ -311,13 +237,13 @@ impl Port {
         self.broken.as_deref()
     }
 
-    /// Whether something has come that may be frames, or messages are done, that nobody has taken.
+    /// Whether something has come that nobody has taken: frames, completions that may be of frames, or messages that are done.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
         !self.unread.is_empty() || !self.frames.is_empty() || !self.done.is_empty()
     }
 
-    /// Whether something has come that nobody has taken.
+    /// As [`Port::has_frames`], with messages that the provider has matched.
     #[inline]
     pub(super) fn has_arrivals(&self) -> bool {
         self.has_frames() || self.matching.as_ref().is_some_and(|matching| matching.has_done())
@@ -328,116 +254,11 @@ impl Port {
     pub(super) fn is_sending(&self) -> bool {
         self.blocked || self.free.len() < self.links.len() || !self.beginning.is_empty() || self.is_sending_direct()
     }
-
-    #[inline(always)]
-    pub(super) fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
-        let lane = match self.lanes.get_mut(link as usize) {
-            Some(lane) if lane.ready => lane,
-            // It waits for its first frame; or `control` tells why, in the provider's words.
-            Some(lane) if lane.open => return Sent::Blocked,
-            _ => return Sent::Failed,
-        };
-        if self.matching.is_some() || lane.packs(self.look) {
-            return self.send_otherwise(link, header, pieces);
-        }
-        self.send_alone(link, header, pieces)
-    }
-
-    /// A frame that the peer's provider may match, or that may go with others.
-    #[inline(never)]
-    fn send_otherwise<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
-        if let Some(matching) = &self.matching {
-            if let Some(protocol) = Protocol::of(header.kind())
-                && context::plane(header.context()) == context::USER
-            {
-                let label = matching.label(protocol, header);
-                return self.send_matched(link, header, pieces, protocol, label);
-            }
-            if !self.lanes[link as usize].packs(self.look) {
-                return self.send_alone(link, header, pieces);
-            }
-        }
-        match self.pack(link, header, pieces) {
-            Some(sent) => sent,
-            None => self.send_alone(link, header, pieces),
-        }
-    }
-
-    /// A frame that goes by itself.
-    #[inline(always)]
-    fn send_alone<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
-        let lane = &mut self.lanes[link as usize];
-        let length = frame::length(header);
-        let outcome = if length <= self.inject_max {
-            let frame = frame::write_alone(self.desk, lane.preface(), header, pieces);
-            // SAFETY: an own place, just written.
-            #[expect(unsafe_code, reason = "FFI")]
-            unsafe {
-                self.endpoint.inject(frame, lane.to)
-            }
-        } else {
-            self.send_slot(link, header, pieces)
-        };
-        match outcome {
-            Ok(()) => {
-                let lane = &mut self.lanes[link as usize];
-                lane.count(length);
-                self.moved.0 += length as u64;
-                (lane.traffic.full, self.blocked) = (false, false);
-                Sent::Done
-            }
-            Err(refused) => self.refused(link, refused),
-        }
-    }
-
-    /// A frame that the provider reads until it is sent.
-    #[inline(never)]
-    fn send_slot<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Result<(), Refused> {
-        let lane = &self.lanes[link as usize];
-        let &slot = self.free.last().ok_or(Refused::Again)?;
-        let frame = frame::write_alone(self.sending.place(slot as usize), lane.preface(), header, pieces);
-        let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
-        // SAFETY: place and context belong to the slot, which is free again only after the completion; the
-        // endpoint is closed before they are freed.
-        #[expect(unsafe_code, reason = "FFI")]
-        unsafe {
-            self.endpoint.send(frame, descriptor, lane.to, context)?;
-        }
-        self.free.pop();
-        self.links[slot as usize] = link;
-        Ok(())
-    }
-
-    /// What became of something that was given to the provider for a link.
-    #[inline]
-    fn settled(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
-        match outcome {
-            Ok(()) => {
-                (self.lanes[link as usize].traffic.full, self.blocked) = (false, false);
-                Sent::Done
-            }
-            Err(refused) => self.refused(link, refused),
-        }
-    }
-
-    /// The provider has not taken something for a link.
-    #[cold]
-    fn refused(&mut self, link: u32, refused: Refused) -> Sent {
-        let lane = &mut self.lanes[link as usize];
-        let again = refused == Refused::Again;
-        (lane.traffic.full, self.blocked) = (again, again);
-        // `control` tells why, in the provider's words.
-        if let Refused::Failed(error) = refused {
-            (lane.failed, lane.ready) = (true, false);
-            self.faults.push((link, error.to_string()));
-        }
-        Sent::Blocked
-    }
 }
 
 impl Drop for Port {
-    /// After a peer or a network was gone, closing the endpoint crashes `tcp;ofi_rxm` of libfabric 1.17 now and then. So it is
-    /// left open, with the memory that it may still touch; so it is while sends are under way.
+    /// Leaves the endpoint open, with the memory that it may still touch, after a peer or a network was gone: closing it then crashes
+    /// `tcp;ofi_rxm` of libfabric 1.17 now and then. It is left open too while sends are under way.
     fn drop(&mut self) {
         if !self.disturbed && self.free.len() == self.links.len() {
             return;

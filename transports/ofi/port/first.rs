@@ -6,21 +6,11 @@
 //! says that the first frame has left.
 
 use super::Port;
+use super::lane::First;
 use crate::Sent;
 use crate::ofi::Refused;
 use crate::ofi::frame;
 use tickwire_components::NoBytes;
-
-/// What has become of the first frame of a link.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum First {
-    /// The provider has not taken it.
-    Due,
-    /// The provider sends it from this slot.
-    Sending(u32),
-    /// It has left.
-    Sent,
-}
 
 impl Port {
     /// Begins to send on a link that has just been opened.

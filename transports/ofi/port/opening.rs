@@ -1,9 +1,7 @@
 //! Opening: the objects of libfabric, the memory that they are given, and the tables on top.
 
-use super::first::First;
-use super::packing::Pack;
-use super::{Buffer, Lane, Port};
-use crate::Traffic;
+use super::Port;
+use super::lane::Buffer;
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::matching::Matching;
@@ -153,29 +151,6 @@ impl Port {
         match port.broken.take() {
             Some(words) => Err(OfiError::Unknown { name: port.provider().into(), found: words }),
             None => Ok(port),
-        }
-    }
-}
-
-impl Lane {
-    /// A place for a link that is not open yet, whose frames will show `mine`.
-    pub(super) fn new(mine: u64) -> Self {
-        Lane {
-            open: false,
-            ready: false,
-            first: First::Due,
-            mine,
-            theirs: 0,
-            slot: NIL,
-            to: sys::FI_ADDR_NOTAVAIL,
-            vc: NIL,
-            sent: 0,
-            received: 0,
-            traffic: Traffic::default(),
-            failed: false,
-            pack: Pack::EMPTY,
-            direct: None,
-            asked: false,
         }
     }
 }

@@ -4,7 +4,8 @@
 //! each by itself; those behind them are written one behind the other into a slot, which goes when the next one does not fit
 //! any more, and at the latest with the next look.
 
-use super::{Lane, Port};
+use super::Port;
+use super::lane::Lane;
 use crate::Sent;
 use crate::ofi::Refused;
 use crate::ofi::frame::{self, FRAME_ALIGN, LEAD_BYTES};
@@ -14,23 +15,8 @@ use tickwire_components::{NIL, Pieces};
 /// Frames for a peer between two looks that go at once: whoever sends it a few messages and then computes loses no time.
 const AT_ONCE: u32 = 4;
 
-/// What is on its way for a peer since the last look.
-#[derive(Clone, Copy)]
-pub(super) struct Pack {
-    /// The look, and the frames since then.
-    look: u32,
-    frames: u32,
-    /// The slot that frames wait in, and how many bytes they are; [`NIL`] if none wait.
-    slot: u32,
-    bytes: u32,
-}
-
-impl Pack {
-    pub(super) const EMPTY: Pack = Pack { look: 0, frames: 0, slot: NIL, bytes: 0 };
-}
-
 impl Lane {
-    /// Counts a frame that is to go; whether it is for [`Port::pack`].
+    /// Counts a frame that is to go. `true` if it goes with others, by [`Port::pack`].
     #[inline]
     pub(super) fn packs(&mut self, look: u32) -> bool {
         let pack = &mut self.pack;
@@ -43,7 +29,7 @@ impl Lane {
 }
 
 impl Port {
-    /// Puts a frame behind others that wait, or makes it the first; `None` if it goes by itself.
+    /// Puts a frame behind others that wait, or makes it the first. `None` if it is to go by itself.
     #[inline(never)]
     pub(super) fn pack<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Option<Sent> {
         let length = LEAD_BYTES + header.payload() as usize;
@@ -69,7 +55,7 @@ impl Port {
         Some(Sent::Done)
     }
 
-    /// Gives the frames that wait for a peer to the provider; whether it has taken them.
+    /// Gives the frames that wait for a peer to the provider. `true` if it has taken them.
     fn send_pack(&mut self, link: u32) -> bool {
         let lane = &self.lanes[link as usize];
         let (slot, length) = (lane.pack.slot as usize, lane.pack.bytes as usize);

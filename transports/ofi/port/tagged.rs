@@ -1,6 +1,7 @@
 //! What an endpoint does beside in tagged mode: peers by their numbers, receives and looks, messages that are matched.
 
-use super::{Port, frame};
+use super::Port;
+use crate::ofi::frame;
 use crate::ofi::tags::Protocol;
 use crate::{Peeked, ReceiveEnvelope, Sent};
 use libfabric_sys as sys;

@@ -1,0 +1,166 @@
+//! Looks at the queue: how often completions are read, and who goes through them.
+
+use super::Port;
+use super::taking::{Bounded, Nobody};
+use crate::Take;
+use crate::ofi::ReadError;
+use libfabric_sys as sys;
+
+/// How long the read in [`Port::hush`] waits, ms: the least there is.
+const HUSH_MS: i32 = 1;
+
+impl Port {
+    /// As [`Port::poll`]. But if one read finds all completions, and all are of frames, it leaves them to [`Port::deliver`] or
+    /// [`Port::drain`].
+    #[inline(always)]
+    pub(in crate::ofi) fn look(&mut self, most: usize) -> usize {
+        match self.look_plainly(1) {
+            None => self.poll(most),
+            Some(0) => 0,
+            Some(count) => {
+                self.unread = 0..count;
+                // There may be more.
+                if count == self.completions.len() { self.poll(most) } else { count }
+            }
+        }
+    }
+
+    /// Reads completions, at most `looks` times, until there is one. Only where nothing but receives is under way; `None` where
+    /// something else is.
+    #[inline(always)]
+    pub(in crate::ofi) fn look_plainly(&mut self, looks: u32) -> Option<usize> {
+        // A send that has left frees a slot, which somebody may wait for.
+        let sends = self.free.len() < self.links.len();
+        if sends || self.matching.is_some() || self.is_moving() || self.broken.is_some() || self.has_frames() {
+            return None;
+        }
+        self.begin_look();
+        for _ in 0..looks {
+            match self.queue.read(&mut self.completions) {
+                Ok(0) => self.post(),
+                Ok(count) => return Some(count),
+                Err(error) => {
+                    self.unreadable(error);
+                    return None;
+                }
+            }
+        }
+        Some(0)
+    }
+
+    /// Goes through what [`Port::look_plainly`] has read, and delivers messages. Returns how many, and whether there may be more
+    /// completions, since the read was full.
+    #[inline(always)]
+    pub(in crate::ofi) fn take_read(&mut self, count: usize, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let mut take = Bounded { take, left: most };
+        for index in 0..count {
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut take);
+        }
+        let left = take.left;
+        self.post_when_few();
+        (most - left, count == self.completions.len())
+    }
+
+    /// Reads completions until there is none or `most` have been read, and goes through them. Returns how many there were.
+    pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
+        self.begin_look();
+        if let Some(matching) = self.matching.as_mut().filter(|matching| matching.may_check()) {
+            matching.check(&self.endpoint);
+        }
+        let mut found = self.unread.len();
+        self.go_through();
+        let mut sources = std::mem::take(&mut self.sources);
+        while found < most && self.broken.is_none() {
+            let read = match self.matching {
+                None => self.queue.read(&mut self.completions),
+                Some(_) => self.queue.read_from(&mut self.completions, &mut sources),
+            };
+            match read {
+                Ok(count) => {
+                    found += count;
+                    for index in 0..count {
+                        self.completed(index, sources[index], &mut Nobody);
+                    }
+                    if count < self.completions.len() {
+                        break;
+                    }
+                }
+                Err(error) => found += self.unreadable(error),
+            }
+        }
+        self.sources = sources;
+        if self.is_moving() {
+            found += self.poll_moving();
+        }
+        if let Some(words) = self.matching.as_mut().and_then(|matching| matching.broken.take()) {
+            self.broken = Some(words);
+        }
+        if self.broken.is_some()
+            && let Some(matching) = &mut self.matching
+        {
+            matching.give_all_back();
+        }
+        match found {
+            0 => self.post(),
+            _ => self.post_when_few(),
+        }
+        found
+    }
+
+    /// Sends what was held back until this look.
+    #[inline]
+    fn begin_look(&mut self) {
+        self.flush();
+        if !self.beginning.is_empty() {
+            self.send_firsts();
+        }
+        self.look = self.look.wrapping_add(1);
+    }
+
+    /// A read has failed: one operation, or the whole queue. Returns how many completions that are.
+    #[cold]
+    fn unreadable(&mut self, error: ReadError) -> usize {
+        match error {
+            ReadError::Failed(failure) => {
+                self.operation_failed(&failure);
+                1
+            }
+            ReadError::Broken(error) => {
+                self.broken = Some(error.to_string());
+                0
+            }
+        }
+    }
+
+    /// Goes through the completions that a look has left, so that all frames are known.
+    #[inline]
+    pub(in crate::ofi) fn go_through(&mut self) {
+        while let Some(index) = self.unread.next() {
+            self.completed(index, sys::FI_ADDR_NOTAVAIL, &mut Nobody);
+        }
+    }
+
+    /// Silences the queue's descriptor, which rings although there is nothing. `false` if that does not help, or if there was
+    /// something.
+    ///
+    /// With `net` of libfabric 1.17 the descriptor rings from the first completion on. `fi_trywait` does not change that; only a
+    /// read that waits does.
+    #[cold]
+    pub(in crate::ofi) fn hush(&mut self) -> bool {
+        if self.matching.is_some() {
+            return false;
+        }
+        self.go_through();
+        match self.queue.wait_read(&mut self.completions, HUSH_MS) {
+            Ok(count) => {
+                self.unread = 0..count;
+                self.go_through();
+                count == 0 && !self.queue.is_ringing()
+            }
+            Err(error) => {
+                self.unreadable(error);
+                false
+            }
+        }
+    }
+}

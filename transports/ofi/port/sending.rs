@@ -1,0 +1,122 @@
+//! How frames go: by themselves, together, or as messages that the peer's provider matches.
+
+use super::Port;
+use crate::Sent;
+use crate::ofi::Refused;
+use crate::ofi::frame;
+use crate::ofi::tags::Protocol;
+use tickwire_components::wire::Header;
+use tickwire_components::{Pieces, context};
+
+impl Port {
+    /// Sends a frame over a link.
+    #[inline(always)]
+    pub(in crate::ofi) fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
+        let lane = match self.lanes.get_mut(link as usize) {
+            Some(lane) if lane.ready => lane,
+            // Its first frame has not left yet, or one was refused: then `control` tells why.
+            Some(lane) if lane.open => return Sent::Blocked,
+            _ => return Sent::Failed,
+        };
+        if self.matching.is_some() || lane.packs(self.look) {
+            return self.send_otherwise(link, header, pieces);
+        }
+        self.send_alone(link, header, pieces)
+    }
+
+    /// Sends a frame that the peer's provider may match, or that may go with others.
+    #[inline(never)]
+    fn send_otherwise<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
+        if let Some(matching) = &self.matching {
+            if let Some(protocol) = Protocol::of(header.kind())
+                && context::plane(header.context()) == context::USER
+            {
+                let label = matching.label(protocol, header);
+                return self.send_matched(link, header, pieces, protocol, label);
+            }
+            if !self.lanes[link as usize].packs(self.look) {
+                return self.send_alone(link, header, pieces);
+            }
+        }
+        match self.pack(link, header, pieces) {
+            Some(sent) => sent,
+            None => self.send_alone(link, header, pieces),
+        }
+    }
+
+    /// Sends a frame by itself.
+    #[inline(always)]
+    fn send_alone<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
+        let lane = &mut self.lanes[link as usize];
+        let length = frame::length(header);
+        let outcome = if length <= self.inject_max {
+            let frame = frame::write_alone(self.desk, lane.preface(), header, pieces);
+            // SAFETY: an own place, just written.
+            #[expect(unsafe_code, reason = "FFI")]
+            unsafe {
+                self.endpoint.inject(frame, lane.to)
+            }
+        } else {
+            self.send_slot(link, header, pieces)
+        };
+        match outcome {
+            Ok(()) => {
+                let lane = &mut self.lanes[link as usize];
+                lane.count(length);
+                self.moved.0 += length as u64;
+                (lane.traffic.full, self.blocked) = (false, false);
+                Sent::Done
+            }
+            Err(refused) => self.refused(link, refused),
+        }
+    }
+
+    /// Sends a frame out of a slot, which the provider reads until it is sent.
+    #[inline(never)]
+    pub(super) fn send_slot<P: Pieces + ?Sized>(
+        &mut self,
+        link: u32,
+        header: &Header,
+        pieces: &P,
+    ) -> Result<(), Refused> {
+        let lane = &self.lanes[link as usize];
+        let &slot = self.free.last().ok_or(Refused::Again)?;
+        let frame = frame::write_alone(self.sending.place(slot as usize), lane.preface(), header, pieces);
+        let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
+        // SAFETY: place and context belong to the slot, which is free again only after the completion; the
+        // endpoint is closed before they are freed.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            self.endpoint.send(frame, descriptor, lane.to, context)?;
+        }
+        self.free.pop();
+        self.links[slot as usize] = link;
+        Ok(())
+    }
+
+    /// Notes whether the provider has taken something for a link.
+    #[inline]
+    pub(super) fn settled(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
+        match outcome {
+            Ok(()) => {
+                (self.lanes[link as usize].traffic.full, self.blocked) = (false, false);
+                Sent::Done
+            }
+            Err(refused) => self.refused(link, refused),
+        }
+    }
+
+    /// The provider has not taken something for a link.
+    #[cold]
+    pub(super) fn refused(&mut self, link: u32, refused: Refused) -> Sent {
+        let lane = &mut self.lanes[link as usize];
+        let again = refused == Refused::Again;
+        (lane.traffic.full, self.blocked) = (again, again);
+        // `control` tells why, in the provider's words.
+        if let Refused::Failed(error) = refused {
+            (lane.failed, lane.ready) = (true, false);
+            self.faults.push((link, error.to_string()));
+        }
+        Sent::Blocked
+    }
+}

@@ -1,0 +1,59 @@
+//! Who takes messages in a look at the queue: nobody, or somebody who takes so many at most.
+
+use crate::{Other, Take};
+use tickwire_components::wire::Header;
+use tickwire_components::{Row, Span};
+
+/// Takes no frame: all frames wait for a drain.
+pub(super) struct Nobody;
+
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+impl Take for Nobody {
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
+        Other::Left
+    }
+
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}
+
+/// Hands so many more messages on.
+pub(super) struct Bounded<'a, T> {
+    pub(super) take: &'a mut T,
+    pub(super) left: u32,
+}
+
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+impl<T: Take> Take for Bounded<'_, T> {
+    fn now_ns(&mut self) -> u64 {
+        self.take.now_ns()
+    }
+
+    #[inline(always)]
+    unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool {
+        // SAFETY: by the same contract.
+        let taken = self.left > 0 && unsafe { self.take.message(header, payload, vc) };
+        self.left -= u32::from(taken);
+        taken
+    }
+
+    unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other {
+        // SAFETY: by the same contract.
+        unsafe { self.take.other(header, payload, vc) }
+    }
+
+    unsafe fn matched(&mut self, header: &Header, payload: Span, vc: Row, receive: Row) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.take.matched(header, payload, vc, receive) }
+    }
+}
