@@ -36,6 +36,7 @@ mod stream;
 pub mod submission;
 mod supply;
 mod unexpected;
+mod window;
 pub mod wire;
 mod work;
 

@@ -1,8 +1,11 @@
 //! Connections that peers ask for.
 
-use super::lines::{self, Line};
-use super::table::{self, Stage};
-use super::{Accepted, Extra, Heard, Medium, Message, Socket, closing};
+use super::line::{self, Line};
+use super::medium::{Accepted, Medium};
+use super::parts::Extra;
+use super::sockets::{Heard, Message, Socket};
+use super::table::{Stage, Visitor};
+use super::{closing, lines, numbers};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Packet};
 use crate::processes::Process;
@@ -14,14 +17,6 @@ pub(crate) const VISITORS_MAX: usize = 64;
 pub(crate) const SILENCE_NS_MAX: u64 = 2_000_000_000;
 /// Connections that one look accepts at most.
 const ACCEPTS: usize = 32;
-
-/// A peer that has not said who it is.
-pub(crate) struct Visitor<M: Medium> {
-    /// What it will greet over.
-    pub(super) socket: M::Socket,
-    /// Until when it may be silent, ns.
-    deadline_ns: u64,
-}
 
 /// Accepts peers that wait; most have sent their greeting by now.
 pub(super) fn accept<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
@@ -59,18 +54,12 @@ pub(super) fn dismiss_visitors<M: Medium>(medium: &mut M, now_ns: u64) {
     for place in 0..medium.connections().visitors.len() {
         let seat = &mut medium.connections_mut().visitors[place];
         if let Some(visitor) = seat.take_if(|visitor| visitor.deadline_ns < now_ns) {
-            lines::hang_up(medium.watched(), &visitor.socket);
+            line::hang_up(medium.watched(), &visitor.socket);
         }
     }
     if medium.connections().crowded && visitor_count(medium) < VISITORS_MAX {
         crowd(medium, false);
     }
-}
-
-/// Whether a peer that says this of itself is one to have a connection with; gives its process, if the kernel can tell of it.
-pub(super) fn check<M: Medium>(medium: &M, socket: &M::Socket, theirs: &Greeting) -> Result<Option<Process>, String> {
-    theirs.fits(medium.greeting()).map_err(|mismatch| mismatch.to_string())?;
-    medium.identify(socket, theirs)
 }
 
 /// Peers that have not said who they are.
@@ -136,7 +125,7 @@ fn judge<M: Medium>(
     extra: Extra<M>,
 ) -> Result<Granted<M>, Packet> {
     medium.admits(&extra).map_err(Packet::Refused)?;
-    let process = check(medium, socket, theirs).map_err(Packet::Refused)?;
+    let process = medium.check(socket, theirs).map_err(Packet::Refused)?;
     has_place(medium, theirs.proc)?;
     let (more, ends) = medium.meet(theirs, extra, process.as_ref(), None).map_err(Packet::Refused)?;
     Ok(Granted { process, more, ends })
@@ -172,7 +161,7 @@ fn grant<M: Medium>(
     granted: Granted<M>,
     events: &mut Vec<LinkEvent>,
 ) {
-    let Ok(link) = table::number(medium, theirs.proc) else {
+    let Ok(link) = numbers::number(medium, theirs.proc) else {
         socket.send_packet(&Packet::Later("no number is free".into()));
         return socket.hang_up();
     };

@@ -1,72 +1,17 @@
 //! Connections that this side asks for. Nothing here waits: what does not go now is tried again by `control`.
 
-use super::lines::{self, Line, out_of_turn};
-use super::table::{self, Stage};
-use super::{Extra, Heard, Medium, Message, Socket, answering, closing};
+use super::call::Call;
+use super::line::Line;
+use super::medium::Medium;
+use super::parts::Extra;
+use super::sockets::{Heard, Message, Socket};
+use super::table::Stage;
+use super::words::{out_of_turn, unwatched};
+use super::{closing, lines, numbers};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Mismatch, Packet};
-use crate::processes::{self, Process};
-use crate::watching::{Token, Watched};
-use rustix::io::Errno;
-
-/// Between two attempts, ns.
-const RETRY_NS: u64 = 1_000_000;
-
-/// A connection that this side asks for. It is asked for as long as the other end lives, which its host's kernel says: a process
-/// that computes, or is stopped, answers when it goes on.
-pub(crate) struct Call<M: Medium> {
-    /// Who is to answer, if it is on this host.
-    process: Option<Process>,
-    /// Is connected once `greeted`.
-    pub(crate) socket: Option<M::Socket>,
-    greeted: bool,
-    /// When it was asked for first, and before when it is not tried again, ns.
-    started_ns: u64,
-    next_ns: u64,
-    /// What this medium keeps besides.
-    pub(crate) request: M::Request,
-}
-
-impl<M: Medium> Call<M> {
-    /// Tries again after a moment only.
-    pub(crate) fn wait(&mut self, now_ns: u64) {
-        self.next_ns = now_ns.saturating_add(RETRY_NS);
-    }
-
-    /// That nobody will answer, in words, if that is so.
-    pub(crate) fn process_ended(&self) -> Option<String> {
-        let process = self.process.as_ref().filter(|process| process.has_ended())?;
-        Some(format!("{} before it answered", processes::ended(process.pid())))
-    }
-
-    /// Says why the attempt is given up, to a peer that has been greeted and may answer later.
-    pub(super) fn refuse(&mut self, reason: &str) {
-        if let Some(socket) = self.socket.as_mut().filter(|_| self.greeted) {
-            socket.send_packet(&Packet::Refused(reason.to_owned()));
-        }
-    }
-
-    /// Gives the attempt up.
-    pub(super) fn hang_up(mut self, watched: &Watched) {
-        self.drop_socket(watched);
-        self.forget_process(watched);
-    }
-
-    /// The end of the process counts no longer.
-    fn forget_process(&self, watched: &Watched) {
-        if let Some(descriptor) = self.process.as_ref().and_then(Process::descriptor) {
-            watched.forget(descriptor);
-        }
-    }
-
-    /// Gives one attempt up; another one may follow.
-    fn drop_socket(&mut self, watched: &Watched) {
-        if let Some(socket) = self.socket.take() {
-            lines::hang_up(watched, &socket);
-        }
-        self.greeted = false;
-    }
-}
+use crate::processes::Process;
+use crate::watching::Token;
 
 /// Starts to connect, unless that has been done.
 ///
@@ -88,7 +33,7 @@ pub(crate) fn call<M: Medium>(medium: &mut M, proc: u32, card: M::Card, now_ns: 
         };
     }
     let process = medium.find_process(&card)?;
-    let link = table::number(medium, proc)?;
+    let link = numbers::number(medium, proc)?;
     let request = match medium.prepare_call(link, card) {
         Ok(request) => request,
         Err(reason) => {
@@ -107,7 +52,7 @@ pub(crate) fn call<M: Medium>(medium: &mut M, proc: u32, card: M::Card, now_ns: 
     connections.calls.push(link);
     if let Err(reason) = advance(medium, link, now_ns) {
         closing::take_down(medium, link);
-        table::free_number(medium, link);
+        numbers::free_number(medium, link);
         return Err(reason);
     }
     Ok(link)
@@ -194,7 +139,7 @@ fn hear_welcome<M: Medium>(
     call.forget_process(medium.watched());
     let Call { socket: Some(mut socket), request, .. } = call else { return };
     medium.watched().forget(&socket);
-    let opened = answering::check(medium, &socket, theirs).and_then(|process| {
+    let opened = medium.check(&socket, theirs).and_then(|process| {
         if theirs.proc != proc {
             return Err(Mismatch::Other { theirs: theirs.proc, expected: proc }.to_string());
         }
@@ -213,11 +158,4 @@ fn hear_welcome<M: Medium>(
             closing::fail(medium, link, reason, events);
         }
     }
-}
-
-/// That a socket cannot be watched, and what to do.
-pub(crate) fn unwatched(error: Errno) -> String {
-    format!(
-        "a connection cannot be watched ({error}): raise the limit of open files, or the kernel's fs.epoll.max_user_watches"
-    )
 }

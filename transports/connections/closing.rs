@@ -1,14 +1,16 @@
 //! How this side takes connections down.
 
-use super::table::{self, Stage};
-use super::{Medium, Socket, lines};
+use super::medium::Medium;
+use super::sockets::Socket;
+use super::table::Stage;
+use super::{line, numbers};
 use crate::LinkEvent;
 use crate::handshake::Packet;
 use rustix::net::Shutdown;
 
 /// Closes a link in order.
 pub(crate) fn close_link<M: Medium>(medium: &mut M, link: u32) {
-    say_goodbye(medium, link);
+    medium.say_goodbye(link);
     drop_link(medium, link);
 }
 
@@ -25,16 +27,6 @@ pub(crate) fn fail_telling<M: Medium>(medium: &mut M, link: u32, reason: String,
     events.push(LinkEvent::Failed { link, reason });
 }
 
-/// Says to the peer of an open connection that nothing follows.
-pub(crate) fn say_goodbye<M: Medium>(medium: &mut M, link: u32) {
-    if medium.connections().line(link).is_some() {
-        let goodbye = medium.goodbye(link);
-        if let Some(line) = medium.connections_mut().line_mut(link) {
-            line.socket.say_goodbye(&goodbye);
-        }
-    }
-}
-
 /// Closes all that is open, and the listener.
 pub(crate) fn close<M: Medium>(medium: &mut M) {
     if !medium.connections().is_open() {
@@ -48,7 +40,7 @@ pub(crate) fn close<M: Medium>(medium: &mut M) {
     connections.queued.clear();
     let (visitors, listener) = (std::mem::take(&mut connections.visitors), connections.listener.take());
     for visitor in visitors.into_iter().flatten() {
-        lines::hang_up(medium.watched(), &visitor.socket);
+        line::hang_up(medium.watched(), &visitor.socket);
     }
     if let Some(listener) = listener {
         // A child may hold it.
@@ -104,6 +96,6 @@ fn tell_reason<M: Medium>(medium: &mut M, link: u32, reason: &str) {
 /// Takes a link down whose engine knows that.
 fn drop_link<M: Medium>(medium: &mut M, link: u32) {
     take_down(medium, link);
-    table::free_number(medium, link);
+    numbers::free_number(medium, link);
     medium.connections_mut().queued.retain(|event| *event != LinkEvent::Connected { link });
 }

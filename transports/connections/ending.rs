@@ -1,20 +1,11 @@
 //! How connections end by their peers: what has been sent is read first, then the end is reported.
 
-use super::lines::{self, Line};
-use super::table::Stage;
-use super::{Goodbye, Medium, Socket, closing};
+use super::closing;
+use super::medium::Medium;
+use super::parts::Goodbye;
+use super::sockets::Socket;
+use super::table::{Ending, Stage};
 use crate::LinkEvent;
-use crate::processes::{self, Process};
-
-/// A connection whose peer has closed it or is gone.
-pub(crate) struct Ending<M: Medium> {
-    /// Why, for the engine.
-    reason: String,
-    /// Its socket, if the peer waits for a goodbye.
-    pub(super) line: Option<Line<M>>,
-    /// What this medium keeps besides.
-    more: M::Ending,
-}
 
 /// Ends an open connection; its last frames are still to be read.
 pub(super) fn end<M: Medium>(medium: &mut M, link: u32, reason: String, goodbye: Option<Goodbye<M>>, now_ns: u64) {
@@ -49,45 +40,6 @@ pub(super) fn report_endings<M: Medium>(medium: &mut M, now_ns: u64, events: &mu
         medium.connections_mut().put(link, Stage::Ending(ending));
         if let Some(reason) = reason {
             closing::fail(medium, link, reason, events);
-        }
-    }
-}
-
-/// A peer's process has ended, though a child of it may hold its socket.
-pub(super) fn process_ended<M: Medium>(medium: &mut M, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
-    // What it said last tells more.
-    lines::hear_line(medium, link, now_ns);
-    let Some(peer) = medium.connections().table.get(link as usize) else { return };
-    match &peer.stage {
-        Stage::Open(line) => {
-            let reason = medium.gone(peer.proc, line.pid(), None);
-            end(medium, link, reason, None, now_ns);
-        }
-        Stage::Calling(call) => {
-            if let Some(reason) = call.process_ended() {
-                closing::fail(medium, link, reason, events);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Asks now and then after processes that no descriptor tells of.
-pub(super) fn ask_after_processes<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
-    let connections = medium.connections_mut();
-    if now_ns.wrapping_sub(connections.asked_ns) < processes::ASK_NS {
-        return;
-    }
-    connections.asked_ns = now_ns;
-    let silent = |process: &Process| process.descriptor().is_none() && process.has_ended();
-    for link in connections.links() {
-        let has_ended = match medium.connections_mut().stage(link) {
-            Some(Stage::Open(line)) => line.process().is_some_and(silent),
-            Some(Stage::Calling(call)) => call.process_ended().is_some(),
-            _ => false,
-        };
-        if has_ended {
-            process_ended(medium, link, now_ns, events);
         }
     }
 }

@@ -1,84 +1,16 @@
-//! Control sockets of open connections.
+//! What peers of open connections say beside their frames, and the ends of their processes.
 
+use super::ending::end;
+use super::line::Line;
+use super::medium::Medium;
+use super::sockets::{Heard, Message, Socket};
 use super::table::{Peer, Stage};
-use super::{Heard, Medium, Message, Socket, calling, closing, ending};
+use super::{closing, words};
 use crate::LinkEvent;
-use crate::processes::Process;
-use crate::watching::{Token, Watched};
-use rustix::io::Errno;
+use crate::processes::{self, Process};
 
 /// Messages of a peer that one look hears: more than one read gives.
 const HEARD_MAX: u32 = 256;
-
-/// The control socket of a connection, and who is at its other end.
-pub(crate) struct Line<M: Medium> {
-    /// What is said beside frames goes over it.
-    pub(crate) socket: M::Socket,
-    /// The process, if the kernel can tell of it: its end counts even if a child of it holds the socket.
-    process: Option<Process>,
-    /// Its number, by its own word.
-    pid: u32,
-    /// What this medium keeps besides.
-    pub(crate) more: M::Line,
-}
-
-impl<M: Medium> Line<M> {
-    /// A connection whose sides have agreed.
-    pub(super) fn new(socket: M::Socket, process: Option<Process>, pid: u32, more: M::Line) -> Self {
-        Line { socket, process, pid, more }
-    }
-
-    /// The number of the peer's process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// The peer's process, if the kernel can tell of it, and what this medium keeps.
-    pub(crate) fn process_and_more(&mut self) -> (Option<&Process>, &mut M::Line) {
-        (self.process.as_ref(), &mut self.more)
-    }
-
-    /// The peer's process, if the kernel can tell of it.
-    pub(super) fn process(&self) -> Option<&Process> {
-        self.process.as_ref()
-    }
-
-    /// The end of the process counts no longer.
-    pub(super) fn forget_process(&self, watched: &Watched) {
-        if let Some(descriptor) = self.process().and_then(Process::descriptor) {
-            watched.forget(descriptor);
-        }
-    }
-
-    /// As if the kernel had no descriptor of the process to give.
-    #[cfg(all(test, not(miri)))]
-    pub(super) fn lose_process(&mut self, watched: &Watched) {
-        if let Some(descriptor) = self.process.as_mut().and_then(Process::forget) {
-            watched.forget(&descriptor);
-        }
-    }
-
-    /// Closes both descriptors.
-    pub(super) fn cut(self, watched: &Watched) {
-        hang_up(watched, &self.socket);
-        self.forget_process(watched);
-    }
-
-    /// Tells of what the peer says, and of its end.
-    fn watch(&self, watched: &Watched, link: u32) -> Result<(), Errno> {
-        watched.add(&self.socket, Token::Line(link))?;
-        match self.process().and_then(Process::descriptor) {
-            Some(descriptor) => watched.add(descriptor, Token::Process(link)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Closes a control connection for its peer, though a child may hold it.
-pub(super) fn hang_up(watched: &Watched, socket: &impl Socket) {
-    watched.forget(socket);
-    socket.hang_up();
-}
 
 /// Watches the connection of a link whose sides have agreed.
 pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: LinkEvent, events: &mut Vec<LinkEvent>) {
@@ -89,7 +21,7 @@ pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: L
     connections.put(link, Stage::Open(line));
     match watched {
         Ok(()) => events.push(event),
-        Err(error) => closing::fail_telling(medium, link, calling::unwatched(error), events),
+        Err(error) => closing::fail_telling(medium, link, words::unwatched(error), events),
     }
 }
 
@@ -119,7 +51,7 @@ fn hear_one<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> bool {
         }
         _ => return false,
     };
-    let pid = line.pid;
+    let pid = line.pid();
     let (reason, goodbye) = match line.socket.receive() {
         Heard::Nothing => return false,
         Heard::Ended(why) => (medium.gone(proc, pid, why), None),
@@ -132,14 +64,48 @@ fn hear_one<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> bool {
             (reason, Some(goodbye))
         }
         Heard::Message(Message::Refused(why)) => (format!("proc {proc} gave the connection up: {why}"), None),
-        Heard::Message(Message::Hello(..) | Message::Welcome(..) | Message::Later) => (out_of_turn(proc), None),
+        Heard::Message(Message::Hello(..) | Message::Welcome(..) | Message::Later) => (words::out_of_turn(proc), None),
         Heard::Wrong(mismatch) => (mismatch.to_string(), None),
     };
-    ending::end(medium, link, reason, goodbye, now_ns);
+    end(medium, link, reason, goodbye, now_ns);
     false
 }
 
-/// A message that its sender may not send at this point.
-pub(crate) fn out_of_turn(proc: u32) -> String {
-    format!("proc {proc} sent a packet out of turn: use one build of tickwire for all procs")
+/// A peer's process has ended, though a child of it may hold its socket.
+pub(super) fn process_ended<M: Medium>(medium: &mut M, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
+    // What it said last tells more.
+    hear_line(medium, link, now_ns);
+    let Some(peer) = medium.connections().table.get(link as usize) else { return };
+    match &peer.stage {
+        Stage::Open(line) => {
+            let reason = medium.gone(peer.proc, line.pid(), None);
+            end(medium, link, reason, None, now_ns);
+        }
+        Stage::Calling(call) => {
+            if let Some(reason) = call.process_ended() {
+                closing::fail(medium, link, reason, events);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Asks now and then after processes that no descriptor tells of.
+pub(super) fn ask_after_processes<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
+    let connections = medium.connections_mut();
+    if now_ns.wrapping_sub(connections.asked_ns) < processes::ASK_NS {
+        return;
+    }
+    connections.asked_ns = now_ns;
+    let silent = |process: &Process| process.descriptor().is_none() && process.has_ended();
+    for link in connections.links() {
+        let has_ended = match medium.connections_mut().stage(link) {
+            Some(Stage::Open(line)) => line.process().is_some_and(silent),
+            Some(Stage::Calling(call)) => call.process_ended().is_some(),
+            _ => false,
+        };
+        if has_ended {
+            process_ended(medium, link, now_ns, events);
+        }
+    }
 }

@@ -1,15 +1,15 @@
-//! The table of all connections of an endpoint, and the numbers of its links.
+//! The table of all connections of an endpoint.
 
-use super::answering::Visitor;
-use super::ending::Ending;
-use super::{Call, Line, Medium};
+use super::call::Call;
+use super::line::Line;
+use super::parts::Parts;
 use crate::LinkEvent;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What a row of the table stands for.
-pub(crate) enum Stage<M: Medium> {
+pub(crate) enum Stage<M: Parts> {
     /// Nothing.
     Free,
     /// A connection that this side asks for.
@@ -22,8 +22,26 @@ pub(crate) enum Stage<M: Medium> {
     Gone,
 }
 
+/// A connection whose peer has closed it or is gone.
+pub(crate) struct Ending<M: Parts> {
+    /// Why, for the engine.
+    pub(super) reason: String,
+    /// Its socket, if the peer waits for a goodbye.
+    pub(super) line: Option<Line<M>>,
+    /// What this medium keeps besides.
+    pub(super) more: M::Ending,
+}
+
+/// A peer that has not said who it is.
+pub(crate) struct Visitor<M: Parts> {
+    /// What it will greet over.
+    pub(super) socket: M::Socket,
+    /// Until when it may be silent, ns.
+    pub(super) deadline_ns: u64,
+}
+
 /// A row: one link.
-pub(crate) struct Peer<M: Medium> {
+pub(crate) struct Peer<M: Parts> {
     /// Who is at the other end.
     pub(super) proc: u32,
     /// What the link stands for.
@@ -31,7 +49,7 @@ pub(crate) struct Peer<M: Medium> {
 }
 
 /// All connections of an endpoint.
-pub(crate) struct Connections<M: Medium> {
+pub(crate) struct Connections<M: Parts> {
     /// Where peers ask for connections, while the endpoint is open.
     pub(crate) listener: Option<OwnedFd>,
     /// By link number.
@@ -54,7 +72,7 @@ pub(crate) struct Connections<M: Medium> {
     pub(super) asked_ns: u64,
 }
 
-impl<M: Medium> Connections<M> {
+impl<M: Parts> Connections<M> {
     /// None yet.
     pub(crate) fn new(listener: OwnedFd) -> Self {
         Connections {
@@ -167,46 +185,5 @@ impl<M: Medium> Connections<M> {
         if let Some(place) = self.stage(link) {
             *place = stage;
         }
-    }
-}
-
-/// A link number for a proc.
-///
-/// # Errors
-/// Why there is none.
-pub(super) fn number<M: Medium>(medium: &mut M, proc: u32) -> Result<u32, String> {
-    let connections = medium.connections_mut();
-    let is_new = connections.free.is_empty() && connections.table.len() < M::LINKS_MAX;
-    let link = if is_new {
-        connections.table.push(Peer { proc, stage: Stage::Free });
-        connections.table.len() as u32 - 1
-    } else {
-        if connections.free.is_empty() {
-            // The engine may have left failed links unclosed.
-            for link in connections.links() {
-                free_number(medium, link);
-            }
-        }
-        let connections = medium.connections_mut();
-        let link = connections.free.pop();
-        let link = link.ok_or_else(|| format!("there are {} connections: close some", M::LINKS_MAX))?;
-        connections.table[link as usize] = Peer { proc, stage: Stage::Free };
-        link
-    };
-    if let Err(reason) = medium.reserve(link, is_new) {
-        medium.connections_mut().free.push(link);
-        return Err(reason);
-    }
-    Ok(link)
-}
-
-/// Lets the number of a link that is gone be used again.
-pub(super) fn free_number<M: Medium>(medium: &mut M, link: u32) {
-    if medium.reuses_links()
-        && let connections = medium.connections_mut()
-        && let Some(stage @ Stage::Gone) = connections.stage(link)
-    {
-        *stage = Stage::Free;
-        connections.free.push(link);
     }
 }

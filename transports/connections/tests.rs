@@ -1,6 +1,10 @@
 //! Connections over a medium that has nothing of its own: what holds for all.
 
+use super::parts::Extra;
 use super::*;
+use crate::handshake::Packet;
+use crate::processes::Process;
+use crate::watching::Watched;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -26,7 +30,7 @@ struct Desk {
     events: Vec<LinkEvent>,
 }
 
-impl Medium for Desk {
+impl Parts for Desk {
     const LINKS_MAX: usize = 3;
     const ANSWERS_GOODBYES: bool = false;
     type Socket = OwnedFd;
@@ -36,7 +40,9 @@ impl Medium for Desk {
     type Ends = ();
     /// How often it is looked at before it is over.
     type Ending = u32;
+}
 
+impl Medium for Desk {
     fn connections(&self) -> &Connections<Self> {
         &self.connections
     }

@@ -1,6 +1,6 @@
 //! The file of the heap and its place in the address space. Nothing here allocates: it runs within an allocator.
 
-use super::{ENV_SHARED_HEAP_BYTES, HeapError};
+use super::error::{ENV_SHARED_HEAP_BYTES, HeapError};
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;

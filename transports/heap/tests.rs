@@ -6,7 +6,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::alloc::{GlobalAlloc, Layout};
-use tickwire_components::limits::{HEAP_ALIGN, HEAP_BLOCK_MIN};
+use tickwire_components::limits::{HEAP_ALIGN, HEAP_BLOCK_MIN, HEAP_BYTES_MAX, HEAP_BYTES_MIN};
 use tickwire_components::{Pieces, Span};
 
 fn on() {

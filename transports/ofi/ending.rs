@@ -1,13 +1,12 @@
 //! What is still to come of a connection that ends.
 //!
-//! Who closes says how many frames it has sent, and leaves once the peer says that it has them all, or after a bounded time:
-//! what a provider still holds is lost when its endpoint is closed. A connection whose socket ends without a word has
-//! failed; what the fabric still brings is read for a moment.
+//! Who closes says how many frames it has sent. It leaves once the peer says that it has them all, or after a bounded time: what a
+//! provider still holds is lost when its endpoint is closed. A connection whose socket ends without a word has failed. What
+//! the fabric still brings is read for a moment.
 
 use super::Ofi;
 use super::control::{Heard, Message};
 use super::losses::Tally;
-use super::medium::Counts;
 use super::own::Own;
 use super::transport::Line;
 use crate::connections::Medium;
@@ -17,10 +16,26 @@ use std::time::{Duration, Instant};
 const CLOSED_NS_MAX: u64 = 1_000_000_000;
 /// How long the last frames of a peer that is gone may take, ns, from the last one on.
 const GONE_NS_MAX: u64 = 10_000_000;
-/// Time between two looks from which on it counts as time in which nobody has looked, ns.
+/// If two looks are farther apart than this, the time between them counts as time in which nobody has looked, ns.
 const UNSEEN_NS_MIN: u64 = 5_000_000;
 /// How long a close waits for an engine of this process, which nobody may be ticking meanwhile.
 const NEAR_TIME: Duration = Duration::from_millis(20);
+
+/// What a side says when it closes.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    /// Frames that it has sent; none follows.
+    pub(super) sent: u32,
+    /// Frames that it has received.
+    pub(super) received: u32,
+}
+
+impl Counts {
+    /// As it is told.
+    pub(super) fn message(self) -> Message {
+        Message::Closed { sent: self.sent, received: self.received }
+    }
+}
 
 /// What an endpoint keeps of who is at the other end of an open connection.
 pub(crate) struct Partner {
@@ -53,10 +68,10 @@ impl Line {
 pub(crate) struct Unread {
     /// Frames that it has sent, if it said so.
     due: Option<u32>,
-    /// How many bytes had come at the last look, and when that last changed, ns.
+    /// Bytes that had come at the last look, and since when there have been so many, ns.
     received: u64,
     since_ns: u64,
-    /// When that was.
+    /// When the last look was, ns.
     looked_ns: u64,
 }
 

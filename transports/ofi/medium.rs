@@ -3,11 +3,11 @@
 use super::Ofi;
 use super::card::Card;
 use super::control::{self, Message, Proof, Socket};
-use super::ending::{Partner, Unread};
+use super::ending::{Counts, Partner, Unread};
 use super::frame::LINKS_MAX;
 use super::own::random;
 use super::transport::Call;
-use crate::connections::{self, Accepted, Connections, Heard, Medium};
+use crate::connections::{self, Accepted, Connections, Heard, Medium, Parts};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
 use crate::watching::Watched;
@@ -20,22 +20,6 @@ pub(crate) struct Ends {
     token: u64,
     /// The peer's fabric address.
     address: Vec<u8>,
-}
-
-/// What a side says when it closes.
-#[derive(Clone, Copy)]
-pub(crate) struct Counts {
-    /// Frames that it has sent; none follows.
-    pub(super) sent: u32,
-    /// Frames that it has received.
-    pub(super) received: u32,
-}
-
-impl Counts {
-    /// As it is told.
-    pub(super) fn message(self) -> Message {
-        Message::Closed { sent: self.sent, received: self.received }
-    }
 }
 
 impl connections::Socket for Socket {
@@ -78,7 +62,7 @@ impl connections::Socket for Socket {
     }
 }
 
-impl Medium for Ofi {
+impl Parts for Ofi {
     const LINKS_MAX: usize = LINKS_MAX;
     const ANSWERS_GOODBYES: bool = true;
 
@@ -88,7 +72,9 @@ impl Medium for Ofi {
     type Line = Partner;
     type Ends = Ends;
     type Ending = Unread;
+}
 
+impl Medium for Ofi {
     fn connections(&self) -> &Connections<Self> {
         &self.connections
     }

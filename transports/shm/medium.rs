@@ -6,7 +6,7 @@ use super::identity::HostCard;
 use super::lines::{PeerMemory, Unread};
 use super::socket::{self, NoRoom, Read, Received};
 use super::{Call, LINKS_MAX, Shm, Splicing};
-use crate::connections::{self, Accepted, Connections, Heard, Medium, Message, Socket};
+use crate::connections::{self, Accepted, Connections, Heard, Medium, Message, Parts, Socket};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
 use crate::rings::links::Ends;
@@ -55,7 +55,7 @@ impl Socket for OwnedFd {
     }
 }
 
-impl Medium for Shm {
+impl Parts for Shm {
     const LINKS_MAX: usize = LINKS_MAX;
     const ANSWERS_GOODBYES: bool = false;
 
@@ -65,7 +65,9 @@ impl Medium for Shm {
     type Line = PeerMemory;
     type Ends = Ends;
     type Ending = Unread;
+}
 
+impl Medium for Shm {
     fn connections(&self) -> &Connections<Self> {
         &self.connections
     }

@@ -1,9 +1,10 @@
 //! What an endpoint has for itself.
 
+use super::config::ShmConfig;
 use super::identity::HostCard;
 use super::room::Room;
+use super::segment;
 use super::segment::Files;
-use super::{ShmConfig, segment};
 use crate::handshake::Greeting;
 use crate::watching::Watched;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

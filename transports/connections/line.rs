@@ -1,0 +1,77 @@
+//! The control socket of an open connection.
+
+use super::parts::Parts;
+use super::sockets::Socket;
+use crate::processes::Process;
+use crate::watching::{Token, Watched};
+use rustix::io::Errno;
+
+/// The control socket of a connection, and who is at its other end.
+pub(crate) struct Line<M: Parts> {
+    /// What is said beside frames goes over it.
+    pub(crate) socket: M::Socket,
+    /// The process, if the kernel can tell of it: its end counts even if a child of it holds the socket.
+    process: Option<Process>,
+    /// Its number, by its own word.
+    pid: u32,
+    /// What this medium keeps besides.
+    pub(crate) more: M::Line,
+}
+
+impl<M: Parts> Line<M> {
+    /// A connection whose sides have agreed.
+    pub(super) fn new(socket: M::Socket, process: Option<Process>, pid: u32, more: M::Line) -> Self {
+        Line { socket, process, pid, more }
+    }
+
+    /// The number of the peer's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The peer's process, if the kernel can tell of it, and what this medium keeps.
+    pub(crate) fn process_and_more(&mut self) -> (Option<&Process>, &mut M::Line) {
+        (self.process.as_ref(), &mut self.more)
+    }
+
+    /// The peer's process, if the kernel can tell of it.
+    pub(super) fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// The end of the process counts no longer.
+    pub(super) fn forget_process(&self, watched: &Watched) {
+        if let Some(descriptor) = self.process().and_then(Process::descriptor) {
+            watched.forget(descriptor);
+        }
+    }
+
+    /// As if the kernel had no descriptor of the process to give.
+    #[cfg(all(test, not(miri)))]
+    pub(super) fn lose_process(&mut self, watched: &Watched) {
+        if let Some(descriptor) = self.process.as_mut().and_then(Process::forget) {
+            watched.forget(&descriptor);
+        }
+    }
+
+    /// Closes both descriptors.
+    pub(super) fn cut(self, watched: &Watched) {
+        hang_up(watched, &self.socket);
+        self.forget_process(watched);
+    }
+
+    /// Tells of what the peer says, and of its end.
+    pub(super) fn watch(&self, watched: &Watched, link: u32) -> Result<(), Errno> {
+        watched.add(&self.socket, Token::Line(link))?;
+        match self.process().and_then(Process::descriptor) {
+            Some(descriptor) => watched.add(descriptor, Token::Process(link)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Closes a control connection for its peer, though a child may hold it.
+pub(super) fn hang_up(watched: &Watched, socket: &impl Socket) {
+    watched.forget(socket);
+    socket.hang_up();
+}

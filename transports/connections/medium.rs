@@ -1,0 +1,142 @@
+//! What a medium brings for its connections.
+
+use super::call::Call;
+use super::parts::{Extra, Goodbye, Parts};
+use super::sockets::Socket;
+use super::table::Connections;
+use crate::handshake::Greeting;
+use crate::processes::Process;
+use crate::watching::Watched;
+
+/// What [`Medium::accept`] found.
+pub(crate) enum Accepted<S> {
+    /// A peer to listen to.
+    Visitor(S),
+    /// One that has been refused at once.
+    Refused,
+}
+
+/// What an endpoint brings for its connections.
+pub(crate) trait Medium: Parts {
+    /// All connections.
+    fn connections(&self) -> &Connections<Self>;
+    /// The same, to change them.
+    fn connections_mut(&mut self) -> &mut Connections<Self>;
+    /// What the endpoint sleeps on.
+    fn watched(&self) -> &Watched;
+    /// What the own proc says of itself; its slot is not set.
+    fn greeting(&self) -> &Greeting;
+    /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
+    fn connect_ms_max(&self) -> Option<u32>;
+
+    /// Makes a place for a link, which may be a new one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn reserve(&mut self, link: u32, is_new: bool) -> Result<(), String>;
+    /// Whether the number of a closed link may be used again.
+    fn reuses_links(&self) -> bool {
+        true
+    }
+    /// Lets frames through a reserved link.
+    ///
+    /// # Errors
+    /// Why that cannot be, for both sides.
+    fn open_link(&mut self, link: u32, ends: Self::Ends) -> Result<(), String>;
+    /// Lets no more frames through a link, which may not have been opened.
+    fn shut_link(&mut self, link: u32);
+
+    /// The process that a card names, if this host's kernel can tell of it.
+    ///
+    /// # Errors
+    /// That it has ended, in words.
+    fn find_process(&self, card: &Self::Card) -> Result<Option<Process>, String>;
+    /// Prepares a call over a reserved link.
+    ///
+    /// # Errors
+    /// Why the proc cannot be called.
+    fn prepare_call(&mut self, link: u32, card: Self::Card) -> Result<Self::Request, String>;
+    /// The next step towards a peer that has been greeted: `true` once it has.
+    ///
+    /// # Errors
+    /// Why the call cannot succeed.
+    fn greet(&mut self, link: u32, proc: u32, call: &mut Call<Self>, now_ns: u64) -> Result<bool, String>;
+    /// The peer has hung up before it answered, and is called again.
+    fn has_hung_up(&self, _request: &mut Self::Request) {}
+    /// That a proc has not answered in time, and what to do.
+    fn silent(&self, proc: u32, waited_ms: u64, request: &Self::Request) -> String;
+
+    /// The next peer that waits at the listener.
+    fn accept(&mut self) -> Option<Accepted<Self::Socket>>;
+    /// Whether a visitor with such a greeting may ask for a connection.
+    ///
+    /// # Errors
+    /// Why not.
+    fn admits(&self, _extra: &Extra<Self>) -> Result<(), String> {
+        Ok(())
+    }
+    /// Checks a peer whose greeting fits against what the kernel says of it; gives its process, if the kernel can tell of it.
+    ///
+    /// # Errors
+    /// What does not fit.
+    fn identify(&self, socket: &Self::Socket, theirs: &Greeting) -> Result<Option<Process>, String>;
+    /// Checks what a peer says of itself; gives its process, if the kernel can tell of it.
+    ///
+    /// # Errors
+    /// What does not fit.
+    fn check(&self, socket: &Self::Socket, theirs: &Greeting) -> Result<Option<Process>, String> {
+        theirs.fits(self.greeting()).map_err(|mismatch| mismatch.to_string())?;
+        self.identify(socket, theirs)
+    }
+    /// Checks what a greeting brings besides. With the `request` of a call that it answers.
+    ///
+    /// # Errors
+    /// What cannot be used.
+    fn meet(
+        &mut self,
+        theirs: &Greeting,
+        extra: Extra<Self>,
+        process: Option<&Process>,
+        request: Option<Self::Request>,
+    ) -> Result<(Self::Line, Self::Ends), String>;
+    /// Answers a visitor to whom a link has been opened. `false` if it has gone meanwhile.
+    fn welcome(&mut self, link: u32, socket: &mut Self::Socket) -> bool;
+
+    /// A peer has said something that only this medium knows.
+    ///
+    /// # Errors
+    /// Why the connection ends.
+    fn hear_word(&mut self, link: u32, word: <Self::Socket as Socket>::Word) -> Result<(), String>;
+    /// That a peer has gone without a word, in words; `why`, if the kernel has said.
+    fn gone(&self, proc: u32, pid: u32, why: Option<String>) -> String;
+
+    /// A connection has ended, with a goodbye or without: what is still to come of it.
+    fn start_ending(&mut self, link: u32, goodbye: Option<Goodbye<Self>>, now_ns: u64) -> Self::Ending;
+    /// Whether all has been read that will come of an ended connection.
+    fn is_over(&mut self, link: u32, ending: &mut Self::Ending, now_ns: u64) -> bool;
+    /// What this side says when it closes a link.
+    fn goodbye(&mut self, link: u32) -> Goodbye<Self>;
+    /// Says to all peers that nothing follows, and waits as long as they need.
+    fn say_goodbyes(&mut self) {
+        for link in self.connections().links() {
+            self.say_goodbye(link);
+        }
+    }
+    /// Says to the peer of an open connection that nothing follows.
+    fn say_goodbye(&mut self, link: u32) {
+        if self.connections().line(link).is_some() {
+            let goodbye = self.goodbye(link);
+            if let Some(line) = self.connections_mut().line_mut(link) {
+                line.socket.say_goodbye(&goodbye);
+            }
+        }
+    }
+
+    /// What tells of messages has rung.
+    fn has_rung(&mut self) {}
+
+    /// The own greeting, for a link of this number.
+    fn introduction(&self, link: u32) -> Greeting {
+        Greeting { slot: link, ..self.greeting().clone() }
+    }
+}
