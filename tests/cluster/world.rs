@@ -1,6 +1,6 @@
 //! What code of the application may do to the engine's world: nothing that it does is met by reading what is gone.
 
-use super::{ME, Seen, assert_poisoned, solo, with_system};
+use crate::kit::{ME, Seen, assert_poisoned, solo, with_system};
 use bevy_ecs::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

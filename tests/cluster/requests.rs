@@ -1,7 +1,7 @@
 //! Requests: several at once, what an error of one of them is to the call, and what comes back if one cannot be taken. Ranks
 //! and tags that are none.
 
-use super::{ME, solo};
+use crate::kit::{ME, solo};
 use tickwire::components::TagFilter;
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet};
 use tickwire::{

@@ -1,0 +1,74 @@
+//! Buffers that are lent to a scope come back on every way out of it.
+
+use crate::kit::{ME, solo};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tickwire::Tag;
+use tickwire_tests::cases::content;
+
+#[test]
+fn a_scope_lends_slices_and_cells() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let out = content(1, 30_000);
+    let (mut into, mut cells) = (vec![0; 30_000], vec![0u8; 8]);
+    let shared = Cell::from_mut(&mut cells[..]).as_slice_of_cells();
+    engine.scope(|scope| {
+        let receive = scope.irecv(&mut into[..], ME, Tag(1), world).unwrap();
+        let halves = [scope.irecv(&shared[..4], ME, Tag(2), world), scope.irecv(&shared[4..], ME, Tag(2), world)];
+        let sends = [&out[..], &out[..4], &out[4..8]]
+            .map(|bytes| scope.isend(bytes, ME, if bytes.len() == 4 { Tag(2) } else { Tag(1) }, world).unwrap());
+        scope.wait_all(&sends).unwrap();
+        for half in halves {
+            let half = half.unwrap();
+            scope.wait(&half).unwrap();
+            scope.take(half).unwrap();
+        }
+        scope.wait(&receive).unwrap();
+        let (bytes, status) = scope.take(receive).unwrap();
+        assert!(bytes == out && status.length == out.len());
+    });
+    assert!(into == out && cells == out[..8]);
+}
+
+#[test]
+fn leaving_a_scope_early_cancels_receives_and_drives_sends() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let out = content(1, 100_000);
+    let incoming = engine.irecv(vec![0; 100_000], ME, Tag(1), world).unwrap();
+    let mut into = vec![7; 8];
+    engine.scope(|scope| {
+        let _ = scope.irecv(&mut into[..], ME, Tag(2), world).unwrap();
+        let _ = scope.isend(&out[..], ME, Tag(1), world).unwrap();
+    });
+    into.fill(8);
+    engine.wait(&incoming).unwrap();
+    assert!(engine.take(incoming).unwrap().0 == out, "the send has been driven to its end");
+    engine.send(&[1; 8], ME, Tag(2), world).unwrap();
+    engine.tick();
+    assert_eq!(into, [8; 8], "the cancelled receive takes nothing");
+}
+
+#[test]
+fn a_panic_inside_a_scope_ends_its_loans() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let (out, mut into) = (content(1, 50_000), vec![7; 8]);
+    let incoming = engine.irecv(vec![0; 50_000], ME, Tag(1), world).unwrap();
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        engine.scope(|scope| {
+            let _receive = scope.irecv(&mut into[..], ME, Tag(2), world).unwrap();
+            let _send = scope.isend(&out[..], ME, Tag(1), world).unwrap();
+            panic!("inside");
+        })
+    }));
+    assert!(panic.is_err());
+    engine.wait(&incoming).unwrap();
+    assert!(engine.take(incoming).unwrap().0 == out, "the send has been driven to its end");
+    engine.send(&[1; 8], ME, Tag(2), world).unwrap();
+    engine.tick();
+    assert_eq!(into, [7; 8]);
+    let mut again = [0; 8];
+    assert_eq!(engine.recv(&mut again, ME, Tag(2), world).unwrap().length, 8);
+}
