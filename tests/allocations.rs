@@ -139,7 +139,7 @@ fn tell(trace: &Trace, ticks: std::ops::Range<u64>) {
 
 #[test]
 fn events_in_memory_and_in_a_file_allocate_nothing() {
-    let path = std::env::temp_dir().join(format!("tickwire-allocations-{}", std::process::id()));
+    let path = tickwire_tests::scratch::path("allocations");
     let file = Trace::new(TraceFile::create_part(&path).unwrap());
     for trace in [Trace::new(Ring::new(500)), file] {
         tell(&trace, 0..200);

@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use tickwire::Limits;
 use tickwire_tests::binaries::{binary, example};
+use tickwire_tests::needs::has_libfabric;
+use tickwire_tests::scratch;
 
 fn tickwire(args: &[&str]) -> Output {
     Command::new(binary("tickwire")).args(args).output().unwrap()
@@ -55,11 +56,6 @@ fn of(metric: &str, parameters: &[usize], unit: &str) -> Vec<(String, usize, Str
 
 const P2P_SIZES: [usize; 12] = [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, 4 << 20];
 
-/// A file of this test's own.
-fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("tickwire-commands-{}-{name}", std::process::id()))
-}
-
 /// What `perf p2p` prints.
 fn p2p_figures() -> Vec<(String, usize, String)> {
     [
@@ -87,9 +83,8 @@ fn p2p_prints_every_figure_as_it_comes() {
 
 #[test]
 fn a_fabric_without_an_engine_has_the_same_figures() {
-    if let Err(error) = tickwire::transports::ofi::Library::get() {
-        assert!(std::env::var_os("CI").is_none(), "{error}");
-        return eprintln!("SKIPPED: {error}");
+    if !has_libfabric() {
+        return;
     }
     let tagged = ["--transport", "ofi:tcp;ofi_rxm", "--mode", "tagged"];
     let ways: [(&str, &[&str]); 5] = [
@@ -168,9 +163,8 @@ fn a_blocked_rank_sleeps_and_wakes() {
 
 #[test]
 fn a_rank_that_blocks_on_shared_memory_beside_a_fabric_sleeps_and_wakes() {
-    if let Err(error) = tickwire::transports::ofi::Library::get() {
-        assert!(std::env::var_os("CI").is_none(), "{error}");
-        return eprintln!("SKIPPED: {error}");
+    if !has_libfabric() {
+        return;
     }
     // Messages by shared memory with the fabric open, and by the fabric.
     blocks(&["--transport", "shm,ofi:net"]);
@@ -208,9 +202,8 @@ fn info_says_what_libfabric_offers_and_which_of_it_is_taken() {
         Command::new(binary("tickwire")).arg("info").env("TICKWIRE_OFI_LIBRARY", "/no/library").output().unwrap();
     let report = good(&none);
     assert!(report.contains("libfabric cannot be loaded (/no/library") && report.contains("libfabric1"), "{report}");
-    if let Err(error) = tickwire::transports::ofi::Library::get() {
-        assert!(std::env::var_os("CI").is_none(), "{error}");
-        return eprintln!("SKIPPED: {error}");
+    if !has_libfabric() {
+        return;
     }
     let with = |list: &str, names: &str| {
         let output = Command::new(binary("tickwire")).args(["info"]).env(list, names).output().unwrap();
@@ -249,13 +242,13 @@ fn procs_stay_within_their_bytes() {
 fn heat_is_the_same_on_any_number_of_ranks() {
     let mut pictures = Vec::new();
     for ranks in ["1", "3", "6"] {
-        let path = scratch(&format!("{ranks}.png"));
+        let path = scratch::path(&format!("heat-{ranks}"));
         let sizes = ["--width", "61", "--height", "47", "--iterations", "30"];
         let output = heat(&[&["-n", ranks, "--output", path.to_str().unwrap()], &sizes[..]].concat());
         assert!(good(&output).contains("largest difference to the serial answer: 0e0\n"), "{}", text(&output.stdout));
         pictures.push(std::fs::read(&path).unwrap());
         // The result is a picture to begin with, also under a launcher.
-        let (again, heat) = (scratch("again.png"), example("heat"));
+        let (again, heat) = (scratch::path("heat-again"), example("heat"));
         let args = ["run", "-n", ranks, "--", heat.to_str().unwrap(), "--iterations", "5"];
         let files = ["--input", path.to_str().unwrap(), "--output", again.to_str().unwrap()];
         assert!(good(&tickwire(&[&args[..], &files].concat())).contains("61 x 47 cells"));
@@ -267,7 +260,7 @@ fn heat_is_the_same_on_any_number_of_ranks() {
 
 #[test]
 fn heat_says_in_one_line_what_it_cannot_use() {
-    let bad = scratch("bad.png");
+    let bad = scratch::path("heat-bad");
     std::fs::write(&bad, "not a picture").unwrap();
     wrong(&heat(&["--input", bad.to_str().unwrap()]), "heat: ", "not a PNG");
     std::fs::remove_file(bad).unwrap();

@@ -6,14 +6,15 @@ use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::Pid;
 use rustix::thread::gettid;
-use rustix::time::{ClockId, clock_gettime};
 use std::mem::MaybeUninit;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tickwire::testing::Board;
-use tickwire::transports::ofi::{Choice, Library};
+use tickwire::transports::ofi::Choice;
 use tickwire::{Bootstrap, Builder, Engine, Limits, ProcId, Rank, Request, Source, Tag, TrafficClass};
 use tickwire_tests::cases::content;
+use tickwire_tests::clocks::thread_time;
+use tickwire_tests::needs::has_libfabric;
 
 /// Above everything that a loaded machine may need.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -121,12 +122,6 @@ fn an_idle_engine_does_not_spin_its_loop() {
     assert!(events.sleeps <= 8, "{} sleeps of 100 ms in 350 ms", events.sleeps);
 }
 
-/// Processor time of this thread so far.
-fn cpu() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
 /// Traffic, and then none for so long: times that the descriptor has woken the loop, and processor time of the loop.
 fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, quiet: Duration) -> (u32, Duration) {
     let board = Board::new(2);
@@ -145,9 +140,9 @@ fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, q
             // Some while it sleeps, which the bell tells of, and some while it is awake.
             talk(&mut engine, &mut events, 1 + number * 37);
         }
-        let (wakes, before, start) = (events.wakes, cpu(), Instant::now());
+        let (wakes, before, start) = (events.wakes, thread_time(), Instant::now());
         events.run(&mut engine, |_| start.elapsed() >= quiet);
-        let found = (events.wakes - wakes, cpu() - before);
+        let found = (events.wakes - wakes, thread_time() - before);
         talk(&mut engine, &mut events, 0);
         engine.finalize(PATIENCE).unwrap();
         found
@@ -170,12 +165,7 @@ fn the_loop_is_quiet_after_traffic_over_shared_memory() {
 
 /// An engine of a world in one process over a fabric; `None`, and a line that says so, without libfabric.
 fn over(provider: &str) -> Option<Builder> {
-    if let Err(error) = Library::get() {
-        assert!(std::env::var_os("CI").is_none(), "{error}");
-        eprintln!("SKIPPED: {error}");
-        return None;
-    }
-    Some(Engine::builder().ofi(Choice { include: vec![provider.into()], ..Choice::default() }))
+    has_libfabric().then(|| Engine::builder().ofi(Choice { include: vec![provider.into()], ..Choice::default() }))
 }
 
 #[test]
@@ -271,10 +261,10 @@ fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
         assert!(!engine.must_poll(), "both have descriptors");
         for (rank, go) in (1..).zip([first, second]) {
             let receive = engine.irecv(vec![0u8], Source::Any, Tag(2), world).unwrap();
-            let before = cpu();
+            let before = thread_time();
             let waited = engine.wait_for(&receive, Duration::from_secs(2));
             assert!(matches!(waited, Err(tickwire::RequestError::Timeout)), "{waited:?}");
-            let spent = cpu() - before;
+            let spent = thread_time() - before;
             assert!(spent < Duration::from_millis(50), "{spent:?} of processor time in 2 s without a message");
             go.send(()).unwrap();
             let start = Instant::now();

@@ -10,6 +10,7 @@ use tickwire::testing::{Cluster, STEP_NS};
 use tickwire::traces::dump::{Obstacle, Stage};
 use tickwire::{Limits, Rank, Source, Tag, TagFilter};
 use tickwire_tests::binaries::binary;
+use tickwire_tests::scratch;
 
 /// Above everything that a loaded machine may need.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -322,7 +323,7 @@ fn a_running_job_can_be_watched() {
         }
         assert!(start.elapsed() < PATIENCE, "{said}");
     }
-    let png = std::env::temp_dir().join(format!("tickwire-top-{}.png", std::process::id()));
+    let png = scratch::path("top");
     job.ask(&["top", "--interval", "50", "--png", png.to_str().unwrap()]);
     let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(&png).unwrap()));
     let (width, height) = decoder.read_info().unwrap().info().size();

@@ -3,36 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tickwire::bootstrap::{Bootstrap, BootstrapEvent};
+use tickwire_tests::binaries::binary;
+use tickwire_tests::scratch::Directory;
 
 /// Above every bound of the launcher (2 s until SIGKILL, 2 s for the last output) on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The program `name` of the same build as this test.
-fn binary(name: &str) -> PathBuf {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    let test = std::env::current_exe().unwrap();
-    let directory = test.parent().and_then(Path::parent).unwrap();
-    let path = directory.join(name);
-    BUILT.get_or_init(|| {
-        if path.exists() {
-            return;
-        }
-        let profile = match directory.file_name().and_then(|profile| profile.to_str()) {
-            Some("debug") | None => "dev",
-            Some(profile) => profile,
-        };
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "-p", "tickwire", "--bin", name, "--profile", profile, "--target-dir"]);
-        assert!(cargo.arg(directory.parent().unwrap()).status().unwrap().success(), "{name} does not build");
-    });
-    path
-}
 
 fn launcher(args: &[&str], script: &str) -> Command {
     let mut command = Command::new(binary("tickwire"));
@@ -115,14 +94,6 @@ fn all_gone(pids: &[u32]) {
     until("a rank is still there", || pids.iter().all(|&pid| is_gone(pid)));
 }
 
-/// An empty directory of this test's own.
-fn scratch(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("tickwire-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir(&path).unwrap();
-    path
-}
-
 #[test]
 fn every_rank_runs_once_and_success_is_zero() {
     let output = run(&["-n", "5"], "echo $TICKWIRE_RANK of $TICKWIRE_SIZE");
@@ -148,7 +119,7 @@ fn a_killed_rank_is_reported_with_its_signal() {
 
 #[test]
 fn ranks_that_ignore_sigterm_are_killed() {
-    let directory = scratch("ignore");
+    let directory = Directory::new("launch-ignore");
     // Rank 0 fails once the others have made themselves deaf.
     let script = r#"
         if test $TICKWIRE_RANK = 0; then
@@ -158,16 +129,15 @@ fn ranks_that_ignore_sigterm_are_killed() {
         trap "" TERM
         echo $$ > "$DIR/$TICKWIRE_RANK.pid"; mv "$DIR/$TICKWIRE_RANK.pid" "$DIR/$TICKWIRE_RANK"
         exec sleep 1000"#;
-    let output = launcher(&["-n", "3"], script).env("DIR", &directory).output().unwrap();
+    let output = launcher(&["-n", "3"], script).env("DIR", &*directory).output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     let pid = |rank: &str| std::fs::read_to_string(directory.join(rank)).unwrap().trim().parse().unwrap();
     all_gone(&[pid("1"), pid("2")]);
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
 fn with_on_failure_continue_the_others_go_on() {
-    let directory = scratch("continue");
+    let directory = Directory::new("launch-continue");
     // The others wait until the launcher has reaped rank 1, and so knows of its failure.
     let script = r#"
         if test $TICKWIRE_RANK = 1; then
@@ -178,11 +148,10 @@ fn with_on_failure_continue_the_others_go_on() {
         while kill -0 $(cat "$DIR/pid") 2>/dev/null; do sleep 0.01; done
         echo rank $TICKWIRE_RANK went on"#;
     let args = ["-n", "4", "--on-failure=continue"];
-    let output = launcher(&args, script).env("DIR", &directory).output().unwrap();
+    let output = launcher(&args, script).env("DIR", &*directory).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(sorted_lines(&stdout(&output)), ["rank 0 went on", "rank 2 went on", "rank 3 went on"]);
     assert_eq!(stderr(&output), "tickwire run: rank 1 ended with exit status 3; the other ranks go on\n");
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

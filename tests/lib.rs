@@ -3,9 +3,13 @@
 pub mod binaries;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;
+pub mod clocks;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod faults;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod headers;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod model;
+pub mod needs;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod scratch;

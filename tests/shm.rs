@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use tickwire::components::Pieces;
 use tickwire::components::limits::MAPPED_MIN;
@@ -14,16 +14,9 @@ use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
 use tickwire::{Datatype, ENV_SPLICE, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::cases::{BOUND, content};
+use tickwire_tests::scratch::{self, Directory};
 
-/// An empty directory of a test's own.
-fn scratch(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("tickwire-shm-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir(&path).unwrap();
-    path
-}
-
-/// Runs a job of `rank` programs and looks at what it leaves behind.
+/// Runs a job of `tests-rank` programs, and checks that it leaves nothing in /dev/shm.
 fn run(ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
     run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, None)
 }
@@ -31,7 +24,7 @@ fn run(ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
 /// The same of another program, with a variable.
 fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: Option<(&str, &str)>) -> JobOutcome {
     let value = variable.map_or("", |(_, value)| value);
-    let place = scratch(&format!("{test}-{ranks}-{}-{value}", args.join("-")));
+    let place = Directory::new(&format!("shm-{test}-{ranks}-{}-{value}", args.join("-")));
     let job = Job::new(ranks).program(program).args([test]).args([place.as_os_str()]);
     let job = match variable {
         Some((name, value)) => job.env(name, value),
@@ -41,7 +34,6 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: O
     let name = std::fs::read_to_string(place.join("job")).unwrap();
     let left: Vec<_> = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|entry| entry.to_string_lossy().contains(&name)), "left in /dev/shm: {left:?}");
-    let _ = std::fs::remove_dir_all(place);
     outcome
 }
 
@@ -50,7 +42,7 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: O
 #[ignore = "sets a bound for its whole process: another test starts it in one of its own"]
 fn under_a_bound_of_file_sizes() {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let path = std::env::temp_dir().join(format!("tickwire-bound-{}", std::process::id()));
+    let path = scratch::path("bound");
     let file = tickwire::traces::TraceFile::create(&path).unwrap();
     setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum: None }).unwrap();
     let mut engine = Engine::builder().shared_heap(true).trace(file).build(tickwire::Bootstrap::solo()).unwrap();
@@ -129,23 +121,21 @@ fn plainly(words: &[&OsStr]) -> Command {
 
 #[test]
 fn sixty_four_ranks_that_all_talk_take_64_mib_and_say_so() {
-    let place = scratch("memory");
+    let place = Directory::new("shm-memory");
     let Memory { mapped, made, .. } = run_memory(&place, 64, 8 << 10, plainly);
     assert_eq!(mapped, made, "what they say is what there is");
     println!("{} KiB", made >> 10);
     assert!(made <= 64 * MIB, "{made}");
-    let _ = std::fs::remove_dir_all(place);
 }
 
 /// The command for 256 ranks within 1 GiB is in the documentation; here is an eighth of both.
 #[test]
 fn ranks_that_pass_a_barrier_take_4_mib_each() {
-    let place = scratch("barrier");
+    let place = Directory::new("shm-barrier");
     let Memory { mapped, made, all } = run_memory(&place, 32, 0, plainly);
     assert_eq!(mapped, made);
     println!("{} KiB, {} KiB of them for rings", all >> 10, made >> 10);
     assert!(all <= 1024 / 8 * MIB, "{all}");
-    let _ = std::fs::remove_dir_all(place);
 }
 
 #[test]
@@ -155,7 +145,7 @@ fn a_small_dev_shm_or_none_bounds_nobody() {
         return println!("skipped: this user may not make a mount namespace (unshare -m)");
     }
     for mount in ["mount -t tmpfs -o size=64m tmpfs /dev/shm", "mount -t tmpfs -o ro,size=4k tmpfs /dev/shm"] {
-        let place = scratch("namespace");
+        let place = Directory::new("shm-namespace");
         let script = format!("{mount} && exec \"$@\"");
         let Memory { mapped, made, .. } = run_memory(&place, 32, 8 << 10, |words| {
             let mut command = Command::new("unshare");
@@ -163,7 +153,6 @@ fn a_small_dev_shm_or_none_bounds_nobody() {
             command
         });
         assert_eq!(mapped, made, "{mount}");
-        let _ = std::fs::remove_dir_all(place);
     }
 }
 
@@ -171,13 +160,12 @@ fn a_small_dev_shm_or_none_bounds_nobody() {
 fn a_limit_of_the_size_of_files_is_an_error_or_keeps_rings_small() {
     let rank = env!("CARGO_BIN_EXE_tests-rank");
     for (kib, test, args) in [(4, "file-size", &[][..]), (20, "storm", &["4", "40"][..])] {
-        let place = scratch(&format!("file-size-{kib}"));
+        let place = Directory::new(&format!("shm-file-size-{kib}"));
         // In bytes, as bash and dash count in different units.
         let limit = format!("--fsize={}", kib << 10);
         let job = Job::new(4).program("prlimit").args([&limit, "--", rank, test]).args([place.as_os_str()]).args(args);
         let outcome = job.on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
         assert_eq!(outcome.code(), 0, "{kib} KiB: {outcome:?}");
-        let _ = std::fs::remove_dir_all(place);
     }
 }
 

@@ -47,7 +47,7 @@ fn ring() -> Trace {
 
 /// A file that stays as it is written.
 fn file() -> (Trace, PathBuf) {
-    let path = std::env::temp_dir().join(format!("tickwire-bench-{}", std::process::id()));
+    let path = tickwire_tests::scratch::path("bench");
     let mut file = TraceFile::create_part(&path).expect("there is room");
     file.record(&Event::Engine { rank: 0, size: 2 });
     (Trace::new(file), path)

@@ -1,0 +1,75 @@
+//! Two hosts, and the network between them that is cut.
+
+use crate::namespaces::Hosts;
+use std::time::{Duration, Instant};
+use tickwire::ENV_TRANSPORTS;
+use tickwire::launch::{Job, OnFailure};
+use tickwire::transports::ofi::ENV_TAG_MODE;
+use tickwire_tests::clocks::monotonic_ms;
+use tickwire_tests::needs::has_libfabric;
+use tickwire_tests::scratch::Directory;
+
+/// How long the network is away the first time: shorter than the time after which a peer is taken for dead.
+const MOMENT: Duration = Duration::from_millis(600);
+
+/// How long the ranks may take for one step: longer than they wait themselves, so that they say first what is missing.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Four ranks on two hosts. The cable between is taken out for a moment, then until all ranks have noticed, and put in again.
+/// What the ranks do meanwhile stands in the program `tests-rank`, `hosts`.
+fn two_hosts(provider: &str, mode: &str) {
+    if !has_libfabric() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let place = Directory::new(&format!("hosts-{provider}-{mode}"));
+    let [a, b] = &hosts.0;
+    let script =
+        format!("if [ $TICKWIRE_RANK -lt 2 ]; then host={a}; else host={b}; fi; exec ip netns exec $host \"$@\"");
+    let job = Job::new(4).program("sh").args(["-c", &script, "sh", env!("CARGO_BIN_EXE_tests-rank"), "hosts"]);
+    let transports = format!("loopback,shm,ofi:{provider}");
+    let job = job.args([place.as_os_str()]).env(ENV_TRANSPORTS, transports).env(ENV_TAG_MODE, mode);
+    let job = job.on_failure(OnFailure::Continue).tag_output(true);
+    let outcome = std::thread::scope(|scope| {
+        let job = scope.spawn(move || job.run().unwrap());
+        // The ranks are other processes: they are looked at until they have come so far, or have ended.
+        let until = |what: &str| {
+            let all_say = || (0..4).all(|rank| place.join(format!("{what}-{rank}")).exists());
+            let start = Instant::now();
+            while !all_say() && !job.is_finished() {
+                assert!(start.elapsed() < PATIENCE, "no rank says \"{what}\", and none ends");
+                // Between two looks at files of other processes: a spinning loop would take a processor from them.
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        until("away");
+        hosts.cable("down");
+        // The length of the outage is what is tested: nothing that could be looked at changes meanwhile.
+        std::thread::sleep(MOMENT);
+        hosts.cable("up");
+        std::fs::write(place.join("back"), []).unwrap();
+        until("ready");
+        std::fs::write(place.join("cut"), monotonic_ms().to_string()).unwrap();
+        hosts.cable("down");
+        until("noticed");
+        hosts.cable("up");
+        std::fs::write(place.join("back-again"), []).unwrap();
+        job.join().unwrap()
+    });
+    assert_eq!(outcome.code(), 0, "{provider}, {mode}: {outcome:?}");
+}
+
+#[test]
+fn two_hosts_use_shared_memory_inside_and_the_network_between_until_it_is_cut() {
+    two_hosts("tcp;ofi_rxm", "message");
+}
+
+#[test]
+fn two_hosts_whose_provider_matches_bear_a_moment_without_a_network_and_not_more() {
+    two_hosts("tcp;ofi_rxm", "auto");
+}
+
+#[test]
+fn two_hosts_whose_messages_go_straight_from_memory_to_memory_have_it_back_when_the_network_is_cut() {
+    two_hosts("net", "message");
+}

@@ -1,0 +1,17 @@
+//! What a test needs of the machine. Where it is missing the test is skipped, and says so; under CI it fails.
+
+use tickwire::transports::ofi::Library;
+
+/// Whether libfabric can be loaded.
+pub fn has_libfabric() -> bool {
+    is_there(Library::get().map(drop))
+}
+
+/// Whether something could be made or loaded; if not, prints why the test is skipped.
+pub fn is_there(made: Result<(), impl std::fmt::Display>) -> bool {
+    if let Err(why) = &made {
+        assert!(std::env::var_os("CI").is_none(), "{why}");
+        eprintln!("SKIPPED: {why}");
+    }
+    made.is_ok()
+}
