@@ -1,0 +1,12 @@
+//! Communicators: what all members do together, over engines in one process, and what follows for their messages.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+#![allow(clippy::needless_range_loop, reason = "a rank names an engine and what is known of it alike")]
+
+mod failures;
+mod ids;
+mod kit;
+mod local;
+mod making;
+mod messages;
+mod processes;

@@ -1,0 +1,124 @@
+//! The calls of a case, chosen from its seed.
+
+use std::fmt::Debug;
+use tickwire::testing::SplitMix;
+
+/// Calls of a seed at most.
+const CALLS: u64 = 60;
+/// Longest message, bytes: several pieces, and longer than what is read of others' memory at the least.
+const LENGTH_MAX: u64 = 20_000;
+
+/// A call; numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Send {
+        to: u64,
+        tag: u32,
+        length: u64,
+        how: How,
+    },
+    Receive {
+        source: Option<u64>,
+        tag: Option<u32>,
+        room: u64,
+        shape: Shape,
+    },
+    Cancel(u64),
+    Probe {
+        source: Option<u64>,
+        tag: Option<u32>,
+    },
+    /// A matched probe, and the receive of what it found.
+    Claim {
+        source: Option<u64>,
+        tag: Option<u32>,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    Standard(Shape),
+    Synchronous,
+    Ready,
+    Buffered,
+    Urgent(u8),
+}
+
+/// How a buffer lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    OneRun,
+    Runs,
+    Strided,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) rank: usize,
+    pub(crate) what: What,
+}
+
+impl Call {
+    /// Whether nothing that follows depends on whether its frame has left when the next call is made.
+    pub(crate) fn may_precede(&self, next: &Call) -> bool {
+        let is_plain = |call: &Call| match call.what {
+            What::Send { how, .. } => how != How::Ready,
+            What::Receive { .. } => true,
+            What::Cancel(_) | What::Probe { .. } | What::Claim { .. } => false,
+        };
+        self.rank == next.rank && is_plain(self) && is_plain(next)
+    }
+}
+
+pub(crate) fn choose<T: Copy>(random: &mut SplitMix, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize]
+}
+
+fn length(random: &mut SplitMix) -> u64 {
+    match random.below(10) {
+        0 => 0,
+        1..=5 => random.below(200),
+        6 | 7 => random.below(5000),
+        _ => random.below(LENGTH_MAX),
+    }
+}
+
+fn filter(random: &mut SplitMix) -> (Option<u64>, Option<u32>) {
+    let source = (random.below(3) > 0).then(|| random.below(64));
+    (source, (random.below(4) > 0).then(|| random.below(3) as u32))
+}
+
+pub(crate) fn calls(random: &mut SplitMix, ranks: usize) -> Vec<Call> {
+    use Shape::{OneRun, Runs, Strided};
+    (0..random.below(CALLS) + 4)
+        .map(|_| {
+            let (source, tag) = filter(random);
+            let what = match random.below(16) {
+                0..=6 => What::Send {
+                    to: random.below(64),
+                    tag: random.below(3) as u32,
+                    length: length(random),
+                    how: match random.below(12) {
+                        0 => How::Synchronous,
+                        1 => How::Ready,
+                        2 => How::Buffered,
+                        3 => How::Urgent(1 + random.below(3) as u8),
+                        4 => How::Standard(Runs),
+                        5 => How::Standard(Strided),
+                        _ => How::Standard(OneRun),
+                    },
+                },
+                7..=12 => What::Receive {
+                    source,
+                    tag,
+                    room: if random.below(8) == 0 { random.below(100) } else { LENGTH_MAX },
+                    shape: choose(random, &[OneRun, OneRun, OneRun, Runs, Strided]),
+                },
+                13 => What::Cancel(random.below(64)),
+                14 => What::Probe { source, tag },
+                _ => What::Claim { source, tag },
+            };
+            Call { rank: random.below(ranks as u64) as usize, what }
+        })
+        .collect()
+}

@@ -1,0 +1,52 @@
+//! What the tables of an engine say, in lines that do not depend on the numbers of rows.
+
+use tickwire::Engine;
+use tickwire::components::{Car, CarKind, CarState, NIL, Queue, RequestState, Row, car_flags};
+use tickwire::testing::rows;
+
+/// A CAR without the numbers of its rows. The length of a message is known to its sender.
+fn show(car: &Car, length: u64) -> String {
+    let length = if car.kind == CarKind::Send { length } else { 0 };
+    let Car { kind, state, source, tag, done, flags, priority, .. } = *car;
+    let flags = flags & !car_flags::STARTED;
+    format!("{kind:?} {state:?} source {source} tag {tag} {done} of {length}, flags {flags:#x}, priority {priority}")
+}
+
+pub(crate) fn columns(engine: &mut Engine, credit: bool) -> Vec<String> {
+    let all = rows(engine);
+    let queue = |queue: Queue| {
+        let mut shown = Vec::new();
+        let mut row: Row = queue.head;
+        while row != NIL && shown.len() <= all.cars.len() {
+            shown.push(show(&all.cars[row as usize], all.large[row as usize].length));
+            row = all.cars[row as usize].next;
+        }
+        shown
+    };
+    let mut lines = Vec::new();
+    for vc in all.vcs.iter() {
+        let queues = [vc.sends, vc.data, vc.posted].map(queue);
+        lines.push(format!("vc to {} {:?}, acknowledged {}: {queues:?}", vc.proc, vc.state, vc.acknowledged));
+        if credit {
+            let (lines_left, envelopes) = (vc.lines, vc.envelopes);
+            let (owed, kept, left) = (vc.lines_owed, vc.offers_kept, vc.envelopes_left);
+            lines.push(format!("  may send {lines_left}, {envelopes}; owes {owed}, keeps {kept}, {left} may come"));
+        }
+    }
+    let entries = &all.progress.unexpected.entries;
+    let mut row = all.progress.unexpected.head;
+    while let Some(entry) = entries.get(row as usize) {
+        let (offered, source) = (entry.message() != NIL, entry.source);
+        lines.push(format!("unexpected from {source}, tag {}: {} B, offered {offered}", entry.tag, entry.length));
+        row = entry.next;
+    }
+    let used = all.cars.iter().zip(all.large.iter());
+    let used = used.filter(|(car, _)| car.state != CarState::Free);
+    let mut cars: Vec<String> = used.map(|(car, large)| show(car, large.length)).collect();
+    cars.sort();
+    lines.extend(cars);
+    let states = [RequestState::Active, RequestState::Done, RequestState::Detached, RequestState::Inactive];
+    let counts = states.map(|state| all.requests.iter().filter(|request| request.state == state).count());
+    lines.push(format!("requests {counts:?}, {} active, {} scoped", all.progress.active, all.progress.scoped));
+    lines
+}

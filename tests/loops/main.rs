@@ -1,0 +1,40 @@
+//! The two loops: the same calls and the same frames row by row (Deliver, and sends that leave within their call) and column
+//! by column (the six systems), over every transport that a test can repeat, with faults.
+//!
+//! Two clusters are given the same calls in the same order; one has [`Limits::deliver`] off. After each call both are ticked
+//! until they are quiet, and compared: what every operation got, how it ended, the columns, the credit, and the work counted.
+//! `TICKWIRE_LOOPS=N` or `FIRST..END` says which seeds.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+mod calls;
+mod case;
+mod columns;
+mod side;
+
+use case::{Network, all};
+
+#[test]
+fn both_loops_do_the_same_over_loopback() {
+    all(Network::Loopback);
+}
+
+#[test]
+fn both_loops_do_the_same_over_shared_memory() {
+    all(Network::Shm);
+}
+
+#[test]
+fn both_loops_do_the_same_over_a_network_that_hinders() {
+    all(Network::Hindered);
+}
+
+#[test]
+fn both_loops_do_the_same_where_procs_die_and_frames_are_changed() {
+    all(Network::Failing);
+}
+
+#[test]
+fn both_loops_do_the_same_where_a_transport_matches() {
+    all(Network::Provider);
+}

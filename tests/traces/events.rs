@@ -1,0 +1,148 @@
+//! What a sink is told: runs of systems, messages, connections, errors and what waits.
+
+use crate::kit::{MANY, events, everywhere, messages, runs, simulated, told};
+use bevy_ecs::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tickwire::components::VcState;
+use tickwire::components::credit::{LINE_BYTES, cost};
+use tickwire::testing::{Death, SimConfig, SimNet};
+use tickwire::traces::{DELIVER, Depths, Event, Message, Ring};
+use tickwire::transports::Hub;
+use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag};
+use tickwire_tests::cases;
+
+#[test]
+fn every_run_and_every_message_is_told() {
+    everywhere(3, |mut cluster, rings| {
+        cases::all(&mut cluster);
+        let told: Vec<_> = rings.iter().map(events).collect();
+        for (rank, events) in told.iter().enumerate() {
+            let counted = cluster.engines[rank].counters().runs();
+            let (runs, rows) = runs(events);
+            assert_eq!(runs, counted, "rank {rank}");
+            assert!(runs[DELIVER] > 0, "messages that are awaited are delivered row by row, watched or not");
+            assert_eq!(events[0], Event::Engine { rank: rank as u32, size: 3 });
+            let ended: Vec<_> = events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::TickEnded { work, passes, .. } => Some((*work, u64::from(*passes))),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(events.iter().filter(|event| matches!(event, Event::TickBegan { .. })).count(), ended.len());
+            let sum =
+                |value: fn(&tickwire::Work) -> u32| ended.iter().map(|(work, _)| u64::from(value(work))).sum::<u64>();
+            let (matched, read) = (sum(|work| work.matched), rows[ProgressSystems::DrainCq as usize]);
+            assert!(rows[ProgressSystems::Match as usize] >= read && matched > 0, "rank {rank}: {rows:?}");
+            let (delivered, received) = (rows[DELIVER], sum(|work| work.received));
+            assert!(read + delivered <= received, "the rest was read out of other processes' memory");
+            assert!(read > 0 && delivered > 0, "rank {rank}: {rows:?}");
+            assert!(rows[ProgressSystems::Complete as usize] <= sum(|work| work.completed), "rank {rank}");
+            let most = ended.iter().map(|(_, passes)| *passes).sum::<u64>();
+            assert!(runs.iter().all(|&runs| runs <= most), "at most once a pass: {runs:?} in {most}");
+        }
+        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
+            let sent = messages(&told[from], to as u32, true);
+            let received = messages(&told[to], from as u32, false);
+            assert!(sent.iter().zip(0..).all(|(message, number)| message.number == number), "from {from} to {to}");
+            assert!(from == to || !sent.is_empty(), "from {from} to {to}");
+            let envelope = |m: &Message| (m.context, m.tag, m.bytes, m.number);
+            let [sent_to, received_by] = [&sent, &received].map(|all| all.iter().map(envelope).collect::<Vec<_>>());
+            assert_eq!(sent_to, received_by, "from {from} to {to}");
+            assert!(sent.iter().zip(&received).all(|(sent, received)| sent.begin_ns <= received.end_ns));
+        }
+    });
+}
+
+#[test]
+fn systems_of_the_application_have_names_and_runs() {
+    let (ring, count) = (Ring::new(MANY), Arc::new(AtomicU64::new(0)));
+    let counted = count.clone();
+    let counts = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let builder = Engine::builder().systems(|schedule| {
+        schedule.add_systems(IntoSystem::into_system(counts).with_name("counts").after(ProgressSystems::DrainCq));
+    });
+    let mut engine = builder.trace(ring.clone()).build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    for _ in 0..10 {
+        let incoming = engine.irecv(vec![0; 8], Source::Any, Tag(1), world).unwrap();
+        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        engine.wait(&incoming).unwrap();
+    }
+    let events = events(&ring);
+    let (system, name) = events
+        .iter()
+        .find_map(|event| match event {
+            Event::System { system, name } if usize::from(*system) > DELIVER => Some((*system, name.clone())),
+            _ => None,
+        })
+        .unwrap();
+    assert!(name.contains("counts"), "{name}");
+    let runs = events.iter().filter(|event| matches!(event, Event::SystemRan { system: of, .. } if *of == system));
+    assert_eq!(runs.count() as u64, count.load(Ordering::Relaxed));
+    assert!(count.load(Ordering::Relaxed) >= 10);
+}
+
+#[test]
+fn connections_and_errors_are_told() {
+    let net = SimNet::new(2, SimConfig::new(9));
+    let (mut cluster, rings) = simulated(2, &net);
+    cases::storm(&mut cluster, 1, 4);
+    net.kill(1, Death::At(cluster.now_ns));
+    let world = cluster.engines[0].comm_world();
+    let never = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(9), world).unwrap();
+    let error = cluster.finish(cases::BOUND, 0, never).unwrap_err().error;
+    let events = events(&rings[0]);
+    let states: Vec<VcState> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::VcChanged { proc: 1, state, reason, .. } => {
+                assert_eq!(*state == VcState::Failed, !reason.is_empty(), "{reason}");
+                Some(*state)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(states.last(), Some(&VcState::Failed));
+    assert_eq!(states[states.len() - 2], VcState::Connected, "{states:?}");
+    let told = |event: &Event<'_>| matches!(event, Event::Error { words, .. } if words.contains(&error.to_string()));
+    assert!(events.iter().any(told), "{error}");
+}
+
+#[test]
+fn what_waits_is_counted() {
+    for matching in [tickwire::Matching::Lists, tickwire::Matching::Index] {
+        let hub = Hub::new(2, tickwire::components::limits::LOOPBACK_RING_BYTES);
+        let limits = tickwire::Limits { matching, ..Default::default() };
+        let (mut cluster, rings) = told(2, |_| Engine::builder().hub(hub.clone()).limits(limits.clone()));
+        let world = cluster.engines[0].comm_world();
+        let mut posted = Vec::new();
+        for tag in 0..5 {
+            posted.push(cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(tag), world).unwrap());
+        }
+        for tag in 10..13 {
+            posted.push(cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(tag), world).unwrap());
+        }
+        for tag in 20..27 {
+            let sent = cluster.engines[1].isend(vec![7; 100], Rank(0), Tag(tag), world).unwrap();
+            cluster.finish(cases::BOUND, 1, sent).unwrap();
+        }
+        cluster.tick_times(5);
+        let [depths, sender] = [0, 1].map(|rank: usize| {
+            let ended = rings[rank].events().iter().rev().find_map(|event| match event {
+                Event::TickEnded { depths, .. } => Some(*depths),
+                _ => None,
+            });
+            ended.unwrap()
+        });
+        let credit_bytes = depths.credit_bytes;
+        let expected = Depths { posted: 8, wildcard: 3, unexpected: 7, unexpected_bytes: 700, cars: 8, credit_bytes };
+        assert_eq!(depths, expected, "{matching:?}");
+        // The first message has waited for the connection and left in a tick; the others have left at once.
+        let spent = u64::from(cost(100)) * LINE_BYTES as u64;
+        assert_eq!(sender.credit_bytes, credit_bytes - spent, "both have been granted the same");
+    }
+}
