@@ -6,8 +6,8 @@
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::{Duration, Instant};
 use tickwire::{
-    Bootstrap, Comm, CommError, Comparison, Engine, ErrorHandler, PostError, ProcId, Rank, RequestError, Source, Tag,
-    TagFilter,
+    Bootstrap, Comm, CommError, Comparison, Engine, ErrorHandler, PostError, ProcId, Rank, Request, RequestError,
+    Source, Tag, TagFilter,
 };
 use tickwire_tests::cases::content;
 
@@ -128,33 +128,9 @@ fn abort(what: &str) {
         "send" => drop(engine.isend(vec![1], Rank(7), Tag(0), world)),
         "receive" => drop(engine.irecv(vec![1], Rank(7), Tag(0), world)),
         "blocking" => drop(engine.send(&[1], Rank(7), Tag(0), world)),
-        "test" => {
+        "test" | "take" | "wait" | "wait_all" | "wait_any" | "wait_some" | "test_all" => {
             let request = truncated(&mut engine, world);
-            let _ = engine.test(&request);
-        }
-        "take" => {
-            let request = truncated(&mut engine, world);
-            let _ = engine.take(request);
-        }
-        "wait" => {
-            let request = truncated(&mut engine, world);
-            let _ = engine.wait(&request);
-        }
-        "wait_all" => {
-            let request = truncated(&mut engine, world);
-            let _ = engine.wait_all(&[&request]);
-        }
-        "wait_any" => {
-            let request = truncated(&mut engine, world);
-            let _ = engine.wait_any(&[&request]);
-        }
-        "wait_some" => {
-            let request = truncated(&mut engine, world);
-            let _ = engine.wait_some(&[&request]);
-        }
-        "test_all" => {
-            let request = truncated(&mut engine, world);
-            let _ = engine.test_all(&[&request]);
+            hear(&mut engine, what, request);
         }
         "nobody" => drop(engine.isend(vec![1], Rank::NULL, Tag(u32::MAX), world)),
         "inherited" => drop(engine.isend(vec![1], me, Tag(u32::MAX), child)),
@@ -173,4 +149,18 @@ fn abort(what: &str) {
         other => panic!("no such test: {other}"),
     }
     println!("still here");
+}
+
+/// Hears of the error of a request, in one of the ways in which that is possible.
+fn hear(engine: &mut Engine, how: &str, request: Request<Vec<u8>>) {
+    match how {
+        "test" => drop(engine.test(&request)),
+        "take" => drop(engine.take(request)),
+        "wait" => drop(engine.wait(&request)),
+        "wait_all" => drop(engine.wait_all(&[&request])),
+        "wait_any" => drop(engine.wait_any(&[&request])),
+        "wait_some" => drop(engine.wait_some(&[&request])),
+        "test_all" => drop(engine.test_all(&[&request])),
+        other => panic!("no such way: {other}"),
+    }
 }

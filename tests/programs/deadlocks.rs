@@ -25,37 +25,13 @@ fn main() {
     }
     let mut engine = builder.build(bootstrap).unwrap();
     let world = engine.comm_world();
+    let right = Rank((me + 1) % (last + 1));
     match way.as_str() {
-        "cycle" => {
-            // Everybody receives from the right before sending to the left.
-            let right = Rank((me + 1) % (last + 1));
-            hang(&mut engine, right, Tag(1), world);
-        }
-        "tag" => match me {
-            0 => {
-                engine.send(b"letter", Rank(2), Tag(8), world).unwrap();
-                hang(&mut engine, Rank(2), Tag(9), world);
-            }
-            2 => hang(&mut engine, Rank(0), Tag(7), world),
-            _ => hang(&mut engine, Rank(2), Tag(1), world),
-        },
-        "large" => match me {
-            // As above, with a message that is not sent before it is received.
-            0 => {
-                let offer = engine.isend(vec![7; 1 << 20], Rank(1), Tag(8), world).unwrap();
-                engine.wait_for(&offer, PATIENCE).unwrap_err();
-            }
-            _ => hang(&mut engine, Rank(0), Tag(7), world),
-        },
-        "credit" => match me {
-            // More large messages than the receiver keeps envelopes of, and none that it receives.
-            0 => {
-                let mut offers: Vec<_> =
-                    (0..65).map(|tag| engine.isend(vec![7; 100 << 10], Rank(1), Tag(tag), world).unwrap()).collect();
-                engine.wait_for(&offers.pop().unwrap(), PATIENCE).unwrap_err();
-            }
-            _ => hang(&mut engine, Rank((me + 1) % (last + 1)), Tag(1), world),
-        },
+        // Everybody receives from the right before sending to the left.
+        "cycle" => hang(&mut engine, right, Tag(1), world),
+        "tag" => tag(&mut engine, me, world),
+        "large" => large(&mut engine, me, world),
+        "credit" => credit(&mut engine, right, world),
         "communicator" => {
             let other = engine.comm_dup(world).unwrap();
             if me == 0 {
@@ -63,30 +39,15 @@ fn main() {
             }
             hang(&mut engine, Rank(1 - me), Tag(7), world);
         }
-        "collective" => {
-            // One calls what all must call.
-            match me {
-                0 => drop(engine.comm_dup(world)),
-                _ => hang(&mut engine, Rank(0), Tag(1), world),
-            }
-        }
-        "silent" => {
-            // The first rank tells the others that it is there, and then forgets to tick.
-            if me == 0 {
-                (1..=last).for_each(|rank| engine.send(&[], Rank(rank), Tag(1), world).unwrap());
-                let start = Instant::now();
-                while start.elapsed() < Duration::from_millis(20) {
-                    engine.tick();
-                }
-                std::thread::sleep(PATIENCE);
-            } else {
-                engine.recv(&mut [], Rank(0), Tag(1), world).unwrap();
-                hang(&mut engine, Rank(0), Tag(2), world);
-            }
-        }
+        // One calls what all must call.
+        "collective" => match me {
+            0 => drop(engine.comm_dup(world)),
+            _ => hang(&mut engine, Rank(0), Tag(1), world),
+        },
+        "silent" => silent(&mut engine, me, last, world),
         "busy" => {
             // No hang: messages go around until the launcher is told to end.
-            let (left, right) = (Rank((me + last) % (last + 1)), Rank((me + 1) % (last + 1)));
+            let left = Rank((me + last) % (last + 1));
             let start = Instant::now();
             while start.elapsed() < PATIENCE {
                 engine.sendrecv(&[1; 64], right, Tag(1), &mut [0; 64], left, Tag(1), world).unwrap();
@@ -98,6 +59,54 @@ fn main() {
         }
         _ => unreachable!("no such way to hang: {way}"),
     }
+}
+
+/// Rank 0 sends with one tag, and rank 2 receives another.
+fn tag(engine: &mut Engine, me: u32, world: Comm) {
+    match me {
+        0 => {
+            engine.send(b"letter", Rank(2), Tag(8), world).unwrap();
+            hang(engine, Rank(2), Tag(9), world);
+        }
+        2 => hang(engine, Rank(0), Tag(7), world),
+        _ => hang(engine, Rank(2), Tag(1), world),
+    }
+}
+
+/// As [`tag`], with a message that is not sent before it is received.
+fn large(engine: &mut Engine, me: u32, world: Comm) {
+    match me {
+        0 => {
+            let offer = engine.isend(vec![7; 1 << 20], Rank(1), Tag(8), world).unwrap();
+            engine.wait_for(&offer, PATIENCE).unwrap_err();
+        }
+        _ => hang(engine, Rank(0), Tag(7), world),
+    }
+}
+
+/// Rank 0 sends more large messages than the receiver keeps envelopes of, and none that it receives.
+fn credit(engine: &mut Engine, right: Rank, world: Comm) {
+    if engine.rank() == Rank(0) {
+        let mut offers: Vec<_> =
+            (0..65).map(|tag| engine.isend(vec![7; 100 << 10], Rank(1), Tag(tag), world).unwrap()).collect();
+        engine.wait_for(&offers.pop().unwrap(), PATIENCE).unwrap_err();
+    } else {
+        hang(engine, right, Tag(1), world);
+    }
+}
+
+/// Rank 0 tells the others that it is there, and then forgets to tick.
+fn silent(engine: &mut Engine, me: u32, last: u32, world: Comm) {
+    if me > 0 {
+        engine.recv(&mut [], Rank(0), Tag(1), world).unwrap();
+        return hang(engine, Rank(0), Tag(2), world);
+    }
+    (1..=last).for_each(|rank| engine.send(&[], Rank(rank), Tag(1), world).unwrap());
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(20) {
+        engine.tick();
+    }
+    std::thread::sleep(PATIENCE);
 }
 
 /// Waits for a message that does not come.

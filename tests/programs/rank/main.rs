@@ -1,0 +1,61 @@
+//! A rank of the tests over shared memory: what it does is its first argument. Panics if something is wrong, so that
+//! its launcher sees it fail.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+mod bounds;
+mod cut_short;
+mod deaths;
+mod flood;
+mod kit;
+mod messages;
+mod networks;
+
+use bounds::{file_size, memory, no_descriptors};
+use cut_short::{death_of_a_receiver, death_of_a_sender, stopped_sender};
+use deaths::{computes, death, stranger};
+use flood::flood;
+use kit::{DEAD_LINK_MS, PATIENCE};
+use messages::{lengths, splices, storm};
+use networks::{devices, hosts};
+use std::path::Path;
+use tickwire::components::limits::Limits;
+use tickwire::transports::ofi::Choice;
+use tickwire::{Bootstrap, Engine};
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // In the test of a death messages go in pieces: only then they are half way for long enough.
+    let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
+    let connect_ms_max = (args[0] == "computes").then(|| args[2].parse().ok()).flatten();
+    let limits = Limits { read_min, connect_ms_max, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() };
+    let builder = Engine::builder().limits(limits);
+    let builder = match args[0].as_str() {
+        "devices" => builder.ofi(Choice { include: vec![args[2].clone()], devices: 2, ..Choice::default() }),
+        _ => builder,
+    };
+    let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
+    let place = Path::new(&args[1]);
+    if engine.rank().0 == 0 {
+        std::fs::write(place.join("job"), std::env::var("TICKWIRE_JOB").unwrap()).unwrap();
+    }
+    match args[0].as_str() {
+        "lengths" => lengths(&mut engine),
+        "storm" => storm(&mut engine, args[2].parse().unwrap(), args[3].parse().unwrap()),
+        "splices" => splices(&mut engine),
+        "death" => death(&mut engine, place),
+        "death-of-a-sender" => death_of_a_sender(&mut engine, place),
+        "death-of-a-receiver" => death_of_a_receiver(&mut engine, place),
+        "stopped-sender" => stopped_sender(&mut engine),
+        "hosts" => hosts(&mut engine, place),
+        "no-descriptors" => no_descriptors(&mut engine, place),
+        "devices" => devices(&mut engine, &args[2]),
+        "computes" => computes(&mut engine, place, connect_ms_max.is_some()),
+        "stranger" => return stranger(engine, place, &args[2]),
+        "memory" => memory(&mut engine, place, args[2].parse().unwrap()),
+        "file-size" => file_size(&mut engine, place),
+        "flood" => flood(&mut engine, place, args[2].parse().unwrap(), args[3] == "last"),
+        other => panic!("no such test: {other}"),
+    }
+    engine.finalize(PATIENCE).unwrap();
+}

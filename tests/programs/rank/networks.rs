@@ -1,0 +1,94 @@
+//! Several network devices, and a network that is cut.
+
+use crate::kit::{DEAD_LINK_MS, PATIENCE, copied, goes_direct};
+use crate::messages::{lengths, storm};
+use std::path::Path;
+use std::time::Instant;
+use tickwire::testing::rows;
+use tickwire::{Engine, Rank, Tag};
+use tickwire_tests::cases::content;
+use tickwire_tests::clocks::monotonic_ms;
+
+/// How long after a network has been cut its peers may still wait, ms: the time of the link, a question of the kernel's,
+/// and a second for a loaded machine.
+const CUT_MS_MAX: u64 = DEAD_LINK_MS as u64 + 2000;
+
+/// Bytes of a message through a network that is cut.
+const LARGE: usize = 8 << 20;
+
+/// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is away for a moment and then for long, while
+/// messages are on their way. The first changes nothing; in the second what needs the network ends in time, and the rest goes
+/// on, also when it is there again.
+pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
+    let (me, world) = (engine.rank().0, engine.comm_world());
+    let (near, far, quiet) = (Rank(me ^ 1), Rank((me + 2) % 4), Rank(3 - me));
+    storm(engine, 5, 10);
+    let never = engine.irecv(vec![0; 8], quiet, Tag(1), world).unwrap();
+    let say = |what: &str| std::fs::write(place.join(format!("{what}-{me}")), []).unwrap();
+    let mark = |rank: u32, round: u32| (rank + 4 * round) as u8;
+    let (mut rounds, mut mended) = (0, None);
+    // Rounds in which the message to here went straight to its place.
+    let mut direct = 0;
+    let start = Instant::now();
+    let error = loop {
+        let before = copied(engine);
+        let send = engine.isend(vec![mark(me, rounds); LARGE], far, Tag(2), world);
+        let receive = engine.irecv(vec![0; LARGE], far, Tag(2), world);
+        let (send, receive) = match (send, receive) {
+            (Ok(send), Ok(receive)) => (send, receive),
+            (send, receive) => break send.map(drop).and(receive.map(drop)).unwrap_err().to_string(),
+        };
+        if let Err(error) = engine.wait_for(&receive, PATIENCE).and_then(|_| engine.wait_for(&send, PATIENCE)) {
+            break error.to_string();
+        }
+        let (bytes, status) = engine.take(receive).unwrap();
+        assert!(status.length == LARGE && bytes.iter().all(|byte| *byte == mark(far.0, rounds)), "{rounds}");
+        rounds += 1;
+        // One that is sent in pieces counts as well.
+        direct += u32::from(copied(engine) == before);
+        assert!(start.elapsed() < PATIENCE, "the network is still there");
+        if rounds == 2 {
+            say("away");
+        }
+        if mended.is_none() && place.join("back").exists() {
+            mended = Some(rounds);
+        }
+        if mended.is_some_and(|before| rounds == before + 2) {
+            say("ready");
+        }
+    };
+    assert!(mended.is_some_and(|before| rounds > before), "rank {me}: a moment without a network is none: {error}");
+    assert_eq!(direct > 0, goes_direct(), "rank {me}: {direct} of {rounds} rounds");
+    let silent = engine.wait_for(&never, PATIENCE).unwrap_err().to_string();
+    let cut_ms: u64 = std::fs::read_to_string(place.join("cut")).unwrap().parse().unwrap();
+    let took_ms = monotonic_ms() - cut_ms;
+    println!("rank {me} noticed after {took_ms} ms: {error}; {silent}");
+    assert!(error.contains(&format!("proc {far}")) && silent.contains(&format!("proc {quiet}")), "{error}; {silent}");
+    assert!(took_ms <= CUT_MS_MAX, "noticed after {took_ms} ms");
+    say("noticed");
+    let start = Instant::now();
+    while !place.join("back-again").exists() {
+        engine.tick();
+        assert!(start.elapsed() < PATIENCE, "the network comes back");
+    }
+    // Who has failed stays so: what was on its way is lost, and nobody takes up in the middle.
+    let gone = engine.isend(vec![1; 8], far, Tag(3), world).map(drop).unwrap_err().to_string();
+    assert!(gone.contains(&format!("proc {far}")), "{gone}");
+    let send = engine.isend(content(me.into(), 100_000), near, Tag(3), world).unwrap();
+    let mut buffer = vec![0; 100_000];
+    engine.recv(&mut buffer, near, Tag(3), world).unwrap();
+    assert!(buffer == content(near.0.into(), 100_000), "the own host goes on");
+    engine.wait_for(&send, PATIENCE).unwrap();
+}
+
+/// Two endpoints of a provider, each with a device of its own, of which the first is used.
+pub(crate) fn devices(engine: &mut Engine, provider: &str) {
+    let endpoints = rows(engine).endpoints;
+    let open: Vec<_> = endpoints.iter_mut().map(|endpoint| endpoint.transport.get()).collect();
+    let names: Vec<_> = open.iter().map(|transport| transport.name()).collect();
+    assert_eq!(names, ["loopback", &format!("ofi:{provider}"), &format!("ofi:{provider}@2")]);
+    assert_ne!(open[1].card(), open[2].card(), "each has an address of its own");
+    lengths(engine);
+    let moved: Vec<_> = rows(engine).endpoints.iter_mut().map(|endpoint| endpoint.transport.get().moved()).collect();
+    assert!(moved[1].0 > 1 << 20 && moved[1].1 > 1 << 20 && moved[2] == (0, 0), "{moved:?}");
+}
