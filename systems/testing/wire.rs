@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, ArrivalState, Pieces, Row, Span};
-use tickwire_transports::{
-    Capabilities, LinkEvent, MemoryRead, Reach, ReceiveEnvelope, Sent, Transport, copy,
-};
+use tickwire_transports::{Capabilities, LinkEvent, MemoryRead, Reach, ReceiveEnvelope, Sent, Transport, copy};
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
 pub const FRAME_MAX: usize = 1 << 20;

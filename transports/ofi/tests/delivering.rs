@@ -1,7 +1,11 @@
 //! Messages that are taken where they lie, and those that wait to be drained.
 
-use super::*;
-use crate::{Other, Take};
+use super::kit::{BOUND, World, bytes, config, endpoint_of};
+use crate::ofi::*;
+use crate::{Other, Sent, Take, Transport};
+use std::time::{Duration, Instant};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Arrival, Row, Span};
 
 /// Takes messages, except for one the first time.
 struct Taker {

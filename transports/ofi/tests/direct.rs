@@ -1,8 +1,13 @@
 //! Long messages straight between the memory of both ends.
 
-use super::*;
+use super::kit::{BOUND, World, config, endpoint_of, span};
 use crate::ofi::direct::Direct;
+use crate::ofi::wrapper_tests::library;
+use crate::ofi::*;
 use crate::testing::Given;
+use crate::{LinkEvent, Transport};
+use std::time::{Duration, Instant};
+use tickwire_components::{Arrival, ArrivalState, Row};
 
 /// The provider that may be given memory of the application.
 const PROVIDER: &str = "net";

@@ -1,6 +1,9 @@
 //! Rings that grow, and peers that have them grow as they should not.
 
-use super::*;
+use super::kit::{Net, RING, drain, payload, send};
+use crate::handshake::Packet;
+use crate::shm::*;
+use tickwire_components::wire::Kind;
 
 const RING_MAX: usize = 32 * RING;
 /// Bytes that have to go through a small ring under want before it grows.

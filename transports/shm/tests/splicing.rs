@@ -1,11 +1,17 @@
 //! Endpoints that splice messages to each other, and such that do it wrong.
 
-use super::*;
+use super::kit::{Net, drain, send, span};
 use crate::Other;
+use crate::connections::Stage;
+use crate::handshake::Packet;
 use crate::rings::outlet::Question;
 use crate::rings::pieces::{self, PieceMemory};
+use crate::shm::*;
 use crate::sim::SplitMix;
+use crate::testing::Given;
 use tickwire_components::limits::{QUESTIONS_MAX, SPLICE_BYTES, SPLICE_MIN};
+use tickwire_components::wire::Kind;
+use tickwire_components::{NoBytes, Span};
 
 /// Two connected endpoints with pipes both ways, the first's link to the second and the other way; `None` where the kernel
 /// lets nobody read memory.
