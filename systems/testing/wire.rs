@@ -111,7 +111,7 @@ impl FakeWire {
 
 impl FakeWire {
     /// Hands out frames of some VCs, in order.
-    pub(super) fn hand_out(&mut self, arrivals: &mut [Arrival], of: impl Fn(Row) -> bool) -> usize {
+    fn hand_out(&mut self, arrivals: &mut [Arrival], of: impl Fn(Row) -> bool) -> usize {
         let mut state = lock(&self.state);
         let mut count = 0;
         while count < arrivals.len()

@@ -5,13 +5,7 @@ use crate::shm::*;
 use crate::testing::Given;
 
 /// Reads a peer's bytes from `address` on.
-pub(super) fn read(
-    net: &mut Net,
-    proc: usize,
-    link: u32,
-    address: *const u8,
-    length: usize,
-) -> Result<Vec<u8>, String> {
+fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; length];
     let into = span(&mut bytes);
     let read = MemoryRead { address: address.expose_provenance() as u64, into };
