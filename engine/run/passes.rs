@@ -5,7 +5,6 @@
 
 use crate::run::watch::Watch;
 use bevy_ecs::error::{BevyError, ErrorContext};
-use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::SystemWithAccess;
 use bevy_ecs::system::{RunSystemError, System};
 use tickwire_components::Pending;

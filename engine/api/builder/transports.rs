@@ -9,7 +9,7 @@ use tickwire_components::limits::Limits;
 use tickwire_systems::procs::cards::{CARD_PART_MAX, add_card};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_transports::shm::ShmConfig;
-use tickwire_transports::{Hub, Loopback, Shm, TagLimits, Transport};
+use tickwire_transports::{Hub, Loopback, Shm, TagLimits};
 
 /// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
 pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
