@@ -1,5 +1,7 @@
 //! Tests that need more than one system, and what they share.
 
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod agreements;
 pub mod binaries;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;

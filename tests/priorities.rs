@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use std::sync::Mutex;
 use tickwire::components::Large;
 use tickwire::testing::{Cluster, ROWS, rows};
-use tickwire::{Agreed, Comm, Engine, Rank, SendOptions, Source, Tag, TagFilter};
+use tickwire::{Comm, Engine, Rank, SendOptions, Source, Tag, TagFilter};
+use tickwire_tests::agreements;
 
 const BOUND: u32 = cases::BOUND;
 
@@ -43,23 +44,7 @@ fn star(procs: u32) -> Cluster {
 /// Duplicates the world's communicator.
 fn dup(cluster: &mut Cluster) -> Comm {
     let world = cluster.engines[0].comm_world();
-    dup_of(cluster, world)
-}
-
-fn dup_of(cluster: &mut Cluster, comm: Comm) -> Comm {
-    let mut begun: Vec<_> = cluster.engines.iter_mut().map(|engine| engine.start_dup(comm).unwrap()).collect();
-    let mut made = vec![None; begun.len()];
-    cluster.tick_until(BOUND, "all have agreed", |cluster| {
-        for ((engine, agreement), made) in cluster.engines.iter_mut().zip(&mut begun).zip(&mut made) {
-            if made.is_none()
-                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
-            {
-                *made = comm;
-            }
-        }
-        made.iter().all(Option::is_some)
-    });
-    made[0].unwrap()
+    agreements::dup(cluster, world)[0]
 }
 
 #[test]
@@ -170,7 +155,7 @@ fn a_communicator_has_a_priority_for_messages_that_have_none() {
     persistent = persistent.with_priority(77);
     cluster.engines[0].start(&persistent).unwrap();
     assert_eq!(priorities(&mut cluster, ids)[2], 77);
-    let again = dup_of(&mut cluster, urgent);
+    let again = agreements::dup(&mut cluster, urgent)[0];
     let send = long(&mut cluster.engines[0], again);
     assert_eq!(rows(&mut cluster.engines[0]).cars[send.id().row as usize].priority, 9, "duplicates keep it");
 }

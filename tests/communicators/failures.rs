@@ -1,9 +1,10 @@
 //! Agreements in which members disagree, die, come late or are gone.
 
-use crate::kit::{WORLD, agree, dup, everyone, id, pass, settle};
+use crate::kit::{WORLD, id, pass};
 use std::time::Duration;
 use tickwire::testing::{Cluster, Death, SimConfig, SimNet};
 use tickwire::{Agreed, Agreement, Comm, CommError, Engine, Group, ProcId, Tag};
+use tickwire_tests::agreements::{agree, dup, everyone, settle};
 use tickwire_tests::cases::{BOUND, content};
 
 #[test]

@@ -1,12 +1,13 @@
 //! Ids of communicators: the smallest that is free on all members, and what follows when there are many.
 
-use crate::kit::{WORLD, agree, dup, everyone, id, pass, settle};
+use crate::kit::{WORLD, id, pass};
 use bevy_ecs::prelude::*;
 use tickwire::components::context;
 use tickwire::components::limits::{CONTEXTS_MAX, Limits};
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::transports::Hub;
 use tickwire::{Comm, CommError, Engine, Group, PostError, Rank, Source, Tag, TagFilter};
+use tickwire_tests::agreements::{agree, dup, everyone, settle};
 use tickwire_tests::cases::content;
 
 #[test]

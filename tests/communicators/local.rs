@@ -1,6 +1,6 @@
 //! Calls that ask nobody: comparing, the promise of no wildcards, wrong arguments and stale handles.
 
-use crate::kit::{WORLD, agree, dup, everyone, id, pass, settle};
+use crate::kit::{WORLD, id, pass};
 use std::time::Duration;
 use tickwire::components::CommState;
 use tickwire::testing::{Cluster, rows};
@@ -8,6 +8,7 @@ use tickwire::{
     Comm, CommError, Comparison, Engine, ErrorHandler, Group, PostError, ProcId, Rank, RequestError, Source, Tag,
     TagFilter,
 };
+use tickwire_tests::agreements::{agree, dup, everyone, settle};
 
 #[test]
 fn communicators_are_compared() {

@@ -1,8 +1,9 @@
 //! Communicators that are made: duplicates, splits, and those of groups.
 
-use crate::kit::{WORLD, agree, dup, everyone, id, pass, settle};
+use crate::kit::{WORLD, id, pass};
 use tickwire::testing::{Cluster, rows};
 use tickwire::{Comm, Group, PostError, Rank, Source, Tag, TagFilter};
+use tickwire_tests::agreements::{agree, dup, everyone, settle};
 use tickwire_tests::cases::{self, BOUND, content};
 
 #[test]

@@ -1,9 +1,10 @@
 //! Messages that come before their communicator is made or after it was freed.
 
-use crate::kit::{WORLD, agree, dup, id, pass, settle};
+use crate::kit::{WORLD, id, pass};
 use tickwire::components::CommState;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{Agreed, PostError, Rank, Source, Tag, TagFilter};
+use tickwire_tests::agreements::{agree, dup, settle};
 use tickwire_tests::cases::{self, BOUND, content};
 
 #[test]

@@ -3,9 +3,10 @@
 use super::explain::explain;
 use super::player::Player;
 use super::program::{COMMS, Program, Sent, color};
+use crate::agreements::{agree, everyone};
 use crate::cases::BOUND;
 use tickwire::testing::{Cluster, SplitMix, rows};
-use tickwire::{Agreed, Comm, CommError, Engine};
+use tickwire::{Agreement, Comm, CommError, Engine};
 
 /// Rounds of ticks after which engines whose work is done are quiet.
 pub const QUIET: u32 = 2;
@@ -13,8 +14,8 @@ pub const QUIET: u32 = 2;
 /// The communicators of a program, on each engine.
 fn communicators(cluster: &mut Cluster) -> Vec<[Comm; COMMS]> {
     let world = cluster.engines[0].comm_world();
-    let dups = agree(cluster, |engine| engine.start_dup(world));
-    let parts = agree(cluster, |engine| {
+    let dups = make(cluster, |engine| engine.start_dup(world));
+    let parts = make(cluster, |engine| {
         let (me, ranks) = (engine.rank().0, engine.size());
         engine.start_split(world, Some(color(ranks, me)), -(me as i32))
     });
@@ -22,23 +23,10 @@ fn communicators(cluster: &mut Cluster) -> Vec<[Comm; COMMS]> {
     dups.into_iter().zip(parts).map(|(dup, part)| [world, dup, part, own]).collect()
 }
 
-fn agree(
-    cluster: &mut Cluster,
-    mut begin: impl FnMut(&mut Engine) -> Result<tickwire::Agreement, CommError>,
-) -> Vec<Comm> {
-    let mut begun: Vec<_> = cluster.engines.iter_mut().map(|engine| begin(engine).unwrap()).collect();
-    let mut made = vec![None; begun.len()];
-    cluster.tick_until(BOUND, "all have agreed", |cluster| {
-        for ((engine, agreement), made) in cluster.engines.iter_mut().zip(&mut begun).zip(&mut made) {
-            if made.is_none()
-                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
-            {
-                *made = comm;
-            }
-        }
-        made.iter().all(Option::is_some)
-    });
-    made.into_iter().flatten().collect()
+/// The communicator that an agreement of all engines makes, on each engine.
+fn make(cluster: &mut Cluster, begin: impl FnMut(&mut Engine) -> Result<Agreement, CommError>) -> Vec<Comm> {
+    let ranks = everyone(cluster);
+    agree(cluster, &ranks, begin).into_iter().filter_map(|made| made.unwrap()).collect()
 }
 
 /// What a case says of itself.

@@ -2,7 +2,8 @@
 
 use crate::kit::acquainted;
 use tickwire::testing::{Cluster, ProviderConfig, ProviderTags, SimConfig, SimNet, TagMode};
-use tickwire::{Agreed, CommError, PostError, Rank, Source, Tag, TagFilter};
+use tickwire::{PostError, Rank, Source, Tag, TagFilter};
+use tickwire_tests::agreements::agree;
 use tickwire_tests::cases::{BOUND, is_pending};
 
 #[test]
@@ -88,23 +89,9 @@ fn a_late_message_never_meets_the_next_communicator_with_its_id_in_any_tag_mode(
 /// Duplicates the world's communicator on both engines of a cluster.
 fn duplicate(cluster: &mut Cluster) -> Result<[tickwire::Comm; 2], [String; 2]> {
     let world = cluster.engines[0].comm_world();
-    let mut agreements = [0, 1].map(|rank| cluster.engines[rank].start_dup(world).unwrap());
-    let mut ended: [Option<Result<tickwire::Comm, CommError>>; 2] = [None, None];
-    cluster.tick_until(BOUND, "a communicator is made", |cluster| {
-        for rank in [0, 1] {
-            if ended[rank].is_none() {
-                ended[rank] = match cluster.engines[rank].test_agreement(&mut agreements[rank]) {
-                    Ok(Agreed::Pending) => None,
-                    Ok(Agreed::Done(Some(comm))) => Some(Ok(comm)),
-                    Ok(other) => panic!("{other:?}"),
-                    Err(error) => Some(Err(error)),
-                };
-            }
-        }
-        ended.iter().all(Option::is_some)
-    });
-    match ended.map(Option::unwrap) {
-        [Ok(first), Ok(second)] => Ok([first, second]),
+    let ended = agree(cluster, &[0, 1], |engine| engine.start_dup(world));
+    match &ended[..] {
+        [Ok(Some(first)), Ok(Some(second))] => Ok([*first, *second]),
         [Err(first), Err(second)] => Err([first.to_string(), second.to_string()]),
         other => panic!("{other:?}"),
     }
