@@ -19,6 +19,7 @@ pub mod page;
 pub mod read;
 mod records;
 mod ring;
+mod trace;
 #[cfg(feature = "tracy")]
 pub mod tracy;
 #[cfg(not(feature = "tracy"))]
@@ -29,7 +30,8 @@ mod window;
 pub mod words;
 
 pub use counters::{Counters, DELIVER};
-pub use event::{Depths, Event, Message, Sink, Trace, now_ns};
+pub use event::{Depths, Event, Message, Sink, now_ns};
 pub use file::TraceFile;
 pub use merge::{Merged, join, merge, part};
 pub use ring::Ring;
+pub use trace::Trace;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Depths;
-use crate::read::ReadError;
+use crate::read::error::ReadError;
 use std::borrow::Cow;
 use std::io::{self, Read};
 use tickwire_components::VcState;

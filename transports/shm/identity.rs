@@ -1,6 +1,6 @@
 //! Which host, which process: what a card and a greeting say.
 
-use super::config::ShmError;
+use super::error::ShmError;
 use crate::processes;
 pub(crate) use crate::processes::start_time;
 use std::path::Path;

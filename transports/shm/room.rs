@@ -5,7 +5,7 @@
 //! refused that would take more than a sixteenth of what is [available]: with less left than that there is not much time. What one look
 //! has found is good for as much as it allows for, so that many short segments cost one look.
 
-use super::config::ShmError;
+use super::error::ShmError;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::Path;

@@ -15,7 +15,7 @@
 //! SIGBUS. The limits that answer by a signal are looked at before: that of the size of files (SIGXFSZ), and memory that is nearly used up,
 //! of the machine or of the process's memory cgroup, which the kernel answers by ending a process. See [`super::room`].
 
-use super::config::ShmError;
+use super::error::ShmError;
 use super::room::Room;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::read::ReadError;
+use crate::read::error::ReadError;
 
 /// Records in memory.
 impl Words for Vec<u64> {
