@@ -210,22 +210,9 @@ mod tests {
     use super::super::{QueueBytes, TrafficDump};
     use super::*;
 
-    #[test]
-    fn every_part_is_said_in_a_line_of_its_own() {
-        let age = Some(Age { ticks: 1, ns: 12_345_678_901 });
-        let posted = OperationDump { rank: Some(0), tag: Some(7), bytes: 64, age, awaited: true, ..Default::default() };
-        let send = OperationDump {
-            kind: Kind::Send,
-            stage: Stage::Sending,
-            synchronous: true,
-            comm: 5,
-            rank: Some(1),
-            bytes: 1 << 20,
-            done: 65_536,
-            plane: Plane::Agreement,
-            ..Default::default()
-        };
-        let peer = PeerDump {
+    /// A peer with something to say in every part.
+    fn busy_peer() -> PeerDump {
+        PeerDump {
             proc: 1,
             transport: "shm".into(),
             state: Connection::Connected,
@@ -247,6 +234,23 @@ mod tests {
                 window_offers: 16,
             }),
             ..Default::default()
+        }
+    }
+
+    /// A dump with something to say in every part.
+    fn busy_dump() -> Dump {
+        let age = Some(Age { ticks: 1, ns: 12_345_678_901 });
+        let posted = OperationDump { rank: Some(0), tag: Some(7), bytes: 64, age, awaited: true, ..Default::default() };
+        let send = OperationDump {
+            kind: Kind::Send,
+            stage: Stage::Sending,
+            synchronous: true,
+            comm: 5,
+            rank: Some(1),
+            bytes: 1 << 20,
+            done: 65_536,
+            plane: Plane::Agreement,
+            ..Default::default()
         };
         let starved = OperationDump {
             kind: Kind::Send,
@@ -259,7 +263,7 @@ mod tests {
             ..Default::default()
         };
         let message = MessageDump { rank: 0, tag: 8, bytes: 4, age, ..Default::default() };
-        let dump = Dump {
+        Dump {
             job: "job-1".into(),
             rank: 2,
             size: 4,
@@ -268,13 +272,17 @@ mod tests {
             now_ns: 5,
             activity: Activity::Waiting,
             active: 2,
-            peers: vec![peer],
+            peers: vec![busy_peer()],
             operations: vec![posted, send, starved],
             operations_left_out: 3,
             unexpected: vec![message],
             hidden: Some(HiddenDump { transport: "ofi:net".into(), communicators: 2 }),
             ..Default::default()
-        };
+        }
+    }
+
+    #[test]
+    fn every_part_is_said_in_a_line_of_its_own() {
         let expected = "\
 rank 2 of 4, process 77, job job-1: waiting in a call, 2 operations pending; tick 9, after 5 ns
   peer 1: connected over shm, 64 B sent, 128 B received, no room for the next frame, rings of 8192 B to and \
@@ -290,6 +298,6 @@ of communicator 5: sending
                      12.3 s (1 tick)  4 B from rank 0, tag 8 in world: here
   messages that ofi:net holds cannot be seen: of 2 communicators it has not given all
 ";
-        assert_eq!(dump.to_string(), expected);
+        assert_eq!(busy_dump().to_string(), expected);
     }
 }

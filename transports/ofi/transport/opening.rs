@@ -5,7 +5,7 @@ use crate::connections::{self, BACKLOG, Connections};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
-use crate::ofi::mode::{self, Opening};
+use crate::ofi::mode::{self, Opening, Tags};
 use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
 use crate::ofi::port::Port;
@@ -70,8 +70,7 @@ impl Ofi {
         let boot_id = identity::boot_id().map_err(identity)?;
         let host = identity::host_card(boot_id, Some(Path::new("/dev/shm"))).map_err(identity)?;
         let Opening { info, tags, words } = mode::choose(info, config.choice.tag_mode()?, config.choice.without_data)?;
-        let matched_max = config.matched_max.min(config.lengths.frame_max());
-        let tags = tags.map(|tags| (tags, matched_max));
+        let tags = tags.map(|tags| (tags, matched_max(config)));
         let port = Port::open(info, config, tags)?;
         let address = port.name()?;
         if address.len() > ADDRESS_BYTES_MAX {
@@ -93,27 +92,11 @@ impl Ofi {
             watched,
             config: config.clone(),
         };
-        let capabilities = Capabilities {
-            whole_frames: true,
-            inject_max: frame_max,
-            lengths: Some(config.lengths),
-            holds_back: true,
-            can_sleep: port.queue().wait_fd().is_some(),
-            // It decides by itself how often the fabric is asked.
-            cheap_poll: true,
-            matches_tags: tags.is_some(),
-            tags: tags.map_or(TagLimits::NONE, |(tags, _)| tags.format.limits()),
-            matched_max,
-            kept_bytes: if tags.is_some() { KEPT_BYTES } else { 0 },
-            directed_receive: port.is_directed(),
-            completion_data: tags.map_or(0, |(tags, _)| tags.data_bytes),
-            ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, frame_max)
-        };
         Ok(Ofi {
             name,
             matching: words,
             signature: mode::signature(tags),
-            capabilities,
+            capabilities: capabilities(&port, config, tags, near, priority),
             port: RefCell::new(port),
             pace: Pace::default(),
             looks: if near { NEAR_LOOKS } else { 1 },
@@ -123,6 +106,38 @@ impl Ofi {
             rings: false,
         })
     }
+}
+
+/// What an endpoint can do.
+fn capabilities(
+    port: &Port,
+    config: &OfiConfig,
+    tags: Option<(Tags, usize)>,
+    near: bool,
+    priority: u8,
+) -> Capabilities {
+    let frame_max = config.lengths.frame_max();
+    Capabilities {
+        whole_frames: true,
+        inject_max: frame_max,
+        lengths: Some(config.lengths),
+        holds_back: true,
+        can_sleep: port.queue().wait_fd().is_some(),
+        // It decides by itself how often the fabric is asked.
+        cheap_poll: true,
+        matches_tags: tags.is_some(),
+        tags: tags.map_or(TagLimits::NONE, |(tags, _)| tags.format.limits()),
+        matched_max: matched_max(config),
+        kept_bytes: if tags.is_some() { KEPT_BYTES } else { 0 },
+        directed_receive: port.is_directed(),
+        completion_data: tags.map_or(0, |(tags, _)| tags.data_bytes),
+        ..Capabilities::least(if near { Reach::Host } else { Reach::Network }, priority, frame_max)
+    }
+}
+
+/// Longest message that the provider matches, bytes.
+fn matched_max(config: &OfiConfig) -> usize {
+    config.matched_max.min(config.lengths.frame_max())
 }
 
 /// How messages are cut over a provider. The layer `ofi_rxm` sends up to 16 KiB with its own headers at once; what is longer

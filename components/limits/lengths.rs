@@ -1,0 +1,45 @@
+//! Choices among which an application configures: how messages are cut, and how they are found.
+
+/// How messages are cut: the same for both ends of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lengths {
+    /// Largest payload that is sent without asking, bytes.
+    pub eager_max: usize,
+    /// Payload of one frame of such a message, bytes.
+    pub part_bytes: usize,
+    /// Payload of a piece of a longer message, bytes.
+    pub piece_bytes: usize,
+}
+
+impl Lengths {
+    /// Payload of a frame at most, bytes.
+    pub const fn frame_max(&self) -> usize {
+        let part = if self.eager_max < self.part_bytes { self.eager_max } else { self.part_bytes };
+        if part > self.piece_bytes { part } else { self.piece_bytes }
+    }
+}
+
+/// How posted receives and unexpected messages are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Matching {
+    /// Lists while they are short, an index once a look-up has walked past [`WALK_MAX`] entries, until it is empty.
+    #[default]
+    Auto,
+    /// Ordered lists and the wildcard counter, however long they are.
+    Lists,
+    /// Always an index.
+    Index,
+}
+
+impl std::str::FromStr for Matching {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "auto" => Ok(Matching::Auto),
+            "lists" => Ok(Matching::Lists),
+            "index" => Ok(Matching::Index),
+            _ => Err(format!("{word} is no way of matching: give auto, lists or index")),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What the provider is asked: to receive, to give a receive back, to look for a message.
+
+use super::Matching;
+use super::places::{Place, Use};
+use super::state::EndingReceive;
+use crate::ofi::{Endpoint, Refused};
+use crate::{Peeked, ReceiveEnvelope, Sent};
+use libfabric_sys as sys;
+use tickwire_components::{NIL, Row};
+
+/// After so many looks that have found a message for a receive, the receive is asked back all the same. So a provider that finds
+/// a message and never pairs it keeps nobody waiting for ever.
+const CHECKS_MAX: u32 = 100_000;
+
+impl Matching {
+    /// Posts the receive of a row.
+    pub(in crate::ofi) fn post_receive(
+        &mut self,
+        endpoint: &Endpoint,
+        row: Row,
+        wanted: &ReceiveEnvelope,
+        from: sys::fi_addr_t,
+    ) -> Sent {
+        match self.start(endpoint, Use::Receive(row), wanted, from, sys::FI_COMPLETION) {
+            Ok(place) => {
+                if self.of_row.len() <= row as usize {
+                    self.of_row.resize(row as usize + 1, NIL);
+                }
+                self.of_row[row as usize] = place;
+                Sent::Done
+            }
+            Err(sent) => sent,
+        }
+    }
+
+    /// Asks for a receive back; with `unless_message` only if no message is there for it.
+    pub(in crate::ofi) fn recall(&mut self, endpoint: &Endpoint, row: Row, unless_message: bool) {
+        let Some(&place) = self.of_row.get(row as usize).filter(|&&place| place != NIL) else { return };
+        if self.places[place].used != Use::Receive(row) || self.places[place].asked {
+            return;
+        }
+        self.places[place].asked = true;
+        self.asked += 1;
+        match unless_message {
+            // `sockets` pairs them in a thread of its own, some time after both are there.
+            true => self.ending.push_back(EndingReceive { row, place, looks_left: CHECKS_MAX }),
+            false => self.cancel(endpoint, place),
+        }
+    }
+
+    /// Looks for a message, and claims it if it is there and `claims`. [`Matching::peeked`] has the answer later.
+    pub(in crate::ofi) fn peek(
+        &mut self,
+        endpoint: &Endpoint,
+        wanted: &ReceiveEnvelope,
+        claims: bool,
+        from: sys::fi_addr_t,
+    ) -> Sent {
+        if self.looking {
+            return Sent::Blocked;
+        }
+        let flags = sys::FI_PEEK | sys::FI_COMPLETION | if claims { sys::FI_CLAIM } else { 0 };
+        self.seen = Peeked::Pending;
+        match self.start(endpoint, Use::Look { claims }, wanted, from, flags) {
+            Ok(_) => {
+                self.looking = true;
+                Sent::Done
+            }
+            Err(sent) => sent,
+        }
+    }
+
+    /// What the last look has seen. The rank in the header says whose it is: sources of looks are wrong on several providers.
+    pub(in crate::ofi) fn peeked(&mut self) -> Peeked {
+        std::mem::replace(&mut self.seen, Peeked::Pending)
+    }
+
+    /// Whether [`Matching::check`] has something to do.
+    #[inline]
+    pub(in crate::ofi) fn may_check(&self) -> bool {
+        !self.ending.is_empty() && !self.checking
+    }
+
+    /// Looks whether a message is there for the first receive that is asked back only if there is none.
+    #[cold]
+    pub(in crate::ofi) fn check(&mut self, endpoint: &Endpoint) {
+        while let Some(&EndingReceive { row, place, looks_left }) = self.ending.front() {
+            let Place { used, asked, wanted, from } = self.places[place];
+            if used != Use::Receive(row) || !asked || self.of_row[row as usize] != place {
+                // It has its message.
+                self.ending.pop_front();
+                continue;
+            }
+            if looks_left == 0 {
+                self.end_check(endpoint, false);
+                continue;
+            }
+            let flags = sys::FI_PEEK | sys::FI_COMPLETION;
+            match self.start(endpoint, Use::Check, &wanted, from, flags) {
+                Ok(_) => {
+                    self.checking = true;
+                    return;
+                }
+                Err(Sent::Blocked) => return,
+                Err(_) => self.end_check(endpoint, false),
+            }
+        }
+    }
+
+    /// The look for the first of these receives is over.
+    pub(super) fn end_check(&mut self, endpoint: &Endpoint, found: bool) {
+        self.checking = false;
+        let Some(mut ending) = self.ending.pop_front() else { return };
+        let Place { used, asked, .. } = self.places[ending.place];
+        if used != Use::Receive(ending.row) || !asked {
+            return;
+        }
+        if found {
+            ending.looks_left -= 1;
+            self.ending.push_back(ending);
+        } else {
+            self.cancel(endpoint, ending.place);
+        }
+    }
+
+    /// Has the provider give up the receive at a place.
+    fn cancel(&self, endpoint: &Endpoint, place: u32) {
+        // SAFETY: the context of this place's receive, which has not been completed as far as is known.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            endpoint.cancel(self.places.context(place));
+        }
+    }
+
+    /// Takes a place and posts what it is for.
+    fn start(
+        &mut self,
+        endpoint: &Endpoint,
+        used: Use,
+        wanted: &ReceiveEnvelope,
+        from: sys::fi_addr_t,
+        flags: u64,
+    ) -> Result<u32, Sent> {
+        let place = self.places.take(endpoint, used, wanted, from).map_err(|error| {
+            self.broken = Some(error.to_string());
+            Sent::Failed
+        })?;
+        match self.post(endpoint, place, flags) {
+            Ok(()) => Ok(place),
+            Err(refused) => {
+                self.places.give_back(place);
+                if let Refused::Failed(error) = refused {
+                    self.broken = Some(error.to_string());
+                    return Err(Sent::Failed);
+                }
+                Err(Sent::Blocked)
+            }
+        }
+    }
+
+    /// Posts what a place is for, with these flags.
+    pub(super) fn post(&mut self, endpoint: &Endpoint, place: u32, flags: u64) -> Result<(), Refused> {
+        let Place { wanted, from, .. } = self.places[place];
+        let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
+        let bytes = self.places.bytes_of(place);
+        let iov = libc::iovec { iov_base: bytes.start().cast(), iov_len: bytes.len() };
+        let mut descriptor = self.places.descriptor(place);
+        let looks = flags & (sys::FI_PEEK | sys::FI_CLAIM) == sys::FI_PEEK;
+        let message = sys::fi_msg_tagged {
+            msg_iov: &raw const iov,
+            desc: &raw mut descriptor,
+            iov_count: if looks { 0 } else { 1 },
+            addr: if self.directed { from } else { sys::FI_ADDR_UNSPEC },
+            tag: pattern.bits,
+            ignore: pattern.ignored,
+            context: self.places.context(place),
+            data: 0,
+        };
+        // SAFETY: place and context are used for nothing else until the operation has completed, and are freed after the
+        // endpoint is closed; the list of runs is copied by the call.
+        #[expect(unsafe_code, reason = "FFI")]
+        let code = unsafe { sys::ops::fi_trecvmsg(endpoint.as_ptr(), &raw const message, flags) };
+        endpoint.posted("fi_trecvmsg", code)
+    }
+}
