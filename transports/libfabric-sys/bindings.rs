@@ -1,3 +1,4 @@
+// Generated from the headers of libfabric by the script `regenerate` in this folder. Do not edit.
 use libc::{iovec, pollfd, pthread_cond_t, pthread_mutex_t};
 
 #[repr(C)]

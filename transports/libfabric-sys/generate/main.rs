@@ -26,6 +26,7 @@ fn main() {
         .allowlist_type("fi_.*|fid.*")
         .allowlist_var("FI_.*")
         .blocklist_type("iovec|pollfd|pthread_.*|__pthread.*|__atomic.*")
+        .raw_line("// Generated from the headers of libfabric by the script `regenerate` in this folder. Do not edit.")
         .raw_line("use libc::{iovec, pollfd, pthread_cond_t, pthread_mutex_t};")
         .ignore_functions()
         .generate_comments(false)
