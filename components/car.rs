@@ -118,18 +118,18 @@ pub struct Car {
     /// The VC: row of the proc; [`NIL`] for a receive from any source until the match.
     pub vc: Row,
     // In this order the fields from here on are written by two stores where a receive is posted.
-    /// See [`CarKind`].
-    pub kind: CarKind,
-    /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
-    pub priority: u8,
-    /// See [`CarState`].
-    pub state: CarState,
-    /// 0.
-    pub unused: u8,
     /// See [`car_flags`].
     pub flags: u16,
+    /// See [`CarState`].
+    pub state: CarState,
+    /// See [`CarKind`].
+    pub kind: CarKind,
     /// Of a row in a send queue: the priority that it leaves with, which is its own or that of a later one of its context.
     pub leaves_with: u16,
+    /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
+    pub priority: u8,
+    /// 0.
+    pub unused: u8,
 }
 
 const _: () = assert!(size_of::<Car>() == 64);
