@@ -22,7 +22,7 @@ impl Lengths {
 /// How posted receives and unexpected messages are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Matching {
-    /// Lists while they are short, an index once a look-up has walked past [`WALK_MAX`] entries, until it is empty.
+    /// Lists while they are short, an index once a look-up has walked past [`WALK_MAX`](crate::limits::WALK_MAX) entries, until it is empty.
     #[default]
     Auto,
     /// Ordered lists and the wildcard counter, however long they are.

@@ -25,7 +25,7 @@ impl Engine {
     /// Starts a send in ready mode (`MPI_Irsend`): the caller knows that its receive is posted.
     ///
     /// If it is not, the request of a message that asks before it is sent (to oneself, or longer than the eager limit)
-    /// ends with [`RequestError::NotReady`]; a shorter message to another proc arrives as in standard mode.
+    /// ends with [`RequestError::NotReady`](tickwire_components::RequestError::NotReady); a shorter message to another proc arrives as in standard mode.
     ///
     /// # Errors
     /// As [`Engine::isend`].
@@ -52,7 +52,7 @@ impl Engine {
     /// Sends in ready mode (`MPI_Rsend`). See [`Engine::irsend`].
     ///
     /// # Errors
-    /// As [`Engine::send`], and [`RequestError::NotReady`].
+    /// As [`Engine::send`], and [`RequestError::NotReady`](tickwire_components::RequestError::NotReady).
     pub fn rsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
         let request = self.post_ready(bytes, to, tag, comm, true)?;
         self.settle(request).map(drop)

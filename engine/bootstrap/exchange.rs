@@ -14,7 +14,7 @@ pub trait Exchange: Send {
     fn rank(&self) -> u32;
     /// Ranks in the job.
     fn size(&self) -> u32;
-    /// The job's name, the same at every rank and unique on this host: 1 to [`JOB_BYTES_MAX`] of `[a-z0-9-]`.
+    /// The job's name, the same at every rank and unique on this host: 1 to [`JOB_BYTES_MAX`](super::JOB_BYTES_MAX) of `[a-z0-9-]`.
     fn job(&self) -> &str;
     /// Publishes `value` under this rank and `key`; an earlier value of the key is replaced.
     ///

@@ -42,7 +42,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of so many ranks: 1 to [`LOCAL_RANKS_MAX`].
+    /// A job of so many ranks: 1 to [`LOCAL_RANKS_MAX`](tickwire_components::limits::LOCAL_RANKS_MAX).
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Job {
     }
 
     /// A file for the events of all ranks, which Perfetto and `chrome://tracing` open; unless said otherwise, the one that
-    /// [`ENV_TRACE`] names. Each rank writes a file beside it, and they become one when all have ended, however that was.
+    /// [`ENV_TRACE`](crate::ENV_TRACE) names. Each rank writes a file beside it, and they become one when all have ended, however that was.
     #[must_use]
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
         self.trace = Some(path.into());

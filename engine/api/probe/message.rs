@@ -7,7 +7,7 @@ use tickwire_components::{Comm, NIL, PostError, Row, Status};
 
 /// A message that a matched probe has found: no other receive or probe finds it any more.
 ///
-/// Receive it with [`Engine::mrecv`] or [`Engine::imrecv`]. Dropping it throws the message away.
+/// Receive it with [`Engine::mrecv`](crate::Engine::mrecv) or [`Engine::imrecv`](crate::Engine::imrecv). Dropping it throws the message away.
 #[must_use = "dropping a message throws it away: receive it"]
 pub struct Message {
     pub(super) home: &'static Home,
