@@ -22,10 +22,11 @@ use tickwire_transports::ofi::Choice;
 use tickwire_transports::shm::Splicing;
 use tickwire_transports::{Hub, Transport};
 
+/// What an application adds to a schedule or a world.
 type Adder<T> = Box<dyn FnOnce(&mut T) + Send>;
-
+/// A static slot: its type, what is reported of it, and how it is registered.
 type Slot = (TypeId, SlotInfo, fn(&mut World) -> Result<(), RequiredComponentsError>);
-
+/// Makes the row of a transport that the application brings.
 type Opener = Box<dyn FnOnce(&mut World, &Limits, Option<&Trace>) -> Endpoint + Send>;
 
 /// How an engine is configured. See [`Engine::builder`].

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 use tickwire_components::{
-    Comm, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, Source, Status, Tag, TagFilter, Work, car_flags,
+    Comm, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, Source, Status, Tag, TagFilter, Work,
 };
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
@@ -131,8 +131,7 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        self.engine.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))
+        self.engine.post_synchronous(buffer, to, tag, comm, true)
     }
 
     /// As [`Engine::isend_with`], with a borrowed buffer.

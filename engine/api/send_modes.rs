@@ -18,8 +18,7 @@ impl Engine {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        self.post_send_rows(buffer, length, to, tag, comm, false, SendOptions::of(car_flags::SYNCHRONOUS))
+        self.post_synchronous(buffer, to, tag, comm, false)
     }
 
     /// Starts a send in ready mode (`MPI_Irsend`): the caller knows that its receive is posted.
@@ -44,8 +43,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::send`].
     pub fn ssend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let request =
-            self.post_send_rows(bytes, bytes.len(), to, tag, comm, true, SendOptions::of(car_flags::SYNCHRONOUS))?;
+        let request = self.post_synchronous(bytes, to, tag, comm, true)?;
         self.settle(request).map(drop)
     }
 
@@ -58,6 +56,20 @@ impl Engine {
         self.settle(request).map(drop)
     }
 
+    /// Posts a send in synchronous mode. It goes through the tables, where its pairing is noted.
+    pub(crate) fn post_synchronous<B: Pieces>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Request<B>, Rejected<B>> {
+        let length = buffer.total();
+        self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::of(car_flags::SYNCHRONOUS))
+    }
+
+    /// Posts a send in ready mode, or in standard mode if its receiver could not tell that it is not ready.
     pub(crate) fn post_ready<B: Pieces>(
         &mut self,
         buffer: B,

@@ -19,7 +19,7 @@ use rustix::fd::AsFd;
 use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
-use tickwire_components::limits::{self};
+use tickwire_components::limits;
 use tickwire_components::submission::Submissions;
 use tickwire_components::{BuildError, NIL, posting};
 use tickwire_systems::procs::connections::contact;

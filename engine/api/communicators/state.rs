@@ -50,7 +50,7 @@ pub(super) struct Negotiation {
     pub(super) entries: Vec<Entry>,
     /// Whether `entries` has all: from the first proposal on.
     pub(super) complete: bool,
-    /// The proposal; [`NIL`] if there is none.
+    /// The proposal; `NIL` if there is none.
     pub(super) id: u32,
     /// No id below is free on all.
     pub(super) floor: u32,
@@ -60,6 +60,7 @@ pub(super) struct Negotiation {
     pub(super) reserved: bool,
 }
 
+/// What a member waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Gather,
