@@ -52,7 +52,7 @@ pub struct ControlFrame {
     pub vc: Row,
     /// What it says.
     pub what: Control,
-    /// Whether the transport has refused it: envelopes of the VC wait behind it then, pieces do not go before.
+    /// Whether the transport has refused it. No piece of a message goes over the VC before it then.
     pub refused: bool,
     /// The state that a transport keeps for a frame of which it has taken a part; `None` before the first try, and where
     /// transports keep none.

@@ -135,11 +135,11 @@ pub const WALK_MAX: u32 = 32;
 pub const ROWS_INITIAL: usize = 4096;
 /// CAR rows at most: a million posted receives and as many again in flight.
 pub const ROWS_MAX: usize = 1 << 21;
-/// Control frames that wait for room at a transport at most. Where there is none for another one, a message in ready mode is
-/// kept as any other, and acknowledgements wait.
-pub const CONTROL_FRAMES: usize = 64;
-/// Those of them that only grants of credit use: no number of other frames can hold them up.
+/// Control frames that only grants of credit use: no number of other frames can hold them up.
 pub const CONTROL_GRANTS: usize = 8;
+/// Control frames that wait for room at a transport at most: the answers to all arrivals of a pass, and grants. Where there is none
+/// for another one, an offer in ready mode is kept as any other, and acknowledgements wait.
+pub const CONTROL_FRAMES: usize = ARRIVALS + CONTROL_GRANTS;
 /// Buffer rows at start and at most; each holds one unexpected payload.
 pub const BUFFERS_INITIAL: usize = 1024;
 /// See [`BUFFERS_INITIAL`].

@@ -40,9 +40,10 @@ pub(crate) struct Watcher {
     vcs: Vec<VcState>,
     /// Bytes that each endpoint had moved when it was looked at last.
     moved: Vec<(u64, u64)>,
-    before: Work,
     /// When that was, ns.
     moved_ns: u64,
+    /// The work done when this tick began.
+    before: Work,
     /// When the last thing of this tick was over: what comes next begins then, ns.
     at_ns: u64,
     /// A run of Deliver that was not told yet: as a rule the end of its tick comes next, and both are told at once.

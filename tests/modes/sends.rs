@@ -58,6 +58,24 @@ fn a_ready_send_without_a_receive_is_an_error_where_it_can_be_known() {
 }
 
 #[test]
+fn many_ready_sends_without_receives_are_all_errors() {
+    everywhere(2, |cluster| {
+        let world = cluster.engines[0].comm_world();
+        let hello = cluster.engines[1].isend(Vec::<u8>::new(), ME, Tag(9), world).unwrap();
+        let receive = cluster.engines[0].irecv(Vec::<u8>::new(), Rank(1), Tag(9), world).unwrap();
+        cluster.finish(BOUND, 0, receive).unwrap();
+        cluster.finish(BOUND, 1, hello).unwrap();
+        // More than their receiver lets wait, and more than it can answer in a pass.
+        let sends: Vec<_> =
+            (0..300).map(|_| cluster.engines[1].irsend(content(2, LONG), ME, Tag(3), world).unwrap()).collect();
+        for send in sends {
+            assert_eq!(cluster.finish(BOUND, 1, send).unwrap_err().error, RequestError::NotReady);
+        }
+        cluster.assert_at_rest();
+    });
+}
+
+#[test]
 fn a_buffered_send_is_done_at_once_and_its_room_is_accounted_for() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();

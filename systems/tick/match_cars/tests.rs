@@ -1,19 +1,8 @@
 use super::*;
 use crate::testing::{Posted, TestWorld};
-use tickwire_components::Body;
-use tickwire_components::CarState;
-use tickwire_components::Ended;
-use tickwire_components::Large;
-use tickwire_components::NIL;
-use tickwire_components::Pending;
-use tickwire_components::Row;
-use tickwire_components::limits::ANY;
-use tickwire_components::limits::MESSAGE_MAX;
-use tickwire_components::limits::TAG_MAX;
-use tickwire_components::wire;
-use tickwire_components::wire::Header;
-use tickwire_components::wire::Kind;
-use tickwire_components::{Queue, VcState};
+use tickwire_components::limits::{ANY, ARRIVALS, MESSAGE_MAX, TAG_MAX};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{Body, CarState, Control, Ended, Large, NIL, Pending, Queue, Row, VcState, wire};
 
 fn eager(tag: u32, source: u32, length: u64) -> Header {
     Header::new(Kind::Eager, 0, source, tag, 0, length)
@@ -349,4 +338,22 @@ fn an_answer_to_an_offer_ends_what_its_receiver_may_read() {
         assert_eq!(world.wire().exposed, [(2, exposed[1], 9000)], "{kind:?}");
         assert!(world.take_ended().is_empty());
     }
+}
+
+#[test]
+fn an_offer_in_ready_mode_without_a_receive_is_refused_or_kept_where_too_many_answers_wait() {
+    let (mut world, one, _) = world();
+    let offer = |world: &mut TestWorld, message: Row| {
+        world.arrive(one, Header::new(Kind::Rts, 0, 1, 5, message, 100).with_flags(wire::READY), &[]);
+        world.step(match_cars);
+    };
+    offer(&mut world, 7);
+    let owed = world.all().progress.control.pop().map(|frame| (frame.vc, frame.what));
+    assert_eq!(owed, Some((one, Control::Refusal { context: 0, message: 7 })));
+    assert_eq!(world.all().progress.unexpected.count, 0);
+    let refusals =
+        (0..).take_while(|&message| world.all().progress.control.push(one, Control::Refusal { context: 0, message }));
+    assert_eq!(refusals.count(), ARRIVALS, "the answers to all arrivals of a pass");
+    offer(&mut world, 8);
+    assert_eq!((world.all().progress.unexpected.count, world.all().progress.control.has_room(true)), (1, true));
 }
