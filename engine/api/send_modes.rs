@@ -23,9 +23,9 @@ impl Engine {
 
     /// Starts a send in ready mode (`MPI_Irsend`): the caller knows that its receive is posted.
     ///
-    /// If it is not, the request of a message that asks before it is sent (to oneself, or longer than the eager limit)
-    /// ends with [`RequestError::NotReady`](tickwire_components::RequestError::NotReady); a shorter message to another proc arrives as in standard mode. So does one
-    /// whose receiver owes more answers than it keeps.
+    /// If it is not, the request of a message that asks before it is sent (to oneself, or longer than the eager limit) ends with
+    /// [`RequestError::NotReady`](tickwire_components::RequestError::NotReady). A shorter message to another proc arrives as in
+    /// standard mode. So does one whose receiver owes more answers than it keeps.
     ///
     /// # Errors
     /// As [`Engine::isend`].
