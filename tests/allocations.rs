@@ -124,7 +124,7 @@ fn the_message_path_over_shared_memory_allocates_nothing() {
 }
 
 /// Events of ticks that move bytes.
-fn tell(trace: &Trace, ticks: std::ops::Range<u64>) {
+fn tell(trace: &mut Trace, ticks: std::ops::Range<u64>) {
     for at_ns in ticks {
         trace.record(&Event::TickBegan { at_ns });
         trace.record(&Event::SystemRan { system: 1, rows: 1, begin_ns: at_ns, end_ns: at_ns });
@@ -141,9 +141,9 @@ fn tell(trace: &Trace, ticks: std::ops::Range<u64>) {
 fn events_in_memory_and_in_a_file_allocate_nothing() {
     let path = tickwire_tests::scratch::path("allocations");
     let file = Trace::new(TraceFile::create_part(&path).unwrap());
-    for trace in [Trace::new(Ring::new(500)), file] {
-        tell(&trace, 0..200);
-        assert_eq!(allocations(|| tell(&trace, 200..5000)), 0);
+    for mut trace in [Trace::new(Ring::new(500)), file] {
+        tell(&mut trace, 0..200);
+        assert_eq!(allocations(|| tell(&mut trace, 200..5000)), 0);
     }
     std::fs::remove_file(path).unwrap();
 }

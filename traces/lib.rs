@@ -9,6 +9,7 @@
 //! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
 //! hangs; a [`Page`](page::Page) has the figures that are watched from outside.
 
+mod clock;
 mod counters;
 pub mod dump;
 mod event;

@@ -69,9 +69,16 @@ impl Ring {
 
     /// Keeps an event.
     pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.tell_all(std::slice::from_ref(event));
+    }
+
+    /// Keeps events, in order.
+    pub(crate) fn tell_all(&self, events: &[Event<'_>]) {
         let mut kept = self.lock();
-        let slot = kept.slot(event);
-        kept.keep(slot);
+        for event in events {
+            let slot = kept.slot(event);
+            kept.keep(slot);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {

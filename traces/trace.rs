@@ -1,79 +1,113 @@
 //! A sink, shared by the parts of an engine.
 
-use crate::event::{Event, Sink, now_ns};
+use crate::clock::Clock;
+use crate::event::{Event, Sink};
+use crate::file::TraceFile;
 use crate::ring::Ring;
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use tickwire_components::Own;
 
-/// A sink as the parts of an engine share it.
-#[derive(Clone)]
+/// A sink as the parts of an engine share it. They are used by one thread at a time, so no lock is taken for an event.
 pub struct Trace {
-    sink: Shared,
-    /// The time that was read last. Reading a clock takes as long as delivering a short message, so it is done once for things that
-    /// follow each other at once.
-    last_ns: Arc<AtomicU64>,
+    shared: Own<Shared>,
 }
 
-#[derive(Clone)]
-enum Shared {
-    /// It is shared by itself: one lock is enough.
+struct Shared {
+    clock: Clock,
+    /// The time that was read last. Reading a clock takes as long as delivering a short message, so it is done once for things that
+    /// follow each other at once.
+    last_ns: u64,
+    sink: AnySink,
+}
+
+/// A sink. Those of this crate are told without a virtual call.
+enum AnySink {
     Ring(Ring),
-    Other(Arc<Mutex<dyn Sink>>),
+    File(Box<TraceFile>),
+    Other(Box<dyn Sink>),
+}
+
+impl AnySink {
+    fn of<S: Sink + 'static>(sink: S) -> Self {
+        let sink: Box<dyn Any> = match (&sink as &dyn Any).downcast_ref::<Ring>() {
+            Some(ring) => return AnySink::Ring(ring.clone()),
+            None if (&sink as &dyn Any).is::<TraceFile>() => Box::new(sink),
+            None => return AnySink::Other(Box::new(sink)),
+        };
+        sink.downcast().map_or_else(|_| unreachable!("its type was compared"), AnySink::File)
+    }
+
+    #[inline]
+    fn record(&mut self, event: &Event<'_>) {
+        match self {
+            AnySink::Ring(ring) => ring.tell(event),
+            AnySink::File(file) => file.record(event),
+            AnySink::Other(sink) => sink.record(event),
+        }
+    }
 }
 
 impl Trace {
     /// Shares a sink.
     pub fn new(sink: impl Sink + 'static) -> Self {
-        let ring = (&sink as &dyn Any).downcast_ref::<Ring>().cloned();
-        let sink = ring.map_or_else(|| Shared::Other(Arc::new(Mutex::new(sink))), Shared::Ring);
-        Trace { sink, last_ns: Arc::default() }
+        Trace { shared: Own::new(Shared { clock: Clock::default(), last_ns: 0, sink: AnySink::of(sink) }) }
+    }
+
+    /// The same sink, for another part of the engine.
+    ///
+    /// # Safety
+    /// Both are used by one thread at a time.
+    #[expect(unsafe_code, reason = "two owners of one sink")]
+    pub unsafe fn second(&self) -> Self {
+        // SAFETY: by the same contract; no reference to what is shared outlives a call.
+        Trace { shared: unsafe { self.shared.second() } }
     }
 
     /// Tells an event.
     #[inline]
-    pub fn record(&self, event: &Event<'_>) {
-        self.record_all(std::slice::from_ref(event));
+    pub fn record(&mut self, event: &Event<'_>) {
+        self.shared.sink.record(event);
     }
 
     /// Tells events, in order.
     #[inline]
-    pub fn record_all(&self, events: &[Event<'_>]) {
-        match &self.sink {
-            Shared::Ring(ring) => events.iter().for_each(|event| ring.tell(event)),
-            Shared::Other(sink) => {
-                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-                events.iter().for_each(|event| sink.record(event));
-            }
+    pub fn record_all(&mut self, events: &[Event<'_>]) {
+        match &mut self.shared.sink {
+            AnySink::Ring(ring) => ring.tell_all(events),
+            sink => events.iter().for_each(|event| sink.record(event)),
         }
     }
 
     /// Reads the clock.
     #[inline]
-    pub fn now_ns(&self) -> u64 {
-        let at_ns = now_ns();
-        self.last_ns.store(at_ns, Ordering::Relaxed);
-        at_ns
+    pub fn now_ns(&mut self) -> u64 {
+        let shared = &mut *self.shared;
+        shared.last_ns = shared.clock.now_ns();
+        shared.last_ns
     }
 
     /// What the clock said when it was read last, for this engine; 0 if it was not.
     #[inline]
     pub fn last_ns(&self) -> u64 {
-        self.last_ns.load(Ordering::Relaxed)
+        self.shared.last_ns
     }
 
     /// See [`Sink::flush`].
-    pub fn flush(&self) {
-        if let Shared::Other(sink) = &self.sink {
-            sink.lock().unwrap_or_else(PoisonError::into_inner).flush();
+    pub fn flush(&mut self) {
+        match &mut self.shared.sink {
+            AnySink::Ring(_) => {}
+            AnySink::File(file) => file.flush(),
+            AnySink::Other(sink) => sink.flush(),
         }
     }
 
     /// See [`Sink::finish`].
-    pub fn finish(&self) {
-        if let Shared::Other(sink) = &self.sink {
-            sink.lock().unwrap_or_else(PoisonError::into_inner).finish();
+    pub fn finish(&mut self) {
+        match &mut self.shared.sink {
+            AnySink::Ring(_) => {}
+            AnySink::File(file) => file.finish(),
+            AnySink::Other(sink) => sink.finish(),
         }
     }
 }

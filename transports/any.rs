@@ -2,7 +2,6 @@
 
 mod calls;
 mod outside;
-mod own;
 mod path;
 mod variants;
 

@@ -46,7 +46,7 @@ impl<T: Transport> Tapped<T> {
     }
 
     /// When a transport is asked to take a frame, if that is told.
-    fn begin_of(&self, header: &Header) -> u64 {
+    fn begin_of(&mut self, header: &Header) -> u64 {
         if is_envelope(header) { self.trace.now_ns() } else { 0 }
     }
 
@@ -68,7 +68,7 @@ impl<T: Transport> Tapped<T> {
 
 /// What is told of frames that have come.
 struct Heard<'a> {
-    trace: &'a Trace,
+    trace: &'a mut Trace,
     peers: &'a mut [Peer],
     vcs: &'a [u32],
 }

@@ -14,7 +14,7 @@ pub const ENV_TRACE: &str = "TICKWIRE_TRACE";
 /// The sink of an engine that is being built: the one that was given, or the file that the environment names.
 pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Option<Trace>, BuildError> {
     let (rank, size) = (exchange.rank(), exchange.size());
-    let trace = match (given, std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())) {
+    let mut trace = match (given, std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())) {
         (None, Some(path)) => {
             let (path, is_part) = file_of(path.into(), rank, size);
             let failed = |error| BuildError::Trace { path: path.display().to_string(), reason: format!("{error}") };
@@ -23,7 +23,7 @@ pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Opti
         }
         (given, _) => given,
     };
-    if let Some(trace) = &trace {
+    if let Some(trace) = &mut trace {
         trace.record(&Event::Engine { rank, size });
     }
     Ok(trace)
@@ -48,9 +48,9 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
 impl Engine {
     /// Tells an error to those who watch.
     #[cold]
-    pub(crate) fn tell_error(&self, words: &str) {
+    pub(crate) fn tell_error(&mut self, words: &str) {
         tracy::message(self.rank().0, words);
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &mut self.trace {
             trace.record(&Event::Error { words: words.into(), at_ns: now_ns() });
         }
     }
@@ -61,7 +61,7 @@ impl Engine {
             let Engine { watching, store, .. } = self;
             watching.with(|watcher| watcher.rest(&mut store.as_mut()));
         }
-        match &self.trace {
+        match &mut self.trace {
             Some(trace) if self.closed == Closed::Finalized => trace.finish(),
             Some(trace) => trace.flush(),
             None => {}

@@ -7,14 +7,14 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{FixedBitSet, SystemExecutor, SystemSchedule, SystemWithAccess};
 use std::any::TypeId;
 use std::sync::Arc;
-use tickwire_components::Pending;
+use tickwire_components::{Exclusive, Pending};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::store::StoreKey;
 use tickwire_traces::{Counters, DELIVER};
 
 /// Runs the passes as the executor of a schedule with systems of the application.
 pub(crate) struct TickExecutor {
-    watching: Watching,
+    watching: Exclusive<Watching>,
     key: StoreKey,
     own: [(TypeId, ProgressSystems); 6],
     steps: Vec<Step>,
@@ -32,7 +32,7 @@ impl TickExecutor {
         most: u32,
         counters: Arc<Counters>,
     ) -> Self {
-        TickExecutor { watching, key, own, steps: Vec::new(), drain: 0, most, counters }
+        TickExecutor { watching: Exclusive::new(watching), key, own, steps: Vec::new(), drain: 0, most, counters }
     }
 
     /// Which systems are whose: done on the first run after each `init`, since `init` cannot look at systems.
@@ -54,7 +54,7 @@ impl TickExecutor {
             }
         };
         self.steps = (0..systems.len()).map(&mut step).collect();
-        self.watching.with(|watcher| {
+        self.watching.get().with(|watcher| {
             for (step, system) in self.steps.iter().zip(systems) {
                 if let Step::User { number, .. } = step {
                     watcher.name(*number, &system.name().to_string());
@@ -90,7 +90,7 @@ impl SystemExecutor for TickExecutor {
         let mut store = self.key.enter(world);
         let passes = Passes { steps: &self.steps, drain: self.drain, counters: &self.counters, most: self.most };
         let mut users = Users { systems, error_handler };
-        self.watching.run(&passes, &mut store, &mut users);
+        self.watching.get().run(&passes, &mut store, &mut users);
     }
 
     fn set_apply_final_deferred(&mut self, _: bool) {}

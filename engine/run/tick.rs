@@ -159,21 +159,21 @@ impl Engine {
         progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
         if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
-            if self.watching.is_on() {
-                return self.run_passes(true);
-            }
             self.counters.ran(DELIVER);
-            self.store.with(deliver);
+            match self.watching.is_on() {
+                true => self.watching.deliver(&mut self.store.as_mut()),
+                false => self.store.with(deliver),
+            }
             if self.store.progress().pending == Pending::NONE {
                 return;
             }
         }
-        self.run_passes(false);
+        self.run_passes();
     }
 
-    /// The passes over the systems; `deliver` runs Deliver before them, since somebody watches.
+    /// The passes over the systems.
     #[inline(never)]
-    fn run_passes(&mut self, deliver: bool) {
+    fn run_passes(&mut self) {
         let Tables { progress, endpoints, .. } = self.store.all();
         if progress.pending.has(Pending::DRAIN) && wants_control(endpoints) {
             control(&mut self.store.as_mut(), &mut self.events);
@@ -187,10 +187,7 @@ impl Engine {
         } else {
             // Two at least: what one pass has read, the next one matches.
             let passes = Passes::own(counters, limits.passes_max.max(2));
-            catch_unwind(AssertUnwindSafe(|| match deliver {
-                true => watching.deliver(&passes, &mut store.as_mut()),
-                false => watching.run(&passes, &mut store.as_mut(), &mut Users::none()),
-            }))
+            catch_unwind(AssertUnwindSafe(|| watching.run(&passes, &mut store.as_mut(), &mut Users::none())))
         };
         if let Err(panic) = ran {
             self.poison(&*panic);

@@ -48,6 +48,8 @@ pub(crate) struct Watcher {
     at_ns: u64,
     /// A run of Deliver that was not told yet: as a rule the end of its tick comes next, and both are told at once.
     delivered: Option<Delivered>,
+    /// Passes of the tick that has begun: 1 if Deliver has run; `None` between two ticks.
+    passes: Option<u32>,
 }
 
 impl Watcher {
@@ -67,6 +69,7 @@ impl Watcher {
             before: Work::default(),
             at_ns: 0,
             delivered: None,
+            passes: None,
         };
         ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
         watcher.name(DELIVER, "deliver");
@@ -77,8 +80,8 @@ impl Watcher {
         self.trace.is_some() || self.profiled
     }
 
-    fn tell(&self, event: &Event<'_>) {
-        if let Some(trace) = &self.trace {
+    fn tell(&mut self, event: &Event<'_>) {
+        if let Some(trace) = &mut self.trace {
             trace.record(event);
         }
     }
@@ -98,7 +101,7 @@ impl Watcher {
             if self.profiled {
                 tickwire_traces::tracy::message(self.rank, &format!("VC to rank {proc}: {state:?} {reason}"));
             }
-            if let Some(trace) = &self.trace {
+            if let Some(trace) = &mut self.trace {
                 trace.record(&Event::VcChanged { proc, state, reason: reason.into(), at_ns });
             }
         }
@@ -117,7 +120,7 @@ impl Watcher {
                 self.profile.moved(transport.name(), sent_bytes, received_bytes);
             }
             if std::mem::replace(before, moved) != moved
-                && let Some(trace) = &self.trace
+                && let Some(trace) = &mut self.trace
             {
                 let transport = transport.name().into();
                 trace.record(&Event::Moved { transport, sent_bytes, received_bytes, at_ns });
@@ -134,8 +137,12 @@ impl Watcher {
         self.tell(&Event::System { system: system as u16, name: name.into() });
     }
 
-    /// A tick begins.
+    /// A tick begins, if it has not begun.
     pub(super) fn begin(&mut self, store: &mut StoreMut<'_>) {
+        if self.passes.is_some() {
+            return;
+        }
+        self.passes = Some(0);
         self.profiled = self.profile.begin_tick();
         if !self.watches() {
             return;
@@ -146,13 +153,14 @@ impl Watcher {
             self.look_at_vcs(store);
         }
         // A profiler has a clock of its own.
-        let Some(trace) = &self.trace else { return };
+        let Some(trace) = &mut self.trace else { return };
         self.at_ns = trace.now_ns();
         trace.record(&Event::TickBegan { at_ns: self.at_ns });
     }
 
-    /// A tick has ended, after so many passes.
+    /// A tick has ended, after so many passes behind what has run before.
     pub(super) fn end(&mut self, store: &mut StoreMut<'_>, passes: u32) {
+        let passes = passes + self.passes.take().unwrap_or_default();
         if !self.watches() {
             return;
         }
@@ -169,7 +177,7 @@ impl Watcher {
         if self.profiled {
             self.profile.end_tick(&work, passes, &depths);
         }
-        let Some(trace) = &self.trace else { return };
+        let Some(trace) = &mut self.trace else { return };
         let ended = Event::TickEnded { at_ns, work, passes, depths };
         match self.delivered.take() {
             Some(delivered) => trace.record_all(&[delivered.event(), ended]),
@@ -179,7 +187,7 @@ impl Watcher {
 
     /// Tells a run of Deliver that something else than the end of its tick comes behind.
     fn tell_delivered(&mut self) {
-        if let (Some(delivered), Some(trace)) = (self.delivered.take(), &self.trace) {
+        if let (Some(delivered), Some(trace)) = (self.delivered.take(), &mut self.trace) {
             trace.record(&delivered.event());
         }
     }
@@ -197,6 +205,9 @@ impl Watch for Watcher {
         if !self.watches() {
             return run(store);
         }
+        if system == DELIVER {
+            self.passes = Some(1);
+        }
         self.tell_delivered();
         let moved = store.progress().moved.transfer;
         let before = (rows_due(system, store), store.progress().work.get());
@@ -206,7 +217,7 @@ impl Watch for Watcher {
         if let Some(zone) = zone {
             zone.end(rows);
         }
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &mut self.trace {
             let begin_ns = self.at_ns;
             // The last thing that Deliver does is as a rule a message, whose time was noted.
             let end_ns = match trace.last_ns() {
@@ -250,6 +261,9 @@ fn less(work: Work, before: Work) -> Work {
 
 /// Rows that a system finds, and handles all of.
 fn rows_due(system: usize, store: &mut StoreMut<'_>) -> u64 {
+    if !matches!(system, MATCH | SUPPLY | TRANSFER | COMPLETE) {
+        return 0;
+    }
     let all = store.all();
     let (progress, cars) = (all.progress, all.cars);
     let arrivals = &all.arrivals[..progress.arrivals as usize];

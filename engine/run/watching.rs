@@ -2,17 +2,15 @@
 
 use crate::run::passes::{Passes, Users};
 use crate::run::watch::{Unwatched, Watch, Watcher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tickwire_components::Pending;
+use tickwire_components::{Own, Pending};
 use tickwire_systems::store::StoreMut;
 use tickwire_systems::tick::deliver::deliver;
 use tickwire_traces::tracy::connected;
 use tickwire_traces::{DELIVER, Trace};
 
 /// The watcher of an engine, if it has one, for all who run its systems.
-#[derive(Clone)]
 pub(crate) struct Watching {
-    watcher: Option<Arc<Mutex<Watcher>>>,
+    watcher: Option<Own<Watcher>>,
     /// There is a sink, which is told of every tick. Without one, somebody watches while a profiler is connected.
     has_sink: bool,
 }
@@ -22,7 +20,7 @@ impl Watching {
     pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
         let has_sink = trace.is_some();
         let may_be = has_sink || cfg!(feature = "tracy");
-        Watching { watcher: may_be.then(|| Arc::new(Mutex::new(Watcher::new(trace, rank)))), has_sink }
+        Watching { watcher: may_be.then(|| Own::new(Watcher::new(trace, rank))), has_sink }
     }
 
     /// Whether somebody watches now.
@@ -31,41 +29,49 @@ impl Watching {
         self.has_sink || connected()
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Watcher>> {
-        Some(self.watcher.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The same watcher, for the executor of the same engine.
+    ///
+    /// # Safety
+    /// Both are used by one thread at a time, and neither within a call of the other.
+    #[expect(unsafe_code, reason = "two owners of one watcher")]
+    pub(crate) unsafe fn second(&self) -> Self {
+        // SAFETY: by the same contract; no reference to the watcher outlives a call.
+        Watching { watcher: self.watcher.as_ref().map(|watcher| unsafe { watcher.second() }), has_sink: self.has_sink }
     }
 
     /// Tells the watcher, if there is one.
-    pub(crate) fn with(&self, tell: impl FnOnce(&mut Watcher)) {
-        if let Some(mut watcher) = self.lock() {
-            tell(&mut watcher);
+    pub(crate) fn with(&mut self, tell: impl FnOnce(&mut Watcher)) {
+        if let Some(watcher) = &mut self.watcher {
+            tell(watcher);
         }
     }
 
     /// Runs passes.
-    pub(crate) fn run(&self, passes: &Passes<'_>, store: &mut StoreMut<'_>, users: &mut Users<'_>) {
-        match self.is_on().then(|| self.lock()).flatten() {
-            Some(mut watcher) => {
+    pub(crate) fn run(&mut self, passes: &Passes<'_>, store: &mut StoreMut<'_>, users: &mut Users<'_>) {
+        match &mut self.watcher {
+            Some(watcher) if self.has_sink || connected() => {
                 watcher.begin(store);
-                let count = passes.run(&mut *watcher, store, users);
+                let count = passes.run(&mut **watcher, store, users);
                 watcher.end(store, count);
             }
-            None => {
+            _ => {
                 passes.run(&mut Unwatched, store, users);
             }
         }
     }
 
-    /// Runs Deliver, and passes if something is pending behind it, for a watcher.
-    pub(crate) fn deliver(&self, passes: &Passes<'_>, store: &mut StoreMut<'_>) {
-        let Some(mut watcher) = self.lock() else { return };
-        watcher.begin(store);
-        passes.counters.ran(DELIVER);
-        watcher.run(DELIVER, store, |store| store.with(deliver));
-        let mut count = 1;
-        if store.progress().pending != Pending::NONE {
-            count += passes.run(&mut *watcher, store, &mut Users::none());
+    /// Runs Deliver for a watcher: a tick of its own, unless something is pending behind it.
+    #[inline(never)]
+    pub(crate) fn deliver(&mut self, store: &mut StoreMut<'_>) {
+        match &mut self.watcher {
+            Some(watcher) => {
+                watcher.begin(store);
+                watcher.run(DELIVER, store, |store| store.with(deliver));
+                if store.progress().pending == Pending::NONE {
+                    watcher.end(store, 0);
+                }
+            }
+            None => store.with(deliver),
         }
-        watcher.end(store, count);
     }
 }

@@ -21,17 +21,17 @@ fn main() {
     if let [count, what] = &words[..] {
         let ticks = count.parse().expect("a number of ticks");
         return match &**what {
-            "ring" => told(&ring(), 0, ticks),
-            "file" => told(&file().0, 0, ticks),
+            "ring" => told(&mut ring(), 0, ticks),
+            "file" => told(&mut file().0, 0, ticks),
             "clock" => clock(ticks),
             other => panic!("{other} is none of ring, file, clock"),
         };
     }
     let ticks = if test { 10 } else { 20_000 };
-    let ((file, path), ring) = (file(), ring());
+    let ((mut file, path), mut ring) = (file(), ring());
     let rows = [
-        ("in memory", best(ticks, |first| told(&ring, first, ticks)) / EVENTS as f64),
-        ("in a file", best(ticks, |first| told(&file, first, ticks)) / EVENTS as f64),
+        ("in memory", best(ticks, |first| told(&mut ring, first, ticks)) / EVENTS as f64),
+        ("in a file", best(ticks, |first| told(&mut file, first, ticks)) / EVENTS as f64),
         ("the clock", best(ticks, |_| clock(ticks))),
     ];
     drop(file);
@@ -71,7 +71,7 @@ fn clock(turns: u64) {
 }
 
 /// So many ticks in which a message leaves.
-fn told(trace: &Trace, first: u64, ticks: u64) {
+fn told(trace: &mut Trace, first: u64, ticks: u64) {
     for tick in first..first + ticks {
         let at = |part: u64| 5_000_000_000_000 + tick * 1000 + part * 100;
         trace.record(&Event::TickBegan { at_ns: at(0) });

@@ -74,6 +74,9 @@ impl AnyTransport {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Ofi(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::TappedLoopback(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::TappedShm(t) => t.send(link, header, pieces, &mut ()),
+            AnyTransport::TappedOfi(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Outside(t) => match pieces.layout() {
                 None => {
                     let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
@@ -101,6 +104,9 @@ impl AnyTransport {
                 AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
                 AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
                 AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
+                AnyTransport::TappedLoopback(t) => t.send_batch(link, frames, &mut ()),
+                AnyTransport::TappedShm(t) => t.send_batch(link, frames, &mut ()),
+                AnyTransport::TappedOfi(t) => t.send_batch(link, frames, &mut ()),
                 AnyTransport::Outside(t) => t.send_batch(link, frames, state),
             }
         }
@@ -155,6 +161,9 @@ impl AnyTransport {
     fn deliver_otherwise(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         match self {
             AnyTransport::Ofi(t) => t.deliver(most, take),
+            AnyTransport::TappedLoopback(t) => t.deliver(most, take),
+            AnyTransport::TappedShm(t) => t.deliver(most, take),
+            AnyTransport::TappedOfi(t) => t.deliver(most, take),
             AnyTransport::Outside(t) => t.deliver(most, take),
             _ => (0, self.ready()),
         }

@@ -1,14 +1,13 @@
 //! The transports that an engine can hold, and how a call finds the right one.
 
 use super::outside::{Boxed, Outside};
-use super::own::Own;
 use crate::loopback::Loopback;
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
 use crate::shm::Shm;
+use crate::tapped::Tapped;
 use crate::transport::Transport;
-use std::cell::UnsafeCell;
-use std::sync::Arc;
+use tickwire_components::Own;
 
 /// A transport of an engine. The frequent ones are variants; everything else is boxed.
 pub enum AnyTransport {
@@ -18,20 +17,35 @@ pub enum AnyTransport {
     Shm(Own<Shm>),
     /// Other hosts, over libfabric.
     Ofi(Own<Ofi>),
+    /// As the ones above, with somebody who listens.
+    TappedLoopback(Own<Tapped<Loopback>>),
+    /// See there.
+    TappedShm(Own<Tapped<Shm>>),
+    /// See there.
+    TappedOfi(Own<Tapped<Ofi>>),
     /// Any other.
     Outside(Own<dyn Outside>),
 }
 
 macro_rules! from {
-    ($($transport:ident),*) => {$(
+    ($($transport:ident, $tapped:ident;)*) => {$(
         impl From<$transport> for AnyTransport {
             fn from(transport: $transport) -> Self {
-                AnyTransport::$transport(Own(Arc::new(UnsafeCell::new(transport))))
+                AnyTransport::$transport(Own::new(transport))
+            }
+        }
+        impl From<Tapped<$transport>> for AnyTransport {
+            fn from(transport: Tapped<$transport>) -> Self {
+                AnyTransport::$tapped(Own::new(transport))
             }
         }
     )*};
 }
-from!(Loopback, Shm, Ofi);
+from! {
+    Loopback, TappedLoopback;
+    Shm, TappedShm;
+    Ofi, TappedOfi;
+}
 
 /// One call for all variants.
 macro_rules! each {
@@ -40,6 +54,9 @@ macro_rules! each {
             AnyTransport::Loopback($transport) => $call,
             AnyTransport::Shm($transport) => $call,
             AnyTransport::Ofi($transport) => $call,
+            AnyTransport::TappedLoopback($transport) => $call,
+            AnyTransport::TappedShm($transport) => $call,
+            AnyTransport::TappedOfi($transport) => $call,
             AnyTransport::Outside($transport) => $call,
         }
     };
@@ -49,7 +66,7 @@ pub(super) use each;
 impl AnyTransport {
     /// Boxes a transport that has no variant of its own.
     pub fn outside<T: Transport + 'static>(transport: T) -> Self {
-        AnyTransport::Outside(Own(Arc::new(UnsafeCell::new(Boxed(transport)))))
+        AnyTransport::Outside(Own::from(Box::new(Boxed(transport)) as Box<dyn Outside>))
     }
 
     /// The same transport once more, for who closes it when the first way to it is gone. It ends with the last of its owners.
@@ -58,11 +75,17 @@ impl AnyTransport {
     /// Both are used as if they were one: by one thread at a time, and neither while a reference that came of the other lives.
     #[expect(unsafe_code, reason = "two owners of one value")]
     pub unsafe fn second(&self) -> Self {
-        match self {
-            AnyTransport::Loopback(own) => AnyTransport::Loopback(Own(own.0.clone())),
-            AnyTransport::Shm(own) => AnyTransport::Shm(Own(own.0.clone())),
-            AnyTransport::Ofi(own) => AnyTransport::Ofi(Own(own.0.clone())),
-            AnyTransport::Outside(own) => AnyTransport::Outside(Own(own.0.clone())),
+        // SAFETY: by the same contract.
+        unsafe {
+            match self {
+                AnyTransport::Loopback(own) => AnyTransport::Loopback(own.second()),
+                AnyTransport::Shm(own) => AnyTransport::Shm(own.second()),
+                AnyTransport::Ofi(own) => AnyTransport::Ofi(own.second()),
+                AnyTransport::TappedLoopback(own) => AnyTransport::TappedLoopback(own.second()),
+                AnyTransport::TappedShm(own) => AnyTransport::TappedShm(own.second()),
+                AnyTransport::TappedOfi(own) => AnyTransport::TappedOfi(own.second()),
+                AnyTransport::Outside(own) => AnyTransport::Outside(own.second()),
+            }
         }
     }
 
@@ -72,7 +95,7 @@ impl AnyTransport {
         match self {
             AnyTransport::Loopback(t) => Some(t.links_mut()),
             AnyTransport::Shm(t) => Some(t.links_mut()),
-            AnyTransport::Ofi(_) | AnyTransport::Outside(_) => None,
+            _ => None,
         }
     }
 }

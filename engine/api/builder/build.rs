@@ -95,9 +95,15 @@ impl Builder {
         let Opened { exchange, slots, tags, observer, .. } = opened;
         let counters = Arc::new(Counters::default());
         let has_systems = !self.systems.is_empty();
-        let watching = Watching::new(self.trace.clone(), exchange.rank());
+        // SAFETY: the parts of one engine, which has one user at a time.
+        #[expect(unsafe_code, reason = "several owners of one sink")]
+        let trace = self.trace.as_ref().map(|trace| unsafe { trace.second() });
+        let watching = Watching::new(trace, exchange.rank());
+        // SAFETY: as above; the executor runs within a tick, and the engine does not tell the watcher meanwhile.
+        #[expect(unsafe_code, reason = "two owners of one watcher")]
+        let executors = unsafe { watching.second() };
         let (systems, most) = (self.systems.drain(..), self.limits.passes_max);
-        let schedule = schedule(&mut store, systems, watching.clone(), most, counters.clone())?;
+        let schedule = schedule(&mut store, systems, executors, most, counters.clone())?;
         Ok(Engine {
             store,
             schedule,

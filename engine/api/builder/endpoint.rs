@@ -6,20 +6,16 @@ use tickwire_systems::procs::endpoint::{Endpoint, RowStates};
 use tickwire_traces::Trace;
 use tickwire_transports::{AnyTransport, Tapped, Transport};
 
-/// A row for a transport that has a variant of its own. With a tap it has none any more.
-pub(super) fn inside<T: Transport + 'static>(
-    world: &mut World,
-    limits: &Limits,
-    trace: Option<&Trace>,
-    transport: T,
-) -> Endpoint
+/// A row for a transport that has a variant of its own, with a tap and without.
+pub(super) fn inside<T: Transport + 'static>(limits: &Limits, trace: Option<&Trace>, transport: T) -> Endpoint
 where
-    AnyTransport: From<T>,
+    AnyTransport: From<T> + From<Tapped<T>>,
 {
-    match trace {
-        Some(trace) => outside(world, limits, Some(trace), transport),
-        None => Endpoint::new(AnyTransport::from(transport), limits, None),
-    }
+    let transport = match trace {
+        Some(trace) => tapped(transport, trace).into(),
+        None => transport.into(),
+    };
+    Endpoint::new(transport, limits, None)
 }
 
 /// A row for a transport that has no variant of its own.
@@ -30,9 +26,15 @@ pub(super) fn outside<T: Transport + 'static>(
     transport: T,
 ) -> Endpoint {
     match trace {
-        Some(trace) => boxed(world, limits, Tapped::new(transport, trace.clone())),
+        Some(trace) => boxed(world, limits, tapped(transport, trace)),
         None => boxed(world, limits, transport),
     }
+}
+
+fn tapped<T: Transport>(transport: T, trace: &Trace) -> Tapped<T> {
+    // SAFETY: the parts of one engine, which has one user at a time.
+    #[expect(unsafe_code, reason = "several owners of one sink")]
+    Tapped::new(transport, unsafe { trace.second() })
 }
 
 /// The row. A transport without a state for each CAR has no column.

@@ -49,15 +49,15 @@ impl Builder {
         let mut endpoints = Vec::new();
         let clustered = self.hub.is_some();
         if self.wants("loopback") {
-            endpoints.push(self.open_loopback(world, exchange)?);
+            endpoints.push(self.open_loopback(exchange)?);
         }
         if self.wants("shm") && exchange.size() > 1 && !clustered {
-            endpoints.push(self.open_shm(world, exchange)?);
+            endpoints.push(self.open_shm(exchange)?);
         }
         let choices = fabric::wanted(self.ofi.take(), self.include.as_deref(), exchange);
         let opened = fabric::open(choices, &self.exclude, exchange, &self.limits);
         for ofi in opened.map_err(|error| failed(fabric::NAME, error.to_string()))? {
-            endpoints.push(inside(world, &self.limits, self.trace.as_ref(), ofi));
+            endpoints.push(inside(&self.limits, self.trace.as_ref(), ofi));
         }
         for open in self.transports.drain(..).collect::<Vec<_>>() {
             let mut endpoint = open(world, &self.limits, self.trace.as_ref());
@@ -73,14 +73,14 @@ impl Builder {
         Ok(endpoints)
     }
 
-    fn open_loopback(&mut self, world: &mut World, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
+    fn open_loopback(&mut self, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
         let me = exchange.rank();
         let hub = self.hub.take().unwrap_or_else(|| Hub::alone(me, self.limits.ring_bytes));
         let loopback = Loopback::join(&hub, me).map_err(|e| failed("loopback", e))?;
-        Ok(inside(world, &self.limits, self.trace.as_ref(), loopback))
+        Ok(inside(&self.limits, self.trace.as_ref(), loopback))
     }
 
-    fn open_shm(&self, world: &mut World, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
+    fn open_shm(&self, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
         let mut config = ShmConfig::new(exchange.job(), exchange.rank(), exchange.size());
         config.ring_bytes = self.limits.ring_bytes;
         config.first_ring_bytes = self.limits.first_ring_bytes;
@@ -91,7 +91,7 @@ impl Builder {
         config.cross_memory_attach = self.cross_memory_attach;
         config.splicing = splicing::decide(self.splicing)?;
         let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
-        Ok(inside(world, &self.limits, self.trace.as_ref(), shm))
+        Ok(inside(&self.limits, self.trace.as_ref(), shm))
     }
 
     /// Whether every name that the list of transports has is that of an open one. Shared memory, and libfabric where this proc
