@@ -6,7 +6,7 @@ use crate::procs::communicators::known;
 use crate::steps::finish::abort;
 use crate::steps::posted::{may_await_any, posted_to_any, remove_posted};
 use crate::steps::provider;
-use crate::steps::supply::hand_out;
+use crate::steps::supply::hand_out::SupplyTables;
 use crate::steps::supply::pool::give_buffer;
 use crate::store::Tables;
 use tickwire_components::{
@@ -89,7 +89,8 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     }
     all.progress.provider.acknowledgements.retain(|(vc, _)| *vc != row);
     if all.progress.free_supplies.count as usize != all.supplies.len() {
-        hand_out::forget(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row);
+        let Tables { progress, supplies, buffers, vcs, endpoints, .. } = all;
+        SupplyTables { progress, supplies, buffers, vcs, endpoints }.forget(row);
     }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message() != NIL);

@@ -1,15 +1,15 @@
 //! SupplyBuffers: decides where bytes go.
 //!
 //! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
-//! the reply of a matched offer (into the queue of replies), supplies (see [`hand_out`]), pending.
-//! *Bound* the arrival rows, the receives matched in this pass, and that of [`hand_out`].
+//! the reply of a matched offer (into the queue of replies), supplies (see [`SupplyTables`]), pending.
+//! *Bound* the arrival rows, the receives matched in this pass, and that of [`SupplyTables::hand_out`].
 //! *Why* who supplies the memory between a sender and a receiver is one decision ([`decide`](crate::steps::supply::decide)), apart from matching and
 //! from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
 //! one that can do so with the fewest copies.
 
 use crate::protocols::rendezvous::reply;
 use crate::rows::{Rows, Wire};
-use crate::steps::supply::hand_out;
+use crate::steps::supply::hand_out::SupplyTables;
 use crate::steps::supply::pool::take_buffer;
 use tickwire_components::wire::Kind;
 use tickwire_components::{ArrivalState, Pending};
@@ -39,7 +39,7 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         }
     }
     if !progress.supplies.is_empty() {
-        hand_out::hand_out(progress, supplies, buffers, vcs, wire.endpoints);
+        SupplyTables { progress, supplies, buffers, vcs, endpoints: wire.endpoints }.hand_out();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::steps::supply::decide::decide;
+use crate::store::Tables;
 use crate::testing::{FRAME_MAX, FakeWire, TestWorld, WireState};
 use crate::tick::supply_buffers::supply_buffers;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -69,6 +70,12 @@ impl Methods {
         Supply { vc: from, supplier, bytes, minimum, outlets, ..Supply::default() }
     }
 
+    /// The tables that memory is handed out from.
+    fn tables(&mut self) -> SupplyTables<'_> {
+        let Tables { progress, supplies, buffers, vcs, endpoints, .. } = self.world.all();
+        SupplyTables { progress, supplies, buffers, vcs, endpoints }
+    }
+
     fn start(&mut self, supply: Supply) -> Row {
         let all = self.world.all();
         enqueue(all.progress, all.supplies, supply).unwrap()
@@ -95,7 +102,7 @@ impl Methods {
         // SAFETY: space of the world, and a message that outlives the call.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let moved = unsafe { copy::copy(space(&all.supplies[row as usize]), span(message)) };
-        filled(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row, moved as u64);
+        self.tables().filled(row, moved as u64);
         moved
     }
 
@@ -108,7 +115,7 @@ impl Methods {
         let gathered = unsafe { copy::gather(&Payload::new(&[run])) };
         into.extend_from_slice(&gathered);
         let left = run.len() as u64;
-        emptied(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, row, outlet, left)
+        self.tables().emptied(row, outlet, left)
     }
 }
 
@@ -214,9 +221,9 @@ fn an_outlet_that_fails_holds_nothing_up_and_what_is_abandoned_gives_all_back() 
     let (mut message, mut out) = (numbers(1000), Vec::new());
     methods.arrive(rows[0], &mut message);
     assert!(!methods.depart(rows[0], 1, 1000, &mut out));
+    assert!(methods.tables().leave(rows[0], 0));
+    methods.tables().abandon(rows[1]);
     let all = methods.world.all();
-    assert!(leave(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, rows[0], 0));
-    abandon(all.progress, all.supplies, all.buffers, all.vcs, all.endpoints, rows[1]);
     assert_eq!((all.progress.free_supplies.count as usize, all.progress.forward_bytes[0]), (all.supplies.len(), 0));
     assert!(all.progress.supplies.is_empty());
     assert_eq!(methods.world.free_buffers(), free);
