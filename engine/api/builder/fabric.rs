@@ -61,32 +61,11 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::BootstrapError;
+    use crate::bootstrap::fixed::Fixed;
 
-    struct World(bool);
-
-    impl Exchange for World {
-        fn rank(&self) -> u32 {
-            0
-        }
-        fn size(&self) -> u32 {
-            2
-        }
-        fn job(&self) -> &str {
-            "job"
-        }
-        fn put(&mut self, _: &str, _: &[u8]) -> Result<(), BootstrapError> {
-            Ok(())
-        }
-        fn fence(&mut self) -> Result<(), BootstrapError> {
-            Ok(())
-        }
-        fn get(&mut self, _: u32, _: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
-            Ok(None)
-        }
-        fn one_host(&self) -> bool {
-            self.0
-        }
+    /// The first of two ranks, which run on one host or not.
+    fn world(one_host: bool) -> Fixed {
+        Fixed { rank: 0, size: 2, one_host }
     }
 
     #[test]
@@ -100,13 +79,13 @@ mod tests {
     #[test]
     fn a_network_is_opened_where_there_is_need_or_it_is_asked_for() {
         let names = |list: &[&str]| list.iter().map(|name| name.to_string()).collect::<Vec<_>>();
-        assert_eq!(wanted(None, None, &World(true)), []);
-        assert_eq!(wanted(None, None, &World(false)), [Choice::default()]);
-        assert_eq!(wanted(None, Some(&names(&["shm"])), &World(false)), []);
-        assert_eq!(wanted(None, Some(&names(&["ofi"])), &World(true)), [Choice::default()]);
-        let two = wanted(None, Some(&names(&["ofi:net", "ofi:sockets", "shm"])), &World(true));
+        assert_eq!(wanted(None, None, &world(true)), []);
+        assert_eq!(wanted(None, None, &world(false)), [Choice::default()]);
+        assert_eq!(wanted(None, Some(&names(&["shm"])), &world(false)), []);
+        assert_eq!(wanted(None, Some(&names(&["ofi"])), &world(true)), [Choice::default()]);
+        let two = wanted(None, Some(&names(&["ofi:net", "ofi:sockets", "shm"])), &world(true));
         assert_eq!((&two[0].include, &two[1].include, two.len()), (&names(&["net"]), &names(&["sockets"]), 2));
         let asked = Choice { interface: Some("eth1".into()), ..Choice::default() };
-        assert_eq!(wanted(Some(asked.clone()), None, &World(true)), [asked]);
+        assert_eq!(wanted(Some(asked.clone()), None, &world(true)), [asked]);
     }
 }
