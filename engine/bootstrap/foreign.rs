@@ -10,28 +10,28 @@ struct Launcher {
     name: &'static str,
     /// The variable with the number of this process.
     rank: &'static str,
-    /// The variable with the number of processes; empty if it says none.
-    size: &'static str,
+    /// The variable with the number of processes, if there is one.
+    size: Option<&'static str>,
 }
 
-/// Those that say how many processes they have started.
-const WITH_SIZE: [Launcher; 6] = [
-    Launcher { name: "mpirun of Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE" },
-    // A batch script has a number too, though srun has not started it: it is in no step.
-    Launcher { name: "srun", rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS" },
-    Launcher { name: "mpiexec (hydra)", rank: "PMI_RANK", size: "PMI_SIZE" },
-    Launcher { name: "flux run", rank: "FLUX_TASK_RANK", size: "FLUX_JOB_SIZE" },
-    Launcher { name: "mpirun_rsh of MVAPICH", rank: "MV2_COMM_WORLD_RANK", size: "MV2_COMM_WORLD_SIZE" },
-    Launcher { name: "jsrun", rank: "JSM_NAMESPACE_RANK", size: "JSM_NAMESPACE_SIZE" },
-];
+const fn launcher(name: &'static str, rank: &'static str, size: Option<&'static str>) -> Launcher {
+    Launcher { name, rank, size }
+}
 
-/// Those that say only that they have started this one. Launchers with a size may speak to it in these ways too.
-const WITHOUT_SIZE: [Launcher; 5] = [
-    Launcher { name: "a launcher with PMIx", rank: "PMIX_RANK", size: "" },
-    Launcher { name: "a launcher with PMI", rank: "PMI_FD", size: "" },
-    Launcher { name: "a launcher with PMI", rank: "PMI_RANK", size: "" },
-    Launcher { name: "mpiexec of PALS", rank: "PALS_RANKID", size: "" },
-    Launcher { name: "aprun", rank: "ALPS_APP_PE", size: "" },
+/// All launchers that are known. One with a size may speak to a process in the ways of those without too.
+const LAUNCHERS: [Launcher; 11] = [
+    launcher("mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
+    // A batch script has a number too, though srun has not started it: it is in no step.
+    launcher("srun", "SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
+    launcher("mpiexec (hydra)", "PMI_RANK", Some("PMI_SIZE")),
+    launcher("flux run", "FLUX_TASK_RANK", Some("FLUX_JOB_SIZE")),
+    launcher("mpirun_rsh of MVAPICH", "MV2_COMM_WORLD_RANK", Some("MV2_COMM_WORLD_SIZE")),
+    launcher("jsrun", "JSM_NAMESPACE_RANK", Some("JSM_NAMESPACE_SIZE")),
+    launcher("a launcher with PMIx", "PMIX_RANK", None),
+    launcher("a launcher with PMI", "PMI_FD", None),
+    launcher("a launcher with PMI", "PMI_RANK", None),
+    launcher("mpiexec of PALS", "PALS_RANKID", None),
+    launcher("aprun", "ALPS_APP_PE", None),
 ];
 
 /// Refuses if another launcher has started this process, unless as the only one. `get` stands for the environment.
@@ -44,17 +44,19 @@ pub(super) fn refuse(get: impl Fn(&str) -> Option<OsString>) -> Result<(), Boots
         Err(BootstrapError::Foreign { name, found: shorten(&found), launcher: launcher.name })
     };
     let mut alone = false;
-    for launcher in &WITH_SIZE {
-        let (Some(_), Some(size)) = (get(launcher.rank), text(launcher.size)) else { continue };
+    for launcher in &LAUNCHERS {
+        let Some(name) = launcher.size else { continue };
+        let (Some(_), Some(size)) = (get(launcher.rank), text(name)) else { continue };
         if size.trim() != "1" {
-            return foreign(launcher, launcher.size, size);
+            return foreign(launcher, name, size);
         }
         alone = true;
     }
     if alone {
         return Ok(());
     }
-    let found = WITHOUT_SIZE.iter().find_map(|launcher| text(launcher.rank).map(|rank| (launcher, rank)));
+    let mut without_size = LAUNCHERS.iter().filter(|launcher| launcher.size.is_none());
+    let found = without_size.find_map(|launcher| text(launcher.rank).map(|rank| (launcher, rank)));
     found.map_or(Ok(()), |(launcher, rank)| foreign(launcher, launcher.rank, rank))
 }
 
