@@ -180,63 +180,58 @@ fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Rows of the table of limits, by the fields that they show.
+macro_rules! limit_rows {
+    ($limits:ident: $($field:ident $(. $part:ident)? = $what:literal;)*) => {
+        [$(Limit {
+            name: concat!(stringify!($field) $(, ".", stringify!($part))?),
+            value: $limits.$field $(.$part)? as u64,
+            what: $what,
+        }),*]
+    };
+}
+
+#[expect(clippy::cast_lossless, reason = "fields of all widths")]
 fn limits(limits: &Limits) -> Vec<Limit> {
-    let limit = |name, value, what| Limit { name, value, what };
-    let fabric = limits.fabric_lengths;
-    vec![
-        limit("cars_max", limits.cars_max as u64, "operations in flight or not yet taken"),
-        limit(
-            "unexpected_bytes_max",
-            limits.unexpected_bytes_max as u64,
-            "bytes kept of messages before their receives, all peers' shares",
-        ),
-        limit("buffers_max", limits.buffers_max as u64, "unexpected messages with payload"),
-        limit("contexts_max", limits.contexts_max as u64, "communicators"),
-        limit("forward_bytes", limits.forward_bytes as u64, "B of temporaries of operations that pass bytes on"),
-        limit(
-            "registrations_max",
-            limits.registrations_max as u64,
-            "registered ranges that are kept while nobody needs them",
-        ),
-        limit("registered_bytes", limits.registered_bytes as u64, "B of such ranges"),
-        limit("eager_max", limits.eager_max as u64, "B of a message sent without asking"),
-        limit("part_bytes", limits.part_bytes as u64, "B of a part of such a message"),
-        limit("piece_bytes", limits.piece_bytes as u64, "B of a piece of a larger message"),
-        limit("fabric_lengths.eager_max", fabric.eager_max as u64, "B of a message sent without asking over a fabric"),
-        limit("fabric_lengths.part_bytes", fabric.part_bytes as u64, "B of a part of such a message"),
-        limit("fabric_lengths.piece_bytes", fabric.piece_bytes as u64, "B of a piece of a larger message"),
-        limit("read_min", limits.read_min as u64, "B from which on a message is read out of the sender's memory"),
-        limit("mapped_min", limits.mapped_min as u64, "the same for messages out of the shared heap"),
-        limit(
-            "direct_min",
-            limits.direct_min as u64,
-            "B from which on a message goes straight between the memory of both ends",
-        ),
-        limit("ring_bytes", limits.ring_bytes as u64, "B that a ring grows to, one direction of a pair"),
-        limit("first_ring_bytes", limits.first_ring_bytes as u64, "B of a ring at first"),
-        limit(
-            "grown_bytes_max",
-            limits.grown_bytes_max as u64,
-            "B of all rings that have grown, as one rank writes them",
-        ),
-        limit("past_min", limits.past_min as u64, "B of a frame over shared memory that is written past the caches"),
-        limit("own_at_once", limits.own_at_once.into(), "whether messages to oneself go to posted receives at once"),
-        limit("deliver", limits.deliver.into(), "whether messages go row by row where nothing else waits"),
-        limit("tick_budget", limits.tick_budget as u64, "frames that a tick reads"),
-        limit("passes_max", limits.passes_max.into(), "passes of a tick"),
-        limit("control_us", limits.control_us.into(), "us between two looks at sockets"),
-        limit("spins", limits.spins.into(), "empty looks of a wait before it yields"),
-        limit("yields", limits.yields.into(), "yields of a wait before it sleeps"),
-        limit("sleep_ms_max", limits.sleep_ms_max.into(), "ms of one sleep"),
-        limit(
-            "connect_ms_max",
-            limits.connect_ms_max.map_or(0, u64::from),
-            "ms that a living peer may take to answer a first contact; 0: as long as it lives",
-        ),
-        limit("failure_ms_max", limits.failure_ms_max.into(), "ms until a peer's death is told"),
-        limit("dead_link_ms_max", limits.dead_link_ms_max.into(), "ms without an answer until a link is dead"),
-        limit("progress_event_count", limits.progress_event_count as u64, "completions read from a fabric in one call"),
-    ]
+    let counts = limit_rows! { limits:
+        cars_max = "operations in flight or not yet taken";
+        unexpected_bytes_max = "bytes kept of messages before their receives, all peers' shares";
+        buffers_max = "unexpected messages with payload";
+        contexts_max = "communicators";
+        forward_bytes = "B of temporaries of operations that pass bytes on";
+        registrations_max = "registered ranges that are kept while nobody needs them";
+        registered_bytes = "B of such ranges";
+        eager_max = "B of a message sent without asking";
+        part_bytes = "B of a part of such a message";
+        piece_bytes = "B of a piece of a larger message";
+        fabric_lengths.eager_max = "B of a message sent without asking over a fabric";
+        fabric_lengths.part_bytes = "B of a part of such a message";
+        fabric_lengths.piece_bytes = "B of a piece of a larger message";
+        read_min = "B from which on a message is read out of the sender's memory";
+        mapped_min = "the same for messages out of the shared heap";
+        direct_min = "B from which on a message goes straight between the memory of both ends";
+        ring_bytes = "B that a ring grows to, one direction of a pair";
+        first_ring_bytes = "B of a ring at first";
+        grown_bytes_max = "B of all rings that have grown, as one rank writes them";
+        past_min = "B of a frame over shared memory that is written past the caches";
+        own_at_once = "whether messages to oneself go to posted receives at once";
+        deliver = "whether messages go row by row where nothing else waits";
+        tick_budget = "frames that a tick reads";
+        passes_max = "passes of a tick";
+        control_us = "us between two looks at sockets";
+        spins = "empty looks of a wait before it yields";
+        yields = "yields of a wait before it sleeps";
+        sleep_ms_max = "ms of one sleep";
+        failure_ms_max = "ms until a peer's death is told";
+        dead_link_ms_max = "ms without an answer until a link is dead";
+        progress_event_count = "completions read from a fabric in one call";
+    };
+    let connect_ms_max = Limit {
+        name: "connect_ms_max",
+        value: limits.connect_ms_max.map_or(0, u64::from),
+        what: "ms that a living peer may take to answer a first contact; 0: as long as it lives",
+    };
+    counts.into_iter().chain([connect_ms_max]).collect()
 }
 
 impl fmt::Display for Report {
