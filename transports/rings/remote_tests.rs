@@ -68,11 +68,32 @@ impl Net {
     }
 }
 
-/// The writer's view: it stores over the network, and loads only what is in its own memory.
-struct Far(Rc<Net>);
+/// Whose view of the ring it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Side {
+    /// Stores over the network, and loads only what is in its own memory: what the reader tells.
+    Writer,
+    /// Likewise: it loads the ring, and tells what it has released and granted.
+    Reader,
+}
 
-/// The reader's view, likewise.
-struct Near(Rc<Net>);
+/// What one side sees of the ring.
+struct View {
+    net: Rc<Net>,
+    side: Side,
+}
+
+impl View {
+    fn new(net: &Rc<Net>, side: Side) -> Self {
+        View { net: net.clone(), side }
+    }
+
+    /// Fails unless the view is of this side.
+    fn only(&self, side: Side) -> &Net {
+        assert_eq!(self.side, side, "a side does what is the other's");
+        &self.net
+    }
+}
 
 #[expect(unsafe_code, reason = "lends local bytes")]
 fn span(bytes: &mut [u8]) -> Span {
@@ -82,29 +103,32 @@ fn span(bytes: &mut [u8]) -> Span {
 
 // SAFETY: its bytes are within the data.
 #[expect(unsafe_code, reason = "memory that another process may write")]
-unsafe impl RingMemory for Far {
+unsafe impl RingMemory for View {
     fn capacity(&self) -> u64 {
         CAPACITY as u64
     }
-    fn load(&self, _offset: u64, _order: Ordering) -> u64 {
-        unreachable!("the writer does not read the ring")
+    fn load(&self, offset: u64, _order: Ordering) -> u64 {
+        self.only(Side::Reader).ring.borrow()[offset as usize / 8]
     }
     fn store(&self, offset: u64, word: u64, _order: Ordering) {
-        self.0.to_reader.borrow_mut().push_back(Write::Word(offset, word));
+        self.only(Side::Writer).to_reader.borrow_mut().push_back(Write::Word(offset, word));
     }
     unsafe fn fill(&self, offset: u64, from: Span) {
         let mut bytes = vec![0; from.len()];
         copy(span(&mut bytes), from);
-        self.0.to_reader.borrow_mut().push_back(Write::Bytes(offset, bytes));
+        self.only(Side::Writer).to_reader.borrow_mut().push_back(Write::Bytes(offset, bytes));
     }
-    fn bytes(&self, _offset: u64, _length: usize) -> Span {
-        unreachable!("the writer has no address of the ring")
+    #[expect(unsafe_code, reason = "an address within the ring")]
+    fn bytes(&self, offset: u64, length: usize) -> Span {
+        let base = self.only(Side::Reader).ring.borrow_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the reader has checked that the frame lies within the ring, whose vector never grows.
+        unsafe { Span::new(base.wrapping_add(offset as usize), length) }
     }
     fn released(&self) -> u64 {
-        self.0.released.get()
+        self.only(Side::Writer).released.get()
     }
-    fn release(&self, _position: u64) {
-        unreachable!("the reader releases")
+    fn release(&self, position: u64) {
+        self.only(Side::Reader).to_writer.borrow_mut().push_back(Write::Released(position));
     }
     fn watched(&self) -> bool {
         true
@@ -115,53 +139,10 @@ unsafe impl RingMemory for Far {
     }
     fn starve(&self, _starving: bool) {}
     fn load_window(&self, word: usize, _order: Ordering) -> u32 {
-        self.0.window[word].get()
-    }
-    fn store_window(&self, _word: usize, _value: u32, _order: Ordering) {
-        unreachable!("the reader grants")
-    }
-}
-
-// SAFETY: its bytes are within the data.
-#[expect(unsafe_code, reason = "memory that another process may write")]
-unsafe impl RingMemory for Near {
-    fn capacity(&self) -> u64 {
-        CAPACITY as u64
-    }
-    fn load(&self, offset: u64, _order: Ordering) -> u64 {
-        self.0.ring.borrow()[offset as usize / 8]
-    }
-    fn store(&self, _offset: u64, _word: u64, _order: Ordering) {
-        unreachable!("the writer writes")
-    }
-    unsafe fn fill(&self, _offset: u64, _from: Span) {
-        unreachable!("the writer writes")
-    }
-    #[expect(unsafe_code, reason = "an address within the ring")]
-    fn bytes(&self, offset: u64, length: usize) -> Span {
-        let base = self.0.ring.borrow_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the reader has checked that the frame lies within the ring, whose vector never grows.
-        unsafe { Span::new(base.wrapping_add(offset as usize), length) }
-    }
-    fn released(&self) -> u64 {
-        unreachable!("the writer asks")
-    }
-    fn release(&self, position: u64) {
-        self.0.to_writer.borrow_mut().push_back(Write::Released(position));
-    }
-    fn watched(&self) -> bool {
-        true
-    }
-    fn watch(&self, _watched: bool) {}
-    fn starving(&self) -> bool {
-        false
-    }
-    fn starve(&self, _starving: bool) {}
-    fn load_window(&self, _word: usize, _order: Ordering) -> u32 {
-        unreachable!("the writer asks")
+        self.only(Side::Writer).window[word].get()
     }
     fn store_window(&self, word: usize, value: u32, _order: Ordering) {
-        self.0.to_writer.borrow_mut().push_back(Write::Window(word, value));
+        self.only(Side::Reader).to_writer.borrow_mut().push_back(Write::Window(word, value));
     }
 }
 
@@ -172,9 +153,10 @@ fn payload(n: u32) -> Vec<u8> {
 #[test]
 fn frames_and_credit_go_by_remote_writes_alone() {
     let net = Rc::new(Net { ring: RefCell::new(vec![0; CAPACITY / 8]), ..Net::default() });
-    let (mut writer, mut reader) = (Writer::new(Far(net.clone())), Reader::new(Near(net.clone())));
+    let view = |side| View::new(&net, side);
+    let (mut writer, mut reader) = (Writer::new(view(Side::Writer)), Reader::new(view(Side::Reader)));
     let (mut granter, mut spender) = (Granter::default(), Spender::default());
-    let (near, far) = (Near(net.clone()), Far(net.clone()));
+    let (near, far) = (view(Side::Reader), view(Side::Writer));
     let frames = if cfg!(miri) { 20 } else { 500 };
     let (mut sent, mut received, mut credit) = (0, 0, 0);
     granter.grant(&near, Credit { lines: 3, envelopes: 0 });
