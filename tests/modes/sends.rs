@@ -1,6 +1,6 @@
 //! Sends in all modes, and receives that are cut short or cancelled.
 
-use crate::kit::{LONG, ME, SHORT, settle, solo};
+use crate::kit::{LONG, ME, SHORT, acquaint, receive, settle, solo};
 use std::time::Duration;
 use tickwire::components::limits::BUFFERED_OVERHEAD;
 use tickwire::components::{PostError, TagFilter};
@@ -17,14 +17,12 @@ fn a_synchronous_send_is_done_only_when_it_is_matched() {
             let send = cluster.engines[1].issend(message.clone(), ME, Tag(3), world).unwrap();
             settle(cluster);
             assert_eq!(cluster.engines[1].test(&send), Ok(Test::Pending), "{length} bytes");
-            let receive = cluster.engines[0].irecv(vec![0; length], Rank(1), Tag(3), world).unwrap();
-            assert_eq!(cluster.finish(BOUND, 0, receive).unwrap().0, message);
+            assert_eq!(receive(cluster, length), message);
             cluster.finish(BOUND, 1, send).unwrap();
             // A standard send of what can wait at the receiver is done without.
             let send = cluster.engines[1].isend(content(1, SHORT), ME, Tag(3), world).unwrap();
             cluster.finish(BOUND, 1, send).unwrap();
-            let receive = cluster.engines[0].irecv(vec![0; SHORT], Rank(1), Tag(3), world).unwrap();
-            cluster.finish(BOUND, 0, receive).unwrap();
+            receive(cluster, SHORT);
         }
         cluster.assert_at_rest();
     });
@@ -35,10 +33,7 @@ fn a_ready_send_without_a_receive_is_an_error_where_it_can_be_known() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
         // To be known of another proc, the connection must be there.
-        let hello = cluster.engines[1].isend(Vec::<u8>::new(), ME, Tag(9), world).unwrap();
-        let receive = cluster.engines[0].irecv(Vec::<u8>::new(), Rank(1), Tag(9), world).unwrap();
-        cluster.finish(BOUND, 0, receive).unwrap();
-        cluster.finish(BOUND, 1, hello).unwrap();
+        acquaint(cluster);
         for (from, length) in [(1, LONG), (0, SHORT), (0, 0)] {
             let send = cluster.engines[from].irsend(content(2, length), ME, Tag(3), world).unwrap();
             let failed = cluster.finish(BOUND, from, send).unwrap_err();
@@ -51,8 +46,7 @@ fn a_ready_send_without_a_receive_is_an_error_where_it_can_be_known() {
         }
         let send = cluster.engines[1].irsend(content(4, SHORT), ME, Tag(3), world).unwrap();
         cluster.finish(BOUND, 1, send).unwrap();
-        let receive = cluster.engines[0].irecv(vec![0; SHORT], Rank(1), Tag(3), world).unwrap();
-        assert_eq!(cluster.finish(BOUND, 0, receive).unwrap().0, content(4, SHORT));
+        assert_eq!(receive(cluster, SHORT), content(4, SHORT));
         cluster.assert_at_rest();
     });
 }
@@ -61,10 +55,7 @@ fn a_ready_send_without_a_receive_is_an_error_where_it_can_be_known() {
 fn many_ready_sends_without_receives_are_all_errors() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
-        let hello = cluster.engines[1].isend(Vec::<u8>::new(), ME, Tag(9), world).unwrap();
-        let receive = cluster.engines[0].irecv(Vec::<u8>::new(), Rank(1), Tag(9), world).unwrap();
-        cluster.finish(BOUND, 0, receive).unwrap();
-        cluster.finish(BOUND, 1, hello).unwrap();
+        acquaint(cluster);
         // More than their receiver lets wait, and more than it can answer in a pass.
         let sends: Vec<_> =
             (0..300).map(|_| cluster.engines[1].irsend(content(2, LONG), ME, Tag(3), world).unwrap()).collect();

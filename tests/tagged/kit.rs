@@ -46,6 +46,12 @@ pub(crate) fn acquainted(cluster: &mut Cluster) {
     cluster.tick_times(20);
 }
 
+/// Ticks until nothing is on its way, and checks that nothing is left.
+pub(crate) fn come_to_rest(cluster: &mut Cluster) {
+    cluster.tick_times(50);
+    cluster.assert_at_rest();
+}
+
 /// Receives of an engine that are at its provider.
 pub(crate) fn at_provider(cluster: &mut Cluster, rank: usize) -> u32 {
     rows(&mut cluster.engines[rank]).progress.provider.count

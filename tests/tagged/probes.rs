@@ -1,14 +1,24 @@
 //! Probes and dumps see what waits at the provider, and change no order.
 
-use crate::kit::{acquainted, got, mixed, post, race, send};
+use crate::kit::{acquainted, come_to_rest, got, mixed, post, race, send};
 use tickwire::testing::{Cluster, ProviderConfig, ProviderTags, SimConfig, SimNet};
-use tickwire::{Rank, Source, Tag, TagFilter};
+use tickwire::{Rank, Request, Source, Tag, TagFilter};
 use tickwire_tests::cases::{BOUND, content, is_pending};
 
 /// A provider without CQ data, as the seed has it.
 fn without_data(seed: u64) -> ProviderConfig {
     let config = ProviderConfig::new(seed);
     ProviderConfig { tags: ProviderTags { data_bytes: 0, ..config.tags }, ..config }
+}
+
+/// Sends from engine 1 with these tags: "first", "second" in synchronous mode, whose request this returns, and a long message,
+/// whose bytes this returns.
+fn send_three(cluster: &mut Cluster, tags: [u32; 3]) -> (Request<Vec<u8>>, Vec<u8>) {
+    let (world, long) = (cluster.engines[1].comm_world(), content(7, 60_000));
+    send(cluster, 1, tags[0], b"first");
+    let synchronous = cluster.engines[1].issend(b"second".to_vec(), Rank(0), Tag(tags[1]), world).unwrap();
+    send(cluster, 1, tags[2], &long);
+    (synchronous, long)
 }
 
 #[test]
@@ -49,8 +59,7 @@ fn look_at_what_is_there(config: ProviderConfig) {
     assert_eq!(dropped.unwrap().status().length, 6);
     let near = post(&mut cluster, Source::Any, TagFilter::Any);
     assert_eq!(got(&mut cluster, near), (2, b"near".to_vec()));
-    cluster.tick_times(50);
-    cluster.assert_at_rest();
+    come_to_rest(&mut cluster);
 }
 
 #[test]
@@ -61,10 +70,7 @@ fn a_probe_that_has_to_take_a_message_out_of_the_provider_changes_no_order_and_e
         assert_eq!(cluster.engines[0].tag_limits().mode, "ofi_tag_1");
         acquainted(&mut cluster);
         let world = cluster.engines[0].comm_world();
-        let long = content(7, 60_000);
-        send(&mut cluster, 1, 5, b"first");
-        let synchronous = cluster.engines[1].issend(b"second".to_vec(), Rank(0), Tag(6), world).unwrap();
-        send(&mut cluster, 1, 7, &long);
+        let (synchronous, long) = send_three(&mut cluster, [5, 6, 7]);
         send(&mut cluster, 1, 6, b"fourth");
         cluster.tick_times(50);
         let seen = cluster.engines[0].iprobe(Rank(1), Tag(7), world).unwrap().unwrap();
@@ -79,8 +85,7 @@ fn a_probe_that_has_to_take_a_message_out_of_the_provider_changes_no_order_and_e
             assert!(bytes[..status.length] == *expected, "seed {seed}");
         }
         cluster.finish(BOUND, 1, synchronous).unwrap();
-        cluster.tick_times(50);
-        cluster.assert_at_rest();
+        come_to_rest(&mut cluster);
     }
 }
 
@@ -91,10 +96,7 @@ fn a_dump_shows_what_waits_at_the_provider_and_changes_nothing_for_receives() {
         acquainted(&mut cluster);
         let world = cluster.engines[0].comm_world();
         let taken = post(&mut cluster, Rank(1), Tag(9));
-        let long = content(7, 60_000);
-        send(&mut cluster, 1, 5, b"first");
-        let synchronous = cluster.engines[1].issend(b"second".to_vec(), Rank(0), Tag(5), world).unwrap();
-        send(&mut cluster, 1, 6, &long);
+        let (synchronous, long) = send_three(&mut cluster, [5, 5, 6]);
         send(&mut cluster, 2, 5, b"near");
         cluster.tick_times(50);
         for _ in 0..2 {
@@ -117,8 +119,7 @@ fn a_dump_shows_what_waits_at_the_provider_and_changes_nothing_for_receives() {
         let request = post(&mut cluster, Source::Any, TagFilter::Any);
         assert_eq!(got(&mut cluster, request), (2, b"near".to_vec()));
         cluster.finish(BOUND, 1, synchronous).unwrap();
-        cluster.tick_times(50);
-        cluster.assert_at_rest();
+        come_to_rest(&mut cluster);
     }
 }
 
