@@ -1,9 +1,10 @@
-//! Loans: memory of the caller that the engine uses while a call lasts, and their end on every way out of it.
+//! Loans: buffers that requests borrow from the caller. Every loan ends before the call or scope returns, on every path.
 //!
-//! A blocking call lends the buffer of its one request, a scope those of all that it posts. Whoever lends is inside
-//! [`Engine::lending`] until the engine has nothing of it any more. A panic that comes through (out of a sink, a waker, an
-//! observer, a transport or launcher of the application) ends all loans and poisons the engine: nobody can say what it has
-//! left half done.
+//! A blocking call lends the buffer of its one request. A scope lends the buffers of all requests that it posts. The code
+//! that lends runs inside [`Engine::lending`] until the engine uses none of these buffers any more.
+//!
+//! A panic may unwind through such a call. It may come out of code of the application: a sink, a waker, an observer, a
+//! transport or a launcher. It ends all loans and poisons the engine, because an operation may be half done.
 
 use crate::run::engine::{Closed, Engine};
 use std::mem::ManuallyDrop;
@@ -12,10 +13,10 @@ use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestError,
 use tickwire_systems::procs::ending::fail;
 use tickwire_systems::steps::finish::free_request;
 
-/// What a panic is told as that has left a call with borrowed memory.
+/// The reason that poisons an engine after such a panic.
 const LEFT: &str = "a panic has left a call that had lent memory to the engine";
 
-/// An engine with open loans. Dropped by nothing but a panic.
+/// An engine with open loans. Only a panic drops it.
 struct Lending<'a>(&'a mut Engine);
 
 impl Drop for Lending<'_> {
@@ -25,13 +26,13 @@ impl Drop for Lending<'_> {
     }
 }
 
-/// What was taken away from operations.
+/// The result of [`Engine::withdraw`].
 struct Withdrawn {
-    /// Those that were not done, by row.
+    /// Requests that were not done, in the order of their rows.
     open: Vec<RequestId>,
-    /// VCs whose peers were in the middle of a message.
+    /// VCs with a message that was transferred in part.
     cut: Vec<Row>,
-    /// The buffers of all; leaked by a panic, since a transport may still have one.
+    /// The buffers of all requests. A panic leaks them, because a transport may still use one.
     buffers: ManuallyDrop<Vec<Lease>>,
 }
 
@@ -41,12 +42,14 @@ impl Withdrawn {
     }
 }
 
+/// Whether the operation is still in progress.
 fn is_open(request: &Request) -> bool {
     matches!(request.state, RequestState::Active | RequestState::Detached)
 }
 
 impl Engine {
-    /// Does what lends memory of the caller, or posts what the engine does not own yet.
+    /// Runs code that lends memory of the caller to the engine, or posts an operation before the engine owns its buffer. If
+    /// the code panics, all loans end.
     #[inline(always)]
     pub(crate) fn lending<T>(&mut self, part: impl FnOnce(&mut Engine) -> T) -> T {
         let lending = Lending(self);
@@ -55,8 +58,8 @@ impl Engine {
         value
     }
 
-    /// Ends the loans of a scope: cancels its receives that have no message yet, drives all else to its end, and gives back
-    /// or drops every buffer, also of requests whose tokens were forgotten or have left the scope.
+    /// Ends the loans of a scope. Cancels its receives that have no message yet, and completes all other requests. Then gives
+    /// back or drops every buffer. That includes requests whose handles were forgotten or have left the scope.
     pub(crate) fn leave_scope(&mut self) {
         if self.store.progress().scoped != 0 {
             self.lending(Engine::end_scope);
@@ -66,7 +69,7 @@ impl Engine {
     fn end_scope(&mut self) {
         let mut open = self.open_loans();
         if self.closed == Closed::No {
-            // Those whose tokens were dropped too: they fill borrowed bytes all the same.
+            // Also receives whose handles were dropped: they would still write to borrowed buffers.
             for &row in &open {
                 self.cancel_row(row);
             }
@@ -79,14 +82,14 @@ impl Engine {
         self.free_lent();
     }
 
-    /// Requests that are not done and have buffers of a scope.
+    /// Requests in progress that have borrowed buffers.
     fn open_loans(&mut self) -> Vec<Row> {
         let requests = self.store.all().requests;
         let open = (0u32..).zip(requests.iter()).filter(|(_, request)| request.scoped && is_open(request));
         open.map(|(row, _)| row).collect()
     }
 
-    /// Whether none of these is an open loan any more; forgets those that are not.
+    /// Whether none of these requests is an open loan any more. Removes ended ones from the end of the list.
     fn are_over(&mut self, open: &mut Vec<Row>) -> Result<bool, RequestError> {
         self.closed.check_request()?;
         let requests = self.store.all().requests;
@@ -95,7 +98,7 @@ impl Engine {
         Ok(open.is_empty())
     }
 
-    /// Frees requests that are done and have buffers of a scope.
+    /// Frees requests that are done and have borrowed buffers.
     fn free_lent(&mut self) {
         let all = self.store.all();
         let mut buffers = Vec::new();
@@ -107,14 +110,14 @@ impl Engine {
                 free_request(all.progress, all.cars, all.requests, row as Row);
             }
         }
-        // The application's own code, if a buffer has any.
+        // Dropping a buffer may run code of the application.
         drop(buffers);
     }
 
-    /// Takes borrowed bytes away from requests that did not end (of one, or of all scopes): receives fill nothing more,
-    /// sends send nothing more.
+    /// Takes borrowed buffers away from requests that are still in progress: from the request `only`, or from all. Their
+    /// receives write nothing more, and their sends read nothing more.
     ///
-    /// Only for a loan that is ended by force: the engine is closed or poisoned, or a wait failed.
+    /// For loans that have to end before their requests do: the engine is closed or poisoned, or a wait failed.
     #[cold]
     pub(crate) fn end_loans(&mut self, only: Option<RequestId>) {
         let withdrawn =
@@ -132,11 +135,11 @@ impl Engine {
         withdrawn.drop_buffers();
     }
 
-    /// Ends all loans after a panic, and those of operations that were posted and have no owner yet. What the application's
-    /// own code does meanwhile cannot stop it.
+    /// Ends all loans after a panic, also of operations whose buffers the engine does not own yet. A further panic in code of
+    /// the application cannot stop it.
     #[cold]
     fn abandon_loans(&mut self) {
-        // Rows are not read before it is known that they are still there.
+        // Rows may be gone. This checks that they are there before any is read.
         let _ = self.store.verify();
         if self.closed == Closed::No {
             let _ = catch_unwind(AssertUnwindSafe(|| self.close_poisoned(LEFT.into())));
@@ -149,7 +152,7 @@ impl Engine {
         let _ = catch_unwind(AssertUnwindSafe(|| withdrawn.drop_buffers()));
     }
 
-    /// Takes the bytes away from these operations. Calls nothing but the engine's own code.
+    /// Takes the buffers away from the requests for which `is_over` holds. Runs no code of the application.
     fn withdraw(&mut self, is_over: impl Fn(RequestId, &Request, &Held) -> bool) -> Withdrawn {
         let all = self.store.all();
         let (mut open, mut cut, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
@@ -167,7 +170,8 @@ impl Engine {
         }
         for (car, large) in all.cars.iter_mut().zip(&*all.large).filter(|(car, _)| car.kind != CarKind::None) {
             if open.binary_search_by_key(&car.request, |id| id.row).is_ok() {
-                // A message that lost its bytes half way cannot be told from a whole one: the peer must see a broken link.
+                // The peer cannot tell a message that lost its buffer in the middle from a whole one. So the connection has
+                // to fail.
                 let half = car.kind == CarKind::Send && car.state != CarState::Finished;
                 let half = half || matches!(car.state, CarState::Receiving | CarState::Reading);
                 if (half || large.is_lent(car.state)) && !cut.contains(&car.vc) {
@@ -179,6 +183,7 @@ impl Engine {
         Withdrawn { open, cut, buffers: ManuallyDrop::new(buffers) }
     }
 
+    /// Fails a VC, so that its peer does not take a part of a message for the whole.
     fn cut_off(&mut self, vc: Row) {
         fail(&mut self.store.all(), vc, "an operation was abandoned half way".into());
     }

@@ -1,4 +1,5 @@
-//! Probes: looking at messages before they are received, and taking one for a receive of its own (MPI 4.1 §3.8).
+//! Probes (MPI 4.1 §3.8). A probe returns the status of a message that could be received. A matched probe also removes the
+//! message from matching: only a receive that names it gets it.
 
 mod looking;
 pub(crate) mod message;
@@ -14,10 +15,11 @@ use tickwire_components::{Comm, LeasedBytes, NIL, PostError, Rank, RequestError,
 use tickwire_systems::steps::arguments::{check_null_receive, check_receive};
 
 impl Engine {
-    /// Looks for a message that a receive with these arguments would take, after a tick (`MPI_Iprobe`). It stays where it is.
+    /// Looks for a message that a receive with these arguments would match (`MPI_Iprobe`). Ticks if there is none at first. The
+    /// message stays available for receives.
     ///
     /// # Errors
-    /// A wrong argument; or, where there is no such message, that its source has failed, which for any source is a member of the
+    /// A wrong argument. If there is no such message: the failure of its source. For any source, that is a member of the
     /// communicator whose failure was not [acknowledged](Engine::acknowledge_failures).
     pub fn iprobe(
         &mut self,
@@ -36,10 +38,11 @@ impl Engine {
         }
     }
 
-    /// Waits for a message that a receive with these arguments would take (`MPI_Probe`). It stays where it is.
+    /// Waits for a message that a receive with these arguments would match (`MPI_Probe`). The message stays available for
+    /// receives.
     ///
     /// # Errors
-    /// A wrong argument, that the source has failed, or that waiting is impossible.
+    /// A wrong argument, the failure of the source, or the reason why waiting is impossible.
     pub fn probe(
         &mut self,
         source: impl Into<Source>,
@@ -56,7 +59,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::iprobe`], and takes the message out of the reach of other receives (`MPI_Improbe`).
+    /// As [`Engine::iprobe`], and removes the message from matching (`MPI_Improbe`). No other receive or probe finds it any
+    /// more.
     ///
     /// # Errors
     /// As [`Engine::iprobe`].
@@ -77,7 +81,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::probe`], and takes the message out of the reach of other receives (`MPI_Mprobe`).
+    /// As [`Engine::probe`], and removes the message from matching (`MPI_Mprobe`). No other receive or probe finds it any more.
     ///
     /// # Errors
     /// As [`Engine::probe`].
@@ -101,7 +105,7 @@ impl Engine {
     /// Starts to receive a message that a matched probe has found (`MPI_Imrecv`).
     ///
     /// # Errors
-    /// If the message is of another engine, the engine is closed, or there is no free row; both come back.
+    /// The message belongs to another engine, the engine is closed, or there is no free row. Message and buffer come back.
     pub fn imrecv<B: LeasedBytes + Send + 'static>(
         &mut self,
         message: Message,
@@ -113,13 +117,14 @@ impl Engine {
     /// Receives a message that a matched probe has found (`MPI_Mrecv`).
     ///
     /// # Errors
-    /// As [`Engine::imrecv`] (the message is thrown away), or how the operation ended.
+    /// As [`Engine::imrecv`], but the message is dropped; or the error of the receive.
     pub fn mrecv(&mut self, message: Message, bytes: &mut [u8]) -> Result<Status, OperationError> {
         let request = self.receive_message(message, bytes, true).map_err(|rejected| rejected.error)?;
         self.settle(request)
     }
 
-    /// Checks a probe's arguments and says what it looks for; `None` for no proc.
+    /// Checks a probe's arguments, and returns the envelope that it looks for. `None` if the source is [`Rank::NULL`]. An error
+    /// goes to the error handler first.
     fn probed(&mut self, source: Source, tag: TagFilter, comm: Comm) -> Result<Option<EnvelopeKey>, PostError> {
         self.check_probe(source, tag, comm).map_err(|error| self.raise_post(comm, "probe", error))
     }
@@ -132,7 +137,7 @@ impl Engine {
         let communicators = self.store.all().communicators;
         let envelope = check_receive(communicators, comm.0, source, tag)?;
         if envelope.proc != NIL {
-            // Connecting is what callbacks the peer's death.
+            // Without a connection, nothing reports the death of the peer.
             self.reach(envelope.proc)?;
         }
         Ok(Some(EnvelopeKey { context: envelope.context, source: envelope.source, tag: envelope.tag }))

@@ -1,7 +1,8 @@
-//! What all members of a communicator do together: duplicating, splitting, creating.
+//! Operations that make a new communicator and that all members call: duplicate, split, create.
 //!
-//! Each operation has a form that begins it and a token to ask after it (`MPI_Comm_idup` and its like), and one that waits.
-//! Agreements in progress go on whenever the engine looks around, whatever its owner waits for.
+//! Each operation has two forms. The one that starts it returns an [`Agreement`] (as `MPI_Comm_idup` returns a request). The
+//! other waits until the communicator is there. Every tick makes progress on all agreements, whatever the application waits
+//! for.
 
 use super::operation::Operation;
 use super::state::{Key, Negotiation};
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use tickwire_components::{Comm, CommError, Communicator, Group, PostError, ProcId, Row, Tag, context, limits};
 use tickwire_systems::procs::communicators::live;
 
-/// An agreement in progress on a new communicator: the token of [`Engine::start_dup`] and its like.
+/// An agreement in progress on a new communicator. [`Engine::start_dup`] and the other operations that start one return it.
 ///
-/// Dropping it takes no member out of the agreement: the engine plays its part to the end and frees the communicator.
-#[must_use = "dropping an agreement frees what comes of it; keep it to ask for the communicator"]
+/// Dropping it does not withdraw this member: the engine completes the agreement, and then frees the communicator.
+#[must_use = "dropping an agreement frees its communicator; keep it to get the communicator"]
 pub struct Agreement {
     number: u64,
     token: Arc<()>,
@@ -26,19 +27,20 @@ impl fmt::Debug for Agreement {
     }
 }
 
-/// What asking after an agreement says.
+/// The state of an agreement. See [`Engine::test_agreement`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Agreed {
-    /// Not all members have agreed yet; tick and ask again.
+    /// The members have not agreed yet: tick, and test again.
     Pending,
-    /// They have: the new communicator, or `None` for a member that is not in it.
+    /// All members have agreed. Holds the new communicator, or `None` if this member is not in it.
     Done(Option<Comm>),
 }
 
 impl Engine {
-    /// Starts to duplicate a communicator (`MPI_Comm_idup`): the same members under a context of their own. The error
-    /// handler, the promise of [`Engine::comm_set_no_wildcard`] and the priority are kept. All members call it, and they call the
-    /// operations on a communicator in the same order.
+    /// Starts to duplicate a communicator (`MPI_Comm_idup`). The new one has the same members and a context id of its own. It
+    /// keeps the error handler, the priority and the promise of [`Engine::comm_set_no_wildcard`].
+    ///
+    /// All members call it. They call all operations of this kind on a communicator in the same order.
     ///
     /// # Errors
     /// If there is no such communicator.
@@ -46,8 +48,10 @@ impl Engine {
         self.begin(comm, Operation::Dup)
     }
 
-    /// Starts to split a communicator (`MPI_Comm_split`): members that give the same color get one together, ranked by
-    /// key and then by their rank in this one; those that give no color (`MPI_UNDEFINED`) get none. All members call it.
+    /// Starts to split a communicator (`MPI_Comm_split`). Members with the same color get a communicator together. Their ranks
+    /// in it follow their keys; equal keys follow the ranks in `comm`. A member without a color (`MPI_UNDEFINED`) gets none.
+    ///
+    /// All members call it.
     ///
     /// # Errors
     /// If there is no such communicator.
@@ -55,23 +59,27 @@ impl Engine {
         self.begin(comm, Operation::Split { color, key })
     }
 
-    /// Starts to create a communicator of a group within another one (`MPI_Comm_create`). All members of `comm` call it,
-    /// also those that are not in the group; all members of a group give the same one, and groups that differ share no
-    /// proc.
+    /// Starts to create a communicator of a group of members of `comm` (`MPI_Comm_create`).
+    ///
+    /// All members of `comm` call it, also those outside the group. Members of one group pass the same group. Different
+    /// groups have no proc in common.
     ///
     /// # Errors
-    /// If there is no such communicator, or the group is not within it.
+    /// If there is no such communicator, or the group has a proc that is no member of it.
     pub fn start_create(&mut self, comm: Comm, group: &Group) -> Result<Agreement, CommError> {
         self.begin(comm, Operation::Create(group.clone()))
     }
 
-    /// Starts to create a communicator of a group within another one (`MPI_Comm_create_group`). Only the members of the
-    /// group call it. The tag keeps agreements apart that are in progress at once; it has nothing to do with those of
-    /// messages.
+    /// Starts to create a communicator of a group of members of `comm` (`MPI_Comm_create_group`).
+    ///
+    /// Only the members of the group call it. The tag tells agreements apart that are in progress at the same time. It is
+    /// independent of the tags of messages.
     ///
     /// # Errors
-    /// If there is no such communicator, the group is not within it or without the own proc, the tag is above the bound,
-    /// or in use by an agreement of this proc on the same communicator.
+    /// - There is no such communicator.
+    /// - The group has a proc that is no member of it, or lacks the own proc.
+    /// - The tag is above [`Tag::MAX`].
+    /// - Another agreement of this proc on the same communicator uses the tag.
     pub fn start_create_group(&mut self, comm: Comm, group: &Group, tag: Tag) -> Result<Agreement, CommError> {
         if tag > Tag::MAX {
             return Err(self.raise_post(comm, "comm_create_group", PostError::Tag { tag: tag.0 }).into());
@@ -79,11 +87,11 @@ impl Engine {
         self.start_with(comm, Operation::CreateGroup(group.clone()), Some(tag.0))
     }
 
-    /// Asks after an agreement, and goes on with all that are in progress.
+    /// Makes progress on all agreements, and returns the state of this one.
     ///
     /// # Errors
-    /// Why there will be no communicator here: members disagree, one has failed, or no context id is free on all. The
-    /// agreement is over then. [`CommError::Stale`] if its result was taken before.
+    /// Why there will be no new communicator: the members have called different operations, a member has failed, or no
+    /// context id is free on all members. The agreement is over then. [`CommError::Stale`] if the result was taken before.
     pub fn test_agreement(&mut self, agreement: &mut Agreement) -> Result<Agreed, CommError> {
         self.drive_negotiations();
         match self.place(agreement) {
@@ -93,10 +101,11 @@ impl Engine {
         }
     }
 
-    /// Waits until all members have agreed, progressing everything.
+    /// Waits until all members have agreed. Makes progress on everything meanwhile.
     ///
     /// # Errors
-    /// As [`Engine::test_agreement`], or why waiting is impossible. The failure of a member ends the wait.
+    /// As [`Engine::test_agreement`], or [`CommError::Wait`] with the reason why waiting is impossible. The failure of a
+    /// member ends the wait.
     pub fn wait_agreement(&mut self, agreement: &mut Agreement) -> Result<Option<Comm>, CommError> {
         if let Agreed::Done(made) = self.test_agreement(agreement)? {
             return Ok(made);
@@ -140,7 +149,7 @@ impl Engine {
         self.wait_agreement(&mut agreement)
     }
 
-    /// Creates a communicator of a group, by its members alone (`MPI_Comm_create_group`). See
+    /// Creates a communicator of a group, called by its members only (`MPI_Comm_create_group`). See
     /// [`Engine::start_create_group`].
     ///
     /// # Errors
@@ -171,7 +180,8 @@ impl Engine {
         Ok(agreement)
     }
 
-    /// The parent's row, those who take part in the order of the tree, and the key; counted as begun.
+    /// Checks the arguments, and counts the agreement as started. Returns the row of the parent communicator, the
+    /// participants in the order of the tree, and the key of the agreement.
     fn check_start(
         &mut self,
         comm: Comm,
@@ -207,18 +217,20 @@ impl Engine {
         Ok((row as Row, everyone, key))
     }
 
+    /// The position of an agreement among those in progress.
     fn place(&self, agreement: &Agreement) -> Option<usize> {
         let is = |negotiation: &Negotiation| Arc::ptr_eq(&negotiation.token, &agreement.token);
         self.comms.negotiations.iter().position(is)
     }
 
-    /// Takes an agreement that is settled.
+    /// Removes a settled agreement from those in progress.
     fn take_agreement(&mut self, place: usize) -> Negotiation {
         let negotiation = self.comms.negotiations.swap_remove(place);
         self.store.all().communicators[negotiation.parent as usize].agreements -= 1;
         negotiation
     }
 
+    /// Removes a settled agreement and returns its result. An error goes to the error handler first.
     fn take_and_raise(&mut self, place: usize) -> Result<Option<Comm>, CommError> {
         let Negotiation { parent, operation, result, .. } = self.take_agreement(place);
         match result.unwrap_or(Err(CommError::Stale)) {
@@ -227,9 +239,10 @@ impl Engine {
         }
     }
 
-    /// Goes on with all agreements as far as they can go. One that ends may let another go on.
+    /// Makes all progress that is possible now on all agreements. One that ends may free an id that another waits for.
     pub(super) fn drive_negotiations(&mut self) {
-        // Ids change hands when all that has arrived has its place: what came early or late is looked at then.
+        // An id gets a new owner only when every arrival has been matched. Messages that came early or late for the id are
+        // looked at then.
         let idle = self.comms.negotiations.is_empty() && self.comms.owed.is_empty();
         if idle || self.store.progress().arrivals > 0 {
             return;
@@ -247,7 +260,7 @@ impl Engine {
         self.end_dropped();
     }
 
-    /// Ends agreements whose tokens were dropped.
+    /// Removes settled agreements whose [`Agreement`] was dropped, and frees their communicators.
     fn end_dropped(&mut self) {
         let dropped = |n: &Negotiation| n.is_settled() && Arc::strong_count(&n.token) == 1;
         while let Some(place) = self.comms.negotiations.iter().position(dropped) {

@@ -1,67 +1,69 @@
-//! What members of a communicator tell each other while they agree on a new one. A peer's bytes are never trusted.
+//! The messages by which members of a communicator agree on a new one, and their encoding. Bytes from a peer are not
+//! trusted: they are checked when they are decoded.
 
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{CommError, ProcId};
 use tickwire_systems::procs::communicators::{USED_WORDS, UsedIds};
 
-/// Bytes that a reason may have on its way to other members.
+/// Length limit of the reason in a [`Message::Failed`]. Bytes.
 const WORDS_MAX: usize = 200;
-/// Bytes before the lists of a message.
+/// Length of the four words that every message starts with. Bytes.
 const HEAD_BYTES: usize = 16;
-/// Bytes of what is before the bitmap of a [`Message::Gather`].
+/// Length of the three numbers before the bitmap of a [`Message::Gather`]. Bytes.
 const RANGE_BYTES: usize = 12;
-/// Bytes of an [`Entry`].
+/// Length of an encoded [`Entry`]. Bytes.
 const ENTRY_BYTES: usize = 12;
 
-/// What one member of a split has asked for: color, and key within the color.
+/// The color and key that one member passed to a split.
 pub(super) type Entry = (Option<u32>, i32);
 
-/// A message. Each member sends one up and one down each of its edges of the tree, twice in a round.
+/// A message between neighbours of the tree. In each round, an edge carries two messages up and two down. See
+/// [`super::negotiation`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Message {
-    /// Up: what is used below and in the sender, and what its members have asked for, by rank.
+    /// Up: the context ids in use by the sender and all members below it, and their entries in rank order.
     Gather {
-        /// Which operation was called.
+        /// The number of the operation that was called.
         operation: u32,
-        /// Ids that are not free.
+        /// Context ids in use.
         used: UsedIds,
-        /// Ids that there are for each of them at least.
+        /// The smallest number of context ids that any of these members can have.
         most: u32,
-        /// One a member of the sender's part of the tree, or none.
+        /// For a split: one entry for each of these members, in the first round only. Else empty.
         entries: Vec<Entry>,
     },
-    /// Down: an id, and what all members have asked for.
+    /// Down: a context id that is free on all members, and the entries of all.
     Propose {
         /// The context id.
         id: u32,
-        /// One a member, or none.
+        /// For a split: one entry for each member, in rank order. Else empty.
         entries: Vec<Entry>,
     },
-    /// Up: whether all below have reserved it, and the highest incarnation they know of.
+    /// Up: whether the sender and all members below it have reserved the id.
     Vote {
-        /// All have.
+        /// Whether all of them have.
         yes: bool,
-        /// The incarnation.
+        /// The highest incarnation of the id that any of them knows; 0 if the vote is no.
         incarnation: u32,
     },
-    /// Down: it is theirs, or another round is needed.
+    /// Down: the new communicator has the id, or another round follows.
     Decide {
-        /// It is theirs.
+        /// Whether the communicator has the id.
         commit: bool,
-        /// The incarnation.
+        /// The incarnation of the id, if it does. In place of a proposal: the smallest id that the next round looks at.
         incarnation: u32,
     },
-    /// Either way, in place of any other: there will be no communicator.
+    /// Up or down, in place of any other message: the sender has failed, and there will be no communicator.
     Failed(CommError),
 }
 
 impl Message {
-    /// Bytes that a message with so many entries has at most.
+    /// Length limit of a message with so many entries. Bytes.
     pub(super) fn bytes_max(entries: u32) -> usize {
         HEAD_BYTES + WORDS_MAX + RANGE_BYTES + USED_WORDS * 8 + entries as usize * ENTRY_BYTES
     }
 
-    /// The bytes: four words, then lists.
+    /// Encodes the message: four words, then its lists. `me` is named where an error names no proc.
     pub(super) fn encode(&self, me: ProcId) -> Vec<u8> {
         match self {
             Message::Gather { operation, used: UsedIds { base, end, words }, most, entries } => {
@@ -95,7 +97,7 @@ impl Message {
         }
     }
 
-    /// Reads a message; `None` if it is none.
+    /// Decodes a message. `None` if the bytes are malformed.
     pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
         let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
         let word = |index: usize| u32::from_le_bytes(std::array::from_fn(|byte| head[index * 4 + byte]));

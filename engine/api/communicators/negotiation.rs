@@ -1,25 +1,31 @@
-//! How the members of a communicator agree on a new one: one member's part, driven by messages.
+//! How the members of a communicator agree on the context id of a new one. This is one member's part, driven by messages.
 //!
-//! Members form a binomial tree, so that 64 cost six steps a pass. A round has two pairs of passes:
+//! The members form a binomial tree: for 64 members a pass takes six steps. A round has two pairs of passes, one pass up the
+//! tree and one down:
 //!
 //! ```text
-//!     up    Gather    ids in use, or'ed; what a split has asked for, by rank
-//!     down  Propose   the smallest id that is free on all
-//!     up    Vote      whether it could be reserved, and the highest incarnation of it known
-//!     down  Decide    it is theirs, in the next incarnation; or another round
+//!     up    Gather    the context ids in use, or'ed; for a split also each member's color and key
+//!     down  Propose   the smallest id that is free on all members
+//!     up    Vote      whether all could reserve the id, and its highest incarnation so far
+//!     down  Decide    the new communicator has the id, in the next incarnation; or another round follows
 //! ```
 //!
-//! Several agreements of one engine may want the same id, since between Gather and Vote another may have taken it. The
-//! order of their keys, which all members see alike, decides: a vote for the smaller key waits until the id's holder has
-//! decided, a vote for the larger one is a no. So waiting goes one way and never in a circle, and the smallest key is never
-//! refused for the sake of another that is undecided: some agreement always gets on. Nothing is held before all members have
-//! begun, so two agreements may be begun in a different order by different members.
+//! **Conflicts.** An engine can take part in several agreements at once. Two of them may propose the same id, because one can
+//! reserve it between the other's Gather and Vote. Their keys decide, which all members order alike:
 //!
-//! A member that fails says so on each edge in place of its next message, and drops its receives, which the engine
-//! finishes: each edge carries exactly one message each way in each pair, whatever happens, so nothing is left over
-//! that a later agreement could take for its own. So nobody breaks off between the messages of a pass: who finds one of its
-//! neighbours dead tells the others all the same, and misses that one where its answer is due, in the pair that follows, whose
-//! messages then say so. What the root has decided stands, whoever has died since.
+//! - If an agreement with a larger key has reserved the id, the one with the smaller key waits with its vote.
+//! - If an agreement with a smaller key has reserved the id, the one with the larger key votes no.
+//!
+//! So agreements never wait in a circle, and the smallest key never gets a no because of an undecided agreement: some
+//! agreement always proceeds. No id is reserved before all members have started the agreement, so members may start two
+//! agreements in different orders.
+//!
+//! **Failures.** Each edge of the tree carries exactly one message each way in each pair of passes, whatever happens.
+//! Otherwise a message could be left over, and a later agreement could take it for its own. A member that fails sends
+//! `Failed` over each edge in place of its next message, and then drops its receives; the engine completes them. A member
+//! that finds a neighbour dead therefore does not stop in the middle of a pass. It sends its other messages first. It
+//! reports the failure in the next pair, where that neighbour's answer is missing. A decision of the root stands, even if
+//! members have died since.
 
 use super::edges::{accuse, children, expect, hear, tell};
 use super::message::Message;
@@ -31,7 +37,7 @@ use tickwire_components::{CommError, Group, NIL, PostError, Row};
 use tickwire_systems::procs::communicators::release;
 
 impl Negotiation {
-    /// A part in an agreement of `everyone`, the participants in the order of the tree.
+    /// This member's part in an agreement. `everyone` are the participants, in the order of the tree.
     pub(super) fn new(engine: &mut Engine, parent: Row, everyone: &Group, key: Key, operation: Operation) -> Self {
         let all = engine.store.all();
         let (comm, me) = (&all.communicators[parent as usize], all.procs.me);
@@ -71,29 +77,29 @@ impl Negotiation {
         }
     }
 
-    /// Begins the first round.
+    /// Starts the first round.
     pub(super) fn start(&mut self, engine: &mut Engine) {
         if let Err(error) = self.begin(engine) {
             self.fail(engine, error);
         }
     }
 
-    /// Begins a round.
+    /// Starts a round.
     pub(super) fn begin(&mut self, engine: &mut Engine) -> Result<(), CommError> {
         self.id = NIL;
         self.vote = None;
         self.expect(engine, Phase::Gather)
     }
 
-    /// Whether all is done, so that the result may be taken.
+    /// Whether the result can be taken: the agreement has failed, or has its result and all its sends are done.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.result, Some(Err(_))) || (self.result.is_some() && self.sends.is_empty())
     }
 
-    /// Goes on as far as it can; `true` if that was any way.
+    /// Does every step that is possible now. `true` if there was one.
     pub(super) fn drive(&mut self, engine: &mut Engine) -> bool {
         let mut moved = false;
-        // How they ended is of no account: a peer that is gone is missed where its answer is.
+        // The result of a send does not matter: a dead peer is noticed when its answer is missing.
         for index in (0..self.sends.len()).rev() {
             if !matches!(engine.state(self.sends[index].id()), Ok(false)) {
                 let _ = engine.take(self.sends.swap_remove(index));
@@ -137,11 +143,11 @@ impl Negotiation {
         }
     }
 
-    /// Posts the receives of a pair of passes and begins it.
+    /// Starts a pair of passes: posts the receives for it.
     pub(super) fn expect(&mut self, engine: &mut Engine, phase: Phase) -> Result<(), CommError> {
         (self.up_sent, self.down_sent) = (false, false);
         self.phase = phase;
-        // Also of a member that has called another operation, the message fits.
+        // The buffer also fits the message of a member that has called another operation.
         let bytes = Message::bytes_max(self.size);
         for edge in self.up.iter_mut().chain(&mut self.down) {
             (edge.message, edge.bytes) = (None, bytes);
@@ -150,11 +156,12 @@ impl Negotiation {
         Ok(())
     }
 
-    /// Entries of a proposal: of a split, one a member.
+    /// Entries that a proposal must have: one for each member if this is a split, else none.
     fn asked(&self) -> usize {
         if matches!(self.operation, Operation::Split { .. }) { self.size as usize } else { 0 }
     }
 
+    /// Whether the messages of all children have come.
     pub(super) fn heard_from_children(&mut self, engine: &mut Engine) -> Result<bool, CommError> {
         let mut all = true;
         for edge in &mut self.down {
@@ -163,7 +170,8 @@ impl Negotiation {
         Ok(all)
     }
 
-    /// A parent that is gone, or has failed, is not waited for until the last child has come.
+    /// Looks whether the parent has failed, while messages of children are still missing. So a failure of the parent ends
+    /// the agreement at once.
     pub(super) fn look_at_parent(&mut self, engine: &mut Engine) -> Result<(), CommError> {
         let Some(edge) = &mut self.up else { return Ok(()) };
         hear(engine, edge)?;
@@ -173,12 +181,13 @@ impl Negotiation {
         }
     }
 
+    /// The parent's message, once it has come.
     fn heard_from_parent(&mut self, engine: &mut Engine) -> Result<Option<Message>, CommError> {
         let Some(edge) = &mut self.up else { return Ok(None) };
         Ok(if hear(engine, edge)? { edge.message.take() } else { None })
     }
 
-    /// What a message of the parent that is no answer means.
+    /// The error behind a message of the parent that does not belong to this phase.
     fn answer_of_parent(&self, engine: &mut Engine, message: Message) -> CommError {
         match message {
             Message::Failed(error) => error,
@@ -186,17 +195,19 @@ impl Negotiation {
         }
     }
 
+    /// Sends this member's message of the pass up.
     pub(super) fn tell_parent(&mut self, engine: &mut Engine, message: &Message) {
         self.up_sent = true;
         self.sends.extend(self.up.iter().filter_map(|edge| tell(engine, self.rank, edge, message)));
     }
 
+    /// Sends this member's message of the pass down.
     pub(super) fn tell_children(&mut self, engine: &mut Engine, message: &Message) {
         self.down_sent = true;
         self.sends.extend(self.down.iter().filter_map(|edge| tell(engine, self.rank, edge, message)));
     }
 
-    /// There will be no communicator here: all neighbours hear it in place of the next message.
+    /// Ends the agreement with an error. Each neighbour gets the error in place of the next message.
     fn fail(&mut self, engine: &mut Engine, error: CommError) {
         let error = match error {
             CommError::Post(PostError::PeerFailed { proc, reason } | PostError::Unreachable { proc, reason }) => {
@@ -211,17 +222,18 @@ impl Negotiation {
         if !self.down_sent {
             self.tell_children(engine, &message);
         }
-        // The engine finishes what is under way.
+        // The engine completes the sends in flight.
         self.sends.clear();
         for edge in self.up.iter_mut().chain(&mut self.down) {
             edge.leave(engine);
         }
-        // Another member may have heard of its decision.
+        // Other members may have the decision already, and may use the id.
         self.give_up_id(engine, true);
         self.phase = Phase::Ended;
         self.result = Some(Err(error));
     }
 
+    /// Releases the reserved id, if there is one. `may_be_used` says whether other members may use the id in a communicator.
     pub(super) fn give_up_id(&mut self, engine: &mut Engine, may_be_used: bool) {
         if std::mem::take(&mut self.reserved) {
             let id = self.id;

@@ -1,4 +1,4 @@
-//! The passes of an agreement: what a member does when all messages of a pass have come.
+//! The passes of an agreement: what a member does once it has all messages of a pass. See [`super::negotiation`].
 
 use super::edges::accuse;
 use super::message::{Entry, Message};
@@ -10,7 +10,8 @@ use tickwire_systems::procs::communicators::{UsedIds, make, reserve};
 use tickwire_transports::TagLimits;
 
 impl Negotiation {
-    /// Up: what is used in this part of the tree. At the root: the proposal.
+    /// Gather: collects the context ids in use in this part of the tree and sends them up. The root proposes an id instead.
+    /// `false` while messages are missing.
     pub(super) fn gather(&mut self, engine: &mut Engine) -> Result<bool, CommError> {
         if !self.heard_from_children(engine)? {
             return self.look_at_parent(engine).map(|()| false);
@@ -19,7 +20,7 @@ impl Negotiation {
             true => engine.used_ids(self.floor),
             false => (UsedIds::NONE, UsedIds::NONE.end),
         };
-        // The first round alone brings entries; in later ones all members know them.
+        // Entries go up in the first round only. Once there was a proposal, all members know them.
         let brings = matches!(self.operation, Operation::Split { .. }) && !self.complete;
         for index in 0..self.down.len() {
             let (proc, span) = (self.down[index].proc, self.down[index].span);
@@ -60,24 +61,27 @@ impl Negotiation {
         Ok(true)
     }
 
-    /// Begins a round in which only ids from one on are of interest: no other is free on all.
+    /// Starts a round that looks only at context ids from `floor` up, because no smaller id is free on all members. Tells
+    /// the children.
     pub(super) fn look_further(&mut self, engine: &mut Engine, floor: u32) -> Result<(), CommError> {
         self.tell_children(engine, &Message::Decide { commit: false, incarnation: floor });
         self.floor = floor;
         if !self.complete {
-            // Those of others come once more.
+            // The children send their entries again; only the own entry stays.
             self.entries.truncate(1);
         }
         self.begin(engine)
     }
 
+    /// Propose: passes an id on to the children, and starts the vote.
     pub(super) fn propose(&mut self, engine: &mut Engine, id: u32, entries: Vec<Entry>) -> Result<(), CommError> {
         self.tell_children(engine, &Message::Propose { id, entries: entries.clone() });
         (self.id, self.entries, self.complete) = (id, entries, true);
         self.expect(engine, Phase::Vote)
     }
 
-    /// Up: whether all of this part of the tree have reserved the id. At the root: the decision.
+    /// Vote: sends up whether all members in this part of the tree have reserved the id. The root decides instead. `false`
+    /// while messages, or the own vote, are missing.
     pub(super) fn count_votes(&mut self, engine: &mut Engine) -> Result<bool, CommError> {
         if self.vote.is_none() {
             self.vote = self.try_vote(engine);
@@ -107,7 +111,8 @@ impl Negotiation {
         Ok(true)
     }
 
-    /// The own vote; `None` while it has to wait for the id's holder.
+    /// The own vote: `Some(Some(incarnation))` for yes, with the highest incarnation of the id that this proc knows, and
+    /// `Some(None)` for no. `None` while the vote has to wait for the agreement that has reserved the id.
     fn try_vote(&mut self, engine: &mut Engine) -> Option<Option<u32>> {
         if !self.operation.takes_part(engine.rank().0) {
             return Some(Some(0));
@@ -118,7 +123,7 @@ impl Negotiation {
             Some(_) => Some(None),
             None => {
                 let vote = reserve(&mut engine.store.as_mut(), self.id, engine.tags.incarnations);
-                // Rows were spawned: an observer of the application may have lost the world.
+                // Reserving may spawn rows, which runs observers of the application. They may have damaged the world.
                 engine.is_lost();
                 self.reserved = vote.is_some();
                 if self.reserved {
@@ -129,9 +134,10 @@ impl Negotiation {
         }
     }
 
+    /// Decide: passes the decision on to the children. Makes the communicator, or starts another round.
     pub(super) fn decide(&mut self, engine: &mut Engine, commit: bool, incarnation: u32) -> Result<(), CommError> {
         self.tell_children(engine, &Message::Decide { commit, incarnation });
-        // The first one of an id is 1.
+        // The first incarnation of an id is 1, which is valid under any limit.
         if commit && self.reserved && incarnation >= engine.tags.incarnations.max(2) {
             return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
         }

@@ -1,4 +1,5 @@
-//! How a probe looks for its message: among the unexpected ones, and at a transport that matches by itself.
+//! How a probe finds its message. It looks among the unexpected messages, then at the transport that matches by itself (the
+//! provider).
 
 use super::message::Message;
 use super::peek::{Look, PEEK_LOOKS};
@@ -14,15 +15,16 @@ use tickwire_systems::steps::credit::feed;
 
 /// Where a probe has found a message.
 pub(super) enum Found {
-    /// Among the unexpected.
+    /// Among the unexpected messages, at this entry.
     Here(Row),
-    /// At the transport.
+    /// At the provider. The message is still there.
     There(Status),
-    /// It was there, and has been claimed.
+    /// At the provider. The message is claimed and has this unexpected entry now.
     Claimed(Row),
 }
 
 impl Engine {
+    /// The unexpected message that a probe finds. Ticks once if there is none at first.
     pub(super) fn look_for(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         if let Some(row) = self.find_message(wanted) {
             return Some(row);
@@ -31,10 +33,10 @@ impl Engine {
         self.find_message(wanted)
     }
 
-    /// The oldest message that a probe would see, and no receive that is posted takes.
+    /// The oldest unexpected message that fits. No posted receive matches it.
     fn find_message(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         let progress = self.store.progress();
-        // Receives and arrivals that Match has yet to pair come first.
+        // Match pairs new receives and arrivals first: a posted receive goes before a probe.
         if progress.arrivals > 0 || !progress.new_receives.is_empty() {
             self.run();
         }
@@ -79,14 +81,15 @@ impl Engine {
         self.look_there(wanted).map(Found::There)
     }
 
-    /// A message at the transport that matches by itself. Where a look does not tell its length, it is there no more afterwards.
+    /// The status of a message at the provider. If the provider's peek does not tell lengths, this moves the message into the
+    /// unexpected queue.
     pub(super) fn look_there(&mut self, wanted: &EnvelopeKey) -> Option<Status> {
         let all = self.store.all();
         let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
         if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
             return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
         }
-        // What its sender has sent before it is pulled first, so that what is pulled keeps its order.
+        // Older messages of the same sender are pulled first, so that messages keep their order.
         let oldest = EnvelopeKey { tag: ANY, ..*wanted };
         while self.pull(&oldest) == Pulled::One {
             let unexpected = &mut self.store.progress().unexpected;
@@ -97,11 +100,11 @@ impl Engine {
         None
     }
 
-    /// The entry of a message that was at the transport that matches by itself, and is nobody else's any more.
+    /// Claims a message at the provider. Returns its unexpected entry; no other receive or probe finds the message any more.
     pub(super) fn claim_there(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         for look in 0..PEEK_LOOKS {
             let progress = self.store.progress();
-            // One that an earlier probe has asked for and not waited for, too.
+            // The message may also be one that an earlier probe has claimed without waiting for it.
             let unexpected = &progress.unexpected;
             let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
             if let Some(place) = progress.provider.claimed.iter().position(taken) {
@@ -116,8 +119,7 @@ impl Engine {
         None
     }
 
-    /// Whether those whom a probe waits for are alive.
-    /// That a message of a source may still come; else whoever looks for one again and again would do so for ever.
+    /// Fails if the source of a probe has failed. Without this check, a loop of probes for its messages would never end.
     pub(super) fn check_living(&mut self, source: u32, comm: Comm) -> Result<(), PostError> {
         match self.check_sources(source, comm) {
             Err(RequestError::PeerFailed { proc, reason } | RequestError::PeerFailedPending { proc, reason }) => {
@@ -127,6 +129,7 @@ impl Engine {
         }
     }
 
+    /// Fails if the source has failed; for any source, if a member has failed and its failure is not acknowledged.
     fn check_sources(&mut self, source: u32, comm: Comm) -> Result<(), RequestError> {
         self.closed.check_request()?;
         let all = self.store.all();
@@ -147,11 +150,13 @@ impl Engine {
         })
     }
 
+    /// The status of an unexpected message.
     pub(super) fn status_of(&mut self, row: Row) -> Status {
         let entry = &self.store.progress().unexpected.entries[row as usize];
         Status { source: Rank(entry.source), tag: Tag(entry.tag), length: entry.length as usize }
     }
 
+    /// Removes an unexpected message from its queue and returns its token. [`NIL`] stands for a message of [`Rank::NULL`].
     pub(super) fn claim(&mut self, row: Row, comm: Comm) -> Message {
         let mut status = Status::NULL;
         if row != NIL {
@@ -161,7 +166,7 @@ impl Engine {
         Message { home: self.home, row, epoch: self.epoch, comm, status }
     }
 
-    /// The token of a message that no queue has.
+    /// The token of a message that is in no queue any more.
     pub(super) fn message(&mut self, row: Row, comm: Comm) -> Message {
         let status = self.status_of(row);
         Message { home: self.home, row, epoch: self.epoch, comm, status }

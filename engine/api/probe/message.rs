@@ -5,13 +5,14 @@ use std::fmt;
 use thiserror::Error;
 use tickwire_components::{Comm, NIL, PostError, Row, Status};
 
-/// A message that a matched probe has found: no other receive or probe finds it any more.
+/// A message that a matched probe has found. No other receive or probe finds it any more.
 ///
-/// Receive it with [`Engine::mrecv`](crate::Engine::mrecv) or [`Engine::imrecv`](crate::Engine::imrecv). Dropping it throws the message away.
-#[must_use = "dropping a message throws it away: receive it"]
+/// Receive it with [`Engine::mrecv`](crate::Engine::mrecv) or [`Engine::imrecv`](crate::Engine::imrecv). If it is
+/// dropped, the engine discards the message.
+#[must_use = "dropping a message discards it: receive it"]
 pub struct Message {
     pub(super) home: &'static Home,
-    /// Its row among the unexpected entries; [`NIL`] if it is from no proc or was received.
+    /// Its unexpected entry. [`NIL`] if it is from [`Rank::NULL`](crate::Rank::NULL), or was received.
     pub(super) row: Row,
     pub(super) epoch: u64,
     pub(super) comm: Comm,
@@ -19,7 +20,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Its sender, tag and length.
+    /// The source, tag and length (bytes) of the message.
     pub fn status(&self) -> Status {
         self.status
     }
@@ -39,15 +40,15 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A receive of a probed message that could not be posted; message and buffer come back.
+/// The error of a receive of a probed message that could not be posted. Message and buffer come back with it.
 #[derive(Error)]
 #[error("{error}")]
 pub struct RejectedMessage<B> {
-    /// Why.
+    /// Why the receive was not posted.
     pub error: PostError,
-    /// The message.
+    /// The message, which can be received again.
     pub message: Message,
-    /// The buffer.
+    /// The buffer, which is the caller's again.
     pub buffer: B,
 }
 

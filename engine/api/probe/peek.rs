@@ -1,4 +1,4 @@
-//! Looking at the messages of a transport that matches by itself.
+//! Peeks: how the engine looks at messages of a transport that matches by itself (the provider).
 
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
@@ -11,27 +11,28 @@ use tickwire_systems::steps::provider::is_matched;
 use tickwire_systems::store::Tables;
 use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
 
-/// Looks after which a transport that matches by itself is taken to have found nothing.
+/// Polls for the result of a peek, at most. Without a result after that many, the provider counts as having no message.
 pub(crate) const PEEK_LOOKS: u32 = 1000;
 
-/// How a message is looked for at the transport that matches by itself.
+/// What a peek does with the message that it finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It stays there.
+    /// The message stays at the provider, and receives still match it.
     Only,
-    /// It is taken out of the reach of receives.
+    /// The message is claimed: receives match it no more.
     Claim,
-    /// It is moved into the engine's queue.
+    /// The message is moved into the engine's unexpected queue.
     Pull,
 }
 
 impl Engine {
-    /// The envelope of a message at the transport that matches by itself, which a receive would take there.
+    /// Peeks for a message at the provider, and waits for the result. Returns the header of the message that a receive with
+    /// this envelope would match there.
     pub(crate) fn ask_transport(&mut self, wanted: &EnvelopeKey, how: Look) -> Option<Header> {
         if !self.store.progress().has_provider() {
             return None;
         }
-        // Receives that were posted before have their messages first.
+        // Receives that were posted earlier match first.
         self.drain_more(0);
         let all = self.store.all();
         let EnvelopeKey { context, source, tag } = *wanted;
@@ -46,7 +47,7 @@ impl Engine {
         }
         let provider = &all.progress.provider;
         let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get();
-        // What has come of a look that nobody waited for.
+        // Discards the late result of an earlier peek.
         transport.peeked();
         let wanted = ReceiveEnvelope { link, context, source, tag };
         let busy = !provider.queue.is_empty() || provider.pull != Pull::No;
@@ -67,7 +68,7 @@ impl Engine {
                     all.progress.provider.pull = Pull::No;
                     return None;
                 }
-                // It is checked when it comes.
+                // A pulled message is checked when it arrives.
                 Peeked::Found(header, _) if pulls => return Some(header),
                 Peeked::Found(header, vc) => {
                     let vc = if vc == NIL { row_of(&all, &header) } else { vc };
@@ -82,7 +83,8 @@ impl Engine {
         None
     }
 
-    /// Lets the transports get on, and gives what they have to who it is for.
+    /// Runs a pass that polls the transports and places what has arrived. `look` counts the calls so far; after many, the
+    /// thread yields.
     pub(crate) fn drain_more(&mut self, look: u32) {
         self.store.progress().pending |= Pending::POST | Pending::DRAIN;
         self.run();
@@ -92,7 +94,7 @@ impl Engine {
     }
 }
 
-/// The VC of a message's sender, by its rank.
+/// The VC of a message's sender, by the rank in the header. [`NIL`] if there is none.
 fn row_of(all: &Tables<'_>, header: &Header) -> Row {
     let proc = known(all.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
     proc.and_then(|proc| all.procs.known.get(proc as usize)).map_or(NIL, |known| known.row)

@@ -1,4 +1,4 @@
-//! Receiving a message that a matched probe has found, or throwing it away.
+//! How a message that a matched probe has found is received, or discarded.
 
 use super::message::{Message, RejectedMessage};
 use crate::api::request::Request;
@@ -11,6 +11,7 @@ use tickwire_systems::steps::posting::receive_car;
 use tickwire_systems::steps::unexpected::receive_unexpected;
 
 impl Engine {
+    /// Posts the receive of a probed message. `scoped` says that the buffer is borrowed. See [`crate::api::loans`].
     pub(crate) fn receive_message<B: LeasedBytes>(
         &mut self,
         mut message: Message,
@@ -36,6 +37,7 @@ impl Engine {
         }
     }
 
+    /// Takes rows for the receive, and pairs it with the message.
     fn queue_message(&mut self, message: &Message, buffer: &impl Pieces) -> Result<Row, PostError> {
         self.closed.check_post()?;
         if !std::ptr::eq(message.home, self.home) || message.epoch != self.epoch {
@@ -57,7 +59,7 @@ impl Engine {
         Ok(row)
     }
 
-    /// Throws messages away whose tokens were dropped: they are received into nothing.
+    /// Discards the messages whose tokens were dropped, by a receive without a buffer for each.
     pub(crate) fn free_messages(&mut self) {
         while let Some((entry, epoch)) = self.home.messages.pop() {
             if epoch != self.epoch || self.closed != Closed::No {
@@ -72,7 +74,7 @@ impl Engine {
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             let row = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) };
             let Some(row) = row else {
-                // With the next look around, when rows are free.
+                // No row is free: it is tried again in a later tick.
                 self.home.messages.push((entry, epoch));
                 all.progress.pending |= tickwire_components::Pending::WORLD;
                 return;
