@@ -1,7 +1,7 @@
 //! Operations that make a new communicator and that all members call: duplicate, split, create.
 //!
 //! Each operation has two forms. The one that starts it returns an [`Agreement`] (as `MPI_Comm_idup` returns a request). The
-//! other waits until the communicator is there. Every tick makes progress on all agreements, whatever the application waits
+//! other waits until the communicator is there. Ticks make progress on all agreements, whatever the application waits
 //! for.
 
 use super::operation::Operation;
