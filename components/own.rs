@@ -14,7 +14,6 @@ unsafe impl<T: ?Sized + Send> Send for Own<T> {}
 
 impl<T> Own<T> {
     /// The first owner of a value.
-    #[expect(clippy::arc_with_non_send_sync, reason = "its owners are used as if they were one")]
     pub fn new(value: T) -> Self {
         Own(Arc::new(UnsafeCell::new(value)))
     }

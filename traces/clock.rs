@@ -60,7 +60,7 @@ impl Clock {
     fn at(&mut self, tick: u64, ask: impl FnOnce() -> (u64, u64)) -> u64 {
         let since = tick.wrapping_sub(self.last.0);
         let at_ns = match since < self.trusted {
-            true => self.last.1 + (since * self.ns_a_tick >> FRACTION),
+            true => self.last.1 + ((since * self.ns_a_tick) >> FRACTION),
             false => self.compare(ask()),
         };
         self.answered_ns = self.answered_ns.max(at_ns);

@@ -21,8 +21,9 @@ pub struct Receipted<'e, 'env> {
 impl Engine {
     /// Posts the next operation with a receipt: `engine.receipted().isend(…)`. Ask for it by [`Engine::receipt`].
     ///
-    /// While such an operation is not done, the engine runs its systems one by one and looks at it after each; nothing is
-    /// paid for by others before and after. A send with a receipt goes through the tables, never straight to the transport.
+    /// While such an operation is not done, the engine looks at it after each system that has run, and after Deliver: a stage
+    /// has the time of that look. Nothing is paid for by others before and after. A send with a receipt has a row in the tables,
+    /// and messages to oneself go through a tick.
     pub fn receipted(&mut self) -> Receipted<'_, 'static> {
         Receipted::new(self, false)
     }
@@ -43,16 +44,18 @@ impl Engine {
         let clock = (!self.virtual_time).then_some(self.started);
         open(&mut self.store.as_mut(), id.row, clock, found);
         self.observer.receipts = true;
-        self.allow_deliver(false);
+        self.watching.look_at_receipts(true);
+        self.choose_own_at_once();
     }
 
-    /// After the passes of a tick: once nothing with a receipt is pending, ticks are again what they were.
+    /// At the end of a tick: once nothing with a receipt is pending, nobody looks any more.
     #[cold]
     pub(crate) fn note_receipts(&mut self) {
         note(&mut self.store.as_mut());
         if self.store.progress().receipts.unfinished == 0 {
             self.observer.receipts = false;
-            self.allow_deliver(self.limits.deliver && !self.has_systems);
+            self.watching.look_at_receipts(false);
+            self.choose_own_at_once();
         }
     }
 }

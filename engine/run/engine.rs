@@ -60,7 +60,7 @@ pub struct Engine {
     pub(crate) events: Vec<LinkEvent>,
     /// Whether the application has systems in the schedule.
     pub(crate) has_systems: bool,
-    /// Whether Deliver may run: not where the application has systems, nor while receipts are open.
+    /// Whether Deliver may run: not where the application has systems.
     pub(crate) delivers: bool,
     pub(crate) watching: Watching,
     /// The own proc, if messages to it go to posted receives at once.

@@ -161,7 +161,7 @@ impl Engine {
         if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
             self.counters.ran(DELIVER);
             match self.watching.is_on() {
-                true => self.watching.deliver(&mut self.store.as_mut()),
+                true => self.deliver_watched(),
                 false => self.store.with(deliver),
             }
             if self.store.progress().pending == Pending::NONE {
@@ -169,6 +169,15 @@ impl Engine {
             }
         }
         self.run_passes();
+    }
+
+    /// Runs Deliver for those who watch.
+    #[inline(never)]
+    fn deliver_watched(&mut self) {
+        self.watching.deliver(&mut self.store.as_mut());
+        if self.observer.receipts {
+            self.note_receipts();
+        }
     }
 
     /// The passes over the systems.
@@ -204,11 +213,18 @@ impl Engine {
         }
     }
 
-    /// Says whether Deliver may run. Without it, messages to oneself go through a tick like all others; and with a sink too,
-    /// which sees what goes through a transport.
+    /// Says whether Deliver may run.
     pub(crate) fn allow_deliver(&mut self, delivers: bool) {
         self.delivers = delivers;
-        let own = delivers && self.limits.own_at_once && self.trace.is_none();
+        self.choose_own_at_once();
+    }
+
+    /// Whether messages to oneself are delivered by the call that sends them. Without Deliver they go through a tick like all
+    /// others. With a sink too, which sees what goes through a transport, and while receipts are open, which are looked at in
+    /// ticks.
+    pub(crate) fn choose_own_at_once(&mut self) {
+        let seen = self.trace.is_none() && !self.observer.receipts;
+        let own = self.delivers && self.limits.own_at_once && seen;
         self.own_at_once = if own { self.rank().0 } else { NIL };
     }
 }

@@ -13,6 +13,8 @@ pub(crate) struct Watching {
     watcher: Option<Own<Watcher>>,
     /// There is a sink, which is told of every tick. Without one, somebody watches while a profiler is connected.
     has_sink: bool,
+    /// There is a sink, or receipts are open.
+    always: bool,
 }
 
 impl Watching {
@@ -20,13 +22,18 @@ impl Watching {
     pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
         let has_sink = trace.is_some();
         let may_be = has_sink || cfg!(feature = "tracy");
-        Watching { watcher: may_be.then(|| Own::new(Watcher::new(trace, rank))), has_sink }
+        Watching { watcher: may_be.then(|| Own::new(Watcher::new(trace, rank))), has_sink, always: has_sink }
     }
 
     /// Whether somebody watches now.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
-        self.has_sink || connected()
+        self.always || connected()
+    }
+
+    /// Says whether receipts are open.
+    pub(crate) fn look_at_receipts(&mut self, open: bool) {
+        self.always = self.has_sink || open;
     }
 
     /// The same watcher, for the executor of the same engine.
@@ -36,7 +43,8 @@ impl Watching {
     #[expect(unsafe_code, reason = "two owners of one watcher")]
     pub(crate) unsafe fn second(&self) -> Self {
         // SAFETY: by the same contract; no reference to the watcher outlives a call.
-        Watching { watcher: self.watcher.as_ref().map(|watcher| unsafe { watcher.second() }), has_sink: self.has_sink }
+        let watcher = self.watcher.as_ref().map(|watcher| unsafe { watcher.second() });
+        Watching { watcher, has_sink: self.has_sink, always: self.has_sink }
     }
 
     /// Tells the watcher, if there is one.
@@ -64,14 +72,14 @@ impl Watching {
     #[inline(never)]
     pub(crate) fn deliver(&mut self, store: &mut StoreMut<'_>) {
         match &mut self.watcher {
-            Some(watcher) => {
+            Some(watcher) if self.has_sink || connected() => {
                 watcher.begin(store);
                 watcher.run(DELIVER, store, |store| store.with(deliver));
                 if store.progress().pending == Pending::NONE {
                     watcher.end(store, 0);
                 }
             }
-            None => store.with(deliver),
+            _ => store.with(deliver),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Receipts: sees at which stage operations are, between two systems. Runs only while receipts are open.
+//! Receipts: sees at which stage operations are, after each system and each run of Deliver. Runs only while receipts are open.
 //!
 //! *Reads* CARs, requests, VCs. *Writes* the open receipts.
 //! *Bound* the open receipts, after each system.
-//! *Why* a stage that is noted where it happens would be paid for by every message. Without open receipts this costs nothing;
-//! with some, the engine runs its systems one by one.
+//! *Why* a stage that is noted where it happens would be paid for by every message. Without open receipts this costs nothing.
+//! With some, messages go the way that they go without: a stage that begins and ends within one system, or within Deliver,
+//! has the time at which that was over.
 
 use crate::store::StoreMut;
 use tickwire_components::{
@@ -19,6 +20,11 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant
     let posted_ns = time(all.progress);
     let receipt = Receipt { posted_ns, unexpected: found, ..Receipt::default() };
     let generation = all.requests[row as usize].generation;
+    let car = &all.cars[row as usize];
+    if car.kind == CarKind::Receive && matches!(car.state, CarState::New | CarState::Posted) {
+        // No message has come yet: what is found here later, its offer has said.
+        all.large[row as usize].body = Body::default();
+    }
     all.progress.receipts.open.retain(|open| (open.row, open.generation) != (row, generation));
     let open = OpenReceipt { row, generation, offered: false, was_new: false, receipt };
     all.progress.receipts.open.push(open);
@@ -105,6 +111,7 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
             let protocol = match open.offered {
                 true if large.is_moving() => Protocol::Direct,
                 true => Protocol::Read,
+                false if receive && matches!(large.body, Body::Readable { .. }) => Protocol::Read,
                 false if !receive && large.way == Way::Parts => Protocol::Parts,
                 false => Protocol::Eager,
             };
