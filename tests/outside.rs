@@ -17,9 +17,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tickwire::components::wire::{HEADER_BYTES, Header, Kind};
-use tickwire::components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
+use tickwire::components::{Arrival, ArrivalState, Pieces, Row, Span};
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::transports::{Capabilities, LinkEvent, MemoryRead, Reach, Sent, Transport};
+use tickwire::transports::{Capabilities, LinkEvent, Memory, Reach, Registering, Sent, Transport};
 use tickwire::{Bootstrap, Builder, Engine, Rank, Tag};
 use tickwire_tests::cases::{self, BOUND, content};
 
@@ -182,21 +182,12 @@ unsafe impl Transport for Streams {
         Sent::Done
     }
 
-    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
-        self.known.as_mut().map_or(Ok(Registration(0)), |known| known.register(span, access))
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        self.known.as_mut().filter(|_| self.capabilities.remote_read).map(|known| known as &mut dyn Memory)
     }
 
-    fn deregister(&mut self, registration: Registration) {
-        self.known.iter_mut().for_each(|known| known.deregister(registration));
-    }
-
-    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
-        self.capabilities.remote_read
-    }
-
-    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        let known = self.known.as_mut().ok_or("no memory is known")?;
-        reads.iter().try_for_each(|read| known.read(read.address, read.into))
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.known.as_mut().map(|known| known as &mut dyn Registering)
     }
 
     fn ready(&self) -> bool {

@@ -7,7 +7,7 @@ use tickwire::components::wire::Header;
 use tickwire::components::{Access, Pieces, Registration, Span};
 use tickwire::testing::Cluster;
 use tickwire::traces::Ring;
-use tickwire::transports::Capabilities;
+use tickwire::transports::{Capabilities, Memory, MemoryRead, Registering};
 use tickwire::{Builder, Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
 
 /// Bytes that it copies out at once, whatever memory they are in.
@@ -46,7 +46,19 @@ impl Known {
         (ranges.there.len(), ranges.made)
     }
 
-    pub(crate) fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
+    fn has(&self, start: usize, length: usize, access: Access) -> bool {
+        let mut ranges = self.ranges();
+        let within = |&(first, bytes, what): &(usize, usize, Access)| {
+            first <= start && start + length <= first + bytes && what.covers(access)
+        };
+        let found = ranges.there.values().any(within);
+        ranges.refused += u32::from(!found);
+        found
+    }
+}
+
+impl Registering for Known {
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
         let mut ranges = self.ranges();
         if ranges.there.len() >= ranges.room {
             return Err(format!("there is room for {} ranges", ranges.room));
@@ -57,42 +69,48 @@ impl Known {
         Ok(Registration(name))
     }
 
-    pub(crate) fn deregister(&mut self, registration: Registration) {
+    fn deregister(&mut self, registration: Registration) {
         assert!(self.ranges().there.remove(&registration.0).is_some(), "a range that is not there");
     }
+}
 
-    fn has(&self, start: usize, length: usize, access: Access) -> bool {
-        let mut ranges = self.ranges();
-        let within = |&(first, bytes, what): &(usize, usize, Access)| {
-            first <= start && start + length <= first + bytes && what.covers(access)
-        };
-        let found = ranges.there.values().any(within);
-        ranges.refused += u32::from(!found);
-        found
+// SAFETY: runs are read within the call, as long as the engine of the peer keeps them.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Memory for Known {
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
+        true
     }
 
     /// Reads a peer's memory, which is of this process: both ends must be known.
-    pub(crate) fn read(&mut self, address: u64, into: Span) -> Result<(), String> {
-        if !self.has(address as usize, into.len(), Access::SEND)
-            || !self.has(into.start().addr(), into.len(), Access::RECEIVE)
-        {
-            return Err("memory that is not known".into());
-        }
-        // SAFETY: the engine of the peer keeps what it offers until it is told that it was read.
-        #[expect(unsafe_code, reason = "memory of a peer in the same process")]
-        unsafe {
-            let from = std::ptr::with_exposed_provenance::<u8>(address as usize);
-            std::ptr::copy_nonoverlapping(from, into.start(), into.len());
+    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        for MemoryRead { address, into } in reads {
+            let (from, to) = (*address as usize, into.start().addr());
+            if !self.has(from, into.len(), Access::SEND) || !self.has(to, into.len(), Access::RECEIVE) {
+                return Err("memory that is not known".into());
+            }
+            // SAFETY: the engine of the peer keeps what it offers until it is told that it was read.
+            unsafe {
+                std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance::<u8>(from), into.start(), into.len());
+            }
         }
         Ok(())
     }
+
+    unsafe fn read_at_once(&mut self, _: u32, _: u64, _: Span, _: bool) -> bool {
+        false
+    }
+
+    unsafe fn expose(&mut self, _: u32, _: Span) {}
+
+    fn withdraw(&mut self, _: u32, _: Span) {}
+
+    fn withdraw_all(&mut self) {}
 }
 
 impl Streams {
     /// Streams that want to know.
     fn knowing(mut self, known: Known, reads: bool) -> Self {
-        self.capabilities =
-            Capabilities { needs_registration: true, remote_read: reads, inject_max: COPIED, ..self.capabilities };
+        self.capabilities = Capabilities { remote_read: reads, inject_max: COPIED, ..self.capabilities };
         self.known = Some(known);
         self
     }

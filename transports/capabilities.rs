@@ -1,7 +1,7 @@
 //! What a transport can do, as data: protocols are chosen by it.
 
 use tickwire_components::limits::{CONTEXTS_MAX, Lengths, TAG_MAX};
-use tickwire_components::{Abilities, Span, context};
+use tickwire_components::{Span, context};
 
 /// Who can be reached at all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,8 +21,6 @@ pub struct Capabilities {
     pub reach: Reach,
     /// Higher is preferred among those that reach a proc.
     pub priority: u8,
-    /// It pairs receives with messages by itself. See [`Transport::post_receive`](crate::Transport::post_receive).
-    pub matches_tags: bool,
     /// What it can match by, where it does.
     pub tags: TagLimits,
     /// Bytes of a message at most that it takes whole where it matches; longer ones are offered.
@@ -40,12 +38,8 @@ pub struct Capabilities {
     pub atomics: bool,
     /// It can take receives for one source only.
     pub directed_receive: bool,
-    /// Buffers must be registered before use. See [`Transport::register`](crate::Transport::register).
-    pub needs_registration: bool,
     /// It takes and fills several runs of memory as one.
     pub gathers: bool,
-    /// Bytes of its own memory that it can lend at a time; 0 if it lends none. See [`Transport::lend`](crate::Transport::lend).
-    pub lends: usize,
     /// Fewest bytes of space that it makes progress with.
     pub progress_min: usize,
     /// A send takes a frame as a whole or not at all, so the engine may send without a CAR.
@@ -58,12 +52,10 @@ pub struct Capabilities {
     pub frame_sure: usize,
     /// How messages are cut, where that is not as the engine's limits say; at most `frame_max` goes in a frame.
     pub lengths: Option<Lengths>,
-    /// Bytes of user data with a completion. With fewer than 8, what [`Transport::peek`](crate::Transport::peek) finds has no length where it matches.
+    /// Bytes of user data with a completion. With fewer than 8, what [`Matching::peek`](crate::Matching::peek) finds has no length where it matches.
     pub completion_data: usize,
     /// `wait` can sleep on it.
     pub can_sleep: bool,
-    /// It writes what a peer may send into the peer's memory ([`Transport::grant`](crate::Transport::grant)); elsewhere that goes in headers.
-    pub windows: bool,
     /// Short frames that it has taken may wait for others to go with, until it is looked at or told to [`Transport::flush`](crate::Transport::flush).
     pub holds_back: bool,
     /// Looking whether something is there costs next to nothing: no system call, no lock.
@@ -77,7 +69,6 @@ impl Capabilities {
         Capabilities {
             reach,
             priority,
-            matches_tags: false,
             tags: TagLimits::NONE,
             matched_max: 0,
             kept_bytes: 0,
@@ -86,9 +77,7 @@ impl Capabilities {
             remote_write: false,
             atomics: false,
             directed_receive: false,
-            needs_registration: false,
             gathers: true,
-            lends: 0,
             progress_min: 1,
             whole_frames: false,
             inject_max: 0,
@@ -97,20 +86,8 @@ impl Capabilities {
             lengths: None,
             completion_data: 0,
             can_sleep: false,
-            windows: false,
             holds_back: false,
             cheap_poll: false,
-        }
-    }
-
-    /// What it can do with memory, as the choice of who supplies it needs to know.
-    pub const fn abilities(&self) -> Abilities {
-        Abilities {
-            lends: self.lends > 0,
-            registers: self.needs_registration,
-            gathers: self.gathers,
-            copies: self.inject_max as u64,
-            minimum: self.progress_min as u64,
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct ReceiveEnvelope {
     pub tag: u32,
 }
 
-/// What has come of a look for a message. See [`Transport::peek`](crate::Transport::peek).
+/// What has come of a look for a message. See [`Matching::peek`](crate::Matching::peek).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peeked {
     /// Nobody has looked, or it is not known yet.

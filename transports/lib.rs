@@ -9,6 +9,7 @@ mod any;
 mod capabilities;
 mod connections;
 pub mod copy;
+mod facets;
 mod frames;
 pub mod handshake;
 pub mod heap;
@@ -29,6 +30,7 @@ mod wrapper_tests;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};
+pub use facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering};
 pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};

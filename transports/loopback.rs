@@ -10,12 +10,11 @@ pub use hub::Hub;
 use crate::rings::inbox::Inbox;
 use crate::rings::links::{InboxView, Links, Need};
 use crate::rings::memory::HeapMemory;
-use crate::{Capabilities, LinkEvent, Reach, Sent, Take, Traffic, Transport};
+use crate::{Capabilities, CreditWindows, LinkEvent, Reach, Sent, Take, Traffic, Transport};
 use hub::{Connection, News};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use tickwire_components::credit::Credit;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, NIL, Pieces, Row};
 
@@ -65,7 +64,6 @@ impl Loopback {
             inject_max: frame_max,
             can_sleep: true,
             cheap_poll: true,
-            windows: true,
             ..Capabilities::least(Reach::Process, 100, frame_max)
         };
         let links = Links::new(inbox);
@@ -190,12 +188,8 @@ unsafe impl Transport for Loopback {
         self.links.attach(link, vc);
     }
 
-    fn grant(&mut self, link: u32, credit: Credit) {
-        self.links.grant(link, credit);
-    }
-
-    fn granted(&mut self, link: u32) -> Credit {
-        self.links.granted(link)
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        Some(&mut self.links)
     }
 
     #[inline]

@@ -51,7 +51,9 @@ use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links, Need};
 use crate::rings::outlet::Outlet;
 use crate::watching::{Token, Watched};
-use crate::{Capabilities, LinkEvent, Mapped, MemoryRead, Reach, Sent, Take, Traffic, Transport};
+use crate::{
+    Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, Take, Traffic, Transport,
+};
 use answering::spare;
 pub use config::{ShmConfig, Splicing};
 use deaths::Deaths;
@@ -67,7 +69,6 @@ use segment::Files;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tickwire_components::credit::Credit;
 use tickwire_components::limits::SPLICE_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
@@ -209,7 +210,6 @@ fn capabilities(frame_max: usize, remote_read: bool) -> Capabilities {
         inject_max: frame_max,
         can_sleep: true,
         cheap_poll: true,
-        windows: true,
         ..Capabilities::least(Reach::Host, 80, frame_max)
     }
 }
@@ -263,8 +263,12 @@ unsafe impl Transport for Shm {
         self.links.attach(link, vc);
     }
 
-    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
-        self.may_read(link, address, length)
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        Some(self)
+    }
+
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        Some(&mut self.links)
     }
 
     fn traffic(&self, link: u32) -> Option<Traffic> {
@@ -277,46 +281,6 @@ unsafe impl Transport for Shm {
 
     fn shared_bytes(&self) -> u64 {
         self.own.made.load(Ordering::Relaxed)
-    }
-
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        self.read_memory(link, reads)
-    }
-
-    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        self.read_one_now(link, address, into, alone)
-    }
-
-    #[inline]
-    unsafe fn expose(&mut self, link: u32, run: Span) {
-        if run.len() >= SPLICE_MIN
-            && let Some(outlet) = self.links.outlet(link)
-        {
-            // SAFETY: by the same contract: whoever withdraws a run, closes its link or ends all goes through this endpoint,
-            // which tells the outlet, and the outlet of a closed link is dropped.
-            unsafe { outlet.expose(run) }
-        }
-    }
-
-    #[inline]
-    fn withdraw(&mut self, link: u32, run: Span) {
-        if run.len() >= SPLICE_MIN
-            && let Some(outlet) = self.links.outlet(link)
-        {
-            outlet.withdraw(run);
-        }
-    }
-
-    fn end_direct(&mut self) {
-        self.links.outlets().for_each(Outlet::withdraw_all);
-    }
-
-    fn grant(&mut self, link: u32, credit: Credit) {
-        self.links.grant(link, credit);
-    }
-
-    fn granted(&mut self, link: u32) -> Credit {
-        self.links.granted(link)
     }
 
     #[inline]
@@ -390,6 +354,46 @@ unsafe impl Transport for Shm {
 
     fn close(&mut self) {
         connections::close(self);
+    }
+}
+
+// SAFETY: what is exposed is read only until it is withdrawn, and places are written only within the call.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Memory for Shm {
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
+        self.may_read(link, address, length)
+    }
+
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        self.read_memory(link, reads)
+    }
+
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
+        self.read_one_now(link, address, into, alone)
+    }
+
+    #[inline]
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        if run.len() >= SPLICE_MIN
+            && let Some(outlet) = self.links.outlet(link)
+        {
+            // SAFETY: by the same contract: whoever withdraws a run, closes its link or ends all goes through this endpoint,
+            // which tells the outlet, and the outlet of a closed link is dropped.
+            unsafe { outlet.expose(run) }
+        }
+    }
+
+    #[inline]
+    fn withdraw(&mut self, link: u32, run: Span) {
+        if run.len() >= SPLICE_MIN
+            && let Some(outlet) = self.links.outlet(link)
+        {
+            outlet.withdraw(run);
+        }
+    }
+
+    fn withdraw_all(&mut self) {
+        self.links.outlets().for_each(Outlet::withdraw_all);
     }
 }
 

@@ -15,12 +15,12 @@ pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::rings::ring::is_of_read;
-use crate::{Capabilities, LinkEvent, Mapped, Other, Sent, TagLimits, Take, Traffic, Transport};
+use crate::{Capabilities, Lending, LinkEvent, Mapped, Other, Registering, Sent, TagLimits, Take, Traffic, Transport};
 use lane::{Lane, Late, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Access, Arrival, ArrivalState, NIL, Pieces, Registration, Row, Span, Spans};
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -78,11 +78,11 @@ impl<T: Transport> Sim<T> {
     pub fn new(mut inner: T, me: u32, net: &SimNet) -> Self {
         let whole_frames = inner.capabilities().whole_frames && net.config().partial_of_256 == 0;
         // What is not a frame cannot be delayed: credit goes in frames, and nobody reads or matches past them.
-        inner.leave_matching();
+        if let Some(matching) = inner.matching() {
+            matching.leave();
+        }
         let capabilities = Capabilities {
-            windows: false,
             whole_frames,
-            matches_tags: false,
             tags: TagLimits::NONE,
             matched_max: 0,
             directed_receive: false,
@@ -400,20 +400,12 @@ unsafe impl<T: Transport> Transport for Sim<T> {
         sent
     }
 
-    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
-        self.inner.lend(link, least, most, into)
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.inner.lending()
     }
 
-    fn take_back(&mut self, run: Span) {
-        self.inner.take_back(run);
-    }
-
-    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
-        self.inner.register(span, access)
-    }
-
-    fn deregister(&mut self, registration: Registration) {
-        self.inner.deregister(registration);
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.inner.registering()
     }
 
     fn flush(&mut self) {

@@ -10,7 +10,7 @@ pub enum Other {
     Left,
     /// It was taken.
     Taken,
-    /// It was taken and has ended a send whose bytes may be [exposed](crate::Transport::expose) to the link that it came on: they are
+    /// It was taken and has ended a send whose bytes may be [exposed](crate::Memory::expose) to the link that it came on: they are
     /// to be withdrawn before anything else is done.
     Ended(Span),
 }

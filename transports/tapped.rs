@@ -5,12 +5,12 @@
 //! same at both: no word of it is on the wire.
 
 use crate::{
-    Capabilities, Frame, LinkEvent, MemoryRead, Other, Peeked, ReceiveEnvelope, Sent, Take, Traffic, Transport,
+    Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, Other, Registering, Sent, Take,
+    Traffic, Transport,
 };
 use rustix::fd::BorrowedFd;
-use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Access, Arrival, NIL, Pieces, Registration, Row, Span, Spans};
+use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 use tickwire_traces::{Event, Message, Trace};
 
 /// A transport that somebody listens to.
@@ -171,10 +171,6 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.moved()
     }
 
-    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
-        self.inner.reads(link, address, length)
-    }
-
     fn fits(&mut self, link: u32, payload: u64) -> u64 {
         self.inner.fits(link, payload)
     }
@@ -187,81 +183,28 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         self.inner.traffic(link)
     }
 
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        self.inner.post_receive(row, wanted)
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        self.inner.memory()
     }
 
-    fn recall(&mut self, row: Row, unless_message: bool) {
-        self.inner.recall(row, unless_message);
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        self.inner.direct()
     }
 
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        self.inner.peek(wanted, claim)
+    fn matching(&mut self) -> Option<&mut dyn Matching> {
+        self.inner.matching()
     }
 
-    fn peeked(&mut self) -> Peeked {
-        self.inner.peeked()
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.inner.lending()
     }
 
-    fn leave_matching(&mut self) {
-        self.inner.leave_matching();
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.inner.registering()
     }
 
-    fn grant(&mut self, link: u32, credit: Credit) {
-        self.inner.grant(link, credit);
-    }
-
-    fn granted(&mut self, link: u32) -> Credit {
-        self.inner.granted(link)
-    }
-
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        // SAFETY: by the same contract.
-        unsafe { self.inner.read(link, reads) }
-    }
-
-    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        // SAFETY: by the same contract.
-        unsafe { self.inner.read_at_once(link, address, into, alone) }
-    }
-
-    unsafe fn expose(&mut self, link: u32, run: Span) {
-        // SAFETY: by the same contract.
-        unsafe { self.inner.expose(link, run) }
-    }
-
-    fn withdraw(&mut self, link: u32, run: Span) {
-        self.inner.withdraw(link, run);
-    }
-
-    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        // SAFETY: by the same contract.
-        unsafe { self.inner.expect(link, row, into) }
-    }
-
-    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        // SAFETY: by the same contract.
-        unsafe { self.inner.send_direct(link, row, number, from) }
-    }
-
-    fn end_direct(&mut self) {
-        self.inner.end_direct();
-    }
-
-    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
-        self.inner.lend(link, least, most, into)
-    }
-
-    fn take_back(&mut self, run: Span) {
-        self.inner.take_back(run);
-    }
-
-    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
-        self.inner.register(span, access)
-    }
-
-    fn deregister(&mut self, registration: Registration) {
-        self.inner.deregister(registration);
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        self.inner.credit_windows()
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

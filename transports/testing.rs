@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "spans over the buffers of a test")]
 
-use crate::{MemoryRead, Transport};
+use crate::{Direct, Memory, MemoryRead};
 use tickwire_components::{Row, Span};
 
 /// See [`crate::copy::copy`].
@@ -11,8 +11,8 @@ pub(crate) fn copy(to: Span, from: Span) -> usize {
     unsafe { crate::copy::copy(to, from) }
 }
 
-/// The calls of [`Transport`] that are given memory.
-pub(crate) trait Given: Transport {
+/// The calls of [`Memory`] that are given memory.
+pub(crate) trait GivenMemory: Memory {
     fn read_into(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         // SAFETY: the test keeps the runs.
         unsafe { self.read(link, reads) }
@@ -27,7 +27,12 @@ pub(crate) trait Given: Transport {
         // SAFETY: the test keeps the run.
         unsafe { self.expose(link, run) }
     }
+}
 
+impl<T: Memory> GivenMemory for T {}
+
+/// The calls of [`Direct`] that are given memory.
+pub(crate) trait GivenPlaces: Direct {
     fn expect_into(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
         // SAFETY: the test keeps the place.
         unsafe { self.expect(link, row, into) }
@@ -39,4 +44,4 @@ pub(crate) trait Given: Transport {
     }
 }
 
-impl<T: Transport> Given for T {}
+impl<T: Direct> GivenPlaces for T {}

@@ -5,8 +5,8 @@
 
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::{
-    AnyTransport, Capabilities, Frame, LinkEvent, MemoryRead, Other, Peeked, Reach, ReceiveEnvelope, Sent, Take,
-    Tapped, Traffic, Transport,
+    AnyTransport, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead, Other,
+    Peeked, Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,77 +72,33 @@ unsafe impl Transport for Recorder {
         self.note("shared_bytes");
         13
     }
-    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
-        self.note("reads");
-        true
-    }
     fn traffic(&self, _: u32) -> Option<Traffic> {
         self.note("traffic");
         Some(Traffic { sent: 5, ..Traffic::default() })
     }
-    unsafe fn read(&mut self, _: u32, _: &[MemoryRead]) -> Result<(), String> {
-        self.note("read");
-        Ok(())
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        self.note("memory");
+        Some(self)
     }
-    unsafe fn read_at_once(&mut self, _: u32, _: u64, _: Span, _: bool) -> bool {
-        self.note("read_at_once");
-        true
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        self.note("direct");
+        Some(self)
     }
-    unsafe fn expose(&mut self, _: u32, _: Span) {
-        self.note("expose");
+    fn matching(&mut self) -> Option<&mut dyn Matching> {
+        self.note("matching");
+        Some(self)
     }
-    fn withdraw(&mut self, _: u32, _: Span) {
-        self.note("withdraw");
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.note("lending");
+        Some(self)
     }
-    unsafe fn expect(&mut self, _: u32, _: Row, _: Span) -> Option<u32> {
-        self.note("expect");
-        Some(7)
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.note("registering");
+        Some(self)
     }
-    unsafe fn send_direct(&mut self, _: u32, _: Row, _: u32, _: Span) -> bool {
-        self.note("send_direct");
-        true
-    }
-    fn end_direct(&mut self) {
-        self.note("end_direct");
-    }
-    fn lend(&mut self, _: u32, _: u64, _: u64, _: &mut Spans) -> u64 {
-        self.note("lend");
-        8
-    }
-    fn take_back(&mut self, _: Span) {
-        self.note("take_back");
-    }
-    fn register(&mut self, _: Span, _: Access) -> Result<Registration, String> {
-        self.note("register");
-        Ok(Registration(9))
-    }
-    fn deregister(&mut self, _: Registration) {
-        self.note("deregister");
-    }
-    fn grant(&mut self, _: u32, _: Credit) {
-        self.note("grant");
-    }
-    fn granted(&mut self, _: u32) -> Credit {
-        self.note("granted");
-        Credit { lines: 10, envelopes: 11 }
-    }
-    fn post_receive(&mut self, _: Row, _: &ReceiveEnvelope) -> Sent {
-        self.note("post_receive");
-        Sent::Blocked
-    }
-    fn recall(&mut self, _: Row, _: bool) {
-        self.note("recall");
-    }
-    fn peek(&mut self, _: &ReceiveEnvelope, _: bool) -> Sent {
-        self.note("peek");
-        Sent::Blocked
-    }
-    fn peeked(&mut self) -> Peeked {
-        self.note("peeked");
-        Peeked::Nothing
-    }
-    fn leave_matching(&mut self) {
-        self.note("leave_matching");
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        self.note("credit_windows");
+        Some(self)
     }
     fn connect(&mut self, _: u32, _: &[u8], _: u64) -> Result<u32, String> {
         self.note("connect");
@@ -220,6 +176,98 @@ unsafe impl Transport for Recorder {
     }
 }
 
+// SAFETY: it gives nothing out.
+unsafe impl Memory for Recorder {
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
+        self.note("reads");
+        true
+    }
+    unsafe fn read(&mut self, _: u32, _: &[MemoryRead]) -> Result<(), String> {
+        self.note("read");
+        Ok(())
+    }
+    unsafe fn read_at_once(&mut self, _: u32, _: u64, _: Span, _: bool) -> bool {
+        self.note("read_at_once");
+        true
+    }
+    unsafe fn expose(&mut self, _: u32, _: Span) {
+        self.note("expose");
+    }
+    fn withdraw(&mut self, _: u32, _: Span) {
+        self.note("withdraw");
+    }
+    fn withdraw_all(&mut self) {
+        self.note("withdraw_all");
+    }
+}
+
+// SAFETY: it gives nothing out.
+unsafe impl Direct for Recorder {
+    unsafe fn expect(&mut self, _: u32, _: Row, _: Span) -> Option<u32> {
+        self.note("expect");
+        Some(7)
+    }
+    unsafe fn send_direct(&mut self, _: u32, _: Row, _: u32, _: Span) -> bool {
+        self.note("send_direct");
+        true
+    }
+    fn end(&mut self) {
+        self.note("end");
+    }
+}
+
+impl Matching for Recorder {
+    fn post_receive(&mut self, _: Row, _: &ReceiveEnvelope) -> Sent {
+        self.note("post_receive");
+        Sent::Blocked
+    }
+    fn recall(&mut self, _: Row, _: bool) {
+        self.note("recall");
+    }
+    fn peek(&mut self, _: &ReceiveEnvelope, _: bool) -> Sent {
+        self.note("peek");
+        Sent::Blocked
+    }
+    fn peeked(&mut self) -> Peeked {
+        self.note("peeked");
+        Peeked::Nothing
+    }
+    fn leave(&mut self) {
+        self.note("leave");
+    }
+}
+
+// SAFETY: it gives nothing out.
+unsafe impl Lending for Recorder {
+    fn lend(&mut self, _: u32, _: u64, _: u64, _: &mut Spans) -> u64 {
+        self.note("lend");
+        8
+    }
+    fn take_back(&mut self, _: Span) {
+        self.note("take_back");
+    }
+}
+
+impl Registering for Recorder {
+    fn register(&mut self, _: Span, _: Access) -> Result<Registration, String> {
+        self.note("register");
+        Ok(Registration(9))
+    }
+    fn deregister(&mut self, _: Registration) {
+        self.note("deregister");
+    }
+}
+
+impl CreditWindows for Recorder {
+    fn grant(&mut self, _: u32, _: Credit) {
+        self.note("grant");
+    }
+    fn granted(&mut self, _: u32) -> Credit {
+        self.note("granted");
+        Credit { lines: 10, envelopes: 11 }
+    }
+}
+
 /// Takes nothing.
 struct Nobody;
 
@@ -238,16 +286,17 @@ impl Take for Nobody {
     }
 }
 
-/// The methods of the trait, by its source.
+/// The methods of the trait and of the facets, by their source.
 fn methods() -> BTreeSet<&'static str> {
     let source = include_str!("transport.rs");
     let (_, from) = source.split_once("pub unsafe trait Transport: Send {").expect("the trait is there");
     let (body, _) = from.split_once("\n}\n").expect("it ends");
+    let facets = include_str!("facets.rs");
     let name = |line: &'static str| {
         let line = line.strip_prefix("    unsafe fn ").or_else(|| line.strip_prefix("    fn "))?;
         line.split(['(', '<']).next()
     };
-    body.lines().filter_map(name).collect()
+    body.lines().chain(facets.lines()).filter_map(name).collect()
 }
 
 /// Calls all methods: what each has answered. One by one, since a boxed transport has no common trait with others.
@@ -262,7 +311,6 @@ macro_rules! call_all {
         let mut heard = |name, answer: &dyn std::fmt::Debug| drop(answers.insert(name, format!("{answer:?}")));
         heard("name", &t.name());
         heard("capabilities", &t.capabilities().priority);
-        heard("leave_matching", &t.leave_matching());
         heard("card", &t.card());
         heard("reaches", &t.reaches(1, &[]));
         heard("connect", &t.connect(1, &[], 0));
@@ -270,30 +318,44 @@ macro_rules! call_all {
         heard("moved", &t.moved());
         heard("fits", &t.fits(0, 1));
         heard("shared_bytes", &t.shared_bytes());
-        heard("reads", &t.reads(0, 1, 2));
         heard("traffic", &t.traffic(0));
-        // SAFETY: there are no bytes.
-        heard("read", &unsafe { t.read(0, &[]) });
-        // SAFETY: there are no bytes.
-        heard("read_at_once", &unsafe { t.read_at_once(0, 1, Span::EMPTY, true) });
-        // SAFETY: there are no bytes.
-        heard("expose", &unsafe { t.expose(0, Span::EMPTY) });
-        heard("withdraw", &t.withdraw(0, Span::EMPTY));
-        // SAFETY: there are no bytes.
-        heard("expect", &unsafe { t.expect(0, 1, Span::EMPTY) });
-        // SAFETY: there are no bytes.
-        heard("send_direct", &unsafe { t.send_direct(0, 1, 2, Span::EMPTY) });
-        heard("end_direct", &t.end_direct());
-        heard("lend", &t.lend(0, 1, 2, &mut spans));
-        heard("take_back", &t.take_back(Span::EMPTY));
-        heard("register", &t.register(Span::EMPTY, Access::SEND));
-        heard("deregister", &t.deregister(Registration(9)));
-        heard("grant", &t.grant(0, credit));
-        heard("granted", &t.granted(0));
-        heard("post_receive", &t.post_receive(0, &wanted));
-        heard("recall", &t.recall(0, true));
-        heard("peek", &t.peek(&wanted, false));
-        heard("peeked", &t.peeked());
+        if let Some(memory) = t.memory() {
+            heard("reads", &memory.reads(0, 1, 2));
+            // SAFETY: there are no bytes.
+            heard("read", &unsafe { memory.read(0, &[]) });
+            // SAFETY: there are no bytes.
+            heard("read_at_once", &unsafe { memory.read_at_once(0, 1, Span::EMPTY, true) });
+            // SAFETY: there are no bytes.
+            heard("expose", &unsafe { memory.expose(0, Span::EMPTY) });
+            heard("withdraw", &memory.withdraw(0, Span::EMPTY));
+            heard("withdraw_all", &memory.withdraw_all());
+        }
+        if let Some(direct) = t.direct() {
+            // SAFETY: there are no bytes.
+            heard("expect", &unsafe { direct.expect(0, 1, Span::EMPTY) });
+            // SAFETY: there are no bytes.
+            heard("send_direct", &unsafe { direct.send_direct(0, 1, 2, Span::EMPTY) });
+            heard("end", &direct.end());
+        }
+        if let Some(matching) = t.matching() {
+            heard("post_receive", &matching.post_receive(0, &wanted));
+            heard("recall", &matching.recall(0, true));
+            heard("peek", &matching.peek(&wanted, false));
+            heard("peeked", &matching.peeked());
+            heard("leave", &matching.leave());
+        }
+        if let Some(lending) = t.lending() {
+            heard("lend", &lending.lend(0, 1, 2, &mut spans));
+            heard("take_back", &lending.take_back(Span::EMPTY));
+        }
+        if let Some(known) = t.registering() {
+            heard("register", &known.register(Span::EMPTY, Access::SEND));
+            heard("deregister", &known.deregister(Registration(9)));
+        }
+        if let Some(windows) = t.credit_windows() {
+            heard("grant", &windows.grant(0, credit));
+            heard("granted", &windows.granted(0));
+        }
         heard("send", &t.send(0, &header, &NoBytes, $state));
         // SAFETY: there are no bytes.
         heard("send_batch", &unsafe { t.send_batch(0, &[frame], $state) });
@@ -340,24 +402,33 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: reading past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 17] = [
+const UNSIMULATED: [&str; 26] = [
     "name",
     "capabilities",
+    "memory",
     "reads",
     "read",
     "read_at_once",
     "expose",
     "withdraw",
+    "withdraw_all",
+    "direct",
     "expect",
     "send_direct",
-    "end_direct",
+    "end",
+    "matching",
+    "post_receive",
+    "recall",
+    "peek",
+    "peeked",
+    "leave",
+    "credit_windows",
     "grant",
     "granted",
     "deliver",
     "drain_link",
     "wait_fd",
     "must_poll",
-    "leave_matching",
 ];
 
 /// What a wrapper answers by itself.
@@ -370,13 +441,14 @@ fn a_simulated_network_hands_on_what_it_does_not_simulate() {
     let net = SimNet::new(2, SimConfig::calm(1));
     let (inner, called) = Recorder::new();
     let mut sim = Sim::new(inner, 0, &net);
-    assert!(called.lock().expect("not poisoned").contains("leave_matching"), "nothing matches below it");
+    assert!(called.lock().expect("not poisoned").contains("leave"), "nothing matches below it");
     called.lock().expect("not poisoned").clear();
     call_all!(sim, &mut Default::default());
     // Frames are delayed one by one, and nobody matches.
-    assert_eq!(kept(&called), own(["send_batch", "post_receive", "recall", "peek", "peeked"]));
+    assert_eq!(kept(&called), own(["send_batch"]));
+    assert!(sim.memory().is_none() && sim.credit_windows().is_none() && sim.matching().is_none());
     let has = sim.capabilities();
-    assert!(!(has.remote_read || has.windows || has.matches_tags || has.can_sleep));
+    assert!(!(has.remote_read || has.can_sleep));
 }
 
 #[test]
@@ -386,7 +458,8 @@ fn a_simulated_provider_hands_on_what_it_does_not_do_itself() {
     called.lock().expect("not poisoned").clear();
     call_all!(provider, &mut 0);
     // It matches.
-    assert_eq!(kept(&called), own(["post_receive", "recall", "peek", "peeked"]));
+    assert_eq!(kept(&called), own([]));
+    assert!(provider.memory().is_none() && provider.credit_windows().is_none() && provider.matching().is_none());
     let has = provider.capabilities();
-    assert!(!(has.remote_read || has.windows || has.can_sleep));
+    assert!(!(has.remote_read || has.can_sleep));
 }

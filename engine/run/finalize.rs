@@ -72,7 +72,7 @@ impl Engine {
     fn close_transports(&mut self) {
         for endpoint in self.store.endpoints() {
             let transport = endpoint.transport.get();
-            transport.end_direct();
+            transport.give_memory_back();
             transport.close();
         }
     }

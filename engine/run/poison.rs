@@ -36,7 +36,7 @@ impl Engine {
         self.store.progress().posting |= posting::CLOSED;
         for endpoint in self.store.endpoints() {
             // One that panics has told so by itself, and the others still have to be told.
-            let _ = catch_unwind(AssertUnwindSafe(|| endpoint.transport.get().end_direct()));
+            let _ = catch_unwind(AssertUnwindSafe(|| endpoint.transport.get().give_memory_back()));
         }
         // What is done is done, whoever else has panicked.
         let _ = self.answer_submissions();

@@ -131,24 +131,26 @@ fn cast<S: Send + Sync + 'static>(value: PtrMut<'_>) -> &mut dyn Any {
 
 impl Endpoint {
     /// A row for a transport that was just opened.
-    pub fn new(transport: AnyTransport, limits: &Limits, rows: Option<RowStates>) -> Self {
+    pub fn new(mut transport: AnyTransport, limits: &Limits, rows: Option<RowStates>) -> Self {
+        let (matches, windows) = (transport.matching().is_some(), transport.credit_windows().is_some());
+        let abilities = transport.abilities();
+        let can_read = transport.memory().is_some() && transport.capabilities().remote_read;
         let capabilities = transport.capabilities();
         let frame_max = capabilities.frame_max;
-        let matches = capabilities.matches_tags;
         let lengths = capabilities.lengths.unwrap_or(limits.lengths());
         let eager_max = lengths.eager_max.min(if matches { capabilities.matched_max } else { usize::MAX }) as u64;
         // What is matched is whole.
         let part_bytes = if matches { eager_max } else { lengths.part_bytes.min(frame_max) as u64 };
         // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an offer.
-        let (copies, registers) = (capabilities.inject_max as u64, capabilities.needs_registration);
+        let (copies, registers) = (capabilities.inject_max as u64, abilities.registers);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
-        let reads = capabilities.remote_read && (!registers || copies >= ADDRESS_BYTES);
+        let reads = can_read && (!registers || copies >= ADDRESS_BYTES);
         let prompt = transport.is_prompt() && !matches;
         let mapped = capabilities.mapped;
         let mapped_min = if reads && mapped.bytes > 0 { limits.mapped_min as u64 } else { u64::MAX };
         let inline_end = if capabilities.whole_frames && limits.deliver { inline_max + 1 } else { 0 };
         let by_post = rows.is_some() || !limits.deliver;
-        let piggybacks = capabilities.whole_frames && !capabilities.windows && !matches;
+        let piggybacks = capabilities.whole_frames && !windows && !matches;
         Endpoint {
             eager_max,
             part_bytes,
@@ -159,8 +161,8 @@ impl Endpoint {
             read_min: if reads { limits.read_min as u64 } else { u64::MAX },
             mapped,
             mapped_min,
-            abilities: capabilities.abilities(),
-            windows: capabilities.windows,
+            abilities,
+            windows,
             // A message that is matched has no header to bring it.
             piggybacks,
             plain: !by_post && !registers && !piggybacks && !matches,
@@ -230,7 +232,9 @@ impl Endpoint {
     pub fn leave_matching(self, limits: &Limits) -> Self {
         let Endpoint { transport, rows, .. } = self;
         let mut transport = transport.into_inner();
-        transport.leave_matching();
+        if let Some(matching) = transport.matching() {
+            matching.leave();
+        }
         Endpoint::new(transport, limits, rows)
     }
 

@@ -20,11 +20,12 @@ pub(super) fn move_direct(
     let car = &mut cars[row as usize];
     let run = if car.chain == NIL { car.span.part(0, wanted as usize) } else { Span::EMPTY };
     let is_taken = match body {
-        // SAFETY: the bytes of a posted send are there until it ends, which is when the transport says that it is done.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        Body::Moving { turn } if run.len() as u64 == wanted => unsafe {
-            endpoint.transport.get().send_direct(vc.link, row, turn, run)
-        },
+        Body::Moving { turn } if run.len() as u64 == wanted => {
+            let direct = endpoint.transport.get().direct();
+            // SAFETY: the bytes of a posted send are there until it ends, which is when the transport says that it is done.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            direct.is_some_and(|direct| unsafe { direct.send_direct(vc.link, row, turn, run) })
+        }
         _ => false,
     };
     if !is_taken {

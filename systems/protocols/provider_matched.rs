@@ -38,10 +38,17 @@ use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Communicator, Control, NIL, Pending, Progress, Pull, Row, Span, Vc, VcState,
     car_flags,
 };
-use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
+use tickwire_transports::{AnyTransport, Matching, Peeked, ReceiveEnvelope, Sent};
 
 /// What is told of a peer that makes more offers than it may.
 const OVERDRAWN: &str = "more offers than it was granted";
+
+/// Asks for a receive back. See [`Matching::recall`].
+fn recall(transport: &mut AnyTransport, row: Row, unless_message: bool) {
+    if let Some(matching) = transport.matching() {
+        matching.recall(row, unless_message);
+    }
+}
 
 /// Gives receives to the transport as far as it takes them, and asks back those that are wanted back.
 #[cold]
@@ -57,11 +64,13 @@ pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let transport = endpoint.transport.get();
     for row in rows.progress.provider.recalls.drain(..) {
         // What its peer sent before it ended can still be received.
-        transport.recall(row, rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0);
+        recall(transport, row, rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0);
     }
     match rows.progress.provider.pull {
         Pull::No => {}
-        Pull::Left if transport.peeked() == Peeked::Nothing => rows.progress.provider.pull = Pull::No,
+        Pull::Left if transport.matching().map(Matching::peeked) == Some(Peeked::Nothing) => {
+            rows.progress.provider.pull = Pull::No
+        }
         _ => return,
     }
     while let Some(&car) = rows.cars.get(rows.progress.provider.queue.head as usize) {
@@ -87,7 +96,7 @@ pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                     // What had arrived can be received; nothing else will come.
                     car.state = CarState::Recalled;
                     car.flags |= car_flags::PEER_FAILED;
-                    transport.recall(row, true);
+                    recall(transport, row, true);
                 }
             }
             // One from any source is still there for the other transports.

@@ -42,7 +42,8 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         let transport = endpoints[endpoint as usize].transport.get();
         // SAFETY: the places of posted receives are there until these end.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let is_read = batch.bytes > 0 && unsafe { transport.read(link, &batch.reads) }.is_ok();
+        let is_read = batch.bytes > 0
+            && transport.memory().is_some_and(|memory| unsafe { memory.read(link, &batch.reads) }.is_ok());
         if is_read {
             left = left.saturating_sub(in_pages(batch.bytes));
             rows.progress.moved.transfer += batch.bytes;

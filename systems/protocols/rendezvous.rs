@@ -102,7 +102,7 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     let vc = &mut rows.vcs[vc_row as usize];
     let endpoint = &mut endpoints[vc.endpoint as usize];
     let readable = match body {
-        Body::Readable { address } => wanted > 0 && endpoint.transport.get().reads(vc.link, address, wanted),
+        Body::Readable { address } => is_readable(endpoint, vc.link, address, wanted),
         _ => false,
     };
     let question = received(endpoint.abilities, target, wanted, endpoint.eager_max, readable);
@@ -126,11 +126,16 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     let turn = match one_run && body == Body::Movable {
         // SAFETY: the place of a posted receive is there until it ends, which is when the transport says that it is done.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        true => unsafe { endpoint.transport.get().expect(vc.link, row, into) },
+        true => endpoint.transport.get().direct().and_then(|direct| unsafe { direct.expect(vc.link, row, into) }),
         false => None,
     };
     rows.large[row as usize].body = turn.map_or(Body::AtSender, |turn| Body::Moving { turn });
     answer(rows, row);
+}
+
+/// Whether a message can be read out of its sender's memory.
+fn is_readable(endpoint: &mut Endpoint, link: u32, address: u64, wanted: u64) -> bool {
+    wanted > 0 && endpoint.transport.get().memory().is_some_and(|memory| memory.reads(link, address, wanted))
 }
 
 /// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.

@@ -75,7 +75,8 @@ pub fn acquire(
     if let Some(found) = cache.find(number, span, access) {
         return Ok(found);
     }
-    let transport = endpoint.transport.get();
+    let words = "the transport uses any memory";
+    let transport = endpoint.transport.get().registering().ok_or(words)?;
     loop {
         let dead = cache.dead.iter().filter(|(other, _)| *other == number);
         dead.for_each(|&(_, registration)| transport.deregister(registration));
@@ -105,6 +106,8 @@ pub fn release(progress: &mut Progress, row: Row) {
 pub fn sweep(progress: &mut Progress, endpoints: &mut [Endpoint]) {
     progress.registrations.take_withdrawn();
     for (number, registration) in progress.registrations.dead.drain(..) {
-        endpoints[number as usize].transport.get().deregister(registration);
+        if let Some(transport) = endpoints[number as usize].transport.get().registering() {
+            transport.deregister(registration);
+        }
     }
 }

@@ -135,7 +135,7 @@ impl State {
         // Before any memory goes: none of it is theirs from here on.
         for transport in &mut self.transports {
             let close = || {
-                transport.end_direct();
+                transport.give_memory_back();
                 transport.close();
             };
             let _ = catch_unwind(AssertUnwindSafe(close));

@@ -4,8 +4,11 @@ use super::memory::{bytes, span};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, ArrivalState, Pieces, Row, Span};
-use tickwire_transports::{Capabilities, LinkEvent, MemoryRead, Reach, ReceiveEnvelope, Sent, Transport, copy};
+use tickwire_components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
+use tickwire_transports::{
+    Capabilities, Direct, Lending, LinkEvent, Matching, Memory, MemoryRead, Peeked, Reach, ReceiveEnvelope,
+    Registering, Sent, Transport, copy,
+};
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
 pub const FRAME_MAX: usize = 1 << 20;
@@ -84,6 +87,10 @@ pub struct WireState {
 pub struct FakeWire {
     state: Arc<Mutex<WireState>>,
     capabilities: Capabilities,
+    /// It pairs receives with messages.
+    matches: bool,
+    /// It lends memory, and uses only what it knows.
+    lends: bool,
     lent: Vec<Vec<u8>>,
 }
 
@@ -100,12 +107,22 @@ impl FakeWire {
             cheap_poll: true,
             ..Capabilities::least(Reach::Process, 1, FRAME_MAX)
         };
-        FakeWire { state, capabilities, lent: Vec::new() }
+        FakeWire { state, capabilities, matches: false, lends: false, lent: Vec::new() }
+    }
+
+    /// A wire that pairs receives with messages.
+    pub fn that_matches(state: Arc<Mutex<WireState>>, capabilities: Capabilities) -> Self {
+        FakeWire { matches: true, ..FakeWire::with(state, capabilities) }
+    }
+
+    /// A wire that lends memory, and uses only what it knows.
+    pub fn that_lends(state: Arc<Mutex<WireState>>, capabilities: Capabilities) -> Self {
+        FakeWire { lends: true, ..FakeWire::with(state, capabilities) }
     }
 
     /// The same with other capabilities.
     pub fn with(state: Arc<Mutex<WireState>>, capabilities: Capabilities) -> Self {
-        FakeWire { state, capabilities, lent: Vec::new() }
+        FakeWire { state, capabilities, matches: false, lends: false, lent: Vec::new() }
     }
 }
 
@@ -159,100 +176,28 @@ unsafe impl Transport for FakeWire {
         lock(&self.state).attached.push((link, vc));
     }
 
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        Some(self)
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        Some(self)
+    }
+
+    fn matching(&mut self) -> Option<&mut dyn Matching> {
+        self.matches.then_some(self)
+    }
+
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.lends.then_some(self)
+    }
+
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.lends.then_some(self)
+    }
+
     fn fits(&mut self, _: u32, payload: u64) -> u64 {
         payload.min(lock(&self.state).fits.unwrap_or(u64::MAX))
-    }
-
-    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
-        !lock(&self.state).memory.is_empty()
-    }
-
-    unsafe fn expose(&mut self, link: u32, run: Span) {
-        lock(&self.state).exposed.push((link, run.start().addr(), run.len()));
-    }
-
-    fn withdraw(&mut self, link: u32, run: Span) {
-        let mut state = lock(&self.state);
-        let at = state.exposed.iter().position(|exposed| *exposed == (link, run.start().addr(), run.len()));
-        if let Some(at) = at {
-            state.exposed.remove(at);
-        }
-    }
-
-    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        let mut state = lock(&self.state);
-        let turn = state.next_turn?;
-        state.next_turn = Some(turn + 1);
-        state.expected.push((link, row, into.len()));
-        Some(turn)
-    }
-
-    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        let mut state = lock(&self.state);
-        let mut bytes = vec![0; from.len()];
-        // SAFETY: as the contract says.
-        unsafe { copy::copy(span(&mut bytes), from) };
-        state.moved.push((link, row, number, bytes));
-        state.next_turn.is_some()
-    }
-
-    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        let mut state = lock(&self.state);
-        state.reads.push(reads.len());
-        for MemoryRead { address, into } in reads {
-            let mut bytes = find(&state.memory, *address, into.len()).ok_or("no such memory")?;
-            // SAFETY: as the contract says.
-            unsafe { copy::copy(*into, span(&mut bytes)) };
-        }
-        Ok(())
-    }
-
-    unsafe fn read_at_once(&mut self, _: u32, address: u64, into: Span, alone: bool) -> bool {
-        let mut state = lock(&self.state);
-        let may = state.is_mapped || alone && state.reads_alone;
-        let Some(mut bytes) = find(&state.memory, address, into.len()).filter(|_| may) else {
-            return false;
-        };
-        // SAFETY: as the contract says.
-        unsafe { copy::copy(into, span(&mut bytes)) };
-        state.read_at_once += into.len();
-        true
-    }
-
-    fn lend(&mut self, _: u32, least: u64, most: u64, into: &mut tickwire_components::Spans) -> u64 {
-        let mut state = lock(&self.state);
-        let mut bytes = 0;
-        let there: u64 = state.lendable.iter().map(|buffer| buffer.len() as u64).sum();
-        while there >= least && bytes < most && !state.lendable.is_empty() {
-            let mut buffer = state.lendable.remove(0);
-            let run = span(&mut buffer).part(0, (most - bytes) as usize);
-            bytes += run.len() as u64;
-            into.push(run);
-            state.lent.push(buffer);
-        }
-        bytes
-    }
-
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        let mut state = lock(&self.state);
-        if state.room_for_receives == Some(0) {
-            return Sent::Blocked;
-        }
-        state.room_for_receives = state.room_for_receives.map(|room_for_receives| room_for_receives - 1);
-        state.posted_receives.push((row, *wanted));
-        Sent::Done
-    }
-
-    fn recall(&mut self, row: Row, _unless_message: bool) {
-        lock(&self.state).recalled.push(row);
-    }
-
-    fn take_back(&mut self, run: Span) {
-        let mut state = lock(&self.state);
-        let found = state.lent.iter().position(|buffer| buffer.as_ptr() == run.start());
-        let Some(index) = found else { panic!("a run that was not lent comes back") };
-        let buffer = state.lent.remove(index);
-        state.lendable.push(buffer);
     }
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, refusals: &mut u32) -> Sent {
@@ -313,6 +258,138 @@ unsafe impl Transport for FakeWire {
     }
 
     fn close(&mut self) {}
+}
+
+// SAFETY: what it is given is used within the call.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Memory for FakeWire {
+    fn reads(&self, _: u32, _: u64, _: u64) -> bool {
+        !lock(&self.state).memory.is_empty()
+    }
+
+    unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        state.reads.push(reads.len());
+        for MemoryRead { address, into } in reads {
+            let mut bytes = find(&state.memory, *address, into.len()).ok_or("no such memory")?;
+            // SAFETY: as the contract says.
+            unsafe { copy::copy(*into, span(&mut bytes)) };
+        }
+        Ok(())
+    }
+
+    unsafe fn read_at_once(&mut self, _: u32, address: u64, into: Span, alone: bool) -> bool {
+        let mut state = lock(&self.state);
+        let may = state.is_mapped || alone && state.reads_alone;
+        let Some(mut bytes) = find(&state.memory, address, into.len()).filter(|_| may) else {
+            return false;
+        };
+        // SAFETY: as the contract says.
+        unsafe { copy::copy(into, span(&mut bytes)) };
+        state.read_at_once += into.len();
+        true
+    }
+
+    unsafe fn expose(&mut self, link: u32, run: Span) {
+        lock(&self.state).exposed.push((link, run.start().addr(), run.len()));
+    }
+
+    fn withdraw(&mut self, link: u32, run: Span) {
+        let mut state = lock(&self.state);
+        let at = state.exposed.iter().position(|exposed| *exposed == (link, run.start().addr(), run.len()));
+        if let Some(at) = at {
+            state.exposed.remove(at);
+        }
+    }
+
+    fn withdraw_all(&mut self) {
+        lock(&self.state).exposed.clear();
+    }
+}
+
+// SAFETY: what it is given is used within the call.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Direct for FakeWire {
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        let mut state = lock(&self.state);
+        let turn = state.next_turn?;
+        state.next_turn = Some(turn + 1);
+        state.expected.push((link, row, into.len()));
+        Some(turn)
+    }
+
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        let mut state = lock(&self.state);
+        let mut bytes = vec![0; from.len()];
+        // SAFETY: as the contract says.
+        unsafe { copy::copy(span(&mut bytes), from) };
+        state.moved.push((link, row, number, bytes));
+        state.next_turn.is_some()
+    }
+
+    fn end(&mut self) {}
+}
+
+impl Matching for FakeWire {
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        let mut state = lock(&self.state);
+        if state.room_for_receives == Some(0) {
+            return Sent::Blocked;
+        }
+        state.room_for_receives = state.room_for_receives.map(|room_for_receives| room_for_receives - 1);
+        state.posted_receives.push((row, *wanted));
+        Sent::Done
+    }
+
+    fn recall(&mut self, row: Row, _unless_message: bool) {
+        lock(&self.state).recalled.push(row);
+    }
+
+    fn peek(&mut self, _: &ReceiveEnvelope, _: bool) -> Sent {
+        Sent::Failed
+    }
+
+    fn peeked(&mut self) -> Peeked {
+        Peeked::Pending
+    }
+
+    fn leave(&mut self) {
+        self.matches = false;
+    }
+}
+
+// SAFETY: what it lends is its own, and stays until it is taken back.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Lending for FakeWire {
+    fn lend(&mut self, _: u32, least: u64, most: u64, into: &mut tickwire_components::Spans) -> u64 {
+        let mut state = lock(&self.state);
+        let mut bytes = 0;
+        let there: u64 = state.lendable.iter().map(|buffer| buffer.len() as u64).sum();
+        while there >= least && bytes < most && !state.lendable.is_empty() {
+            let mut buffer = state.lendable.remove(0);
+            let run = span(&mut buffer).part(0, (most - bytes) as usize);
+            bytes += run.len() as u64;
+            into.push(run);
+            state.lent.push(buffer);
+        }
+        bytes
+    }
+
+    fn take_back(&mut self, run: Span) {
+        let mut state = lock(&self.state);
+        let found = state.lent.iter().position(|buffer| buffer.as_ptr() == run.start());
+        let Some(index) = found else { panic!("a run that was not lent comes back") };
+        let buffer = state.lent.remove(index);
+        state.lendable.push(buffer);
+    }
+}
+
+impl Registering for FakeWire {
+    fn register(&mut self, _: Span, _: Access) -> Result<Registration, String> {
+        Ok(Registration(0))
+    }
+
+    fn deregister(&mut self, _: Registration) {}
 }
 
 /// Bytes of a peer's memory, runs and their addresses.

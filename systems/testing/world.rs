@@ -81,12 +81,11 @@ impl TestWorld {
     /// Opens a wire that matches by itself; its endpoint's row.
     pub fn add_matching_wire(&mut self, state: Arc<Mutex<WireState>>) -> u8 {
         let capabilities = Capabilities {
-            matches_tags: true,
             matched_max: FRAME_MAX,
             whole_frames: true,
             ..Capabilities::least(Reach::Network, 2, FRAME_MAX)
         };
-        let endpoint = self.add_wire(FakeWire::with(state, capabilities));
+        let endpoint = self.add_wire(FakeWire::that_matches(state, capabilities));
         let progress = self.all().progress;
         progress.provider.endpoint = endpoint.into();
         progress.provider.window = progress.window;

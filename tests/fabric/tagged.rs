@@ -201,11 +201,11 @@ fn providers_that_match_wrongly_leave_it_to_the_engine_and_say_so() {
     for provider in ["shm", "udp;ofi_rxd", "net"] {
         let choice = Choice { include: vec![provider.into()], tags: Some(TagMode::Auto), ..Choice::default() };
         let config = OfiConfig { choice, ..OfiConfig::new("tagged", 0, 1) };
-        let opened = Ofi::open(&config).unwrap();
+        let mut opened = Ofi::open(&config).unwrap();
         let version = Library::get().unwrap().version();
         if provider != "shm" || version < (2, 6) {
-            assert!(opened[0].matching().starts_with("message mode: provider "), "{}", opened[0].matching());
-            assert!(!opened[0].capabilities().matches_tags);
+            assert!(opened[0].who_matches().starts_with("message mode: provider "), "{}", opened[0].who_matches());
+            assert!(opened[0].matching().is_none());
             let mut cluster = tagged(2, provider, TagMode::Auto);
             assert!(!is_matched(&mut cluster));
             cases::truncation(&mut cluster);
@@ -215,7 +215,7 @@ fn providers_that_match_wrongly_leave_it_to_the_engine_and_say_so() {
         let choice = Choice { include: vec![provider.into()], tags: Some(TagMode::One), ..Choice::default() };
         let config = OfiConfig { choice, ..OfiConfig::new("tagged", 0, 1) };
         let opened = Ofi::open(&config).unwrap();
-        assert_eq!(opened[0].matching(), "tagged mode ofi_tag_1: the provider matches");
+        assert_eq!(opened[0].who_matches(), "tagged mode ofi_tag_1: the provider matches");
         assert_eq!(opened[0].capabilities().tags.contexts, 1 << 12, "{provider}");
     }
 }

@@ -2,11 +2,10 @@
 
 use super::variants::{AnyTransport, each};
 use crate::capabilities::Capabilities;
-use crate::frames::{LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
+use crate::frames::{LinkEvent, Traffic};
 use crate::transport::Transport;
 use rustix::fd::BorrowedFd;
-use tickwire_components::credit::Credit;
-use tickwire_components::{Access, Registration, Row, Span, Spans};
+use tickwire_components::Row;
 
 impl AnyTransport {
     /// See [`Transport::name`].
@@ -48,100 +47,6 @@ impl AnyTransport {
         each!(self, t => t.shared_bytes())
     }
 
-    /// See [`Transport::reads`].
-    pub fn reads(&self, link: u32, address: u64, length: u64) -> bool {
-        each!(self, t => t.reads(link, address, length))
-    }
-
-    /// See [`Transport::read`].
-    ///
-    /// # Errors
-    /// Why not, in words.
-    ///
-    /// # Safety
-    /// As there.
-    #[expect(unsafe_code, reason = "bytes that are addresses")]
-    pub unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.read(link, reads)) }
-    }
-
-    /// See [`Transport::read_at_once`].
-    ///
-    /// # Safety
-    /// As there.
-    #[expect(unsafe_code, reason = "bytes that are addresses")]
-    #[inline]
-    pub unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.read_at_once(link, address, into, alone)) }
-    }
-
-    /// See [`Transport::expose`].
-    ///
-    /// # Safety
-    /// As there.
-    #[expect(unsafe_code, reason = "bytes that are addresses")]
-    #[inline]
-    pub unsafe fn expose(&mut self, link: u32, run: Span) {
-        // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.expose(link, run)) }
-    }
-
-    /// See [`Transport::withdraw`].
-    #[inline]
-    pub fn withdraw(&mut self, link: u32, run: Span) {
-        each!(self, t => t.withdraw(link, run));
-    }
-
-    /// See [`Transport::expect`].
-    ///
-    /// # Safety
-    /// As there.
-    #[expect(unsafe_code, reason = "bytes that are addresses")]
-    pub unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.expect(link, row, into)) }
-    }
-
-    /// See [`Transport::send_direct`].
-    ///
-    /// # Safety
-    /// As there.
-    #[expect(unsafe_code, reason = "bytes that are addresses")]
-    pub unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        // SAFETY: by the same contract.
-        unsafe { each!(self, t => t.send_direct(link, row, number, from)) }
-    }
-
-    /// See [`Transport::end_direct`].
-    pub fn end_direct(&mut self) {
-        each!(self, t => t.end_direct());
-    }
-
-    /// See [`Transport::lend`].
-    pub fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
-        each!(self, t => t.lend(link, least, most, into))
-    }
-
-    /// See [`Transport::take_back`].
-    pub fn take_back(&mut self, run: Span) {
-        each!(self, t => t.take_back(run));
-    }
-
-    /// See [`Transport::register`].
-    ///
-    /// # Errors
-    /// Why not, in words.
-    pub fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
-        each!(self, t => t.register(span, access))
-    }
-
-    /// See [`Transport::deregister`].
-    pub fn deregister(&mut self, registration: Registration) {
-        each!(self, t => t.deregister(registration));
-    }
-
     /// See [`Transport::connect`].
     ///
     /// # Errors
@@ -153,41 +58,6 @@ impl AnyTransport {
     /// See [`Transport::attach`].
     pub fn attach(&mut self, link: u32, vc: Row) {
         each!(self, t => t.attach(link, vc));
-    }
-
-    /// See [`Transport::post_receive`].
-    pub fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        each!(self, t => t.post_receive(row, wanted))
-    }
-
-    /// See [`Transport::recall`].
-    pub fn recall(&mut self, row: Row, unless_message: bool) {
-        each!(self, t => t.recall(row, unless_message));
-    }
-
-    /// See [`Transport::peek`].
-    pub fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        each!(self, t => t.peek(wanted, claim))
-    }
-
-    /// See [`Transport::peeked`].
-    pub fn peeked(&mut self) -> Peeked {
-        each!(self, t => t.peeked())
-    }
-
-    /// See [`Transport::leave_matching`].
-    pub fn leave_matching(&mut self) {
-        each!(self, t => t.leave_matching());
-    }
-
-    /// See [`Transport::grant`].
-    pub fn grant(&mut self, link: u32, credit: Credit) {
-        each!(self, t => t.grant(link, credit));
-    }
-
-    /// See [`Transport::granted`].
-    pub fn granted(&mut self, link: u32) -> Credit {
-        each!(self, t => t.granted(link))
     }
 
     /// See [`Transport::wants_control`].

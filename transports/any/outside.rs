@@ -1,14 +1,14 @@
 //! Transports that have no variant of their own, in a form that can be boxed.
 
 use crate::capabilities::Capabilities;
-use crate::frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use crate::transport::Transport;
 use rustix::fd::BorrowedFd;
 use std::any::Any;
-use tickwire_components::credit::Credit;
 use tickwire_components::wire::Header;
-use tickwire_components::{Access, Arrival, Payload, Registration, Row, Span, Spans};
+use tickwire_components::{Arrival, Payload, Row, Span};
 
 /// The object-safe form of [`Transport`], made for every `T: Transport + 'static` by [`super::AnyTransport::outside`].
 ///
@@ -40,67 +40,20 @@ pub unsafe trait Outside: Send {
     fn fits(&mut self, link: u32, payload: u64) -> u64;
     /// See [`Transport::shared_bytes`].
     fn shared_bytes(&self) -> u64;
-    /// See [`Transport::reads`].
-    fn reads(&self, link: u32, address: u64, length: u64) -> bool;
     /// See [`Transport::traffic`].
     fn traffic(&self, link: u32) -> Option<Traffic>;
-    /// See [`Transport::read`].
-    ///
-    /// # Errors
-    /// Why not, in words.
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
-    /// See [`Transport::read_at_once`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool;
-    /// See [`Transport::expose`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn expose(&mut self, link: u32, run: Span);
-    /// See [`Transport::withdraw`].
-    fn withdraw(&mut self, link: u32, run: Span);
-    /// See [`Transport::expect`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32>;
-    /// See [`Transport::send_direct`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool;
-    /// See [`Transport::end_direct`].
-    fn end_direct(&mut self);
-    /// See [`Transport::lend`].
-    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
-    /// See [`Transport::take_back`].
-    fn take_back(&mut self, run: Span);
-    /// See [`Transport::register`].
-    ///
-    /// # Errors
-    /// Why not, in words.
-    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String>;
-    /// See [`Transport::deregister`].
-    fn deregister(&mut self, registration: Registration);
-    /// See [`Transport::post_receive`].
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent;
-    /// See [`Transport::recall`].
-    fn recall(&mut self, row: Row, unless_message: bool);
-    /// See [`Transport::peek`].
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent;
-    /// See [`Transport::peeked`].
-    fn peeked(&mut self) -> Peeked;
-    /// See [`Transport::leave_matching`].
-    fn leave_matching(&mut self);
-    /// See [`Transport::grant`].
-    fn grant(&mut self, link: u32, credit: Credit);
-    /// See [`Transport::granted`].
-    fn granted(&mut self, link: u32) -> Credit;
+    /// See [`Transport::memory`].
+    fn memory(&mut self) -> Option<&mut dyn Memory>;
+    /// See [`Transport::direct`].
+    fn direct(&mut self) -> Option<&mut dyn Direct>;
+    /// See [`Transport::matching`].
+    fn matching(&mut self) -> Option<&mut dyn Matching>;
+    /// See [`Transport::lending`].
+    fn lending(&mut self) -> Option<&mut dyn Lending>;
+    /// See [`Transport::registering`].
+    fn registering(&mut self) -> Option<&mut dyn Registering>;
+    /// See [`Transport::credit_windows`].
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows>;
     /// See [`Transport::send`]; `state` is the row's [`Transport::RowState`], or `None` at a first try without a row.
     ///
     /// # Safety
@@ -178,77 +131,26 @@ unsafe impl<T: Transport> Outside for Boxed<T> {
     fn attach(&mut self, link: u32, vc: Row) {
         self.0.attach(link, vc);
     }
-    fn reads(&self, link: u32, address: u64, length: u64) -> bool {
-        self.0.reads(link, address, length)
-    }
     fn traffic(&self, link: u32) -> Option<Traffic> {
         self.0.traffic(link)
     }
-    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
-        // SAFETY: by the same contract.
-        unsafe { self.0.read(link, reads) }
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        self.0.memory()
     }
-
-    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool {
-        // SAFETY: by the same contract.
-        unsafe { self.0.read_at_once(link, address, into, alone) }
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        self.0.direct()
     }
-
-    unsafe fn expose(&mut self, link: u32, run: Span) {
-        // SAFETY: by the same contract.
-        unsafe { self.0.expose(link, run) }
+    fn matching(&mut self) -> Option<&mut dyn Matching> {
+        self.0.matching()
     }
-
-    fn withdraw(&mut self, link: u32, run: Span) {
-        self.0.withdraw(link, run);
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.0.lending()
     }
-
-    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        // SAFETY: by the same contract.
-        unsafe { self.0.expect(link, row, into) }
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.0.registering()
     }
-
-    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        // SAFETY: by the same contract.
-        unsafe { self.0.send_direct(link, row, number, from) }
-    }
-
-    fn end_direct(&mut self) {
-        self.0.end_direct();
-    }
-
-    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
-        self.0.lend(link, least, most, into)
-    }
-    fn take_back(&mut self, run: Span) {
-        self.0.take_back(run);
-    }
-    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
-        self.0.register(span, access)
-    }
-    fn deregister(&mut self, registration: Registration) {
-        self.0.deregister(registration);
-    }
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        self.0.post_receive(row, wanted)
-    }
-    fn recall(&mut self, row: Row, unless_message: bool) {
-        self.0.recall(row, unless_message);
-    }
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        self.0.peek(wanted, claim)
-    }
-    fn peeked(&mut self) -> Peeked {
-        self.0.peeked()
-    }
-    fn leave_matching(&mut self) {
-        self.0.leave_matching();
-    }
-    fn grant(&mut self, link: u32, credit: Credit) {
-        self.0.grant(link, credit);
-    }
-    fn granted(&mut self, link: u32) -> Credit {
-        self.0.granted(link)
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        self.0.credit_windows()
     }
     unsafe fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         // SAFETY: by this function's contract.

@@ -218,9 +218,8 @@ unsafe fn send_layout(
 ) -> Sent {
     // SAFETY: by this function's contract.
     let runs: Spans = unsafe { layout.runs() }.take(GATHERED_MAX + 1).collect();
-    let capabilities = transport.capabilities();
     // Known memory is what it is packed into, for as long as the frame takes.
-    let register = capabilities.needs_registration && layout.len() > capabilities.inject_max;
+    let register = layout.len() > transport.capabilities().inject_max && transport.registering().is_some();
     if runs.len() <= GATHERED_MAX && !register {
         // SAFETY: by this function's contract.
         return unsafe { transport.send(link, header, &runs, state) };
@@ -230,13 +229,16 @@ unsafe fn send_layout(
     let run = unsafe { Span::new(packed.as_mut_ptr(), packed.len()) };
     // SAFETY: as above, and by this function's contract.
     unsafe { layout.pack(run) };
-    if !register {
-        // SAFETY: as above.
-        return unsafe { transport.send(link, header, &[run], state) };
-    }
-    let Ok(registration) = transport.register(run, Access::SEND) else { return Sent::Blocked };
+    let registration = match transport.registering().filter(|_| register).map(|known| known.register(run, Access::SEND))
+    {
+        Some(Ok(registration)) => Some(registration),
+        Some(Err(_)) => return Sent::Blocked,
+        None => None,
+    };
     // SAFETY: as above.
     let sent = unsafe { transport.send(link, header, &[run], state) };
-    transport.deregister(registration);
+    if let (Some(registration), Some(known)) = (registration, transport.registering()) {
+        known.deregister(registration);
+    }
     sent
 }

@@ -10,7 +10,10 @@ use super::pace::Pace;
 use super::port::Port;
 use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
-use crate::{Capabilities, LinkEvent, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take, Traffic, Transport};
+use crate::{
+    Capabilities, Direct, LinkEvent, Matching, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take, Traffic,
+    Transport,
+};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
 use tickwire_components::wire::Header;
@@ -27,8 +30,10 @@ pub(super) type Line = connections::Line<Ofi>;
 /// One endpoint over libfabric. See [`crate::ofi`].
 pub struct Ofi {
     name: String,
-    /// Who matches, and why, in words.
-    matching: String,
+    /// The provider matches.
+    matches: bool,
+    /// Who matches, and why.
+    words: String,
     signature: u32,
     capabilities: Capabilities,
     /// Closed before the sockets are: what it still sends belongs to open connections.
@@ -56,8 +61,8 @@ impl Ofi {
     }
 
     /// Who matches messages with receives, the provider or the engine, and why.
-    pub fn matching(&self) -> &str {
-        &self.matching
+    pub fn who_matches(&self) -> &str {
+        &self.words
     }
 
     /// Tells the pace how many connections there are that something can come over.
@@ -174,6 +179,14 @@ unsafe impl Transport for Ofi {
         self.port.get_mut().attach(link, vc);
     }
 
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        Some(self)
+    }
+
+    fn matching(&mut self) -> Option<&mut dyn Matching> {
+        self.matches.then_some(self)
+    }
+
     #[inline]
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, _state: &mut ()) -> Sent {
         let port = self.port.get_mut();
@@ -217,63 +230,6 @@ unsafe impl Transport for Ofi {
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let port = self.port.get_mut();
         if port.has_arrivals() { port.deliver(most, take) } else { (0, port.has_news()) }
-    }
-
-    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        if into.len() < self.own.config.direct_min {
-            return None;
-        }
-        let turn = self.port.get_mut().expect(link, row, into);
-        if turn.is_some() {
-            self.pace.hurry();
-            return turn;
-        }
-        // The first one goes in pieces, while both sides make themselves ready for the next ones.
-        if let Some(line) = self.connections.line_mut(link)
-            && let Some(address) = self.port.get_mut().open_direct(link)
-        {
-            line.tell(&control::Message::Direct(address));
-        }
-        None
-    }
-
-    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        self.pace.hurry();
-        self.port.get_mut().send_direct(link, row, number, from)
-    }
-
-    fn end_direct(&mut self) {
-        for link in self.connections.links() {
-            self.port.get_mut().end_direct(link);
-        }
-    }
-
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        let sent = self.port.get_mut().post_receive(row, wanted);
-        self.pace.hurry();
-        sent
-    }
-
-    fn recall(&mut self, row: Row, unless_message: bool) {
-        self.port.get_mut().recall(row, unless_message);
-    }
-
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        self.port.get_mut().peek(wanted, claim)
-    }
-
-    fn peeked(&mut self) -> Peeked {
-        self.port.get_mut().peeked()
-    }
-
-    fn leave_matching(&mut self) {
-        self.port.get_mut().leave_matching();
-        (self.capabilities.matches_tags, self.capabilities.tags) = (false, TagLimits::NONE);
-        (self.capabilities.directed_receive, self.capabilities.completion_data) = (false, 0);
-        self.matching = "message mode: another endpoint of the engine matches".into();
-        self.signature = mode::signature(None);
-        let at = self.own.card.len() - size_of::<u32>();
-        self.own.card[at..].copy_from_slice(&self.signature.to_be_bytes());
     }
 
     #[inline]
@@ -361,6 +317,69 @@ unsafe impl Transport for Ofi {
 
     fn close(&mut self) {
         connections::close(self);
+    }
+}
+
+// SAFETY: places are used only until the arrival that says so, or until the link is closed.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe impl Direct for Ofi {
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
+        if into.len() < self.own.config.direct_min {
+            return None;
+        }
+        let turn = self.port.get_mut().expect(link, row, into);
+        if turn.is_some() {
+            self.pace.hurry();
+            return turn;
+        }
+        // The first one goes in pieces, while both sides make themselves ready for the next ones.
+        if let Some(line) = self.connections.line_mut(link)
+            && let Some(address) = self.port.get_mut().open_direct(link)
+        {
+            line.tell(&control::Message::Direct(address));
+        }
+        None
+    }
+
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
+        self.pace.hurry();
+        self.port.get_mut().send_direct(link, row, number, from)
+    }
+
+    fn end(&mut self) {
+        for link in self.connections.links() {
+            self.port.get_mut().end_direct(link);
+        }
+    }
+}
+
+impl Matching for Ofi {
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        let sent = self.port.get_mut().post_receive(row, wanted);
+        self.pace.hurry();
+        sent
+    }
+
+    fn recall(&mut self, row: Row, unless_message: bool) {
+        self.port.get_mut().recall(row, unless_message);
+    }
+
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
+        self.port.get_mut().peek(wanted, claim)
+    }
+
+    fn peeked(&mut self) -> Peeked {
+        self.port.get_mut().peeked()
+    }
+
+    fn leave(&mut self) {
+        self.port.get_mut().leave_matching();
+        (self.matches, self.capabilities.tags) = (false, TagLimits::NONE);
+        (self.capabilities.directed_receive, self.capabilities.completion_data) = (false, 0);
+        self.words = "message mode: another endpoint of the engine matches".into();
+        self.signature = mode::signature(None);
+        let at = self.own.card.len() - size_of::<u32>();
+        self.own.card[at..].copy_from_slice(&self.signature.to_be_bytes());
     }
 }
 

@@ -97,14 +97,14 @@ impl Shm {
         self.read
     }
 
-    /// See [`crate::Transport::reads`].
+    /// See [`crate::Memory::reads`].
     pub(super) fn may_read(&self, link: u32, address: u64, length: u64) -> bool {
         self.connections
             .line(link)
             .is_some_and(|line| line.readable() || line.heap().is_some_and(|heap| heap.find(address, length).is_some()))
     }
 
-    /// See [`crate::Transport::read`].
+    /// See [`crate::Memory::read`].
     pub(super) fn read_memory(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let asked = self.ask(link, reads);
         self.read_asked(link, reads, asked)
@@ -162,7 +162,7 @@ impl Shm {
         while !rest.is_empty() {
             let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
             if let Some(from) = in_heap(&rest[0]) {
-                // SAFETY: as `Transport::read` says, and the heap is mapped as long as the connection is there.
+                // SAFETY: as `Memory::read` says, and the heap is mapped as long as the connection is there.
                 #[expect(unsafe_code, reason = "bytes of another process")]
                 let copied = unsafe { copy::copy(rest[0].into, from) };
                 self.read.heap += copied as u64;

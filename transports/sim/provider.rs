@@ -8,11 +8,14 @@
 use super::random::SplitMix;
 use super::{bytes, span};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
-use crate::{Capabilities, Frame, LinkEvent, Mapped, Peeked, ReceiveEnvelope, Sent, Traffic, Transport};
+use crate::{
+    Capabilities, Frame, Lending, LinkEvent, Mapped, Matching, Peeked, ReceiveEnvelope, Registering, Sent, Traffic,
+    Transport,
+};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Access, Arrival, ArrivalState, NIL, Pieces, Registration, Row, Span, Spans, context};
+use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span, context};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -107,6 +110,7 @@ struct LinkState {
 pub struct Provider<T> {
     inner: T,
     config: ProviderConfig,
+    matches: bool,
     capabilities: Capabilities,
     format: TagFormat,
     random: SplitMix,
@@ -133,13 +137,11 @@ impl<T: Transport> Provider<T> {
     pub fn new(inner: T, me: u32, config: ProviderConfig) -> Result<Self, String> {
         let format = TagFormat::new(config.mode, &config.tags)?;
         let capabilities = Capabilities {
-            matches_tags: true,
             tags: format.limits(),
             matched_max: config.matched_max.min(inner.capabilities().frame_max),
             directed_receive: config.tags.directed_receive,
             completion_data: config.tags.data_bytes,
             priority: config.priority,
-            windows: false,
             remote_read: false,
             mapped: Mapped::NONE,
             can_sleep: false,
@@ -148,6 +150,7 @@ impl<T: Transport> Provider<T> {
         };
         Ok(Provider {
             inner,
+            matches: true,
             capabilities,
             format,
             random: SplitMix::new(config.seed ^ (u64::from(me) << 40) ^ 1),
@@ -177,9 +180,7 @@ impl<T: Transport> Provider<T> {
     }
 
     fn is_matched(&self, header: &Header) -> bool {
-        self.capabilities.matches_tags
-            && Protocol::of(header.kind()).is_some()
-            && context::plane(header.context()) == context::USER
+        self.matches && Protocol::of(header.kind()).is_some() && context::plane(header.context()) == context::USER
     }
 
     /// Completions are read in the order in which they were made.
@@ -362,58 +363,16 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         unsafe { self.inner.send_batch(link, frames, state) }
     }
 
-    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64 {
-        self.inner.lend(link, least, most, into)
+    fn matching(&mut self) -> Option<&mut dyn Matching> {
+        self.matches.then_some(self)
     }
 
-    fn take_back(&mut self, run: Span) {
-        self.inner.take_back(run);
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.inner.lending()
     }
 
-    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
-        self.inner.register(span, access)
-    }
-
-    fn deregister(&mut self, registration: Registration) {
-        self.inner.deregister(registration);
-    }
-
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        if self.random.happens(self.config.blocked_of_256) {
-            return Sent::Blocked;
-        }
-        let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
-        let (wanted, proc) = (*wanted, self.proc_of_link(wanted.link));
-        let receive = Receive { row, wanted, pattern, proc, back_ns: None };
-        match self.unexpected.iter().position(|tagged| takes(&pattern, proc, tagged)) {
-            Some(place) => {
-                let tagged = self.unexpected.remove(place);
-                self.pair(&receive, tagged);
-            }
-            None => self.receives.push(receive),
-        }
-        Sent::Done
-    }
-
-    /// A receive that is here has no message: each is paired with what is there when it comes.
-    fn recall(&mut self, row: Row, _unless_message: bool) {
-        let back_ns = self.now_ns + self.random.within(&self.config.recall_ns);
-        if let Some(receive) = self.receives.iter_mut().find(|receive| receive.row == row) {
-            receive.back_ns = Some(back_ns);
-        }
-    }
-
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        (self.look, self.seen) = (Some((*wanted, claim)), Peeked::Pending);
-        Sent::Done
-    }
-
-    fn peeked(&mut self) -> Peeked {
-        std::mem::replace(&mut self.seen, Peeked::Pending)
-    }
-
-    fn leave_matching(&mut self) {
-        (self.capabilities.matches_tags, self.capabilities.tags) = (false, crate::TagLimits::NONE);
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.inner.registering()
     }
 
     fn flush(&mut self) {
@@ -482,5 +441,45 @@ unsafe impl<T: Transport> Transport for Provider<T> {
 
     fn close(&mut self) {
         self.inner.close();
+    }
+}
+
+impl<T: Transport> Matching for Provider<T> {
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
+        if self.random.happens(self.config.blocked_of_256) {
+            return Sent::Blocked;
+        }
+        let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
+        let (wanted, proc) = (*wanted, self.proc_of_link(wanted.link));
+        let receive = Receive { row, wanted, pattern, proc, back_ns: None };
+        match self.unexpected.iter().position(|tagged| takes(&pattern, proc, tagged)) {
+            Some(place) => {
+                let tagged = self.unexpected.remove(place);
+                self.pair(&receive, tagged);
+            }
+            None => self.receives.push(receive),
+        }
+        Sent::Done
+    }
+
+    /// A receive that is here has no message: each is paired with what is there when it comes.
+    fn recall(&mut self, row: Row, _unless_message: bool) {
+        let back_ns = self.now_ns + self.random.within(&self.config.recall_ns);
+        if let Some(receive) = self.receives.iter_mut().find(|receive| receive.row == row) {
+            receive.back_ns = Some(back_ns);
+        }
+    }
+
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
+        (self.look, self.seen) = (Some((*wanted, claim)), Peeked::Pending);
+        Sent::Done
+    }
+
+    fn peeked(&mut self) -> Peeked {
+        std::mem::replace(&mut self.seen, Peeked::Pending)
+    }
+
+    fn leave(&mut self) {
+        (self.matches, self.capabilities.tags) = (false, crate::TagLimits::NONE);
     }
 }

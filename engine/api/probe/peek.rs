@@ -46,7 +46,7 @@ impl Engine {
             link = vc.link;
         }
         let provider = &all.progress.provider;
-        let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get();
+        let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get().matching()?;
         // Discards the late result of an earlier peek.
         transport.peeked();
         let wanted = ReceiveEnvelope { link, context, source, tag };
@@ -61,8 +61,8 @@ impl Engine {
         for look in 0..PEEK_LOOKS {
             self.drain_more(look);
             let all = self.store.all();
-            let transport = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?.transport.get();
-            match transport.peeked() {
+            let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
+            match endpoint.transport.get().matching()?.peeked() {
                 Peeked::Pending => {}
                 Peeked::Nothing => {
                     all.progress.provider.pull = Pull::No;

@@ -9,7 +9,7 @@ use tickwire::components::limits::WALK_MAX;
 use tickwire::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::transports::ofi::OfiError;
 use tickwire::transports::rings::fences;
-use tickwire::transports::{Capabilities, Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
+use tickwire::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
 
 use super::ways::{self, Way};
 
@@ -124,36 +124,40 @@ fn transports() -> Vec<Found> {
     // Why there is none is told with the candidates, but for a tag mode that cannot be.
     let (fabrics, refused) = match Ofi::open(&ofi) {
         Ok(fabrics) => (fabrics, None),
-        Err(error @ OfiError::Tags { .. }) => (Vec::new(), Some(found("ofi", Err(error.to_string())))),
+        Err(error @ OfiError::Tags { .. }) => (Vec::new(), Some(missing("ofi".into(), error.to_string()))),
         Err(_) => (Vec::new(), None),
     };
-    let near = [
-        found("loopback", loopback.as_ref().map(Transport::capabilities).map_err(Clone::clone)),
-        found("shm", shm.as_ref().map(Transport::capabilities).map_err(ToString::to_string)),
-    ];
-    near.into_iter().chain(fabrics.iter().map(fabric)).chain(refused).collect()
+    let near = [found("loopback", loopback), found("shm", shm.map_err(|error| error.to_string()))];
+    near.into_iter().chain(fabrics.into_iter().map(fabric)).chain(refused).collect()
 }
 
 /// An endpoint over libfabric: also who matches, and what fits its tags.
-fn fabric(ofi: &Ofi) -> Found {
-    let mut found = found(ofi.name(), Ok(ofi.capabilities()));
-    found.capabilities.push(("matching", ofi.matching().to_owned()));
-    if ofi.capabilities().matches_tags {
+fn fabric(mut ofi: Ofi) -> Found {
+    let mut capabilities = describe(&mut ofi);
+    capabilities.push(("matching", ofi.who_matches().to_owned()));
+    if ofi.matching().is_some() {
         let TagLimits { contexts, incarnations, ranks, tag_max, .. } = ofi.capabilities().tags;
         let words = format!("{contexts} contexts, each {incarnations} times, {ranks} ranks, tags to {tag_max}");
-        found.capabilities.push(("tag_limits", words));
+        capabilities.push(("tag_limits", words));
     }
-    found
+    Found { name: ofi.name().into(), missing: None, capabilities }
 }
 
-fn found(name: &str, opened: Result<&Capabilities, String>) -> Found {
+fn found(name: &str, opened: Result<impl Transport, String>) -> Found {
+    let name = name.into();
     match opened {
-        Ok(capabilities) => Found { name: name.into(), missing: None, capabilities: describe(capabilities) },
-        Err(why) => Found { name: name.into(), missing: Some(why), capabilities: Vec::new() },
+        Ok(mut transport) => Found { name, missing: None, capabilities: describe(&mut transport) },
+        Err(why) => missing(name, why),
     }
 }
 
-fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
+fn missing(name: String, why: String) -> Found {
+    Found { name, missing: Some(why), capabilities: Vec::new() }
+}
+
+fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
+    let (matches, registers) = (transport.matching().is_some(), transport.registering().is_some());
+    let capabilities = transport.capabilities();
     let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let reach = match capabilities.reach {
         Reach::Process => "own process",
@@ -163,12 +167,12 @@ fn describe(capabilities: &Capabilities) -> Vec<(&'static str, String)> {
     vec![
         ("reach", reach.into()),
         ("priority", capabilities.priority.to_string()),
-        ("matches_tags", yes(capabilities.matches_tags)),
+        ("matches_tags", yes(matches)),
         ("remote_read", yes(capabilities.remote_read)),
         ("remote_write", yes(capabilities.remote_write)),
         ("atomics", yes(capabilities.atomics)),
         ("directed_receive", yes(capabilities.directed_receive)),
-        ("needs_registration", yes(capabilities.needs_registration)),
+        ("needs_registration", yes(registers)),
         ("whole_frames", yes(capabilities.whole_frames)),
         ("inject_max", capabilities.inject_max.to_string()),
         ("frame_max", capabilities.frame_max.to_string()),

@@ -118,7 +118,8 @@ impl SupplyTables<'_> {
         }
         let Some(vc) = self.vcs.get(lender(supply) as usize) else { return false };
         let (mut spans, link) = (Spans::new(), vc.link);
-        let lent = self.endpoints[vc.endpoint as usize].transport.get().lend(link, least, most, &mut spans);
+        let lending = self.endpoints[vc.endpoint as usize].transport.get().lending();
+        let lent = lending.map_or(0, |lending| lending.lend(link, least, most, &mut spans));
         supply.group.extend(spans.into_iter().map(|span| Granted { span, buffer: NIL, users }));
         supply.granted += lent;
         if lent == 0 {
@@ -200,8 +201,9 @@ impl SupplyTables<'_> {
                 pool::give(self.progress, self.buffers, Need::Forward, granted.buffer);
             } else if supply.supplier != Supplier::Segment
                 && let Some(endpoint) = lender
+                && let Some(lending) = self.endpoints[endpoint as usize].transport.get().lending()
             {
-                self.endpoints[endpoint as usize].transport.get().take_back(granted.span);
+                lending.take_back(granted.span);
             }
         }
         if free > 0 && !self.progress.supplies.is_empty() {

@@ -40,13 +40,13 @@ impl Port {
         lane.direct.as_deref_mut()
     }
 
-    /// See [`crate::Transport::expect`].
+    /// See [`crate::Direct::expect`].
     pub(in crate::ofi) fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
         let expected = self.direct(link)?.expect(row, into);
         self.moves(link, expected)?
     }
 
-    /// See [`crate::Transport::send_direct`].
+    /// See [`crate::Direct::send_direct`].
     pub(in crate::ofi) fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
         let Some(direct) = self.direct(link) else { return false };
         let sent = direct.send(row, number, from);

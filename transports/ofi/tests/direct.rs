@@ -4,7 +4,7 @@ use super::kit::{BOUND, World, config, endpoint_of, span};
 use crate::ofi::direct::Direct;
 use crate::ofi::wrapper_tests::library;
 use crate::ofi::*;
-use crate::testing::Given;
+use crate::testing::GivenPlaces;
 use crate::{LinkEvent, Transport};
 use std::time::{Duration, Instant};
 use tickwire_components::{Arrival, ArrivalState, Row};

@@ -94,7 +94,8 @@ impl Ofi {
         };
         Ok(Ofi {
             name,
-            matching: words,
+            matches: tags.is_some(),
+            words,
             signature: mode::signature(tags),
             capabilities: capabilities(&port, config, tags, near, priority),
             port: RefCell::new(port),
@@ -125,7 +126,6 @@ fn capabilities(
         can_sleep: port.queue().wait_fd().is_some(),
         // It decides by itself how often the fabric is asked.
         cheap_poll: true,
-        matches_tags: tags.is_some(),
         tags: tags.map_or(TagLimits::NONE, |(tags, _)| tags.format.limits()),
         matched_max: matched_max(config),
         kept_bytes: if tags.is_some() { KEPT_BYTES } else { 0 },

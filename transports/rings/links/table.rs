@@ -7,7 +7,7 @@ use crate::rings::fences;
 use crate::rings::memory::RawRing;
 use crate::rings::ring::{Reader, RingMemory, Writer};
 use crate::rings::window::{Granter, Spender};
-use crate::{Sent, Traffic};
+use crate::{CreditWindows, Sent, Traffic};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -250,26 +250,6 @@ impl Links {
         }
     }
 
-    /// See [`crate::Transport::grant`].
-    pub fn grant(&mut self, link: u32, credit: Credit) {
-        let Some(row) = self.row(link) else { return };
-        let memory = *row.reader.memory();
-        row.granter.grant(&memory, credit);
-        fence(Ordering::SeqCst);
-        if memory.starving() {
-            memory.starve(false);
-            row.announce();
-        }
-    }
-
-    /// See [`crate::Transport::granted`].
-    pub fn granted(&mut self, link: u32) -> Credit {
-        let Some(row) = self.row(link) else { return Credit::NONE };
-        let credit = row.spender.collect(row.writer.memory());
-        row.wants_credit = credit.is_none();
-        credit
-    }
-
     /// Takes the next need of a connection. Each is given once.
     pub fn take_need(&mut self) -> Option<(u32, Need)> {
         self.needs.pop()
@@ -284,5 +264,25 @@ impl Links {
     #[inline(always)]
     pub(super) fn row(&mut self, link: u32) -> Option<&mut LinkRow> {
         self.rows.get_mut(link as usize)?.as_deref_mut()
+    }
+}
+
+impl CreditWindows for Links {
+    fn grant(&mut self, link: u32, credit: Credit) {
+        let Some(row) = self.row(link) else { return };
+        let memory = *row.reader.memory();
+        row.granter.grant(&memory, credit);
+        fence(Ordering::SeqCst);
+        if memory.starving() {
+            memory.starve(false);
+            row.announce();
+        }
+    }
+
+    fn granted(&mut self, link: u32) -> Credit {
+        let Some(row) = self.row(link) else { return Credit::NONE };
+        let credit = row.spender.collect(row.writer.memory());
+        row.wants_credit = credit.is_none();
+        credit
     }
 }

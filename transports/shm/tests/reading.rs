@@ -2,7 +2,7 @@
 
 use super::kit::{Net, span};
 use crate::shm::*;
-use crate::testing::Given;
+use crate::testing::GivenMemory;
 
 /// Reads a peer's bytes from `address` on.
 fn read(net: &mut Net, proc: usize, link: u32, address: *const u8, length: usize) -> Result<Vec<u8>, String> {

@@ -8,7 +8,7 @@ use crate::rings::outlet::Question;
 use crate::rings::pieces::{self, PieceMemory};
 use crate::shm::*;
 use crate::sim::SplitMix;
-use crate::testing::Given;
+use crate::testing::GivenMemory;
 use tickwire_components::limits::{QUESTIONS_MAX, SPLICE_BYTES, SPLICE_MIN};
 use tickwire_components::wire::Kind;
 use tickwire_components::{NoBytes, Span};
@@ -202,7 +202,7 @@ fn what_is_withdrawn_is_forgotten_and_asking_for_it_later_is_no_lie() {
         net.shm(1).disarm();
         match end {
             0 => net.shm(1).withdraw(b, span(&mut from[0])),
-            1 => net.shm(1).end_direct(),
+            1 => net.shm(1).withdraw_all(),
             // The application's again, and written at once: what is in the pipes may be new by then, and nobody has it.
             _ => net.shm(1).close_link(b),
         }

@@ -29,13 +29,8 @@ impl Methods {
         let mut world = TestWorld::with(4, limits, 64);
         let lender = Arc::new(Mutex::new(WireState::default()));
         lender.lock().unwrap().lendable = lent.iter().map(|&length| vec![0; length]).collect();
-        let capabilities = Capabilities {
-            needs_registration: true,
-            lends: 1 << 20,
-            progress_min: 64,
-            ..Capabilities::least(Reach::Network, 9, FRAME_MAX)
-        };
-        let endpoint = world.add_wire(FakeWire::with(lender.clone(), capabilities));
+        let capabilities = Capabilities { progress_min: 64, ..Capabilities::least(Reach::Network, 9, FRAME_MAX) };
+        let endpoint = world.add_wire(FakeWire::that_lends(lender.clone(), capabilities));
         world.all().endpoints[0].abilities.gathers = false;
         let from = world.contact(1, VcState::Connected);
         let to = [2, 3].map(|proc| world.contact(proc, VcState::Connected));

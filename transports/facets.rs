@@ -1,0 +1,147 @@
+//! Facets: what only some transports can do. A transport is asked for one once, and has it or has not: no method stands for
+//! something that cannot be done. Wrappers hand on whole facets.
+
+use crate::frames::{MemoryRead, Peeked, ReceiveEnvelope, Sent};
+use tickwire_components::credit::Credit;
+use tickwire_components::{Access, Registration, Row, Span, Spans};
+
+/// Reading the memory of peers, and letting them read. How bytes are fetched is the transport's own affair.
+///
+/// # Safety
+/// It uses exposed runs only until they are withdrawn, and other runs only within the call.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe trait Memory {
+    /// Whether [`Memory::read`] works on a link for `length` bytes that the peer has at `address`, by its own word.
+    fn reads(&self, link: u32, address: u64, length: u64) -> bool;
+
+    /// Fills runs of this process with bytes of the peer's memory, at most [`READS_A_CALL`](tickwire_components::limits::READS_A_CALL)
+    /// of them, together where that costs less than one after another. Whatever the peer says of its memory, nothing but these
+    /// runs is written.
+    ///
+    /// # Errors
+    /// Why one of them cannot be, in words; any may have been filled, also in part. Another way to get the messages may still
+    /// work.
+    ///
+    /// # Safety
+    /// The runs are valid for writes.
+    unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
+
+    /// As [`Memory::read`] of one run, if that takes no system call, or if it is `alone`: if nothing else is to be read, and
+    /// the peer is not to help with it. `false` if it is not so or cannot be; any of `into` may have been written then.
+    ///
+    /// # Safety
+    /// `into` is valid for writes.
+    unsafe fn read_at_once(&mut self, link: u32, address: u64, into: Span, alone: bool) -> bool;
+
+    /// Says that the peer of a link may read a run of this process's memory: it has been offered to it, with its address. The
+    /// transport may help the peer with that, whenever it is called, and uses no other memory for it, whatever the peer asks.
+    ///
+    /// # Safety
+    /// The run is valid for reads, and nobody writes it, until [`Memory::withdraw`] of the same run, until the link is
+    /// closed, or until [`Memory::withdraw_all`].
+    unsafe fn expose(&mut self, link: u32, run: Span);
+
+    /// The send of an exposed run is over: nothing of it is the transport's any more, and whatever the peer has asked for is
+    /// forgotten. A run that was not exposed is nothing to withdraw.
+    fn withdraw(&mut self, link: u32, run: Span);
+
+    /// Withdraws all runs: nothing that was exposed is the transport's any more.
+    fn withdraw_all(&mut self);
+}
+
+/// Moving a long message straight from its place at the sender to its place at the receiver.
+///
+/// # Safety
+/// It uses the places only as long as they are its.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe trait Direct {
+    /// Takes a message of the peer straight into its place, if it can: `into` is the transport's until an arrival with
+    /// [`ArrivalState::Moved`] whose `car` is `row`, or until the link is closed. Returns the message's turn among those of the
+    /// link, which the peer is told with the answer to its offer.
+    ///
+    /// [`ArrivalState::Moved`]: tickwire_components::ArrivalState::Moved
+    ///
+    /// # Safety
+    /// `into` is valid for writes as long as it is the transport's.
+    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32>;
+
+    /// Moves a message straight out of its place to the peer, which expects it in its turn: `from` is the transport's until an
+    /// arrival as for [`Direct::expect`], or until the link is closed. `false` if the peer can expect nothing.
+    ///
+    /// # Safety
+    /// `from` is valid for reads, and nobody writes it, as long as it is the transport's.
+    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool;
+
+    /// Ends all that [`Direct::expect`] and [`Direct::send_direct`] were given: nothing of it is the transport's any more, and no
+    /// arrival follows.
+    fn end(&mut self);
+}
+
+/// Pairing messages with receives.
+pub trait Matching {
+    /// Gives a receive to a transport that matches by itself, for messages with [`Kind::Eager`], [`Kind::Sync`] or [`Kind::Rts`] in
+    /// the application's plane ([`tickwire_components::context`]); all other frames come as ever. Receives take messages in
+    /// the order in which they were given. For each there is one arrival, whose `car` is `row`:
+    /// [`ArrivalState::Matched`] with the message, or [`ArrivalState::Recalled`]. Nothing else is told of the message.
+    /// A link that was closed may still be named: what has arrived on it can be received.
+    ///
+    /// [`Kind::Eager`]: tickwire_components::wire::Kind::Eager
+    /// [`Kind::Sync`]: tickwire_components::wire::Kind::Sync
+    /// [`Kind::Rts`]: tickwire_components::wire::Kind::Rts
+    /// [`ArrivalState::Matched`]: tickwire_components::ArrivalState::Matched
+    /// [`ArrivalState::Recalled`]: tickwire_components::ArrivalState::Recalled
+    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent;
+
+    /// Asks for a receive back. Its arrival says whether it came back or had been paired before. With `unless_message`, for one
+    /// that nothing else will arrive for, it does not come back while a message is there that it takes.
+    fn recall(&mut self, row: Row, unless_message: bool);
+
+    /// Starts to look for the oldest message that nothing has been paired with and that a receive would take; there is one
+    /// look at a time. With `claim`, nobody else gets it, and it comes as an arrival ([`ArrivalState::Claimed`]) of a drain that
+    /// follows.
+    ///
+    /// [`ArrivalState::Claimed`]: tickwire_components::ArrivalState::Claimed
+    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent;
+
+    /// What has come of a look; it is over then. Drains are what it gets on with.
+    fn peeked(&mut self) -> Peeked;
+
+    /// Leaves matching to the engine. Called before [`Transport::card`](crate::Transport::card), where another endpoint matches already.
+    fn leave(&mut self);
+}
+
+/// Lending memory of the transport's own.
+///
+/// # Safety
+/// What it lends is valid for reads and writes until it is taken back.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe trait Lending {
+    /// Lends runs of its own memory, registered and otherwise fit for use on a link: at least `least` and at most `most`
+    /// bytes, at once, or none. They stay where they are until [`Lending::take_back`]. Returns how many bytes.
+    fn lend(&mut self, link: u32, least: u64, most: u64, into: &mut Spans) -> u64;
+
+    /// Takes back a run that it has lent, as a whole.
+    fn take_back(&mut self, run: Span);
+}
+
+/// Making memory known to a transport that uses no other.
+pub trait Registering {
+    /// Makes memory known, so that frames may be sent out of it or messages read into it, until
+    /// [`Registering::deregister`].
+    ///
+    /// # Errors
+    /// Why not, in words. Others that are not needed are deregistered then, and it is asked again.
+    fn register(&mut self, span: Span, access: Access) -> Result<Registration, String>;
+
+    /// Forgets memory, which may be freed already. No operation uses it any more.
+    fn deregister(&mut self, registration: Registration);
+}
+
+/// Writing what a peer may send into the peer's memory.
+pub trait CreditWindows {
+    /// Writes into the peer's memory that it may send so much more.
+    fn grant(&mut self, link: u32, credit: Credit);
+
+    /// What the peer has written since it was asked last. Whoever gets nothing wants more: from then on a grant ends a sleep.
+    fn granted(&mut self, link: u32) -> Credit;
+}
