@@ -56,6 +56,8 @@ pub struct OpenReceipt {
     pub offered: bool,
     /// Of a receive: whether it looked at the unexpected messages when it was seen last.
     pub was_new: bool,
+    /// The row of the endpoint, once it is known: its name goes into the receipt when somebody asks for that.
+    pub endpoint: Option<u8>,
     /// The receipt.
     pub receipt: Receipt,
 }
@@ -63,10 +65,12 @@ pub struct OpenReceipt {
 /// Receipts that were asked for and not taken with their requests. Empty as a rule.
 #[derive(Clone, Debug, Default)]
 pub struct Receipts {
-    /// The receipts.
+    /// Those of operations that are not done: they are looked at.
     pub open: Vec<OpenReceipt>,
-    /// Those of operations that are not done.
-    pub unfinished: usize,
+    /// Those of operations that are done.
+    pub done: Vec<OpenReceipt>,
+    /// How many of these there may be before those of requests that were taken go.
+    pub done_most: usize,
     /// The clock, read whenever a stage is seen; `None` for the time that the caller of the engine gives.
     pub clock: Option<std::time::Instant>,
 }

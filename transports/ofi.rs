@@ -6,7 +6,7 @@
 //! [`Ofi`] is the transport. In *message mode* the engine matches, and the fabric only carries frames (`frame`) between
 //! endpoints for reliable datagrams (`port`). In *tagged mode* ([`Choice::tags`], [`ENV_TAG_MODE`]) the provider pairs the
 //! application's messages with receives (`matching`, [`tags`]); all else goes in frames. Providers that are known to do that
-//! wrongly stay in message mode with `auto`, and [`Ofi::matching`] says so; a mode that is asked for by name is refused there.
+//! wrongly stay in message mode with `auto`, and [`Ofi::who_matches`] says so; a mode that is asked for by name is refused there.
 //! Beside it there is
 //!
 //! - a **card** for each proc (`card`), which goes through the bootstrap: its fabric address, where it listens, a secret;

@@ -61,3 +61,26 @@ impl<T: Take + ?Sized> Take for &mut T {
         unsafe { (**self).matched(header, payload, vc, receive) }
     }
 }
+
+/// Takes no frame: all frames wait for a drain.
+pub(crate) struct Nobody;
+
+#[expect(unsafe_code, reason = "payloads are addresses")]
+impl Take for Nobody {
+    fn now_ns(&mut self) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
+        false
+    }
+
+    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
+        Other::Left
+    }
+
+    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
+        false
+    }
+}

@@ -4,9 +4,10 @@
 #![expect(unsafe_code, reason = "calls that are given addresses; these are given no bytes")]
 
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
+use crate::take::Nobody;
 use crate::{
-    AnyTransport, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead, Other,
-    Peeked, Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
+    AnyTransport, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead, Peeked,
+    Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -265,24 +266,6 @@ impl CreditWindows for Recorder {
     fn granted(&mut self, _: u32) -> Credit {
         self.note("granted");
         Credit { lines: 10, envelopes: 11 }
-    }
-}
-
-/// Takes nothing.
-struct Nobody;
-
-impl Take for Nobody {
-    fn now_ns(&mut self) -> u64 {
-        0
-    }
-    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
-        false
-    }
-    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
-        Other::Left
-    }
-    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
-        false
     }
 }
 

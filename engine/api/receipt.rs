@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use tickwire_components::{
     Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
 };
-use tickwire_systems::procs::receipts::{note, of, open};
+use tickwire_systems::procs::receipts::{Came, note, of, open};
 
 /// Posts operations whose receipts are kept. See [`Engine::receipted`] and [`Scope::receipted`](crate::Scope::receipted).
 pub struct Receipted<'e, 'env> {
@@ -31,18 +31,16 @@ impl Engine {
     /// The receipt of an operation, as far as it has come; `None` if none was asked for, or its request was taken.
     pub fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt> {
         let RequestId { row, generation } = request.request_id();
-        let tables = self.store.all();
-        let there = tables.requests.get(row as usize).is_some_and(|request| request.generation == generation);
-        of(tables.progress, row, generation).filter(|_| there).cloned()
+        of(&mut self.store.as_mut(), row, generation)
     }
 
     /// After posting: the request's stages are noted from now on.
-    fn open_receipt(&mut self, id: RequestId, found: bool) {
+    fn open_receipt(&mut self, id: RequestId, came: Came) {
         if id.row == NIL {
             return;
         }
         let clock = (!self.virtual_time).then_some(self.started);
-        open(&mut self.store.as_mut(), id.row, clock, found);
+        open(&mut self.store.as_mut(), id.row, clock, came);
         self.observer.receipts = true;
         self.watching.look_at_receipts(true);
         self.choose_own_at_once();
@@ -52,7 +50,7 @@ impl Engine {
     #[cold]
     pub(crate) fn note_receipts(&mut self) {
         note(&mut self.store.as_mut());
-        if self.store.progress().receipts.unfinished == 0 {
+        if self.store.progress().receipts.open.is_empty() {
             self.observer.receipts = false;
             self.watching.look_at_receipts(false);
             self.choose_own_at_once();
@@ -122,7 +120,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
         let length = buffer.total();
         let options = self.engine.asking(options, to, comm, length);
         let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
-        self.engine.open_receipt(request.id(), false);
+        self.engine.open_receipt(request.id(), Came::Posted);
         Ok(request)
     }
 
@@ -138,7 +136,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
         comm: Comm,
     ) -> Result<Request<B>, Rejected<B>> {
         let request = self.engine.post_receive(buffer, source.into(), tag.into(), comm, self.scoped)?;
-        self.engine.open_receipt(request.id(), false);
+        self.engine.open_receipt(request.id(), Came::Posted);
         Ok(request)
     }
 
@@ -152,7 +150,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
         buffer: B,
     ) -> Result<Request<B>, RejectedMessage<B>> {
         let request = self.engine.receive_message(message, buffer, self.scoped)?;
-        self.engine.open_receipt(request.id(), true);
+        self.engine.open_receipt(request.id(), Came::Found);
         Ok(request)
     }
 
@@ -162,7 +160,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
     /// As [`Engine::start`].
     pub fn start<B: Pieces>(self, persistent: &Persistent<B>) -> Result<(), PostError> {
         self.engine.start_by(persistent, false)?;
-        self.engine.open_receipt(persistent.id(), false);
+        self.engine.open_receipt(persistent.id(), Came::Again);
         Ok(())
     }
 }

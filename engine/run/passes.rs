@@ -69,7 +69,7 @@ impl<'a> Passes<'a> {
         if !progress.senders.is_empty() {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }
-        let receipts = progress.receipts.unfinished > 0;
+        let receipts = !progress.receipts.open.is_empty();
         let mut first = if store.progress().pending == Pending::DRAIN { self.drain } else { 0 };
         for pass in 1..=self.most {
             let mut ran = Pending::NONE;

@@ -6,29 +6,50 @@
 //! With some, messages go the way that they go without: a stage that begins and ends within one system, or within Deliver,
 //! has the time at which that was over.
 
-use crate::store::StoreMut;
+use crate::store::{StoreMut, Tables};
 use tickwire_components::{
-    Body, Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Request, RequestState,
-    Row, Way, car_flags,
+    Body, Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Receipts, Request,
+    RequestState, Row, Way, car_flags,
 };
 
-/// Opens a receipt for the operation in a row, in place of that of an earlier start; `found` if it receives a message that a
-/// probe has found.
-pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant>, found: bool) {
-    let all = store.all();
-    all.progress.receipts.clock = clock;
-    let posted_ns = time(all.progress);
-    let receipt = Receipt { posted_ns, unexpected: found, ..Receipt::default() };
+/// Fewest receipts of operations that are done before some of them are looked through.
+const DONE_MIN: usize = 64;
+
+/// How an operation came to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// It was posted.
+    Posted,
+    /// It receives a message that a probe has found.
+    Found,
+    /// It is a persistent one that was started: its receipt takes the place of that of the start before.
+    Again,
+}
+
+/// Opens a receipt for the operation in a row.
+pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant>, came: Came) {
+    let mut all = store.all();
     let generation = all.requests[row as usize].generation;
     let car = &all.cars[row as usize];
     if car.kind == CarKind::Receive && matches!(car.state, CarState::New | CarState::Posted) {
         // No message has come yet: what is found here later, its offer has said.
         all.large[row as usize].body = Body::default();
     }
-    all.progress.receipts.open.retain(|open| (open.row, open.generation) != (row, generation));
-    let open = OpenReceipt { row, generation, offered: false, was_new: false, receipt };
-    all.progress.receipts.open.push(open);
-    note(store);
+    let receipts = &mut all.progress.receipts;
+    receipts.clock = clock;
+    if came == Came::Again {
+        let is_other = |open: &OpenReceipt| (open.row, open.generation) != (row, generation);
+        receipts.open.retain(is_other);
+        receipts.done.retain(is_other);
+    }
+    let now_ns = time(all.progress);
+    let receipt = Receipt { posted_ns: now_ns, unexpected: came == Came::Found, ..Receipt::default() };
+    let mut open = OpenReceipt { row, generation, offered: false, was_new: false, endpoint: None, receipt };
+    if note_one(&mut all, &mut open, now_ns) {
+        all.progress.receipts.open.push(open);
+    } else {
+        keep(&mut all, open);
+    }
 }
 
 fn time(progress: &Progress) -> u64 {
@@ -37,35 +58,69 @@ fn time(progress: &Progress) -> u64 {
 
 /// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
 pub fn note(store: &mut StoreMut<'_>) {
-    let all = store.all();
+    let mut all = store.all();
+    if all.progress.receipts.open.is_empty() {
+        return;
+    }
     let now_ns = time(all.progress);
     let mut open = std::mem::take(&mut all.progress.receipts.open);
-    open.retain_mut(|open| {
-        let (car, request) = (&all.cars[open.row as usize], &all.requests[open.row as usize]);
-        if request.generation != open.generation || request.state == RequestState::Free {
-            return false;
+    let mut index = 0;
+    while index < open.len() {
+        if note_one(&mut all, &mut open[index], now_ns) {
+            index += 1;
+        } else {
+            let done = open.swap_remove(index);
+            keep(&mut all, done);
         }
-        look(open, car, &all.large[open.row as usize], request, now_ns);
-        if let Some(vc) = all.vcs.get(car.vc as usize)
-            && open.receipt.transport.is_none()
-        {
-            open.receipt.peer = Some(ProcId(vc.proc));
-            let endpoint = all.endpoints.get_mut(vc.endpoint as usize);
-            open.receipt.transport = endpoint.map(|endpoint| endpoint.transport.get().name().to_owned());
-        }
-        if let Some(vc) = all.vcs.get(car.vc as usize).filter(|vc| vc.link != NIL) {
-            open.receipt.link.get_or_insert(vc.link);
-        }
-        true
-    });
-    all.progress.receipts.unfinished = open.iter().filter(|open| open.receipt.completed_ns.is_none()).count();
+    }
     all.progress.receipts.open = open;
 }
 
-/// The receipt of the operation in a row, if one was asked for.
-pub fn of(progress: &Progress, row: Row, generation: u64) -> Option<&Receipt> {
-    let open = progress.receipts.open.iter().find(|open| (open.row, open.generation) == (row, generation));
-    open.map(|open| &open.receipt)
+/// Looks at an operation; `false` once it is done.
+fn note_one(all: &mut Tables<'_>, open: &mut OpenReceipt, now_ns: u64) -> bool {
+    let (car, request) = (&all.cars[open.row as usize], &all.requests[open.row as usize]);
+    if !is_of(open, request) {
+        return false;
+    }
+    look(open, car, &all.large[open.row as usize], request, now_ns);
+    if let Some(vc) = all.vcs.get(car.vc as usize) {
+        if open.endpoint.is_none() {
+            open.receipt.peer = Some(ProcId(vc.proc));
+            open.endpoint = Some(vc.endpoint);
+        }
+        if vc.link != NIL {
+            open.receipt.link.get_or_insert(vc.link);
+        }
+    }
+    open.receipt.completed_ns.is_none()
+}
+
+/// Keeps the receipt of an operation that is done, until its request is taken.
+fn keep(all: &mut Tables<'_>, open: OpenReceipt) {
+    let Receipts { done, done_most, .. } = &mut all.progress.receipts;
+    if done.len() >= (*done_most).max(DONE_MIN) {
+        done.retain(|done| is_of(done, &all.requests[done.row as usize]));
+        *done_most = 2 * done.len();
+    }
+    done.push(open);
+}
+
+/// Whether the request of a receipt was not taken.
+fn is_of(open: &OpenReceipt, request: &Request) -> bool {
+    request.generation == open.generation && request.state != RequestState::Free
+}
+
+/// The receipt of the operation in a row, if one was asked for and its request was not taken.
+pub fn of(store: &mut StoreMut<'_>, row: Row, generation: u64) -> Option<Receipt> {
+    let all = store.all();
+    let request = all.requests.get(row as usize)?;
+    let Receipts { open, done, .. } = &all.progress.receipts;
+    let wanted = |open: &&OpenReceipt| (open.row, open.generation) == (row, generation) && is_of(open, request);
+    let found = open.iter().chain(done.iter().rev()).find(wanted)?;
+    let mut receipt = found.receipt.clone();
+    let endpoint = found.endpoint.and_then(|endpoint| all.endpoints.get_mut(endpoint as usize));
+    receipt.transport = endpoint.map(|endpoint| endpoint.transport.get().name().to_owned());
+    Some(receipt)
 }
 
 fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now_ns: u64) {

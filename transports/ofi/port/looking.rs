@@ -1,9 +1,10 @@
 //! Looks at the queue: how often completions are read, and who goes through them.
 
 use super::Port;
-use super::taking::{Bounded, Nobody};
+use super::taking::Bounded;
 use crate::Take;
 use crate::ofi::ReadError;
+use crate::take::Nobody;
 use libfabric_sys as sys;
 
 /// How long the read in [`Port::hush`] waits, ms: the least there is.

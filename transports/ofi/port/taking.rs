@@ -1,31 +1,8 @@
-//! Who takes messages in a look at the queue: nobody, or somebody who takes so many at most.
+//! Who takes messages in a look at the queue: so many at most.
 
 use crate::{Other, Take};
 use tickwire_components::wire::Header;
 use tickwire_components::{Row, Span};
-
-/// Takes no frame: all frames wait for a drain.
-pub(super) struct Nobody;
-
-#[expect(unsafe_code, reason = "bytes that are addresses")]
-impl Take for Nobody {
-    fn now_ns(&mut self) -> u64 {
-        0
-    }
-
-    #[inline(always)]
-    unsafe fn message(&mut self, _: &Header, _: Span, _: Row) -> bool {
-        false
-    }
-
-    unsafe fn other(&mut self, _: &Header, _: Span, _: Row) -> Other {
-        Other::Left
-    }
-
-    unsafe fn matched(&mut self, _: &Header, _: Span, _: Row, _: Row) -> bool {
-        false
-    }
-}
 
 /// Hands so many more messages on.
 pub(super) struct Bounded<'a, T> {

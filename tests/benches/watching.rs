@@ -1,0 +1,164 @@
+//! What it costs to be watched: messages of 8 B between two threads, unwatched, with a ring in memory, with a trace file, and
+//! with a receipt of every message. By turns, and the best round of each counts.
+//!
+//! `cargo bench -p tickwire-tests --bench watching`; with `--test` it only checks that it runs.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tickwire::testing::Cluster;
+use tickwire::traces::{Ring, TraceFile};
+use tickwire::{Builder, Comm, Engine, Rank, Request, Tag};
+
+/// Rounds of which the best counts.
+const ROUNDS: usize = 15;
+/// Messages to and fro in a round.
+const TURNS: usize = 20_000;
+/// Messages of which nobody waits for an answer.
+const WINDOW: usize = 64;
+const TAG: Tag = Tag(1);
+
+/// Who watches.
+#[derive(Clone, Copy, PartialEq)]
+enum Watched {
+    Nobody,
+    Ring,
+    File,
+    Receipts,
+}
+
+fn main() {
+    let test = std::env::args().any(|word| word == "--test");
+    let (rounds, turns) = if test { (1, 2 * WINDOW) } else { (ROUNDS, TURNS) };
+    let ways = [
+        ("nobody", Watched::Nobody),
+        ("a ring", Watched::Ring),
+        ("a file", Watched::File),
+        ("receipts", Watched::Receipts),
+    ];
+    let mut best = [(f64::MAX, 0.0f64); 4];
+    for _ in 0..rounds {
+        for ((_, watched), (latency, rate)) in ways.iter().zip(&mut best) {
+            let (to_and_fro, each) = measure(*watched, turns);
+            (*latency, *rate) = (latency.min(to_and_fro / 2.0), rate.max(1e3 / each));
+        }
+    }
+    if test {
+        return;
+    }
+    println!("{:<10}{:>14}{:>8}{:>12}{:>8}", "watched by", "latency", "", "rate", "");
+    for ((name, _), (latency, rate)) in ways.iter().zip(best) {
+        let (of_latency, of_rate) = (latency / best[0].0, rate / best[0].1);
+        println!("{name:<10}{latency:>11.0} ns{of_latency:>7.2}x{rate:>10.2}/us{of_rate:>7.2}x");
+    }
+}
+
+/// ns of a message to and fro, and of one of many in one direction.
+fn measure(watched: Watched, turns: usize) -> (f64, f64) {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let path = || tickwire_tests::scratch::path(&format!("watching-{}", FILES.fetch_add(1, Ordering::Relaxed)));
+    let paths = [path(), path()];
+    let next = AtomicU32::new(0);
+    let watch = |builder: Builder| match watched {
+        Watched::Nobody | Watched::Receipts => builder,
+        Watched::Ring => builder.trace(Ring::new(10_000)),
+        Watched::File => {
+            let path = &paths[next.fetch_add(1, Ordering::Relaxed) as usize % 2];
+            builder.trace(TraceFile::create_part(path).expect("there is room"))
+        }
+    };
+    let mut cluster = Cluster::loopback_with(2, watch);
+    let mut engines = std::mem::take(&mut cluster.engines).into_iter();
+    let (Some(first), Some(second)) = (engines.next(), engines.next()) else { panic!("two engines were asked for") };
+    let receipts = watched == Watched::Receipts;
+    let found = std::thread::scope(|threads| {
+        let other = threads.spawn(move || run(second, Rank(0), receipts, turns));
+        let found = run(first, Rank(1), receipts, turns);
+        other.join().expect("both sides end");
+        found
+    });
+    paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    found
+}
+
+/// One side, which begins if its peer is rank 1.
+fn run(mut engine: Engine, peer: Rank, receipts: bool, turns: usize) -> (f64, f64) {
+    let world = engine.comm_world();
+    let side = Side { buffers: RefCell::default(), peer, world, receipts };
+    side.turns(&mut engine, turns / 10);
+    let start = Instant::now();
+    side.turns(&mut engine, turns);
+    let to_and_fro = start.elapsed().as_secs_f64() * 1e9 / turns as f64;
+    let windows = turns / WINDOW;
+    let start = Instant::now();
+    (0..windows).for_each(|_| side.window(&mut engine));
+    let each = start.elapsed().as_secs_f64() * 1e9 / (windows * WINDOW) as f64;
+    engine.finalize(Duration::from_secs(10)).expect("both sides end");
+    (to_and_fro, each)
+}
+
+struct Side {
+    /// Buffers of 8 B that no operation has.
+    buffers: RefCell<Vec<Vec<u8>>>,
+    peer: Rank,
+    world: Comm,
+    receipts: bool,
+}
+
+impl Side {
+    fn buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| vec![0; 8])
+    }
+
+    fn end(&self, engine: &mut Engine, request: Request<Vec<u8>>) {
+        engine.wait(&request).expect("it is delivered");
+        let (buffer, _) = engine.take(request).expect("it was waited for");
+        self.buffers.borrow_mut().push(buffer);
+    }
+
+    fn send(&self, engine: &mut Engine) -> Request<Vec<u8>> {
+        let sent = match self.receipts {
+            true => engine.receipted().isend(self.buffer(), self.peer, TAG, self.world),
+            false => engine.isend(self.buffer(), self.peer, TAG, self.world),
+        };
+        sent.expect("the peer is there")
+    }
+
+    fn receive(&self, engine: &mut Engine) -> Request<Vec<u8>> {
+        let posted = match self.receipts {
+            true => engine.receipted().irecv(self.buffer(), self.peer, TAG, self.world),
+            false => engine.irecv(self.buffer(), self.peer, TAG, self.world),
+        };
+        posted.expect("the peer is there")
+    }
+
+    fn turns(&self, engine: &mut Engine, turns: usize) {
+        for _ in 0..turns {
+            let receive = self.receive(engine);
+            if self.peer == Rank(1) {
+                let send = self.send(engine);
+                self.end(engine, receive);
+                self.end(engine, send);
+            } else {
+                self.end(engine, receive);
+                let send = self.send(engine);
+                self.end(engine, send);
+            }
+        }
+    }
+
+    /// A window of messages from the side that begins, and an answer.
+    fn window(&self, engine: &mut Engine) {
+        if self.peer == Rank(1) {
+            let sends: Vec<_> = (0..WINDOW).map(|_| self.send(engine)).collect();
+            sends.into_iter().for_each(|send| self.end(engine, send));
+            let answer = self.receive(engine);
+            self.end(engine, answer);
+        } else {
+            let receives: Vec<_> = (0..WINDOW).map(|_| self.receive(engine)).collect();
+            receives.into_iter().for_each(|receive| self.end(engine, receive));
+            let answer = self.send(engine);
+            self.end(engine, answer);
+        }
+    }
+}
