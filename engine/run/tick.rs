@@ -161,7 +161,8 @@ impl Engine {
         if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
             self.counters.ran(DELIVER);
             match self.watching.is_on() {
-                true => self.deliver_watched(),
+                true if !self.deliver_watched() => return,
+                true => {}
                 false => self.store.with(deliver),
             }
             if self.store.progress().pending == Pending::NONE {
@@ -171,13 +172,18 @@ impl Engine {
         self.run_passes();
     }
 
-    /// Runs Deliver for those who watch.
+    /// Runs Deliver for those who watch; `false` if one of them has panicked.
     #[inline(never)]
-    fn deliver_watched(&mut self) {
-        self.watching.deliver(&mut self.store.as_mut());
+    fn deliver_watched(&mut self) -> bool {
+        let Engine { watching, store, .. } = self;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| watching.deliver(&mut store.as_mut()))) {
+            self.poison(&*panic);
+            return false;
+        }
         if self.observer.receipts {
             self.note_receipts();
         }
+        true
     }
 
     /// The passes over the systems.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire::components::VcState;
 use tickwire::components::credit::{LINE_BYTES, cost};
-use tickwire::testing::{Death, SimConfig, SimNet};
-use tickwire::traces::{DELIVER, Depths, Event, Message, Ring};
+use tickwire::testing::{Cluster, Death, SimConfig, SimNet};
+use tickwire::traces::{DELIVER, Depths, Event, Message, Ring, Sink};
 use tickwire::transports::Hub;
-use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag};
+use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag, Test};
 use tickwire_tests::cases;
 
 #[test]
@@ -145,4 +145,40 @@ fn what_waits_is_counted() {
         let spent = u64::from(cost(100)) * LINE_BYTES as u64;
         assert_eq!(sender.credit_bytes, credit_bytes - spent, "both have been granted the same");
     }
+}
+
+/// A sink that panics on each message with tag 2 that has come, and once more when its engine tells what became of it.
+struct Breaking;
+
+impl Sink for Breaking {
+    fn record(&mut self, event: &Event<'_>) {
+        let breaks = match event {
+            Event::Received(message) => message.tag == 2,
+            Event::Error { words, .. } => words.starts_with("the engine is poisoned"),
+            _ => false,
+        };
+        assert!(!breaks, "the sink is broken");
+    }
+}
+
+#[test]
+fn a_sink_that_panics_poisons_its_engine_and_no_other() {
+    let mut cluster = Cluster::loopback_with(2, |builder| builder.trace(Breaking));
+    cluster.checked = false;
+    let world = cluster.engines[0].comm_world();
+    let post = |cluster: &mut Cluster, tag| {
+        let receive = cluster.engines[1].irecv(vec![0; 8], Rank(0), tag, world).unwrap();
+        (receive, cluster.engines[0].isend(vec![1; 8], Rank(1), tag, world).unwrap())
+    };
+    let (receive, send) = post(&mut cluster, Tag(1));
+    cluster.finish(2000, 1, receive).unwrap();
+    cluster.finish(2000, 0, send).unwrap();
+    let before = cluster.engines[1].counters().runs()[DELIVER];
+    let (receive, send) = post(&mut cluster, Tag(2));
+    // It had been delivered when the sink was told.
+    cluster.tick_until(2000, "the message has come", |c| !matches!(c.engines[1].test(&receive), Ok(Test::Pending)));
+    assert_eq!(cluster.engines[1].counters().runs()[DELIVER], before + 1, "it was awaited");
+    let Err(rejected) = cluster.engines[1].isend(vec![1; 8], Rank(0), Tag(1), world) else { panic!("it is poisoned") };
+    assert!(rejected.to_string().contains("the sink is broken"), "{rejected}");
+    cluster.finish(2000, 0, send).unwrap();
 }
