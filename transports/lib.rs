@@ -27,6 +27,7 @@ mod transport;
 mod watching;
 #[cfg(all(test, not(miri)))]
 mod wrapper_tests;
+mod wrapping;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};

@@ -15,7 +15,8 @@ pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::rings::ring::is_of_read;
-use crate::{Capabilities, Lending, LinkEvent, Mapped, Other, Registering, Sent, TagLimits, Take, Traffic, Transport};
+use crate::wrapping::hand_on;
+use crate::{Capabilities, LinkEvent, Mapped, Other, Sent, TagLimits, Take, Transport};
 use lane::{Lane, Late, corrupt};
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -338,24 +339,17 @@ impl<T: Transport> Sim<T> {
 unsafe impl<T: Transport> Transport for Sim<T> {
     type RowState = SimState<T::RowState>;
 
+    hand_on! {
+        card reaches moved traffic lending registering shared_bytes flush
+        disarm close
+    }
+
     fn name(&self) -> &str {
         "sim"
     }
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn card(&self) -> Vec<u8> {
-        self.inner.card()
-    }
-
-    fn moved(&self) -> (u64, u64) {
-        self.inner.moved()
-    }
-
-    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
-        self.inner.reaches(proc, card)
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
@@ -370,14 +364,6 @@ unsafe impl<T: Transport> Transport for Sim<T> {
             // The rest of a frame is to be of the same one, whatever the link has room for by then.
             false => payload.min(self.capabilities.frame_sure as u64),
         }
-    }
-
-    fn shared_bytes(&self) -> u64 {
-        self.inner.shared_bytes()
-    }
-
-    fn traffic(&self, link: u32) -> Option<Traffic> {
-        self.inner.traffic(link)
     }
 
     fn attach(&mut self, link: u32, vc: Row) {
@@ -398,18 +384,6 @@ unsafe impl<T: Transport> Transport for Sim<T> {
             self.net.leaves(self.me, proc, header);
         }
         sent
-    }
-
-    fn lending(&mut self) -> Option<&mut dyn Lending> {
-        self.inner.lending()
-    }
-
-    fn registering(&mut self) -> Option<&mut dyn Registering> {
-        self.inner.registering()
-    }
-
-    fn flush(&mut self) {
-        self.inner.flush();
     }
 
     fn ready(&self) -> bool {
@@ -502,14 +476,6 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     fn arm(&mut self) -> bool {
         !self.ready() && self.inner.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-
-    fn close(&mut self) {
-        self.inner.close();
     }
 }
 

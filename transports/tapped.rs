@@ -4,11 +4,8 @@
 //! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
 //! same at both: no word of it is on the wire.
 
-use crate::{
-    Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, Other, Registering, Sent, Take,
-    Traffic, Transport,
-};
-use rustix::fd::BorrowedFd;
+use crate::wrapping::hand_on;
+use crate::{Frame, LinkEvent, Other, Sent, Take, Transport};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 use tickwire_traces::{Event, Message, Trace};
@@ -151,60 +148,11 @@ fn message(proc: u32, header: &Header, number: u64, begin_ns: u64, end_ns: u64) 
 unsafe impl<T: Transport> Transport for Tapped<T> {
     type RowState = T::RowState;
 
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn card(&self) -> Vec<u8> {
-        self.inner.card()
-    }
-
-    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
-        self.inner.reaches(proc, card)
-    }
-
-    fn moved(&self) -> (u64, u64) {
-        self.inner.moved()
-    }
-
-    fn fits(&mut self, link: u32, payload: u64) -> u64 {
-        self.inner.fits(link, payload)
-    }
-
-    fn shared_bytes(&self) -> u64 {
-        self.inner.shared_bytes()
-    }
-
-    fn traffic(&self, link: u32) -> Option<Traffic> {
-        self.inner.traffic(link)
-    }
-
-    fn memory(&mut self) -> Option<&mut dyn Memory> {
-        self.inner.memory()
-    }
-
-    fn direct(&mut self) -> Option<&mut dyn Direct> {
-        self.inner.direct()
-    }
-
-    fn matching(&mut self) -> Option<&mut dyn Matching> {
-        self.inner.matching()
-    }
-
-    fn lending(&mut self) -> Option<&mut dyn Lending> {
-        self.inner.lending()
-    }
-
-    fn registering(&mut self) -> Option<&mut dyn Registering> {
-        self.inner.registering()
-    }
-
-    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
-        self.inner.credit_windows()
+    hand_on! {
+        name capabilities card reaches moved traffic memory direct
+        matching lending registering credit_windows fits shared_bytes flush ready
+        release wants_control close_link give_up has_ended wait_fd arm must_poll
+        disarm close
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
@@ -237,14 +185,6 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         (sent, outcome)
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn ready(&self) -> bool {
-        self.inner.ready()
-    }
-
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         let count = self.inner.drain(now_ns, arrivals);
         self.tell_received(&arrivals[..count]);
@@ -262,14 +202,6 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         count
     }
 
-    fn release(&mut self) {
-        self.inner.release();
-    }
-
-    fn wants_control(&self) -> bool {
-        self.inner.wants_control()
-    }
-
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
         let before = events.len();
         self.inner.control(now_ns, events);
@@ -283,37 +215,5 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
                 _ => {}
             }
         }
-    }
-
-    fn close_link(&mut self, link: u32) {
-        self.inner.close_link(link);
-    }
-
-    fn give_up(&mut self, link: u32, reason: &str) {
-        self.inner.give_up(link, reason);
-    }
-
-    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
-        self.inner.has_ended(proc, card)
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.inner.arm()
-    }
-
-    fn must_poll(&self) -> bool {
-        self.inner.must_poll()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-
-    fn close(&mut self) {
-        self.inner.close();
     }
 }

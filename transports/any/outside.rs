@@ -5,6 +5,7 @@ use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registerin
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use crate::transport::Transport;
+use crate::wrapping::hand_on;
 use rustix::fd::BorrowedFd;
 use std::any::Any;
 use tickwire_components::wire::Header;
@@ -99,119 +100,35 @@ pub unsafe trait Outside: Send {
 }
 
 /// A transport in a box.
-pub(super) struct Boxed<T>(pub(super) T);
+pub(super) struct Boxed<T> {
+    pub(super) inner: T,
+}
 
 // SAFETY: it only passes on.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a transport gives out")]
 unsafe impl<T: Transport> Outside for Boxed<T> {
-    fn name(&self) -> &str {
-        self.0.name()
+    hand_on! {
+        name capabilities card reaches moved traffic memory direct
+        matching lending registering credit_windows connect attach fits shared_bytes
+        flush ready drain drain_link release wants_control control close_link
+        give_up has_ended wait_fd arm must_poll disarm close
     }
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-    fn card(&self) -> Vec<u8> {
-        self.0.card()
-    }
-    fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
-        self.0.reaches(proc, card)
-    }
-    fn moved(&self) -> (u64, u64) {
-        self.0.moved()
-    }
-    fn fits(&mut self, link: u32, payload: u64) -> u64 {
-        self.0.fits(link, payload)
-    }
-    fn shared_bytes(&self) -> u64 {
-        self.0.shared_bytes()
-    }
-    fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
-        self.0.connect(proc, card, now_ns)
-    }
-    fn attach(&mut self, link: u32, vc: Row) {
-        self.0.attach(link, vc);
-    }
-    fn traffic(&self, link: u32) -> Option<Traffic> {
-        self.0.traffic(link)
-    }
-    fn memory(&mut self) -> Option<&mut dyn Memory> {
-        self.0.memory()
-    }
-    fn direct(&mut self) -> Option<&mut dyn Direct> {
-        self.0.direct()
-    }
-    fn matching(&mut self) -> Option<&mut dyn Matching> {
-        self.0.matching()
-    }
-    fn lending(&mut self) -> Option<&mut dyn Lending> {
-        self.0.lending()
-    }
-    fn registering(&mut self) -> Option<&mut dyn Registering> {
-        self.0.registering()
-    }
-    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
-        self.0.credit_windows()
-    }
+
     unsafe fn send(&mut self, link: u32, header: &Header, pieces: &[Span], state: Option<&mut dyn Any>) -> Sent {
         // SAFETY: by this function's contract.
         let pieces = unsafe { &Payload::new(pieces) };
         match state.and_then(|state| state.downcast_mut::<T::RowState>()) {
-            Some(state) => self.0.send(link, header, pieces, state),
-            None => self.0.send(link, header, pieces, &mut T::RowState::default()),
+            Some(state) => self.inner.send(link, header, pieces, state),
+            None => self.inner.send(link, header, pieces, &mut T::RowState::default()),
         }
     }
     unsafe fn send_batch(&mut self, link: u32, frames: &[Frame], state: Option<&mut dyn Any>) -> (usize, Sent) {
         let mut fresh = T::RowState::default();
         let state = state.and_then(|state| state.downcast_mut::<T::RowState>()).unwrap_or(&mut fresh);
         // SAFETY: by the same contract.
-        unsafe { self.0.send_batch(link, frames, state) }
-    }
-    fn flush(&mut self) {
-        self.0.flush();
-    }
-    fn ready(&self) -> bool {
-        self.0.ready()
-    }
-    fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        self.0.drain(now_ns, arrivals)
-    }
-    fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        self.0.drain_link(link, now_ns, arrivals)
+        unsafe { self.inner.send_batch(link, frames, state) }
     }
     fn deliver(&mut self, most: u32, mut take: &mut dyn Take) -> (u32, bool) {
-        self.0.deliver(most, &mut take)
-    }
-    fn release(&mut self) {
-        self.0.release();
-    }
-    fn wants_control(&self) -> bool {
-        self.0.wants_control()
-    }
-    fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
-        self.0.control(now_ns, events);
-    }
-    fn close_link(&mut self, link: u32) {
-        self.0.close_link(link);
-    }
-    fn give_up(&mut self, link: u32, reason: &str) {
-        self.0.give_up(link, reason);
-    }
-    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
-        self.0.has_ended(proc, card)
-    }
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.wait_fd()
-    }
-    fn arm(&mut self) -> bool {
-        self.0.arm()
-    }
-    fn must_poll(&self) -> bool {
-        self.0.must_poll()
-    }
-    fn disarm(&mut self) {
-        self.0.disarm();
-    }
-    fn close(&mut self) {
-        self.0.close();
+        self.inner.deliver(most, &mut take)
     }
 }

@@ -66,7 +66,7 @@ pub(super) use each;
 impl AnyTransport {
     /// Boxes a transport that has no variant of its own.
     pub fn outside<T: Transport + 'static>(transport: T) -> Self {
-        AnyTransport::Outside(Own::from(Box::new(Boxed(transport)) as Box<dyn Outside>))
+        AnyTransport::Outside(Own::from(Box::new(Boxed { inner: transport }) as Box<dyn Outside>))
     }
 
     /// The same transport once more, for who closes it when the first way to it is gone. It ends with the last of its owners.

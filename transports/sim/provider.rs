@@ -8,10 +8,8 @@
 use super::random::SplitMix;
 use super::{bytes, span};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
-use crate::{
-    Capabilities, Frame, Lending, LinkEvent, Mapped, Matching, Peeked, ReceiveEnvelope, Registering, Sent, Traffic,
-    Transport,
-};
+use crate::wrapping::hand_on;
+use crate::{Capabilities, Frame, LinkEvent, Mapped, Matching, Peeked, ReceiveEnvelope, Sent, Transport};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tickwire_components::wire::{Header, Kind};
@@ -302,20 +300,17 @@ fn takes(pattern: &TagPattern, proc: u32, tagged: &Tagged) -> bool {
 unsafe impl<T: Transport> Transport for Provider<T> {
     type RowState = T::RowState;
 
+    hand_on! {
+        card moved traffic lending registering fits shared_bytes flush
+        wants_control close_link give_up has_ended disarm close
+    }
+
     fn name(&self) -> &str {
         self.config.name
     }
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn card(&self) -> Vec<u8> {
-        self.inner.card()
-    }
-
-    fn moved(&self) -> (u64, u64) {
-        self.inner.moved()
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
@@ -329,18 +324,6 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         let link = self.inner.connect(proc, card, now_ns)?;
         self.open(link, proc);
         Ok(link)
-    }
-
-    fn fits(&mut self, link: u32, payload: u64) -> u64 {
-        self.inner.fits(link, payload)
-    }
-
-    fn shared_bytes(&self) -> u64 {
-        self.inner.shared_bytes()
-    }
-
-    fn traffic(&self, link: u32) -> Option<Traffic> {
-        self.inner.traffic(link)
     }
 
     fn attach(&mut self, link: u32, vc: Row) {
@@ -367,18 +350,6 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         self.matches.then_some(self)
     }
 
-    fn lending(&mut self) -> Option<&mut dyn Lending> {
-        self.inner.lending()
-    }
-
-    fn registering(&mut self) -> Option<&mut dyn Registering> {
-        self.inner.registering()
-    }
-
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
     fn ready(&self) -> bool {
         self.inner.ready()
             || !self.completed.is_empty()
@@ -399,10 +370,6 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         self.delivered.clear();
     }
 
-    fn wants_control(&self) -> bool {
-        self.inner.wants_control()
-    }
-
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
         self.now_ns = self.now_ns.max(now_ns);
         let before = events.len();
@@ -419,28 +386,8 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         }
     }
 
-    fn close_link(&mut self, link: u32) {
-        self.inner.close_link(link);
-    }
-
-    fn give_up(&mut self, link: u32, reason: &str) {
-        self.inner.give_up(link, reason);
-    }
-
-    fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
-        self.inner.has_ended(proc, card)
-    }
-
     fn arm(&mut self) -> bool {
         !self.ready() && self.inner.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-
-    fn close(&mut self) {
-        self.inner.close();
     }
 }
 
