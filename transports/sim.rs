@@ -9,19 +9,20 @@ mod lane;
 mod net;
 mod provider;
 mod random;
+mod receiving;
+mod sending;
 
 pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
 pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
-use crate::rings::ring::is_of_read;
 use crate::wrapping::hand_on;
-use crate::{Capabilities, LinkEvent, Mapped, Other, Sent, TagLimits, Take, Transport};
-use lane::{Lane, Late, corrupt};
+use crate::{Capabilities, LinkEvent, Mapped, Sent, TagLimits, Take, Transport};
+use lane::Lane;
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
-use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span};
+use tickwire_components::wire::Header;
+use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -133,120 +134,6 @@ impl<T: Transport> Sim<T> {
         self.net.closes(self.me, proc);
     }
 
-    /// Takes what the wrapped transport has; the frames' times are decided here.
-    fn take_in(&mut self, now_ns: u64) {
-        loop {
-            let count = self.inner.drain(now_ns, &mut self.scratch);
-            for index in 0..count {
-                let Arrival { header, payload, vc, .. } = self.scratch[index];
-                self.take_frame(now_ns, header, bytes(payload), vc);
-            }
-            self.inner.release();
-            if count < self.scratch.len() {
-                break;
-            }
-        }
-        let config = self.net.config();
-        if config.credit_portion > 0 {
-            for lane in self.lanes.values_mut() {
-                let due_ns = now_ns + self.random.within(&config.delay_ns);
-                lane.remind(now_ns, due_ns, config.credit_portion, &mut self.random);
-            }
-        }
-    }
-
-    /// A frame of the wrapped transport: what becomes of it, and when.
-    fn take_frame(&mut self, now_ns: u64, mut header: Header, mut payload: Box<[u8]>, vc: Row) {
-        let config = self.net.config();
-        let Some(link) = self.links.iter_mut().find(|link| link.vc == vc && !link.over) else { return };
-        if link.failed.is_some() {
-            return;
-        }
-        // What becomes of a frame follows from its number on its way, not from when somebody looked, nor from how much of the
-        // credit went in frames of its own.
-        link.frames += u64::from(header.kind() != Some(Kind::Credit));
-        let way = u64::from(link.proc) << 48 ^ u64::from(self.me) << 32 ^ link.frames;
-        let mut random = SplitMix::new(config.seed ^ way.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let due_ns = now_ns + random.within(&config.delay_ns);
-        if config.corrupt_of_65536 > 0
-            && header.kind() != Some(Kind::Credit)
-            && random.below(65536) < config.corrupt_of_65536.into()
-            && corrupt(config.corruption, &mut header, &mut payload, &mut random)
-        {
-            self.net.corrupts(link.proc, self.me);
-            if config.corruption == Corruption::Header && header.payload() != payload.len() as u64 {
-                link.failed = Some("a frame of another length than it says".into());
-                return;
-            }
-        }
-        let lane = self.lanes.entry(vc).or_insert_with(|| Lane::new(link.proc));
-        if config.credit_portion > 0 {
-            header = lane.portion(header, config.credit_portion, &mut random);
-        }
-        lane.push(due_ns, header, payload);
-    }
-
-    /// The VC whose frame is handed out next.
-    fn next_lane(&mut self, now_ns: u64, only: Option<Row>) -> Option<Row> {
-        let due = |(vc, lane): &(&Row, &Lane)| only.is_none_or(|only| only == **vc) && lane.is_due(now_ns);
-        let mut due = self.lanes.iter().filter(due).map(|(vc, _)| *vc);
-        if !self.net.config().shuffled {
-            let last = self.last;
-            return due.clone().find(|vc| *vc > last).or_else(|| due.next());
-        }
-        let count = due.clone().count() as u64;
-        if count == 0 { None } else { due.nth(self.random.below(count) as usize) }
-    }
-
-    /// Hands out the frames that are due.
-    fn deliver(&mut self, now_ns: u64, out: &mut [Arrival], only: Option<Row>) -> usize {
-        let mut count = 0;
-        while count < out.len()
-            && let Some(vc) = self.next_lane(now_ns, only)
-        {
-            self.last = vc;
-            let Some(lane) = self.lanes.get_mut(&vc) else { break };
-            let Some(late) = lane.frames.pop_front() else { break };
-            self.net.lands(lane.proc, self.me, &late.header);
-            // Its address is taken where it stays.
-            self.delivered.push(late.payload);
-            let payload = self.delivered.last_mut().map_or(Span::EMPTY, |payload| span(payload));
-            let state = ArrivalState::New;
-            out[count] = Arrival { header: late.header, payload, vc, state, ..Arrival::default() };
-            count += 1;
-        }
-        count
-    }
-
-    /// Hands frames that are due to `take`, one by one, as far as it takes them; whether something may be left then.
-    fn hand_over(&mut self, now_ns: u64, most: u32, take: &mut impl Take) -> (u32, bool) {
-        for count in 0..most {
-            let Some(vc) = self.next_lane(now_ns, None) else { return (count, !self.lanes.is_empty()) };
-            let Some(late) = self.lanes.get_mut(&vc).and_then(|lane| lane.frames.pop_front()) else { break };
-            let Late { header, mut payload, due_ns } = late;
-            // SAFETY: the payload is of this call until the frame is put back or dropped.
-            #[expect(unsafe_code, reason = "payloads are addresses")]
-            let taken = unsafe {
-                match header.lead {
-                    lead if lead == Kind::Eager as u64 => take.message(&header, span(&mut payload), vc),
-                    lead if is_of_read(lead, header.length) => {
-                        // Nothing is exposed: nobody reads past the frames.
-                        !matches!(take.other(&header, span(&mut payload), vc), Other::Left)
-                    }
-                    _ => false,
-                }
-            };
-            let Some(lane) = self.lanes.get_mut(&vc) else { break };
-            if !taken {
-                lane.frames.push_front(Late { header, payload, due_ns });
-                return (count, true);
-            }
-            self.last = vc;
-            self.net.lands(lane.proc, self.me, &header);
-        }
-        (most, true)
-    }
-
     /// Links whose failure is known, and whose last frames have been handed out, are over.
     fn tell_failures(&mut self, events: &mut Vec<LinkEvent>) {
         let dead = self.is_dead();
@@ -272,65 +159,6 @@ impl<T: Transport> Sim<T> {
                 events.push(LinkEvent::Failed { link: link as u32, reason });
             }
         }
-    }
-}
-
-impl<T: Transport> Sim<T> {
-    /// Whether a send on a link is refused whatever there is room for.
-    fn refuses(&mut self, link: u32) -> bool {
-        let config = self.net.config();
-        let begins = self.random.happens(config.storm_of_256);
-        let length_ns = if begins { self.random.within(&config.storm_ns) } else { 0 };
-        let refused = self.random.happens(config.blocked_of_256);
-        let now_ns = self.now_ns;
-        let link = self.link(link);
-        if begins && link.storm_ns <= now_ns {
-            link.storm_ns = now_ns + length_ns;
-        }
-        refused || link.storm_ns > now_ns
-    }
-
-    /// Takes a frame, or the rest of one of which a part was taken before, or another part of it.
-    fn send_parts<P: Pieces + ?Sized>(
-        &mut self,
-        link: u32,
-        header: &Header,
-        pieces: &P,
-        state: &mut SimState<T::RowState>,
-    ) -> Sent {
-        // A last word is not tried twice.
-        let whole = header.kind() == Some(Kind::Bye) || pieces.layout().is_some();
-        let (length, writing) = (header.payload() as usize, self.link(link).writing.take());
-        let mut taken = match (writing, state.begun) {
-            (None, None) if whole || !self.random.happens(self.net.config().partial_of_256) => {
-                return self.inner.send(link, header, pieces, &mut state.inner);
-            }
-            (None, None) => Vec::with_capacity(length),
-            (Some(taken), Some(begun)) => {
-                assert_eq!(begun, *header, "the rest of a frame is of another one");
-                taken
-            }
-            (writing @ Some(_), None) => {
-                self.link(link).writing = writing;
-                return Sent::Blocked;
-            }
-            (None, Some(_)) => panic!("the rest of a frame that was never begun: {header:?}"),
-        };
-        let rest = length - taken.len();
-        let last = state.begun.is_some() && self.random.below(2) == 0;
-        let more = if last { rest } else { self.random.below(rest as u64 + 1) as usize };
-        gather(pieces, taken.len(), more, &mut taken);
-        if last {
-            let sent = self.inner.send(link, header, &taken, &mut state.inner);
-            if sent != Sent::Blocked {
-                state.begun = None;
-                return sent;
-            }
-        }
-        // Also where the wrapped transport has no room: this one has all of the frame then, and tries again.
-        state.begun = Some(*header);
-        self.link(link).writing = Some(taken);
-        Sent::Blocked
     }
 }
 
@@ -491,22 +319,6 @@ fn bytes(payload: Span) -> Box<[u8]> {
 fn span(payload: &mut [u8]) -> Span {
     // SAFETY: the storage is on the heap and is kept in `delivered` until `release`.
     unsafe { Span::new(payload.as_mut_ptr(), payload.len()) }
-}
-
-/// Appends bytes of a payload, from one on.
-#[expect(unsafe_code, reason = "the bytes of a frame that is being sent")]
-fn gather<P: Pieces + ?Sized>(pieces: &P, mut from: usize, mut length: usize, into: &mut Vec<u8>) {
-    for index in 0..pieces.pieces() {
-        let piece = pieces.piece(index);
-        let part = piece.part(from, length);
-        from = from.saturating_sub(piece.len());
-        if length == 0 || part.is_empty() {
-            continue;
-        }
-        length -= part.len();
-        // SAFETY: whoever sends keeps the payload until it has been told that it is sent.
-        into.extend_from_slice(unsafe { std::slice::from_raw_parts(part.start(), part.len()) });
-    }
 }
 
 #[cfg(test)]

@@ -17,11 +17,11 @@ pub enum AnyTransport {
     Shm(Own<Shm>),
     /// Other hosts, over libfabric.
     Ofi(Own<Ofi>),
-    /// As the ones above, with somebody who listens.
+    /// Within the process, with a sink that is told of its messages.
     TappedLoopback(Own<Tapped<Loopback>>),
-    /// See there.
+    /// Within the host, with a sink.
     TappedShm(Own<Tapped<Shm>>),
-    /// See there.
+    /// Other hosts, with a sink.
     TappedOfi(Own<Tapped<Ofi>>),
     /// Any other.
     Outside(Own<dyn Outside>),

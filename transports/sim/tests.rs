@@ -1,6 +1,7 @@
 use super::*;
 use crate::{Hub, Loopback};
 use tickwire_components::NoBytes;
+use tickwire_components::wire::Kind;
 
 fn pair(config: SimConfig) -> (SimNet, [Sim<Loopback>; 2]) {
     let (hub, net) = (Hub::new(2, 4096), SimNet::new(2, config));
