@@ -4,144 +4,13 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, ControlFrames, NIL, ProviderMatching, Receipts, Registrations, Row, Segment, Stamp, Stamps, Stream, Tally,
-    UnexpectedQueue,
+    Buffer, ControlFrames, FreeList, NIL, ProviderMatching, Queue, Receipts, Registrations, Row, Segment, Stamp,
+    Stamps, Stream, Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
 use std::ops::{BitOr, BitOrAssign};
 use std::sync::Arc;
-
-/// A list of rows, first in first out, linked through the rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Queue {
-    /// First row.
-    pub head: Row,
-    /// Last row.
-    pub tail: Row,
-}
-
-impl Queue {
-    /// No rows.
-    pub const EMPTY: Queue = Queue { head: NIL, tail: NIL };
-
-    /// Whether there are no rows.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.head == NIL
-    }
-
-    /// Appends a row.
-    #[inline(always)]
-    pub fn push<L: Link>(&mut self, rows: &mut [L], row: Row) {
-        *rows[row as usize].next_mut() = NIL;
-        if self.head == NIL {
-            self.head = row;
-        } else {
-            *rows[self.tail as usize].next_mut() = row;
-        }
-        self.tail = row;
-    }
-
-    /// Removes the first row.
-    #[inline]
-    pub fn pop<L: Link>(&mut self, rows: &mut [L]) -> Option<Row> {
-        let row = self.head;
-        if row == NIL {
-            return None;
-        }
-        self.pop_first(&mut rows[row as usize]);
-        Some(row)
-    }
-
-    /// Removes the first row, which is this one.
-    #[inline(always)]
-    pub fn pop_first<L: Link>(&mut self, first: &mut L) {
-        self.head = *first.next_mut();
-        if self.head == NIL {
-            self.tail = NIL;
-        }
-    }
-
-    /// Removes `row`, which follows `previous` ([`NIL`]: is first).
-    #[inline]
-    pub fn unlink<L: Link>(&mut self, rows: &mut [L], previous: Row, row: Row) {
-        let next = *rows[row as usize].next_mut();
-        if previous == NIL {
-            self.head = next;
-        } else {
-            *rows[previous as usize].next_mut() = next;
-        }
-        if next == NIL {
-            self.tail = previous;
-        }
-    }
-
-    /// Removes `row` wherever it is; `false` if it is not in the list.
-    pub fn remove<L: Link>(&mut self, rows: &mut [L], row: Row) -> bool {
-        let (mut previous, mut at) = (NIL, self.head);
-        while at != NIL {
-            if at == row {
-                self.unlink(rows, previous, row);
-                return true;
-            }
-            (previous, at) = (at, *rows[at as usize].next_mut());
-        }
-        false
-    }
-}
-
-/// A row that can be in a list.
-pub trait Link {
-    /// Where its link is.
-    fn next_mut(&mut self) -> &mut Row;
-}
-
-macro_rules! linked {
-    ($($row:ty),*) => {$(
-        impl Link for $row {
-            #[inline]
-            fn next_mut(&mut self) -> &mut Row {
-                &mut self.next
-            }
-        }
-    )*};
-}
-linked!(crate::Car, crate::Vc, Buffer, crate::Supply);
-
-/// Free rows, last in first out: the most recently used is the most likely in cache.
-#[derive(Clone, Copy, Debug)]
-pub struct FreeList {
-    /// The row to use next.
-    pub head: Row,
-    /// How many there are.
-    pub count: u32,
-}
-
-impl FreeList {
-    /// No free rows.
-    pub const EMPTY: FreeList = FreeList { head: NIL, count: 0 };
-
-    /// Takes a row.
-    #[inline]
-    pub fn pop<L: Link>(&mut self, rows: &mut [L]) -> Option<Row> {
-        let row = self.head;
-        if row == NIL {
-            return None;
-        }
-        self.head = *rows[row as usize].next_mut();
-        self.count -= 1;
-        Some(row)
-    }
-
-    /// Gives a row back.
-    #[inline]
-    pub fn push<L: Link>(&mut self, rows: &mut [L], row: Row) {
-        *rows[row as usize].next_mut() = self.head;
-        self.head = row;
-        self.count += 1;
-    }
-}
 
 /// Bits of [`Progress::posting`].
 pub mod posting {
@@ -261,7 +130,7 @@ pub struct Progress {
     pub posted: Box<PostedIndex>,
     /// Receives that have yet to look at the unexpected messages.
     pub new_receives: Queue,
-    /// Matching that a transport does by itself: what it was given, and what is held for it.
+    /// Matching that a transport does by itself: what it was given, and which messages are deferred for it.
     pub provider: Box<ProviderMatching>,
     /// Receives that were paired with an RTS and wait for SupplyBuffers.
     pub offers: Queue,
@@ -324,7 +193,7 @@ pub struct Progress {
     pub answers: Vec<Row>,
     /// What each peer may have outstanding here.
     pub window: Credit,
-    /// VCs whose peer has used up its envelope credit, plus held messages. While it is not zero, posting a receive checks whether
+    /// VCs whose peer has used up its envelope credit, plus deferred messages. While it is not zero, posting a receive checks whether
     /// to grant credit.
     pub starved_peers: u32,
     /// Whether a probe has found nothing since the last pass: as good as a receive that is posted.
@@ -472,36 +341,5 @@ impl Progress {
         self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();
         let control = (rows / 16).min(CONTROL_BUFFERS) as u32;
         self.held_buffers = [control + (rows / 8).min(FORWARD_BUFFERS) as u32, control];
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Car;
-
-    #[test]
-    fn queues_keep_order_whatever_is_taken() {
-        let mut rows = vec![Car::default(); 6];
-        let mut queue = Queue::EMPTY;
-        for row in 0..6 {
-            queue.push(&mut rows, row);
-        }
-        assert!(queue.remove(&mut rows, 0) && queue.remove(&mut rows, 5) && queue.remove(&mut rows, 2));
-        assert!(!queue.remove(&mut rows, 2));
-        queue.push(&mut rows, 0);
-        let order: Vec<Row> = std::iter::from_fn(|| queue.pop(&mut rows)).collect();
-        assert_eq!(order, [1, 3, 4, 0]);
-        assert_eq!(queue, Queue::EMPTY);
-    }
-
-    #[test]
-    fn free_lists_count_what_they_hold() {
-        let mut rows = vec![Car::default(); 2];
-        let mut free = FreeList::EMPTY;
-        free.push(&mut rows, 0);
-        free.push(&mut rows, 1);
-        assert_eq!((free.pop(&mut rows), free.count), (Some(1), 1));
-        assert_eq!((free.pop(&mut rows), free.pop(&mut rows), free.count), (Some(0), None, 0));
     }
 }

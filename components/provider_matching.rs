@@ -22,7 +22,7 @@ pub struct ProviderMatching {
     pub count: u32,
     /// Messages of other transports whose receive is being asked back, and those of the same senders behind them, oldest
     /// first. Few.
-    pub held: Vec<HeldMessage>,
+    pub deferred: Vec<DeferredMessage>,
     /// Messages that were claimed for a probe and have arrived: their entries among the unexpected.
     pub claimed: Vec<Row>,
     /// Whether a message is being moved from the transport into the engine's own queue.
@@ -62,7 +62,7 @@ pub enum Pull {
 
 /// A message that waits until it is known whether the receive that takes it was paired elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeldMessage {
+pub struct DeferredMessage {
     /// Its entry among the unexpected, which is not in their queue.
     pub entry: Row,
     /// Its VC: row of the proc.
@@ -82,7 +82,7 @@ impl Default for ProviderMatching {
             recalls: Vec::new(),
             acknowledgements: Vec::new(),
             count: 0,
-            held: Vec::new(),
+            deferred: Vec::new(),
             claimed: Vec::new(),
             pull: Pull::No,
             peers: Vec::new(),
@@ -91,9 +91,9 @@ impl Default for ProviderMatching {
 }
 
 impl ProviderMatching {
-    /// Whether a VC has a message that is held.
-    pub fn holds(&self, vc: Row) -> bool {
-        self.held.iter().any(|held| held.vc == vc)
+    /// Whether a VC has a message that is deferred.
+    pub fn defers(&self, vc: Row) -> bool {
+        self.deferred.iter().any(|deferred| deferred.vc == vc)
     }
 
     /// What is known of the peer of a VC.

@@ -1,6 +1,6 @@
 //! Receipts: what became of an operation, stage by stage, for those that were asked for.
 
-use crate::{ProcId, Row};
+use crate::{Clock, ProcId, Row};
 
 /// How a message's bytes have moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +71,8 @@ pub struct Receipts {
     pub done: Vec<OpenReceipt>,
     /// How many of these there may be before those of requests that were taken go.
     pub done_most: usize,
-    /// The clock, read whenever a stage is seen; `None` for the time that the caller of the engine gives.
-    pub clock: Option<std::time::Instant>,
+    /// The clock, read whenever a stage is seen.
+    pub clock: Clock,
+    /// What it said when the engine was built, ns; `None` where the caller of the engine gives the time.
+    pub start_ns: Option<u64>,
 }

@@ -2,9 +2,9 @@
 //! frame's kind.
 
 pub mod credit;
+pub(crate) mod deferred;
 pub(crate) mod direct;
 pub mod eager;
-pub(crate) mod held;
 pub(crate) mod parts;
 pub(crate) mod pieces;
 pub mod provider_matched;
@@ -104,7 +104,7 @@ fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     if header.kind() == Some(Kind::Rts) {
         take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
     }
-    if rows.progress.has_provider() && held::hold(rows, arrival) {
+    if rows.progress.has_provider() && deferred::defer(rows, arrival) {
         return;
     }
     if header.flags() & wire::READY != 0 && rendezvous::refuse_ready(rows, arrival) {

@@ -126,6 +126,8 @@ fn the_message_path_over_shared_memory_allocates_nothing() {
 /// Events of ticks that move bytes.
 fn tell(trace: &mut Trace, ticks: std::ops::Range<u64>) {
     for at_ns in ticks {
+        let work = tickwire::Work::default();
+        trace.record(&Event::Delivered { begin_ns: at_ns, read_ns: at_ns, end_ns: at_ns, work });
         trace.record(&Event::TickBegan { at_ns });
         trace.record(&Event::SystemRan { system: 1, rows: 1, begin_ns: at_ns, end_ns: at_ns });
         let message = Message { proc: 1, context: 2, tag: 3, bytes: 4, number: at_ns, begin_ns: at_ns, end_ns: at_ns };
@@ -133,7 +135,9 @@ fn tell(trace: &mut Trace, ticks: std::ops::Range<u64>) {
         let transport = if at_ns % 2 == 0 { "loopback" } else { "shm" }.into();
         trace.record(&Event::Moved { transport, sent_bytes: at_ns, received_bytes: 0, at_ns });
         let depths = Depths { cars: at_ns, ..Depths::default() };
-        trace.record(&Event::TickEnded { at_ns, work: Default::default(), passes: 1, depths });
+        trace.record(&Event::TickEnded { at_ns, work, passes: 1, depths });
+        trace.record(&Event::Received(message));
+        trace.record(&Event::Waiting { depths, at_ns });
     }
 }
 

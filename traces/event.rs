@@ -1,10 +1,9 @@
 //! What an engine tells, and to whom.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
 use tickwire_components::{VcState, Work};
 
-/// Something that happened in an engine. Times are those of [`now_ns`].
+/// Something that happened in an engine. Times are those of [`now_ns`](tickwire_components::now_ns).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -22,7 +21,25 @@ pub enum Event<'a> {
         /// Its name.
         name: Cow<'a, str>,
     },
-    /// A tick begins that has something to do.
+    /// A tick that was one run of Deliver. What is pending behind it is done by a tick of its own.
+    Delivered {
+        /// When it began.
+        begin_ns: u64,
+        /// When all frames had been taken, and messages began to be read out of memory of peers; `end_ns` if none was.
+        read_ns: u64,
+        /// When it ended.
+        end_ns: u64,
+        /// What it did. Calls between two ticks are not in it.
+        work: Work,
+    },
+    /// What waits, after a tick that was a run of Deliver. Told every [`Event::MOVED_NS`] at most, and before a sleep.
+    Waiting {
+        /// What waits.
+        depths: Depths,
+        /// When.
+        at_ns: u64,
+    },
+    /// A tick begins that runs systems.
     TickBegan {
         /// When.
         at_ns: u64,
@@ -149,6 +166,10 @@ impl Event<'_> {
         match self {
             Event::Engine { rank, size } => Event::Engine { rank, size },
             Event::System { system, name } => Event::System { system, name: own(name) },
+            Event::Delivered { begin_ns, read_ns, end_ns, work } => {
+                Event::Delivered { begin_ns, read_ns, end_ns, work }
+            }
+            Event::Waiting { depths, at_ns } => Event::Waiting { depths, at_ns },
             Event::TickBegan { at_ns } => Event::TickBegan { at_ns },
             Event::SystemRan { system, rows, begin_ns, end_ns } => Event::SystemRan { system, rows, begin_ns, end_ns },
             Event::TickEnded { at_ns, work, passes, depths } => Event::TickEnded { at_ns, work, passes, depths },
@@ -178,10 +199,4 @@ pub trait Sink: Send {
     fn finish(&mut self) {
         self.flush();
     }
-}
-
-/// The time of events, ns: CLOCK_MONOTONIC, which all processes of a host share.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -3,11 +3,12 @@
 //! An engine is a process, named by its rank; its systems are tracks, its messages slices on two more, and arrows lead from
 //! a message's sending to its receipt. What waits are counters. The file is an array of one event a line.
 
+use crate::counters::DELIVER;
 use crate::event::{Depths, Event, Message};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
-use tickwire_components::{Ended, VcState, check_file_bytes};
+use tickwire_components::{Ended, VcState, Work, check_file_bytes};
 
 /// Bytes that are kept back before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -30,6 +31,7 @@ pub(crate) struct Lines {
     systems: Vec<String>,
     began_ns: u64,
     depths: Option<Depths>,
+    /// When the slice of the last message that has come ends: slices of a track do not overlap.
     received_ns: u64,
     text: Vec<u8>,
 }
@@ -149,26 +151,24 @@ impl Lines {
                 self.systems[usize::from(*system)] = name.as_ref().to_owned();
                 self.name(SYSTEMS + u32::from(*system), name);
             }
+            Event::Delivered { begin_ns, read_ns, end_ns, work } => {
+                self.tick(*begin_ns, *end_ns, 1, work);
+                self.system(DELIVER as u16, "deliver", *begin_ns, *end_ns, work.received.into());
+                if read_ns < end_ns {
+                    // How many messages these were is not counted.
+                    self.system(DELIVER as u16, "read", *read_ns, *end_ns, 0);
+                }
+            }
+            Event::Waiting { depths, at_ns } => self.depths(*depths, *at_ns),
             Event::TickBegan { at_ns } => self.began_ns = *at_ns,
             Event::SystemRan { system, rows, begin_ns, end_ns } => {
-                let place = (self.rank, SYSTEMS + u32::from(*system));
                 let systems = std::mem::take(&mut self.systems);
                 let name = systems.get(usize::from(*system)).map_or("", String::as_str);
-                let line = Line::new("X", place, name, *begin_ns, Some(Rows { rows: *rows }));
-                self.put(&line.lasting(end_ns.saturating_sub(*begin_ns)));
+                self.system(*system, name, *begin_ns, *end_ns, *rows);
                 self.systems = systems;
             }
             Event::TickEnded { at_ns, work, passes, depths } => {
-                let args = Ticked {
-                    passes: *passes,
-                    posted: work.posted,
-                    matched: work.matched,
-                    sent: work.sent,
-                    received: work.received,
-                    completed: work.completed,
-                };
-                let line = Line::new("X", (self.rank, TICKS), "tick", self.began_ns, Some(args));
-                self.put(&line.lasting(at_ns.saturating_sub(self.began_ns)));
+                self.tick(self.began_ns, *at_ns, *passes, work);
                 self.depths(*depths, *at_ns);
             }
             Event::Sent(message) => self.message(message, true),
@@ -192,6 +192,21 @@ impl Lines {
         }
     }
 
+    /// A slice for a tick.
+    fn tick(&mut self, begin_ns: u64, end_ns: u64, passes: u32, work: &Work) {
+        let Work { posted, matched, sent, received, completed } = *work;
+        let args = Some(Ticked { passes, posted, matched, sent, received, completed });
+        let line = Line::new("X", (self.rank, TICKS), "tick", begin_ns, args);
+        self.put(&line.lasting(end_ns.saturating_sub(begin_ns)));
+    }
+
+    /// A slice on the track of a system: a run of it, or a part of one.
+    fn system(&mut self, system: u16, name: &str, begin_ns: u64, end_ns: u64, rows: u64) {
+        let place = (self.rank, SYSTEMS + u32::from(system));
+        let line = Line::new("X", place, name, begin_ns, Some(Rows { rows }));
+        self.put(&line.lasting(end_ns.saturating_sub(begin_ns)));
+    }
+
     fn put<A: Serialize>(&mut self, line: &Line<'_, A>) {
         // Serializing these to memory does not fail.
         let _ = serde_json::to_writer(&mut self.text, line);
@@ -212,15 +227,17 @@ impl Lines {
         let (tid, words, phase) = if sent { (SENT, "to", "s") } else { (RECEIVED, "from", "f") };
         let place = (self.rank, tid);
         let args = Some(Enveloped { proc, context, tag, bytes, number });
-        // An arrow leads to a slice, so a receipt is as wide as it can be seen, and none has the time of another.
-        let begin_ns = if sent { begin_ns } else { end_ns.max(self.received_ns.saturating_add(1)) };
-        let ns = if sent { end_ns.saturating_sub(begin_ns) } else { 1 };
-        self.received_ns = if sent { self.received_ns } else { begin_ns };
+        // An arrow leads from a slice to a slice, so each is as wide as it can be seen. It ends when the message had come.
+        let begin_ns = if sent { begin_ns } else { begin_ns.max(self.received_ns) };
+        let ns = end_ns.saturating_sub(begin_ns);
+        let arrow_ns = if sent { begin_ns } else { begin_ns.saturating_add(ns) };
+        let ns = if sent { ns.max(1) } else { ns.saturating_add(1) };
+        self.received_ns = if sent { self.received_ns } else { arrow_ns.saturating_add(1) };
         let name = format!("{words} {proc}");
-        self.put(&Line { cat: Some("message"), ..Line::new("X", place, &name, begin_ns, args).lasting(ns.max(1)) });
+        self.put(&Line { cat: Some("message"), ..Line::new("X", place, &name, begin_ns, args).lasting(ns) });
         let (from, to) = if sent { (self.rank, proc) } else { (proc, self.rank) };
         let id = format!("{:#x}", u64::from(from as u16) << 48 | u64::from(to as u16) << 32 | number & 0xFFFF_FFFF);
-        let arrow = Line::new(phase, place, "message", begin_ns, None::<Told<'_>>);
+        let arrow = Line::new(phase, place, "message", arrow_ns, None::<Told<'_>>);
         self.put(&Line { cat: Some("message"), id: Some(&id), bp: (!sent).then_some("e"), ..arrow });
     }
 

@@ -9,7 +9,6 @@
 //! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
 //! hangs; a [`Page`](page::Page) has the figures that are watched from outside.
 
-mod clock;
 mod counters;
 pub mod dump;
 mod event;
@@ -31,8 +30,9 @@ mod window;
 pub mod words;
 
 pub use counters::{Counters, DELIVER};
-pub use event::{Depths, Event, Message, Sink, now_ns};
+pub use event::{Depths, Event, Message, Sink};
 pub use file::TraceFile;
 pub use merge::{Merged, join, merge, part};
 pub use ring::Ring;
+pub use tickwire_components::now_ns;
 pub use trace::Trace;

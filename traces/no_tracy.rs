@@ -23,6 +23,12 @@ impl Zone {
         Zone
     }
 
+    /// The part of Deliver that reads messages out of memory of peers. It ends when this is dropped.
+    #[inline(always)]
+    pub fn of_reading() -> Self {
+        Zone
+    }
+
     /// It ends, with the rows that were handled.
     #[inline(always)]
     pub fn end(self, _rows: u64) {}
@@ -43,9 +49,9 @@ impl Profile {
         false
     }
 
-    /// A tick has ended.
+    /// A tick has ended. What waits is told if it was looked at.
     #[inline(always)]
-    pub fn end_tick(&mut self, _work: &Work, _passes: u32, _depths: &Depths) {}
+    pub fn end_tick(&mut self, _work: &Work, _passes: u32, _depths: Option<&Depths>) {}
 
     /// Bytes that a transport has moved so far.
     #[inline(always)]

@@ -20,7 +20,7 @@ use tickwire_components::Work;
 /// What a file of records begins with: these letters, if its machine is little-endian.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"tickwtrc");
 /// The version of the form.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// Bytes of text in a record at most. More is left out.
 pub(crate) const TEXT_MAX: usize = 4096;
 /// Words of a record at most.
@@ -55,6 +55,9 @@ const RECEIVED_WIDE: u8 = 13;
 const VC_CHANGED: u8 = 14;
 const MOVED: u8 = 15;
 const ERROR: u8 = 16;
+const DELIVERED: u8 = 17;
+const DELIVERED_WIDE: u8 = 18;
+const WAITING: u8 = 19;
 
 /// Values of [`Depths`](crate::Depths).
 const DEPTHS: usize = crate::Depths::NAMES.len();
@@ -110,6 +113,20 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
+/// Passes and work in a word, if each is a byte.
+#[inline(always)]
+fn packed(counts: [u32; 6]) -> Option<u64> {
+    let narrow = counts.iter().fold(0, |all, count| all | count) <= u32::from(u8::MAX);
+    narrow.then(|| counts.iter().rev().fold(0, |word, count| word << 8 | u64::from(*count)))
+}
+
+/// Passes and work of any size.
+#[inline(always)]
+fn unpacked(passes: u32, work: Work) -> [u64; 3] {
+    let Work { posted, matched, sent, received, completed } = work;
+    [pair(passes, posted), pair(matched, sent), pair(received, completed)]
+}
+
 /// Takes records, one a call.
 pub(crate) trait Words {
     /// Takes the words of a record.
@@ -134,6 +151,20 @@ impl Recorder {
     #[inline(always)]
     pub(crate) fn record(&mut self, event: &Event<'_>, out: &mut impl Words) {
         match event {
+            Event::Delivered { begin_ns, read_ns, end_ns, work } => {
+                let [lasted_ns, reading_ns] = [begin_ns, read_ns].map(|at_ns| end_ns.wrapping_sub(*at_ns));
+                let narrow = packed([0, work.posted, work.matched, work.sent, work.received, work.completed]);
+                match (u32::try_from(lasted_ns), u32::try_from(reading_ns), narrow) {
+                    (Ok(ns), Ok(reading), Some(counts)) => {
+                        self.put(out, DELIVERED, 0, *end_ns, [pair(ns, reading), counts]);
+                    }
+                    _ => {
+                        let [first, second, third] = unpacked(0, *work);
+                        self.put(out, DELIVERED_WIDE, 0, *end_ns, [lasted_ns, reading_ns, first, second, third]);
+                    }
+                }
+            }
+            Event::Waiting { depths, at_ns } => self.waiting(out, *at_ns, depths.values()),
             Event::TickBegan { at_ns } => self.put(out, TICK_BEGAN, 0, *at_ns, []),
             Event::SystemRan { system, rows, begin_ns, end_ns } => {
                 let lasted_ns = end_ns.wrapping_sub(*begin_ns);
@@ -230,16 +261,34 @@ impl Recorder {
     fn tick_ended(&mut self, out: &mut impl Words, at_ns: u64, work: Work, passes: u32, depths: [u64; DEPTHS]) {
         let since_ns = self.since_ns(out, at_ns);
         let mut words = [0; 4 + DEPTHS];
-        let Work { posted, matched, sent, received, completed } = work;
-        let counts = [passes, posted, matched, sent, received, completed];
-        let narrow = counts.iter().fold(0, |all, count| all | count) <= u32::from(u8::MAX);
-        let mut count = 2;
-        if narrow {
-            words[1] = counts.iter().rev().fold(0, |word, count| word << 8 | u64::from(*count));
-        } else {
-            words[1..4].copy_from_slice(&[pair(passes, posted), pair(matched, sent), pair(received, completed)]);
-            count = 4;
-        }
+        let narrow = packed([passes, work.posted, work.matched, work.sent, work.received, work.completed]);
+        let (kind, count) = match narrow {
+            Some(counts) => {
+                words[1] = counts;
+                (TICK_ENDED, 2)
+            }
+            None => {
+                words[1..4].copy_from_slice(&unpacked(passes, work));
+                (TICK_ENDED_WIDE, 4)
+            }
+        };
+        let (changed, count) = self.changed(depths, &mut words, count);
+        words[0] = Head { kind, small: changed, words: count as u16, since_ns }.word();
+        out.put(&words[..count]);
+    }
+
+    /// The depths that have changed.
+    fn waiting(&mut self, out: &mut impl Words, at_ns: u64, depths: [u64; DEPTHS]) {
+        let since_ns = self.since_ns(out, at_ns);
+        let mut words = [0; 1 + DEPTHS];
+        let (changed, count) = self.changed(depths, &mut words, 1);
+        words[0] = Head { kind: WAITING, small: changed, words: count as u16, since_ns }.word();
+        out.put(&words[..count]);
+    }
+
+    /// Puts the depths that have changed behind the first `count` words; which they are, and how many words there are then.
+    #[inline(always)]
+    fn changed(&mut self, depths: [u64; DEPTHS], words: &mut [u64], mut count: usize) -> (u8, usize) {
         let mut changed = 0;
         for (index, (value, before)) in depths.into_iter().zip(&mut self.depths).enumerate() {
             if std::mem::replace(before, value) != value {
@@ -248,9 +297,7 @@ impl Recorder {
                 count += 1;
             }
         }
-        let kind = if narrow { TICK_ENDED } else { TICK_ENDED_WIDE };
-        words[0] = Head { kind, small: changed, words: count as u16, since_ns }.word();
-        out.put(&words[..count]);
+        (changed, count)
     }
 
     /// The number of a transport, which is told before it is used.

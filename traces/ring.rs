@@ -1,6 +1,6 @@
 //! A sink in memory.
 
-use crate::event::{Event, Sink};
+use crate::event::{Event, Message, Sink};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Events that room is made for at once. A longer ring grows as it is filled.
@@ -67,18 +67,19 @@ impl Ring {
         self.lock().dropped
     }
 
-    /// Keeps an event.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
-        self.tell_all(std::slice::from_ref(event));
+    /// Keeps messages that have come, and an event behind them.
+    #[inline]
+    pub(crate) fn tell_behind(&self, messages: &mut Vec<Message>, event: &Event<'_>) {
+        let mut kept = self.lock();
+        messages.drain(..).for_each(|message| kept.keep(Slot::Event(Event::Received(message))));
+        let slot = kept.slot(event);
+        kept.keep(slot);
     }
 
-    /// Keeps events, in order.
-    pub(crate) fn tell_all(&self, events: &[Event<'_>]) {
+    /// Keeps messages that have come.
+    pub(crate) fn tell_messages(&self, messages: &mut Vec<Message>) {
         let mut kept = self.lock();
-        for event in events {
-            let slot = kept.slot(event);
-            kept.keep(slot);
-        }
+        messages.drain(..).for_each(|message| kept.keep(Slot::Event(Event::Received(message))));
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -103,6 +104,11 @@ impl Kept {
     #[inline(always)]
     fn slot(&mut self, event: &Event<'_>) -> Slot {
         match event {
+            Event::Delivered { begin_ns, read_ns, end_ns, work } => {
+                let (begin_ns, read_ns, end_ns, work) = (*begin_ns, *read_ns, *end_ns, *work);
+                Slot::Event(Event::Delivered { begin_ns, read_ns, end_ns, work })
+            }
+            Event::Waiting { depths, at_ns } => Slot::Event(Event::Waiting { depths: *depths, at_ns: *at_ns }),
             Event::TickBegan { at_ns } => Slot::Event(Event::TickBegan { at_ns: *at_ns }),
             Event::SystemRan { system, rows, begin_ns, end_ns } => {
                 let (system, rows, begin_ns, end_ns) = (*system, *rows, *begin_ns, *end_ns);
@@ -162,7 +168,7 @@ fn owned(event: &Event<'_>) -> Slot {
 
 impl Sink for Ring {
     fn record(&mut self, event: &Event<'_>) {
-        self.tell(event);
+        self.tell_behind(&mut Vec::new(), event);
     }
 }
 
@@ -195,9 +201,12 @@ mod tests {
             received_bytes: 2,
             at_ns: 3,
         };
+        let work = tickwire_components::Work { received: 3, ..Default::default() };
         let mut told = vec![
             Event::Engine { rank: 1, size: 2 },
             Event::System { system: 3, name: "post".into() },
+            Event::Delivered { begin_ns: 1, read_ns: 2, end_ns: 3, work },
+            Event::Waiting { depths: crate::Depths { cars: 3, ..Default::default() }, at_ns: 5 },
             Event::TickBegan { at_ns: 4 },
             Event::SystemRan { system: 3, rows: 7, begin_ns: 8, end_ns: 9 },
             Event::Sent(message),

@@ -1,12 +1,11 @@
 //! A sink, shared by the parts of an engine.
 
-use crate::clock::Clock;
-use crate::event::{Event, Sink};
+use crate::event::{Event, Message, Sink};
 use crate::file::TraceFile;
 use crate::ring::Ring;
 use std::any::Any;
 use std::fmt;
-use tickwire_components::Own;
+use tickwire_components::{Clock, Own};
 
 /// A sink as the parts of an engine share it. They are used by one thread at a time, so no lock is taken for an event.
 pub struct Trace {
@@ -21,9 +20,17 @@ struct Shared {
     sink: AnySink,
 }
 
+/// Messages that have come and are told to a ring at once, at most.
+const HEARD_MAX: usize = 32;
+
 /// A sink. Those of this crate are told without a virtual call.
 enum AnySink {
-    Ring(Ring),
+    /// A ring has a lock. Messages that have come are told together with the next event of another kind: that of the run which
+    /// has read them.
+    Ring {
+        ring: Ring,
+        heard: Vec<Message>,
+    },
     File(Box<TraceFile>),
     Other(Box<dyn Sink>),
 }
@@ -31,7 +38,7 @@ enum AnySink {
 impl AnySink {
     fn of<S: Sink + 'static>(sink: S) -> Self {
         let sink: Box<dyn Any> = match (&sink as &dyn Any).downcast_ref::<Ring>() {
-            Some(ring) => return AnySink::Ring(ring.clone()),
+            Some(ring) => return AnySink::Ring { ring: ring.clone(), heard: Vec::with_capacity(HEARD_MAX) },
             None if (&sink as &dyn Any).is::<TraceFile>() => Box::new(sink),
             None => return AnySink::Other(Box::new(sink)),
         };
@@ -41,7 +48,10 @@ impl AnySink {
     #[inline]
     fn record(&mut self, event: &Event<'_>) {
         match self {
-            AnySink::Ring(ring) => ring.tell(event),
+            AnySink::Ring { ring, heard } => match event {
+                Event::Received(message) if heard.len() < HEARD_MAX => heard.push(*message),
+                _ => ring.tell_behind(heard, event),
+            },
             AnySink::File(file) => file.record(event),
             AnySink::Other(sink) => sink.record(event),
         }
@@ -70,15 +80,6 @@ impl Trace {
         self.shared.sink.record(event);
     }
 
-    /// Tells events, in order.
-    #[inline]
-    pub fn record_all(&mut self, events: &[Event<'_>]) {
-        match &mut self.shared.sink {
-            AnySink::Ring(ring) => ring.tell_all(events),
-            sink => events.iter().for_each(|event| sink.record(event)),
-        }
-    }
-
     /// Reads the clock.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
@@ -96,7 +97,7 @@ impl Trace {
     /// See [`Sink::flush`].
     pub fn flush(&mut self) {
         match &mut self.shared.sink {
-            AnySink::Ring(_) => {}
+            AnySink::Ring { ring, heard } => ring.tell_messages(heard),
             AnySink::File(file) => file.flush(),
             AnySink::Other(sink) => sink.flush(),
         }
@@ -105,7 +106,7 @@ impl Trace {
     /// See [`Sink::finish`].
     pub fn finish(&mut self) {
         match &mut self.shared.sink {
-            AnySink::Ring(_) => {}
+            AnySink::Ring { ring, heard } => ring.tell_messages(heard),
             AnySink::File(file) => file.finish(),
             AnySink::Other(sink) => sink.finish(),
         }

@@ -44,6 +44,11 @@ impl Zone {
         }))
     }
 
+    /// The part of Deliver that reads messages out of memory of peers. It ends when this is dropped.
+    pub fn of_reading() -> Self {
+        Zone(client().map(|client| client.span(span_location!("read"), 0)))
+    }
+
     /// It ends, with the rows that were handled.
     #[inline]
     pub fn end(self, rows: u64) {
@@ -118,8 +123,8 @@ impl Profile {
         }
     }
 
-    /// A tick has ended.
-    pub fn end_tick(&mut self, work: &Work, passes: u32, depths: &Depths) {
+    /// A tick has ended. What waits is told if it was looked at.
+    pub fn end_tick(&mut self, work: &Work, passes: u32, depths: Option<&Depths>) {
         let Some(client) = client() else { return };
         let rank = self.rank;
         let [completions, pass_count] = *self.ticks.get_or_insert_with(|| {
@@ -127,7 +132,8 @@ impl Profile {
         });
         client.plot(completions, f64::from(work.completed));
         client.plot(pass_count, f64::from(passes));
-        for ((plot, name), value) in self.depths.iter_mut().zip(Depths::NAMES).zip(depths.values()) {
+        let depths = depths.map(Depths::values);
+        for ((plot, name), value) in self.depths.iter_mut().zip(Depths::NAMES).zip(depths.into_iter().flatten()) {
             let format = if name.ends_with("bytes") { PlotFormat::Memory } else { PlotFormat::Number };
             plot.tell(&client, rank, name, format, value);
         }

@@ -68,15 +68,12 @@ use rustix::io::Errno;
 use segment::Files;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tickwire_components::limits::SPLICE_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// Connections at most: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
-/// How long the own name may be taken, ms: a child that is being started holds what a closed endpoint had.
-const TAKEN_MS_MAX: u32 = 50;
 
 /// A connection that this side asks for.
 type Call = connections::Call<Shm>;
@@ -128,7 +125,7 @@ impl Shm {
             heap_bytes: heap.map_or(0, |heap| heap.bytes),
             ..connections::greeting(&config.job, config.me, config.procs, frame_max, boot_id)
         };
-        let listener = listen(&config)?;
+        let listener = socket::listen(&config)?;
         let frame_sure = config.first_bytes() / 4 - HEADER_BYTES;
         let (room, made) = (Room::default(), Arc::default());
         let (directory, job, me) = (&config.directory, &config.job, config.me);
@@ -184,23 +181,6 @@ impl Shm {
             connections::fail_telling(self, link, reason, events);
         }
     }
-}
-
-fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
-    let descriptors = |source| ShmError::Descriptors { source };
-    let listener = socket::socket().map_err(descriptors)?;
-    let address = socket::address(&config.job, config.me).map_err(descriptors)?;
-    for _ in 0..TAKEN_MS_MAX {
-        match rustix::net::bind(&listener, &address) {
-            Ok(()) => {
-                rustix::net::listen(&listener, connections::BACKLOG).map_err(descriptors)?;
-                return Ok(listener);
-            }
-            Err(Errno::ADDRINUSE) => std::thread::sleep(Duration::from_millis(1)),
-            Err(source) => return Err(ShmError::Descriptors { source }),
-        }
-    }
-    Err(ShmError::Taken { me: config.me, job: config.job.clone() })
 }
 
 fn capabilities(frame_max: usize, remote_read: bool) -> Capabilities {

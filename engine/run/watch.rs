@@ -5,15 +5,16 @@
 //! [`Tapped`](crate::transports::Tapped), since a send may leave outside of ticks.
 
 use tickwire_components::credit::LINE_BYTES;
-use tickwire_components::{ArrivalState, Link, NIL, Queue, Row, VcState, Work};
+use tickwire_components::{ArrivalState, Clock, Link, NIL, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::store::StoreMut;
+use tickwire_systems::tick::deliver::{deliver, read_offered, take_frames};
 use tickwire_traces::tracy::{Profile, Zone};
 use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 
 /// Who is told what a tick does.
 pub(crate) trait Watch {
-    /// Runs a system, or Deliver.
+    /// Runs a system.
     fn run(&mut self, system: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>));
 }
 
@@ -46,10 +47,8 @@ pub(crate) struct Watcher {
     before: Work,
     /// When the last thing of this tick was over: what comes next begins then, ns.
     at_ns: u64,
-    /// A run of Deliver that was not told yet: as a rule the end of its tick comes next, and both are told at once.
-    delivered: Option<Delivered>,
-    /// Passes of the tick that has begun: 1 if Deliver has run; `None` between two ticks.
-    passes: Option<u32>,
+    /// The clock of an engine that a profiler watches and no sink.
+    clock: Clock,
 }
 
 impl Watcher {
@@ -68,8 +67,7 @@ impl Watcher {
             moved_ns: 0,
             before: Work::default(),
             at_ns: 0,
-            delivered: None,
-            passes: None,
+            clock: Clock::default(),
         };
         ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
         watcher.name(DELIVER, "deliver");
@@ -137,12 +135,8 @@ impl Watcher {
         self.tell(&Event::System { system: system as u16, name: name.into() });
     }
 
-    /// A tick begins, if it has not begun.
+    /// A tick of passes begins.
     pub(super) fn begin(&mut self, store: &mut StoreMut<'_>) {
-        if self.passes.is_some() {
-            return;
-        }
-        self.passes = Some(0);
         self.profiled = self.profile.begin_tick();
         if !self.watches() {
             return;
@@ -158,44 +152,93 @@ impl Watcher {
         trace.record(&Event::TickBegan { at_ns: self.at_ns });
     }
 
-    /// A tick has ended, after so many passes behind what has run before.
+    /// It has ended, after so many passes.
     pub(super) fn end(&mut self, store: &mut StoreMut<'_>, passes: u32) {
-        let passes = passes + self.passes.take().unwrap_or_default();
         if !self.watches() {
             return;
         }
         if store.progress().vc_changes != self.vc_changes {
-            self.tell_delivered();
             self.look_at_vcs(store);
         }
         let at_ns = self.at_ns;
         if self.profiled || at_ns.wrapping_sub(self.moved_ns) >= Event::MOVED_NS {
-            self.tell_delivered();
             self.look_at_endpoints(store, at_ns);
         }
         let (work, depths) = (less(store.progress().work.get(), self.before), depths(store));
         if self.profiled {
-            self.profile.end_tick(&work, passes, &depths);
+            self.profile.end_tick(&work, passes, Some(&depths));
         }
-        let Some(trace) = &mut self.trace else { return };
-        let ended = Event::TickEnded { at_ns, work, passes, depths };
-        match self.delivered.take() {
-            Some(delivered) => trace.record_all(&[delivered.event(), ended]),
-            None => trace.record(&ended),
+        if let Some(trace) = &mut self.trace {
+            trace.record(&Event::TickEnded { at_ns, work, passes, depths });
         }
     }
 
-    /// Tells a run of Deliver that something else than the end of its tick comes behind.
-    fn tell_delivered(&mut self) {
-        if let (Some(delivered), Some(trace)) = (self.delivered.take(), &mut self.trace) {
-            trace.record(&delivered.event());
+    /// Runs Deliver: a tick of its own, of which one event is told. What waits and what transports have moved is looked at
+    /// now and then, since it takes longer than a short message.
+    #[inline]
+    pub(super) fn deliver(&mut self, store: &mut StoreMut<'_>) {
+        self.profiled = self.profile.begin_tick();
+        if !self.watches() {
+            return store.with(deliver);
         }
+        let before = store.progress().work.get();
+        let begin_ns = self.read_clock();
+        let zone = self.profiled.then(|| Zone::begin(DELIVER as u16, "deliver"));
+        let reads = store.with(take_frames);
+        // The last thing that is done with frames is as a rule a message, whose time was noted.
+        let noted_ns = self.trace.as_ref().map_or(0, Trace::last_ns);
+        let read_ns = if noted_ns > begin_ns { noted_ns } else { self.read_clock() };
+        let end_ns = match reads {
+            true => {
+                let _zone = self.profiled.then(Zone::of_reading);
+                store.with(read_offered);
+                self.read_clock()
+            }
+            false => read_ns,
+        };
+        let progress = store.progress();
+        let work = less(progress.work.get(), before);
+        if let Some(zone) = zone {
+            zone.end(work.received.into());
+        }
+        let vcs_changed = progress.vc_changes != self.vc_changes;
+        if let Some(trace) = &mut self.trace {
+            trace.record(&Event::Delivered { begin_ns, read_ns, end_ns, work });
+        }
+        if vcs_changed {
+            self.look_at_vcs(store);
+        }
+        let depths = (end_ns.wrapping_sub(self.moved_ns) >= Event::MOVED_NS).then(|| {
+            self.look_at_endpoints(store, end_ns);
+            self.look_at_depths(store, end_ns)
+        });
+        if self.profiled {
+            self.profile.end_tick(&work, 1, depths.as_ref());
+        }
+    }
+
+    /// The time, ns.
+    #[inline(always)]
+    fn read_clock(&mut self) -> u64 {
+        match &mut self.trace {
+            Some(trace) => trace.now_ns(),
+            None => self.clock.now_ns(),
+        }
+    }
+
+    /// Tells what waits.
+    fn look_at_depths(&mut self, store: &mut StoreMut<'_>, at_ns: u64) -> Depths {
+        let depths = depths(store);
+        self.tell(&Event::Waiting { depths, at_ns });
+        depths
     }
 
     /// The engine is about to sleep, or ends: what was not told yet is told.
     pub(crate) fn rest(&mut self, store: &mut StoreMut<'_>) {
         if self.trace.is_some() {
-            self.look_at_endpoints(store, now_ns());
+            let at_ns = now_ns();
+            self.look_at_endpoints(store, at_ns);
+            self.look_at_depths(store, at_ns);
         }
     }
 }
@@ -205,11 +248,6 @@ impl Watch for Watcher {
         if !self.watches() {
             return run(store);
         }
-        if system == DELIVER {
-            self.passes = Some(1);
-        }
-        self.tell_delivered();
-        let moved = store.progress().moved.transfer;
         let before = (rows_due(system, store), store.progress().work.get());
         let zone = self.profiled.then(|| Zone::begin(system as u16, self.names.get(system).map_or("", String::as_str)));
         run(store);
@@ -218,33 +256,10 @@ impl Watch for Watcher {
             zone.end(rows);
         }
         if let Some(trace) = &mut self.trace {
-            let begin_ns = self.at_ns;
-            // The last thing that Deliver does is as a rule a message, whose time was noted.
-            let end_ns = match trace.last_ns() {
-                at_ns if system == DELIVER && at_ns > begin_ns && store.progress().moved.transfer == moved => at_ns,
-                _ => trace.now_ns(),
-            };
+            let (begin_ns, end_ns) = (self.at_ns, trace.now_ns());
             self.at_ns = end_ns;
-            if system == DELIVER {
-                self.delivered = Some(Delivered { rows, begin_ns, end_ns });
-            } else {
-                trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns });
-            }
+            trace.record(&Event::SystemRan { system: system as u16, rows, begin_ns, end_ns });
         }
-    }
-}
-
-/// A run of Deliver.
-struct Delivered {
-    rows: u64,
-    begin_ns: u64,
-    end_ns: u64,
-}
-
-impl Delivered {
-    fn event(&self) -> Event<'static> {
-        let Delivered { rows, begin_ns, end_ns } = *self;
-        Event::SystemRan { system: DELIVER as u16, rows, begin_ns, end_ns }
     }
 }
 
@@ -283,7 +298,7 @@ fn rows_done(system: usize, before: Work, after: Work) -> u64 {
     u64::from(match system {
         POST => done.posted + done.sent,
         TRANSFER => done.sent + done.received,
-        DRAIN | DELIVER => done.received,
+        DRAIN => done.received,
         _ => 0,
     })
 }

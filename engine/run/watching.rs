@@ -1,12 +1,12 @@
 //! The watcher that an engine shares with its executor, and the choice whether passes are watched.
 
 use crate::run::passes::{Passes, Users};
-use crate::run::watch::{Unwatched, Watch, Watcher};
-use tickwire_components::{Own, Pending};
+use crate::run::watch::{Unwatched, Watcher};
+use tickwire_components::Own;
 use tickwire_systems::store::StoreMut;
 use tickwire_systems::tick::deliver::deliver;
+use tickwire_traces::Trace;
 use tickwire_traces::tracy::connected;
-use tickwire_traces::{DELIVER, Trace};
 
 /// The watcher of an engine, if it has one, for all who run its systems.
 pub(crate) struct Watching {
@@ -68,17 +68,11 @@ impl Watching {
         }
     }
 
-    /// Runs Deliver for a watcher: a tick of its own, unless something is pending behind it.
+    /// Runs Deliver for a watcher.
     #[inline(never)]
     pub(crate) fn deliver(&mut self, store: &mut StoreMut<'_>) {
         match &mut self.watcher {
-            Some(watcher) if self.has_sink || connected() => {
-                watcher.begin(store);
-                watcher.run(DELIVER, store, |store| store.with(deliver));
-                if store.progress().pending == Pending::NONE {
-                    watcher.end(store, 0);
-                }
-            }
+            Some(watcher) if self.has_sink || connected() => watcher.deliver(store),
             _ => store.with(deliver),
         }
     }

@@ -198,12 +198,12 @@ fn is_any(car: &Car) -> bool {
 fn check_provider(progress: &Progress, cars: &[Car]) -> Result<(), String> {
     let there = cars.iter().filter(|car| is_at_provider(car) || car.state == CarState::Recalled).count();
     // One that has come back for a message is at no transport.
-    let back = progress.provider.held.iter().filter(|held| held.came_back).count();
+    let back = progress.provider.deferred.iter().filter(|message| message.came_back).count();
     if there - back != progress.provider.count as usize {
         return Err(format!("{there} receives are at a transport, {} are counted", progress.provider.count));
     }
     let recalled = |row: u32| cars.get(row as usize).is_some_and(|car| car.state == CarState::Recalled);
-    match progress.provider.held.iter().find(|held| held.receive != NIL && !recalled(held.receive)) {
+    match progress.provider.deferred.iter().find(|message| message.receive != NIL && !recalled(message.receive)) {
         Some(held) => Err(format!("CAR {} is not asked back, and a message is held for it", held.receive)),
         None => Ok(()),
     }

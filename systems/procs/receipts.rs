@@ -7,6 +7,7 @@
 //! has the time at which that was over.
 
 use crate::store::{StoreMut, Tables};
+use std::time::Instant;
 use tickwire_components::{
     Body, Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Receipts, Request,
     RequestState, Row, Way, car_flags,
@@ -27,7 +28,9 @@ pub enum Came {
 }
 
 /// Opens a receipt for the operation in a row.
-pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant>, came: Came) {
+///
+/// `start` is when the engine was built; `None` where its caller gives the time.
+pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Came) {
     let mut all = store.all();
     let generation = all.requests[row as usize].generation;
     let car = &all.cars[row as usize];
@@ -36,7 +39,10 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant
         all.large[row as usize].body = Body::default();
     }
     let receipts = &mut all.progress.receipts;
-    receipts.clock = clock;
+    receipts.start_ns = start.map(|start| match receipts.start_ns {
+        Some(start_ns) => start_ns,
+        None => receipts.clock.now_ns().saturating_sub(start.elapsed().as_nanos() as u64),
+    });
     if came == Came::Again {
         let is_other = |open: &OpenReceipt| (open.row, open.generation) != (row, generation);
         receipts.open.retain(is_other);
@@ -52,8 +58,10 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, clock: Option<std::time::Instant
     }
 }
 
-fn time(progress: &Progress) -> u64 {
-    progress.receipts.clock.map_or(progress.now_ns, |start| start.elapsed().as_nanos() as u64)
+/// The time, ns since the engine was built, or that which its caller gives.
+fn time(progress: &mut Progress) -> u64 {
+    let Receipts { clock, start_ns, .. } = &mut progress.receipts;
+    start_ns.map_or(progress.now_ns, |start_ns| clock.now_ns().saturating_sub(start_ns))
 }
 
 /// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.

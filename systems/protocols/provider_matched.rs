@@ -2,10 +2,10 @@
 //! by posting, Post and Match. One endpoint of an engine matches at most; the others leave it to the engine.
 //!
 //! A receive from one proc that is reached by this endpoint is at the transport only. One from any source is in the index of
-//! posted receives as well, where messages of other transports find it. Such a message is *held*: it keeps its place
+//! posted receives as well, where messages of other transports find it. Such a message is *deferred*: it keeps its place
 //! among those of its sender, in a temporary, while the receive is asked back. If it comes back it is the message's; if the
-//! transport had paired it first, the message is matched anew with what is posted, and may be held again. What the same
-//! sender has sent after it waits behind it, and receives that are posted meanwhile wait until nothing is held, so that
+//! transport had paired it first, the message is matched anew with what is posted, and may be deferred again. What the same
+//! sender has sent after it waits behind it, and receives that are posted meanwhile wait until nothing is deferred, so that
 //! none takes a message that an older one might.
 //!
 //! Only the application's messages are matched by the transport: what the engine says on behalf of a communicator
@@ -206,8 +206,8 @@ pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
         }
         CarState::Recalled => {
             car.flags &= !car_flags::ERRORS;
-            if let Some(held) = progress.provider.held.iter_mut().find(|held| held.receive == row) {
-                held.receive = NIL;
+            if let Some(deferred) = progress.provider.deferred.iter_mut().find(|deferred| deferred.receive == row) {
+                deferred.receive = NIL;
                 progress.pending |= Pending::MATCH;
             }
         }
@@ -218,8 +218,8 @@ pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
 
 /// A receive that has come back unpaired.
 fn take_back(rows: &mut Rows<'_>, row: Row) {
-    if let Some(held) = rows.progress.provider.held.iter_mut().find(|held| held.receive == row) {
-        held.came_back = true;
+    if let Some(deferred) = rows.progress.provider.deferred.iter_mut().find(|deferred| deferred.receive == row) {
+        deferred.came_back = true;
         rows.progress.provider.count -= 1;
         rows.cars[row as usize].flags &= !car_flags::AT_PROVIDER;
         rows.progress.pending |= Pending::MATCH;

@@ -55,8 +55,8 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
 /// An empty index gives way to lists again: short queues are walked.
 #[inline]
 pub(crate) fn leave_index(progress: &mut Progress) {
-    // While messages are held, each look-up must go by the index.
-    if progress.posted.count == 0 && progress.matching != Matching::Index && progress.provider.held.is_empty() {
+    // While messages are deferred, each look-up must go by the index.
+    if progress.posted.count == 0 && progress.matching != Matching::Index && progress.provider.deferred.is_empty() {
         progress.posted.clear();
         progress.posting &= !tickwire_components::posting::INDEXED;
         progress.counter = 0;

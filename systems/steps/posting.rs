@@ -173,7 +173,7 @@ pub(crate) fn none_waits(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc], 
     if progress.arrivals != 0 || !progress.new_receives.is_empty() {
         return false;
     }
-    if !progress.provider.held.is_empty() || progress.unexpected.find(&key(&cars[row as usize])).is_some() {
+    if !progress.provider.deferred.is_empty() || progress.unexpected.find(&key(&cars[row as usize])).is_some() {
         return false;
     }
     if progress.starved_peers > 0 {

@@ -58,7 +58,7 @@ pub fn is_at_provider(car: &Car) -> bool {
 /// transport.
 #[cold]
 pub(crate) fn keeps(progress: &mut Progress, cars: &mut [Car], vc_row: Row, row: Row) -> bool {
-    if progress.provider.holds(vc_row) || is_at_provider(&cars[row as usize]) {
+    if progress.provider.defers(vc_row) || is_at_provider(&cars[row as usize]) {
         return true;
     }
     if cars[row as usize].flags & car_flags::ANY_SOURCE != 0 {

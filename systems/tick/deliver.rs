@@ -26,6 +26,14 @@ use tickwire_transports::{Other, Take};
 /// Delivers what it can; what is left is pending as before.
 #[inline(always)]
 pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    if take_frames(rows, wire) {
+        read_offered(rows, wire);
+    }
+}
+
+/// The first part of [`deliver`]: takes frames where they are; whether messages are to be read out of memory of peers then.
+#[inline(always)]
+pub fn take_frames(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     let (mut count, mut rest) = (0, false);
     for endpoint in wire.endpoints.iter_mut() {
         if !endpoint.found {
@@ -37,15 +45,13 @@ pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         count += taken;
         rest |= left;
     }
-    if rows.progress.pending.has(Pending::SUPPLY | Pending::TRANSFER) {
-        move_large(rows, wire.endpoints);
-    }
     let progress = &mut *rows.progress;
     progress.budget -= count;
     progress.work.received += count;
     if !rest {
         progress.pending.clear(Pending::DRAIN);
     }
+    progress.pending.has(Pending::SUPPLY | Pending::TRANSFER)
 }
 
 /// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages. If there is more, it is
@@ -86,9 +92,10 @@ impl Take for Taken<'_, '_> {
     }
 }
 
-/// Reads what was offered, as SupplyBuffers and Transfer do, and ends what has been read.
+/// The second part of [`deliver`]: reads what was offered, as SupplyBuffers and Transfer do, and ends what has been read.
 #[inline(never)]
-fn move_large(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+pub fn read_offered(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    let endpoints = &mut *wire.endpoints;
     let mut left = READ_BYTES_A_TURN as u64;
     while let Some(row) = rows.progress.offers.pop(&mut rows.cars) {
         if !read_at_once(rows, endpoints, &mut left, row) {

@@ -10,7 +10,7 @@
 use crate::procs::endpoint::Endpoint;
 use crate::protocols;
 use crate::protocols::direct::moved;
-use crate::protocols::{held, provider_matched};
+use crate::protocols::{deferred, provider_matched};
 use crate::rows::{Rows, Wire};
 use crate::steps::credit::feed;
 use crate::steps::finish::abort;
@@ -22,7 +22,7 @@ use tickwire_transports::Other;
 /// The system.
 #[inline]
 pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
-    if rows.progress.has_provider() && held::match_held(rows, wire.arrivals) {
+    if rows.progress.has_provider() && deferred::match_deferred(rows, wire.arrivals) {
         // A receive must not take a message before it is known whether an older one does.
         return match_arrivals(rows, wire);
     }

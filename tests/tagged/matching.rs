@@ -78,7 +78,7 @@ fn a_message_from_elsewhere_gets_the_receive_once_the_provider_has_given_it_back
     assert_eq!(at_provider(&mut cluster, 0), 1);
     send(&mut cluster, 2, 5, b"near");
     cluster.tick_times(2);
-    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.held.len(), 1, "it waits for the answer");
+    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.deferred.len(), 1, "it waits for the answer");
     assert!(is_pending(&mut cluster, 0, &first));
     assert_eq!(got(&mut cluster, first), (2, b"near".to_vec()));
     let second = post(&mut cluster, Source::Any, TagFilter::Any);
@@ -100,7 +100,7 @@ fn if_the_provider_was_first_the_message_from_elsewhere_waits_for_the_next_recei
         send(&mut cluster, 2, 5, bytes);
     }
     cluster.tick_times(3);
-    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.held.len(), 3, "behind each other");
+    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.deferred.len(), 3, "behind each other");
     // Posted while it is open who gets what.
     let rest = [post(&mut cluster, Rank(2), Tag(5)), post(&mut cluster, Rank(2), TagFilter::Any)];
     assert_eq!(got(&mut cluster, first), (1, b"far".to_vec()));

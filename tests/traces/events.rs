@@ -27,10 +27,12 @@ fn every_run_and_every_message_is_told() {
                 .iter()
                 .filter_map(|event| match event {
                     Event::TickEnded { work, passes, .. } => Some((*work, u64::from(*passes))),
+                    Event::Delivered { work, .. } => Some((*work, 1)),
                     _ => None,
                 })
                 .collect();
-            assert_eq!(events.iter().filter(|event| matches!(event, Event::TickBegan { .. })).count(), ended.len());
+            let begins = |event: &&Event<'_>| matches!(event, Event::TickBegan { .. } | Event::Delivered { .. });
+            assert_eq!(events.iter().filter(begins).count(), ended.len());
             let sum =
                 |value: fn(&tickwire::Work) -> u32| ended.iter().map(|(work, _)| u64::from(value(work))).sum::<u64>();
             let (matched, read) = (sum(|work| work.matched), rows[ProgressSystems::DrainCq as usize]);
@@ -145,6 +147,25 @@ fn what_waits_is_counted() {
         let spent = u64::from(cost(100)) * LINE_BYTES as u64;
         assert_eq!(sender.credit_bytes, credit_bytes - spent, "both have been granted the same");
     }
+}
+
+#[test]
+fn reading_a_long_message_is_told_apart_from_taking_frames() {
+    // Over shared memory.
+    let (mut cluster, rings) = told(2, |_| Engine::builder());
+    let world = cluster.engines[0].comm_world();
+    let mut exchange = |bytes: usize| {
+        rings[1].take();
+        let receive = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(1), world).unwrap();
+        let send = cluster.engines[0].isend(vec![1; bytes], Rank(1), Tag(1), world).unwrap();
+        cluster.finish(cases::BOUND, 1, receive).unwrap();
+        cluster.finish(cases::BOUND, 0, send).unwrap();
+        let reads = |event: &Event<'_>| matches!(event, Event::Delivered { read_ns, end_ns, .. } if read_ns < end_ns);
+        rings[1].take().iter().filter(|event| reads(event)).count()
+    };
+    // The first one waits for the connection.
+    exchange(8);
+    assert_eq!((exchange(8), exchange(4 << 20)), (0, 1));
 }
 
 /// A sink that panics on each message with tag 2 that has come, and once more when its engine tells what became of it.

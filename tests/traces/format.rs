@@ -131,13 +131,17 @@ pub(crate) fn processes(lines: &[Value]) -> BTreeSet<u64> {
     processes.keys().map(|(pid, _)| *pid).collect()
 }
 
-/// The arrows: where and when each begins and ends. Each end must be in a slice.
+/// The arrows: where and when each begins (`s`) or ends (`f`). One begins where a slice begins, and ends 1 ns before one ends.
 #[track_caller]
 pub(crate) fn arrows(lines: &[Value], phase: &str) -> BTreeMap<String, (u64, f64)> {
-    let slices: BTreeSet<(u64, u64, u64)> = of(lines, "X").map(place).collect();
+    let touched = |line: &Value| {
+        let (begin, end) = span(line);
+        (place(line), if phase == "s" { begin } else { end - 1 })
+    };
+    let slices: BTreeSet<_> = of(lines, "X").map(touched).collect();
     let mut found = BTreeMap::new();
     for line in of(lines, phase) {
-        assert!(slices.contains(&place(line)), "{line}");
+        assert!(slices.contains(&(place(line), span(line).0)), "{line}");
         let end = (number(&line["pid"]), line["ts"].as_f64().unwrap());
         let id = line["id"].as_str().unwrap().to_owned();
         assert!(found.insert(id, end).is_none(), "{line}");
@@ -145,8 +149,9 @@ pub(crate) fn arrows(lines: &[Value], phase: &str) -> BTreeMap<String, (u64, f64
     found
 }
 
-fn place(line: &Value) -> (u64, u64, u64) {
-    (number(&line["pid"]), number(&line["tid"]), line["ts"].as_f64().unwrap().to_bits())
+/// The track of a line.
+fn place(line: &Value) -> (u64, u64) {
+    (number(&line["pid"]), number(&line["tid"]))
 }
 
 #[test]

@@ -43,11 +43,17 @@ pub(crate) fn events(ring: &Ring) -> Vec<Event<'static>> {
 pub(crate) fn runs(events: &[Event<'_>]) -> (Vec<u64>, Vec<u64>) {
     let (mut runs, mut rows) = (vec![0; DELIVER + 1], vec![0; DELIVER + 1]);
     for event in events {
-        if let Event::SystemRan { system, rows: of, begin_ns, end_ns } = event {
-            assert!(begin_ns <= end_ns);
-            runs[*system as usize] += 1;
-            rows[*system as usize] += of;
-        }
+        let (system, of, begin_ns, end_ns) = match *event {
+            Event::SystemRan { system, rows, begin_ns, end_ns } => (usize::from(system), rows, begin_ns, end_ns),
+            Event::Delivered { begin_ns, read_ns, end_ns, work } => {
+                assert!(begin_ns <= read_ns && read_ns <= end_ns);
+                (DELIVER, work.received.into(), begin_ns, end_ns)
+            }
+            _ => continue,
+        };
+        assert!(begin_ns <= end_ns);
+        runs[system] += 1;
+        rows[system] += of;
     }
     (runs, rows)
 }

@@ -241,7 +241,7 @@ impl<R: Read> Reader<R> {
     fn event(&mut self, head: Head) -> Result<Event<'_>, &'static str> {
         const NO_SYSTEM: &str = "a system of a number that none has";
         let at_ns = self.clock_ns;
-        if matches!(head.kind, TICK_ENDED | TICK_ENDED_WIDE) {
+        if matches!(head.kind, TICK_ENDED | TICK_ENDED_WIDE | WAITING) {
             self.take_depths(head);
         }
         let (words, text) = (&self.words[1..], Cow::Borrowed(&*self.text));
@@ -251,6 +251,15 @@ impl<R: Read> Reader<R> {
         Ok(match head.kind {
             ENGINE => Event::Engine { rank: low(0), size: high(0) },
             SYSTEM => Event::System { system: u16::try_from(low(0)).map_err(|_| NO_SYSTEM)?, name: text },
+            DELIVERED => {
+                let (begin_ns, read_ns) = (since(low(0).into()), since(high(0).into()));
+                Event::Delivered { begin_ns, read_ns, end_ns: at_ns, work: packed_work(number(1)) }
+            }
+            DELIVERED_WIDE => {
+                let work = unpacked_work(&words[2..]);
+                Event::Delivered { begin_ns: since(number(0)), read_ns: since(number(1)), end_ns: at_ns, work }
+            }
+            WAITING => Event::Waiting { depths: of_values(self.depths), at_ns },
             TICK_BEGAN => Event::TickBegan { at_ns },
             SYSTEM_RAN => {
                 let (system, rows) = (low(0) as u16, u64::from(low(0) >> 16));
@@ -261,20 +270,11 @@ impl<R: Read> Reader<R> {
                 Event::SystemRan { system, rows: number(1), begin_ns: since(number(2)), end_ns: at_ns }
             }
             TICK_ENDED => {
-                let count = |index: u32| (number(0) >> (8 * index)) as u32 & 0xFF;
-                let work = Work {
-                    posted: count(1),
-                    matched: count(2),
-                    sent: count(3),
-                    received: count(4),
-                    completed: count(5),
-                };
-                Event::TickEnded { at_ns, work, passes: count(0), depths: of_values(self.depths) }
+                let (work, passes) = (packed_work(number(0)), number(0) as u32 & 0xFF);
+                Event::TickEnded { at_ns, work, passes, depths: of_values(self.depths) }
             }
             TICK_ENDED_WIDE => {
-                let work =
-                    Work { posted: high(0), matched: low(1), sent: high(1), received: low(2), completed: high(2) };
-                Event::TickEnded { at_ns, work, passes: low(0), depths: of_values(self.depths) }
+                Event::TickEnded { at_ns, work: unpacked_work(words), passes: low(0), depths: of_values(self.depths) }
             }
             SENT | RECEIVED | SENT_WIDE | RECEIVED_WIDE => {
                 let wide = matches!(head.kind, SENT_WIDE | RECEIVED_WIDE);
@@ -320,6 +320,9 @@ fn words_of(head: Head) -> Option<usize> {
     let depths = head.small.count_ones() as usize;
     Some(match head.kind {
         TICK_BEGAN => 1,
+        WAITING if head.small >> DEPTHS == 0 => 1 + depths,
+        DELIVERED => 3,
+        DELIVERED_WIDE => 6,
         ENGINE | CLOCK | SYSTEM_RAN | SYSTEM | TRANSPORT | VC_CHANGED | ERROR => 2,
         MOVED => 3,
         SENT | RECEIVED | SYSTEM_RAN_WIDE => 4,
@@ -328,6 +331,18 @@ fn words_of(head: Head) -> Option<usize> {
         TICK_ENDED_WIDE if head.small >> DEPTHS == 0 => 4 + depths,
         _ => return None,
     })
+}
+
+/// The work in a word that has passes and work.
+fn packed_work(word: u64) -> Work {
+    let [_, posted, matched, sent, received, completed, ..] = word.to_le_bytes().map(u32::from);
+    Work { posted, matched, sent, received, completed }
+}
+
+/// The work in three words that have passes and work.
+fn unpacked_work(words: &[u64]) -> Work {
+    let (low, high) = (|index: usize| words[index] as u32, |index: usize| (words[index] >> 32) as u32);
+    Work { posted: high(0), matched: low(1), sent: high(1), received: low(2), completed: high(2) }
 }
 
 fn of_values([posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes]: [u64; DEPTHS]) -> Depths {

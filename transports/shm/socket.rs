@@ -1,5 +1,7 @@
 //! Control sockets: packets with descriptors, and who the kernel says is at the other end.
 
+use super::{ShmConfig, ShmError};
+use crate::connections::BACKLOG;
 pub(super) use crate::connections::accept;
 use crate::handshake::{Mismatch, PACKET_BYTES_MAX, Packet};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,9 +11,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Descriptors of a packet at most; the kernel closes any further ones.
 const DESCRIPTORS_MAX: usize = 4;
+
+/// How long the own name may be taken, ms: a child that is being started holds what a closed endpoint had.
+const TAKEN_MS_MAX: u32 = 50;
 
 /// A packet and the descriptors that came with it.
 pub(super) struct Received {
@@ -52,6 +58,27 @@ pub(super) struct Credentials {
 pub(super) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// A socket that listens for calls. A name that a process has had which has just ended is waited for, for a moment.
+///
+/// # Errors
+/// There is none, or another process has the name.
+pub(super) fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
+    let descriptors = |source| ShmError::Descriptors { source };
+    let listener = socket().map_err(descriptors)?;
+    let address = address(&config.job, config.me).map_err(descriptors)?;
+    for _ in 0..TAKEN_MS_MAX {
+        match rustix::net::bind(&listener, &address) {
+            Ok(()) => {
+                rustix::net::listen(&listener, BACKLOG).map_err(descriptors)?;
+                return Ok(listener);
+            }
+            Err(Errno::ADDRINUSE) => std::thread::sleep(Duration::from_millis(1)),
+            Err(source) => return Err(ShmError::Descriptors { source }),
+        }
+    }
+    Err(ShmError::Taken { me: config.me, job: config.job.clone() })
 }
 
 /// Where proc `proc` of `job` listens: a name that goes with its socket, in no directory.

@@ -5,6 +5,8 @@
 //! in one order for the whole endpoint; a receive that is asked back is still there for a while, so that a message may
 //! find it first; and now and then there is no room for a receive.
 
+mod matching;
+
 use super::random::SplitMix;
 use super::{bytes, span};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
@@ -388,45 +390,5 @@ unsafe impl<T: Transport> Transport for Provider<T> {
 
     fn arm(&mut self) -> bool {
         !self.ready() && self.inner.arm()
-    }
-}
-
-impl<T: Transport> Matching for Provider<T> {
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        if self.random.happens(self.config.blocked_of_256) {
-            return Sent::Blocked;
-        }
-        let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
-        let (wanted, proc) = (*wanted, self.proc_of_link(wanted.link));
-        let receive = Receive { row, wanted, pattern, proc, back_ns: None };
-        match self.unexpected.iter().position(|tagged| takes(&pattern, proc, tagged)) {
-            Some(place) => {
-                let tagged = self.unexpected.remove(place);
-                self.pair(&receive, tagged);
-            }
-            None => self.receives.push(receive),
-        }
-        Sent::Done
-    }
-
-    /// A receive that is here has no message: each is paired with what is there when it comes.
-    fn recall(&mut self, row: Row, _unless_message: bool) {
-        let back_ns = self.now_ns + self.random.within(&self.config.recall_ns);
-        if let Some(receive) = self.receives.iter_mut().find(|receive| receive.row == row) {
-            receive.back_ns = Some(back_ns);
-        }
-    }
-
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        (self.look, self.seen) = (Some((*wanted, claim)), Peeked::Pending);
-        Sent::Done
-    }
-
-    fn peeked(&mut self) -> Peeked {
-        std::mem::replace(&mut self.seen, Peeked::Pending)
-    }
-
-    fn leave(&mut self) {
-        (self.matches, self.capabilities.tags) = (false, crate::TagLimits::NONE);
     }
 }

@@ -95,7 +95,7 @@ fn a_message_of_another_transport_waits_until_its_receive_is_back() {
     world.arrive(near, eager(2, 5, b"first"), b"first");
     world.arrive(near, eager(2, 6, b"behind"), b"behind");
     pass(&mut world);
-    assert_eq!(world.all().progress.provider.held.len(), 2);
+    assert_eq!(world.all().progress.provider.deferred.len(), 2);
     assert_eq!((world.all().progress.unexpected.count, world.car(any).state), (0, CarState::Recalled));
     // One that is posted now waits, whatever it asks for.
     let next = world.receive(Some(2), None, &[8]);
@@ -109,7 +109,7 @@ fn a_message_of_another_transport_waits_until_its_receive_is_back() {
     pass(&mut world);
     assert_eq!((&world.bytes(any)[..5], &world.bytes(next)[..6]), (&b"first"[..], &b"behind"[..]));
     assert_eq!(world.finished(), [any.car, next.car]);
-    assert!(world.all().progress.provider.held.is_empty() && world.all().progress.starved_peers == 0);
+    assert!(world.all().progress.provider.deferred.is_empty() && world.all().progress.starved_peers == 0);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn if_the_transport_was_first_the_message_is_matched_anew_and_those_behind_it_af
     pass(&mut world);
     // The first one meets the next receive from any source, which is at the transport, too; the others still wait.
     assert_eq!((world.finished(), world.car(five).state), (vec![any.car], CarState::Recalled));
-    assert_eq!((&world.bytes(any)[..3], world.all().progress.provider.held.len()), (&b"far"[..], 3));
+    assert_eq!((&world.bytes(any)[..3], world.all().progress.provider.deferred.len()), (&b"far"[..], 3));
     world.step(post);
     assert_eq!(recalled(&wire), [any.car, five.car]);
     tell(&mut world, ArrivalState::Recalled, five, NIL, Header::default(), &[]);
@@ -135,7 +135,7 @@ fn if_the_transport_was_first_the_message_is_matched_anew_and_those_behind_it_af
     pass(&mut world);
     assert_eq!((&world.bytes(five)[..3], &world.bytes(six)[..3]), (&b"one"[..], &b"two"[..]));
     assert_eq!(world.all().progress.unexpected.count, 1, "what nobody has asked for");
-    assert!(world.all().progress.provider.held.is_empty());
+    assert!(world.all().progress.provider.deferred.is_empty());
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn an_offer_whose_receive_is_posted_is_read_and_answered() {
     let mut address = 4096u64.to_ne_bytes();
     assert!(offer(&mut world, vc, offered(100, 33), &mut address));
     assert!(!offer(&mut world, vc, offered(100, 34), &mut address), "of another nobody has posted a receive");
-    world.store.with(|rows, wire| move_large(rows, wire.endpoints));
+    world.store.with(read_offered);
     assert_eq!(world.bytes(posted), (0..100).collect::<Vec<u8>>());
     // This transport keeps a state for each row, so its frames leave with Post.
     world.step(crate::tick::post::post);
@@ -170,7 +170,7 @@ fn what_was_read_ends_at_once_and_in_order_as_far_as_complete_need_not_look() {
         for message in messages {
             assert!(offer(world, vc, offered(100, message), &mut address));
         }
-        world.store.with(|rows, wire| move_large(rows, wire.endpoints));
+        world.store.with(read_offered);
         world.all().progress.pending.has(Pending::COMPLETE)
     };
     assert!(!take(&mut world, 33..35), "nothing is left to look at");
@@ -199,7 +199,7 @@ fn mapped() -> (TestWorld, Row) {
 }
 
 fn look(world: &mut TestWorld) {
-    world.store.with(|rows, wire| move_large(rows, wire.endpoints));
+    world.store.with(read_offered);
 }
 
 #[test]

@@ -33,20 +33,24 @@ impl Numbers {
         (0..self.next() % 40).map(|_| letters[self.next() as usize % 5]).collect::<String>().into()
     }
 
+    fn work(&mut self) -> Work {
+        let [posted, matched, sent, received, completed] = [(); 5].map(|()| self.word());
+        Work { posted, matched, sent, received, completed }
+    }
+
     /// Any event, at about a time.
     fn event(&mut self, now_ns: &mut u64) -> Event<'static> {
         // Most times follow each other closely, and some go back.
         let past = *now_ns;
         *now_ns = if self.next().is_multiple_of(10) { self.any() } else { now_ns.wrapping_add(self.next() % 100_000) };
         let at_ns = *now_ns;
-        match self.next() % 10 {
+        match self.next() % 12 {
             0 => Event::Engine { rank: self.word(), size: self.word() },
             1 => Event::System { system: self.any() as u16, name: self.text() },
             2 => Event::TickBegan { at_ns },
             3 => Event::SystemRan { system: self.any() as u16, rows: self.any(), begin_ns: past, end_ns: at_ns },
             4 => {
-                let [posted, matched, sent, received, completed] = [(); 5].map(|()| self.word());
-                let work = Work { posted, matched, sent, received, completed };
+                let work = self.work();
                 let depths = of_values([(); DEPTHS].map(|()| self.any()));
                 Event::TickEnded { at_ns, work, passes: self.word(), depths }
             }
@@ -56,6 +60,11 @@ impl Numbers {
                 let message = Message { proc, context, tag, bytes, number, begin_ns: past, end_ns: at_ns };
                 if kind == 5 { Event::Sent(message) } else { Event::Received(message) }
             }
+            9 => {
+                let (read_ns, work) = (past.midpoint(at_ns), self.work());
+                Event::Delivered { begin_ns: past, read_ns, end_ns: at_ns, work }
+            }
+            10 => Event::Waiting { depths: of_values([(); DEPTHS].map(|()| self.any())), at_ns },
             7 => {
                 let states = [VcState::Unconnected, VcState::Connecting, VcState::Connected, VcState::Failed];
                 let state = states[self.next() as usize % 4];
@@ -155,7 +164,7 @@ fn what_is_no_file_of_records_is_one_clear_line() {
     for (input, expected) in [
         (bytes(&[MAGIC + 1, VERSION, 0, 0]), "byte 0: this is no trace"),
         (bytes(&[MAGIC.swap_bytes(), VERSION, 0, 0]), "byte 0: a machine of the other byte order"),
-        (bytes(&[MAGIC, 2, 0, 0]), "byte 8: the trace has version 2 of its form, not 1"),
+        (bytes(&[MAGIC, 1, 0, 0]), "byte 8: the trace has version 1 of its form, not 2"),
         (bytes(&[MAGIC, VERSION, 509, 0]), "byte 16: it is said to have more records"),
         (bytes(&[MAGIC, VERSION, u64::MAX, 0]), "byte 16: it is said to have more records"),
         (bytes(&[MAGIC, VERSION, 508, u64::MAX]), "byte 16: it is said to have more records"),
@@ -167,6 +176,8 @@ fn what_is_no_file_of_records_is_one_clear_line() {
         ),
         (of(&[head(77, 0, 1)]), "byte 32: there is no record of kind 77"),
         (of(&[head(TICK_BEGAN, 0, 1), head(TICK_ENDED, 0x40, 3)]), "byte 40: there is no record of kind 8 and 64"),
+        (of(&[head(WAITING, 0x40, 2), 0]), "byte 32: there is no record of kind 19 and 64"),
+        (of(&[head(DELIVERED, 0, 2), 0]), "byte 32: a record of kind 17 has not 2 words"),
         (of(&[head(TICK_BEGAN, 0, 0)]), "byte 32: a record of kind 5 has not 0 words"),
         (of(&[head(ERROR, 0, u16::MAX)]), "byte 32: a record of kind 16 has not 65535 words"),
         (of(&[head(ERROR, 0, 2), pair(0, u32::MAX)]), "byte 32: text of 4294967295 bytes in a record of 2 words"),

@@ -174,7 +174,7 @@ fn silent_visitors_are_sent_away_in_time() {
 fn answered(name: &str, answer: impl Fn(&Own, &OwnedFd, Vec<OwnedFd>)) -> Vec<String> {
     let mut net = Net::new(name, 2);
     drop(net.shms[1].take());
-    let listener = listen(&config(&net.job, 1, 2)).expect("listens");
+    let listener = socket::listen(&config(&net.job, 1, 2)).expect("listens");
     net.call(0, 1).expect("starts");
     let socket = socket::accept(&listener).expect("called");
     let Read::Packet(received) = socket::read(&socket) else { panic!("greeted") };

@@ -4,7 +4,7 @@
 //! the kernel itself makes its time of the counter, so does this, for a millisecond at a time: then it asks the kernel again,
 //! and learns from the difference how long a tick is. So the clocks of all processes of a host agree to some ten ns.
 
-use crate::event::now_ns;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::LazyLock;
 
 /// How long the counter is trusted before the kernel is asked again, ns.
@@ -18,9 +18,9 @@ const FRACTION: u32 = 24;
 /// How often the kernel is asked at a time.
 const ASKED: usize = 3;
 
-/// The clock of an engine's events.
-#[derive(Debug)]
-pub(crate) struct Clock {
+/// The clock of what an engine tells: its events, and the stages of receipts.
+#[derive(Clone, Debug)]
+pub struct Clock {
     /// Whether the processor's counter is used.
     counts: bool,
     /// A comparison of both clocks: ticks and ns.
@@ -48,7 +48,7 @@ impl Clock {
 
     /// The time, ns of CLOCK_MONOTONIC.
     #[inline]
-    pub(crate) fn now_ns(&mut self) -> u64 {
+    pub fn now_ns(&mut self) -> u64 {
         match self.counts {
             true => self.at(ticks(), ask),
             false => now_ns(),
@@ -86,6 +86,12 @@ impl Clock {
         self.last = (tick, at_ns);
         at_ns
     }
+}
+
+/// The time of events, ns: CLOCK_MONOTONIC, which all processes of a host share.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Asks the kernel; whoever is interrupted meanwhile asks again.

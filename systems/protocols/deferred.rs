@@ -1,4 +1,4 @@
-//! Messages that are held: they wait for a receive that is asked back from the transport that matches, or behind such a message.
+//! Messages that are deferred: they wait for a receive that is asked back from the transport that matches, or behind such a message.
 //! See [`provider_matched`](crate::protocols::provider_matched).
 
 use crate::rows::Rows;
@@ -6,14 +6,14 @@ use crate::steps::posted::{key, leave_index};
 use crate::steps::provider::{is_at_provider, recall};
 use crate::steps::unexpected::{find_place, receive_unexpected};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::{Arrival, ArrivalState, HeldMessage, NIL, Pending};
+use tickwire_components::{Arrival, ArrivalState, DeferredMessage, NIL, Pending};
 
 /// Holds a message that was not paired, if it must wait for a receive or behind another message; `false` if it need not.
 #[cold]
-pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+pub(crate) fn defer(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let (header, vc) = (arrival.header, arrival.vc);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    let behind = rows.progress.provider.holds(vc);
+    let behind = rows.progress.provider.defers(vc);
     let receive = if behind || !rows.progress.indexed() { None } else { rows.progress.posted.find(&message) };
     if !behind && receive.is_none() {
         return false;
@@ -24,17 +24,17 @@ pub(crate) fn hold(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     rows.progress.unexpected.claim(entry);
     rows.progress.starved_peers += 1;
     let receive = receive.unwrap_or(NIL);
-    rows.progress.provider.held.push(HeldMessage { entry, vc, receive, came_back: false });
+    rows.progress.provider.deferred.push(DeferredMessage { entry, vc, receive, came_back: false });
     if receive != NIL {
         recall(&mut rows.progress, &mut rows.cars, receive, 0);
     }
     true
 }
 
-/// Gives the messages that were held to their receives, as far as these are known. `true` if some are still held.
+/// Gives the messages that were deferred to their receives, as far as these are known. `true` if some are still deferred.
 #[cold]
-pub(crate) fn match_held(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
-    if rows.progress.provider.held.is_empty() {
+pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
+    if rows.progress.provider.deferred.is_empty() {
         return false;
     }
     // Bytes that are still to be moved into a temporary cannot be moved out of it.
@@ -44,19 +44,19 @@ pub(crate) fn match_held(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
         return true;
     }
     let mut place = 0;
-    while let Some(&held) = rows.progress.provider.held.get(place) {
-        let first = rows.progress.provider.held[..place].iter().all(|before| before.vc != held.vc);
-        if !first || held.receive != NIL && !held.came_back {
+    while let Some(&deferred) = rows.progress.provider.deferred.get(place) {
+        let first = rows.progress.provider.deferred[..place].iter().all(|before| before.vc != deferred.vc);
+        if !first || deferred.receive != NIL && !deferred.came_back {
             place += 1;
             continue;
         }
-        let found = rows.progress.unexpected.entries[held.entry as usize];
-        let mut receive = held.receive;
+        let found = rows.progress.unexpected.entries[deferred.entry as usize];
+        let mut receive = deferred.receive;
         if receive == NIL
             && let Some(row) = rows.progress.posted.find(&found.key())
         {
             if is_at_provider(&rows.cars[row as usize]) {
-                rows.progress.provider.held[place].receive = row;
+                rows.progress.provider.deferred[place].receive = row;
                 recall(&mut rows.progress, &mut rows.cars, row, 0);
                 place += 1;
                 continue;
@@ -65,16 +65,16 @@ pub(crate) fn match_held(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
             rows.progress.provider.queue.remove(&mut rows.cars, row);
             receive = row;
         }
-        rows.progress.provider.held.remove(place);
+        rows.progress.provider.deferred.remove(place);
         rows.progress.starved_peers -= 1;
         if receive == NIL {
-            rows.progress.unexpected.restore(held.entry);
+            rows.progress.unexpected.restore(deferred.entry);
         } else {
-            rows.progress.unexpected.release(held.entry);
+            rows.progress.unexpected.release(deferred.entry);
             receive_unexpected(rows, receive, &found);
         }
     }
-    if rows.progress.provider.held.is_empty() {
+    if rows.progress.provider.deferred.is_empty() {
         leave_index(&mut rows.progress);
         return false;
     }
