@@ -5,6 +5,23 @@
 //! where nothing else is said: messages of one sender in one communicator do not overtake each other, receives match by
 //! source and tag, both may be wildcards.
 //!
+//! ```
+//! use tickwire::{Bootstrap, Engine, Tag};
+//!
+//! // A rank of `tickwire run -n 4 -- ./app`. Started by itself, it is a world of one.
+//! let mut engine = Engine::builder().build(Bootstrap::from_env()?)?;
+//! let (me, world) = (engine.rank(), engine.comm_world());
+//! let incoming = engine.irecv(vec![0u8; 5], me, Tag(1), world)?;
+//! engine.send(b"hello", me, Tag(1), world)?;
+//! while !engine.test(&incoming)?.is_done() {
+//!     engine.tick(); // a bounded amount of work, then your own
+//! }
+//! assert_eq!(engine.take(incoming)?.0, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The book under `docs/` has a chapter for each thing that a user does: embedding, coming from MPI, launching, seeing, testing.
+//!
 //! # The world
 //!
 //! All state is in a bevy_ecs [`World`](bevy_ecs::world::World). *Procs* are entities from their first contact on; what a
@@ -131,6 +148,47 @@ pub use tickwire_traces as traces;
 pub use tickwire_transports as transports;
 pub use tickwire_transports::{HeapBuffer, HeapError, SharedHeap};
 
+// The examples of README.md and of the book are doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod book {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../docs/embedding.md")]
+    struct Embedding;
+
+    #[doc = include_str!("../docs/from-mpi.md")]
+    struct FromMpi;
+
+    #[doc = include_str!("../docs/tick.md")]
+    struct Tick;
+
+    #[doc = include_str!("../docs/messages.md")]
+    struct Messages;
+
+    #[doc = include_str!("../docs/architecture.md")]
+    struct Architecture;
+
+    #[doc = include_str!("../docs/shared-heap.md")]
+    struct SharedHeap;
+
+    #[doc = include_str!("../docs/libfabric.md")]
+    struct Libfabric;
+
+    #[doc = include_str!("../docs/launching.md")]
+    struct Launching;
+
+    #[cfg(feature = "dump")]
+    #[doc = include_str!("../docs/seeing.md")]
+    struct Seeing;
+
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../docs/testing.md")]
+    struct Testing;
+
+    #[doc = include_str!("../docs/configuration.md")]
+    struct Configuration;
+
+    #[doc = include_str!("../docs/performance.md")]
+    struct Performance;
+}
