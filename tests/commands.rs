@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+mod book;
+
 use std::process::{Command, Output};
 
 use tickwire::Limits;
