@@ -20,9 +20,9 @@
 //! ```
 
 mod bounds;
+mod elements;
 mod moving;
 mod node;
-mod numbers;
 mod overlap;
 mod segment;
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests;
 mod typed;
 mod walk;
 
-pub use numbers::{Basic, Numbers, NumbersMut};
+pub use elements::{Basic, Described, Elements, ElementsMut, layout_of};
 pub use segment::{Runs, Segment, Stretch};
 pub use typed::{Typed, Unfit};
 

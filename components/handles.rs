@@ -2,6 +2,7 @@
 
 use crate::limits::{ANY, PROCS_MAX};
 use std::fmt;
+use thiserror::Error;
 
 /// The number of a row in one of the engine's tables.
 pub type Row = u32;
@@ -106,6 +107,20 @@ pub struct Status {
     pub length: usize,
 }
 
+/// A message that is no whole number of elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error(
+    "the message has {bytes} bytes, no multiple of the {size} of {element}: receive it as the type that was sent, or as u8"
+)]
+pub struct CountError {
+    /// Bytes of the message.
+    pub bytes: usize,
+    /// Bytes of an element.
+    pub size: usize,
+    /// The element's type.
+    pub element: &'static str,
+}
+
 /// An untyped name of a request, good for asking after it; it does not keep the request alive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId {
@@ -116,6 +131,19 @@ pub struct RequestId {
 }
 
 impl Status {
+    /// How many elements of a type the message had (`MPI_Get_count`).
+    ///
+    /// # Errors
+    /// Its bytes are no multiple of the type's.
+    pub fn count<T>(&self) -> Result<usize, CountError> {
+        let (bytes, size) = (self.length, size_of::<T>());
+        match bytes.checked_rem(size) {
+            Some(0) => Ok(bytes / size),
+            None if bytes == 0 => Ok(0),
+            _ => Err(CountError { bytes, size, element: std::any::type_name::<T>() }),
+        }
+    }
+
     /// What an operation with [`Rank::NULL`] tells.
     pub const NULL: Status = Status { source: Rank::NULL, tag: Tag::ANY, length: 0 };
 }

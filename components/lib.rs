@@ -45,18 +45,22 @@ mod work;
 
 pub use arrival::{Arrival, ArrivalState};
 pub use buffer::Buffer;
+pub use bytemuck;
 pub use callbacks::{Callbacks, Notice, Outcome, Panic};
 pub use car::{Body, Car, CarKind, CarState, Large, Way, car_flags, refuse_removal};
 pub use clock::{Clock, now_ns};
 pub use communicator::{CommState, Communicator, ErrorHandler, Members, context};
 pub use control::{Control, ControlFrame, ControlFrames};
-pub use datatype::{Basic, Datatype, DatatypeError, Numbers, NumbersMut, Order, Runs, Segment, Stretch, Typed, Unfit};
+pub use datatype::{
+    Basic, Datatype, DatatypeError, Described, Elements, ElementsMut, Order, Runs, Segment, Stretch, Typed, Unfit,
+    layout_of,
+};
 pub use errors::*;
 pub use exclusive::Exclusive;
 pub use file_size::{FileTooLong, check_file_bytes, file_bytes_max};
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
-pub use lease::{Lease, LeasedBytes, OneRun, Ownership, Pieces};
+pub use lease::{Cells, IntoBuffer, Lease, LeasedBytes, List, OneRun, Ownership, Pieces};
 pub use own::Own;
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, Moved, Pending, Progress, posting};

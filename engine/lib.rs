@@ -137,11 +137,13 @@ pub use crate::run::schedule::Tick;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
-    BuildError, Comm, CommError, Comparison, Datatype, DatatypeError, ErrorHandler, FinalizeError, Group, GroupError,
-    Order, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId,
-    Source, Status, Tag, TagFilter, Typed, Work,
+    Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described,
+    ErrorHandler, FinalizeError, Group, GroupError, IntoBuffer, LeasedBytes, List, Order, Pieces, PostError, ProcId,
+    ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Source, Status, Tag,
+    TagFilter, Typed, Work, bytemuck,
     limits::{Lengths, Limits, Matching},
 };
+pub use tickwire_derive::Datatype;
 pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;
 pub use tickwire_traces as traces;

@@ -102,7 +102,7 @@ fn check(mut cluster: Cluster, name: &str) {
         ("large, expected", 200_000, true),
         ("large, unexpected", 200_000, false),
     ] {
-        let mut buffers = vec![vec![1; length], vec![0; length]];
+        let mut buffers = vec![vec![1u8; length], vec![0u8; length]];
         (0..20).for_each(|_| round(&mut cluster, &mut buffers, expected));
         let before: Vec<_> = cluster.engines.iter().map(entities).collect();
         let count = allocations(|| (0..100).for_each(|_| round(&mut cluster, &mut buffers, expected)));

@@ -3,7 +3,7 @@
 use tickwire::components::TagFilter;
 use tickwire::components::limits::{Limits, Matching};
 use tickwire::testing::{Cluster, SimConfig, SimNet, SplitMix};
-use tickwire::{Rank, Request, RequestError, Source, Tag, Test};
+use tickwire::{List, Rank, Request, RequestError, Source, Tag, Test};
 
 /// Rounds that anything here may take: virtual time of two seconds, twenty times what a loaded simulation needs.
 pub const BOUND: u32 = 20_000;
@@ -51,7 +51,7 @@ pub fn posted_while_connecting(cluster: &mut Cluster) {
     let sends: Vec<Request<Vec<u8>>> =
         messages.iter().map(|m| cluster.engines[last].isend(m.clone(), Rank(0), Tag(1), world).unwrap()).collect();
     for message in &messages {
-        let receive = cluster.engines[0].irecv(vec![0; 12_000], Rank(last as u32), Tag(1), world).unwrap();
+        let receive = cluster.engines[0].irecv(vec![0u8; 12_000], Rank(last as u32), Tag(1), world).unwrap();
         let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
         assert_eq!((status.length, &bytes[..status.length]), (message.len(), &message[..]));
     }
@@ -70,7 +70,7 @@ pub fn every_length(cluster: &mut Cluster) {
                 let message = content(length as u64, length);
                 let mut receive = None;
                 let post = |cluster: &mut Cluster| {
-                    let buffer = vec![0xEE; length + 3];
+                    let buffer = vec![0xEEu8; length + 3];
                     cluster.engines[to].irecv(buffer, Rank(from as u32), Tag(2), world).unwrap()
                 };
                 if expected {
@@ -99,8 +99,8 @@ pub fn truncation(cluster: &mut Cluster) {
         for (length, capacity) in [(100, 60), (100, 0), (200_000, 1000), (200_000, 100_000), (200_000, 0)] {
             let (long, next) = (content(1, length), content(2, 50));
             let post = |cluster: &mut Cluster| {
-                let first = cluster.engines[1].irecv(vec![0; capacity], Source::Any, Tag(3), world).unwrap();
-                (first, cluster.engines[1].irecv(vec![0; 50], Rank(0), Tag(3), world).unwrap())
+                let first = cluster.engines[1].irecv(vec![0u8; capacity], Source::Any, Tag(3), world).unwrap();
+                (first, cluster.engines[1].irecv(vec![0u8; 50], Rank(0), Tag(3), world).unwrap())
             };
             let mut receives = None;
             if expected {
@@ -136,7 +136,7 @@ pub fn pieces(cluster: &mut Cluster) {
             rest = after;
         }
         runs.push(rest.to_vec());
-        runs
+        List(runs)
     };
     let shapes: [(usize, &[usize], &[usize]); 5] = [
         (100, &[10, 0, 50], &[33, 33]),
@@ -152,7 +152,7 @@ pub fn pieces(cluster: &mut Cluster) {
             if !expected {
                 cluster.tick_times(5);
             }
-            let empty = cut(&vec![0; length], into);
+            let empty = cut(&vec![0u8; length], into);
             let receive = cluster.engines[1].irecv(empty, Rank(0), Tag(4), world).unwrap();
             let (runs, status) = cluster.finish(BOUND, 1, receive).unwrap();
             assert!(runs.concat() == message && status.length == length, "{length} bytes in runs of {into:?}");
@@ -166,9 +166,9 @@ pub fn pieces(cluster: &mut Cluster) {
 pub fn wildcards(cluster: &mut Cluster) {
     let engines = cluster.engines.len();
     let world = cluster.engines[0].comm_world();
-    let known = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(6), world).unwrap();
+    let known = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(6), world).unwrap();
     let any: Vec<_> = (1..engines)
-        .map(|_| cluster.engines[0].irecv(vec![0; 100_000], Source::Any, TagFilter::Any, world).unwrap())
+        .map(|_| cluster.engines[0].irecv(vec![0u8; 100_000], Source::Any, TagFilter::Any, world).unwrap())
         .collect();
     let mut sends = Vec::new();
     for rank in 1..engines {
@@ -200,7 +200,7 @@ pub fn oneself(cluster: &mut Cluster) {
             let message = content(rank as u64, length);
             let me = Rank(rank as u32);
             let send = cluster.engines[rank].isend(message.clone(), me, Tag(7), world).unwrap();
-            let receive = cluster.engines[rank].irecv(vec![0; length], me, Tag(7), world).unwrap();
+            let receive = cluster.engines[rank].irecv(vec![0u8; length], me, Tag(7), world).unwrap();
             assert!(cluster.finish(BOUND, rank, receive).unwrap().0 == message);
             cluster.finish(BOUND, rank, send).unwrap();
         }
@@ -306,7 +306,7 @@ impl Storm<'_> {
         let world = cluster.engines[to].comm_world();
         let source_filter = source.map_or(Source::Any, |rank| Source::Rank(rank as u32));
         let tag_filter = tag.map_or(TagFilter::Any, TagFilter::Tag);
-        let request = cluster.engines[to].irecv(vec![0; 40_000], source_filter, tag_filter, world).unwrap();
+        let request = cluster.engines[to].irecv(vec![0u8; 40_000], source_filter, tag_filter, world).unwrap();
         self.receives.push((to, source, tag, request));
     }
 

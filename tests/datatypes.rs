@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 use tickwire::testing::{Cluster, SplitMix};
-use tickwire::{Bootstrap, Datatype, Engine, Limits, Order, PostError, Rank, RequestError, Source, Tag, Test, Typed};
+use tickwire::{
+    Bootstrap, Datatype, Engine, Limits, List, Order, PostError, Rank, RequestError, Source, Tag, Test, Typed,
+};
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
 /// Counts of doubles whose messages are empty, eager, at a boundary, and of several pieces.
@@ -121,7 +123,7 @@ fn what_is_too_long_is_cut_at_any_byte_and_told() {
             let receive = cluster.engines[0].irecv(into, Rank(1), Tag(1), world).unwrap();
             let (typed, status) = cluster.finish(BOUND, 0, receive).unwrap();
             assert_eq!(status.length, message.len());
-            let mut bytes = vec![0; message.len()];
+            let mut bytes = vec![0u8; message.len()];
             assert_eq!(typed.pack(0, &mut bytes), message.len());
             assert!(bytes == message);
             cluster.finish(BOUND, 1, send).unwrap();
@@ -184,7 +186,7 @@ fn all_modes_and_persistent_requests_take_datatypes() {
                 }
                 let buffer = cluster.engines[0].buffer(&mut receive).unwrap();
                 assert!(*buffer.buffer() == received(&all, count), "mode {mode}");
-                buffer.numbers_mut().fill(-1.0);
+                buffer.elements_mut().fill(-1.0);
             }
             cluster.engines[1].free(persistent).unwrap();
             cluster.engines[0].free(receive).unwrap();
@@ -211,7 +213,7 @@ fn random_types_carry_what_packing_by_hand_carries() {
             let count = [1, 5, 300][round as usize % 3];
             let bytes = content(round, (at as usize + 1) * count);
             let typed = Typed::new(bytes.clone(), &of, count).unwrap();
-            let mut packed = vec![0; typed.size()];
+            let mut packed = vec![0u8; typed.size()];
             typed.pack(0, &mut packed);
             let send = cluster.engines[1].isend(typed, Rank(0), Tag(0), world).unwrap();
             let receive = cluster.engines[0].irecv(vec![0u8; packed.len()], Rank(1), Tag(0), world).unwrap();
@@ -221,7 +223,7 @@ fn random_types_carry_what_packing_by_hand_carries() {
             let into = Typed::new(vec![0u8; bytes.len()], &of, count).unwrap();
             let receive = cluster.engines[0].irecv(into, Rank(1), Tag(0), world).unwrap();
             let into = cluster.finish(BOUND, 0, receive).unwrap().0;
-            let mut again = vec![0; packed.len()];
+            let mut again = vec![0u8; packed.len()];
             into.pack(0, &mut again);
             assert!(again == packed);
             cluster.finish(BOUND, 1, send).unwrap();
@@ -279,7 +281,7 @@ fn what_has_a_byte_twice_is_sent_and_not_received_into() {
     let expected = [vec![0.0, 1.0, 1.0, 2.0, 2.0, 3.0], vec![3.0, 0.0, 3.0], vec![0.0; 4]];
     let source: Vec<f64> = (0..4).map(f64::from).collect();
     for (of, expected) in types.iter().zip(expected) {
-        let incoming = engine.irecv(vec![0; 8 * expected.len()], me, Tag(1), world).unwrap();
+        let incoming = engine.irecv(vec![0u8; 8 * expected.len()], me, Tag(1), world).unwrap();
         let outgoing = engine.isend(Typed::new(source.clone(), of, 1).unwrap(), me, Tag(1), world).unwrap();
         engine.wait(&outgoing).unwrap();
         engine.wait(&incoming).unwrap();
@@ -298,11 +300,11 @@ fn what_has_a_byte_twice_is_sent_and_not_received_into() {
             let refused = scope.irecv(into(), Source::Any, Tag(1), world).map(drop).unwrap_err();
             assert_eq!(refused.error, PostError::Overlap);
         });
-        let outgoing = engine.isend(vec![1; 8], me, Tag(1), world).unwrap();
+        let outgoing = engine.isend(vec![1u8; 8], me, Tag(1), world).unwrap();
         let message = engine.improbe(me, Tag(1), world).unwrap().unwrap();
         let refused = engine.imrecv(message, into()).map(drop).unwrap_err();
         assert_eq!(refused.error, PostError::Overlap);
-        engine.mrecv(refused.message, &mut [0; 8]).unwrap();
+        engine.mrecv(refused.message, &mut [0u8; 8]).unwrap();
         engine.take(outgoing).unwrap();
         // Also one that has taken the place of a good one.
         let good = Typed::new(vec![7.0; 4], &number, 4).unwrap();
@@ -336,10 +338,10 @@ fn a_message_in_a_million_pieces_takes_as_long_as_its_bytes() {
     let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));
     cluster.checked = false;
     let world = cluster.engines[0].comm_world();
-    let all: Vec<Vec<u8>> = (0..PIECES).map(|n| vec![n as u8, (n >> 8) as u8, (n >> 16) as u8]).collect();
+    let all = List((0..PIECES).map(|n| vec![n as u8, (n >> 8) as u8, (n >> 16) as u8]).collect());
     let since = Instant::now();
     for (from, to) in [(0, 1), (1, 0)] {
-        let into: Vec<Vec<u8>> = vec![vec![0; 3]; PIECES];
+        let into = List(vec![vec![0u8; 3]; PIECES]);
         let incoming = cluster.engines[to].irecv(into, Rank(from as u32), Tag(1), world).unwrap();
         let outgoing = cluster.engines[from].isend(all.clone(), Rank(to as u32), Tag(1), world).unwrap();
         let (into, status) = cluster.finish(100 * BOUND, to, incoming).unwrap();
@@ -358,12 +360,14 @@ fn lists_of_any_number_of_pieces_are_received_whole() {
         for (pieces, most) in [(15, 9), (16, 9), (17, 9), (18, 0), (40, 3000), (2000, 7)] {
             let all = content(pieces as u64, pieces * most);
             let mut rest = &all[..];
-            let list: Vec<Vec<u8>> = (0..pieces)
-                .map(|n| rest.split_off(..(n * 7919 % (most + 1)).min(rest.len())).unwrap().to_vec())
-                .collect();
+            let list: List<Vec<u8>> = List::from(
+                (0..pieces)
+                    .map(|n| rest.split_off(..(n * 7919 % (most + 1)).min(rest.len())).unwrap().to_vec())
+                    .collect::<Vec<_>>(),
+            );
             let length = list.iter().map(Vec::len).sum::<usize>();
             for room in [length, length / 2] {
-                let into = vec![vec![0; room.div_ceil(20)]; 20];
+                let into = List(vec![vec![0u8; room.div_ceil(20)]; 20]);
                 let incoming = cluster.engines[1].irecv(into, Rank(0), Tag(1), world).unwrap();
                 let outgoing = cluster.engines[0].isend(list.clone(), Rank(1), Tag(1), world).unwrap();
                 let into = match cluster.finish(BOUND, 1, incoming) {

@@ -64,7 +64,7 @@ impl Loop {
 fn echo(mut engine: Engine) {
     let world = engine.comm_world();
     loop {
-        let mut buffer = vec![0; 100_000];
+        let mut buffer = vec![0u8; 100_000];
         let status = engine.recv(&mut buffer, Rank(0), Tag(1), world).unwrap();
         engine.send(&buffer[..status.length], Rank(0), Tag(2), world).unwrap();
         if status.length == 0 {
@@ -84,7 +84,7 @@ fn a_peer_over_shared_memory_wakes_the_loop() {
     let mut events = Loop::new(&engine);
     for (number, length) in [100, 0x8000, 1, 99_999, 64, 0].into_iter().enumerate() {
         let message = content(number as u64, length);
-        let receive: Request<Vec<u8>> = engine.irecv(vec![0; length], Rank(1), Tag(2), world).unwrap();
+        let receive: Request<Vec<u8>> = engine.irecv(vec![0u8; length], Rank(1), Tag(2), world).unwrap();
         let send = engine.isend(message.clone(), Rank(1), Tag(1), world).unwrap();
         events.run(&mut engine, |engine| engine.test(&receive).unwrap().is_done());
         assert!(engine.take(receive).unwrap().0 == message);
@@ -100,12 +100,12 @@ fn a_submission_wakes_the_loop() {
     let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let receive = engine.irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 8], Rank(0), Tag(1), world).unwrap();
     let mut events = Loop::new(&engine);
     engine.tick();
     assert!(engine.prepare_wait(), "nothing to do");
     // The engine is asleep from here on, as far as others can see.
-    submitter.isend(vec![5; 8], Rank(0), Tag(1), world).map(drop).unwrap();
+    submitter.isend(vec![5u8; 8], Rank(0), Tag(1), world).map(drop).unwrap();
     let mut found = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
     let time = rustix::event::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(epoll::wait(&events.epoll, &mut found[..], Some(&time)).unwrap().0.len(), 1, "it is woken");
@@ -131,8 +131,8 @@ fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, q
         let world = engine.comm_world();
         let mut events = Loop { ends, ..Loop::new(&engine) };
         let talk = |engine: &mut Engine, events: &mut Loop, length: usize| {
-            let receive: Request<Vec<u8>> = engine.irecv(vec![0; length], Rank(1), Tag(2), world).unwrap();
-            let send = engine.isend(vec![1; length], Rank(1), Tag(1), world).unwrap();
+            let receive: Request<Vec<u8>> = engine.irecv(vec![0u8; length], Rank(1), Tag(2), world).unwrap();
+            let send = engine.isend(vec![1u8; length], Rank(1), Tag(1), world).unwrap();
             events.run(engine, |engine| engine.test(&receive).unwrap().is_done());
             events.run(engine, |engine| engine.test(&send).unwrap().is_done());
         };
@@ -193,7 +193,7 @@ fn a_sleep_that_is_over_is_silent_until_the_next_one() {
             engine.prepare_wait()
         })
     };
-    let submit = || submitter.isend(vec![5; 8], Rank(0), Tag(1), world).map(drop).unwrap();
+    let submit = || submitter.isend(vec![5u8; 8], Rank(0), Tag(1), world).map(drop).unwrap();
     assert!(prepare(&mut engine) && !readable());
     submit();
     assert!(readable(), "it rings");
@@ -219,7 +219,7 @@ fn is_asleep(thread: Pid) -> bool {
 fn late(builder: Builder, bootstrap: Bootstrap, receiver: Pid, told: &mpsc::Receiver<()>) {
     let mut engine = builder.build(bootstrap).unwrap();
     let world = engine.comm_world();
-    engine.send(&[0], Rank(0), Tag(1), world).unwrap();
+    engine.send(&[0u8], Rank(0), Tag(1), world).unwrap();
     // Nobody tells it any more if rank 0 has panicked.
     if told.recv().is_err() {
         return;
@@ -229,7 +229,7 @@ fn late(builder: Builder, bootstrap: Bootstrap, receiver: Pid, told: &mpsc::Rece
         assert!(start.elapsed() < PATIENCE, "rank 0 does not fall asleep");
         std::thread::yield_now();
     }
-    engine.send(&[1], Rank(0), Tag(2), world).unwrap();
+    engine.send(&[1u8], Rank(0), Tag(2), world).unwrap();
     engine.finalize(PATIENCE).unwrap();
 }
 

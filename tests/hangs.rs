@@ -85,13 +85,13 @@ fn a_dump_has_every_queue_whatever_the_transport() {
     for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
         let world = cluster.engines[0].comm_world();
         let [one, two] = &mut cluster.engines[..] else { unreachable!() };
-        let posted = one.irecv(vec![0; 64], Rank(1), Tag(7), world).unwrap();
-        let any = one.irecv(vec![0; 32], Source::Any, TagFilter::Any, world).unwrap();
+        let posted = one.irecv(vec![0u8; 64], Rank(1), Tag(7), world).unwrap();
+        let any = one.irecv(vec![0u8; 32], Source::Any, TagFilter::Any, world).unwrap();
         one.cancel(&any).unwrap();
-        let offered = two.isend(vec![0; 1 << 20], Rank(0), Tag(8), world).unwrap();
-        let sent = two.isend(vec![0; 16], Rank(0), Tag(9), world).unwrap();
+        let offered = two.isend(vec![0u8; 1 << 20], Rank(0), Tag(8), world).unwrap();
+        let sent = two.isend(vec![0u8; 16], Rank(0), Tag(9), world).unwrap();
         cluster.tick_until(1000, "both messages have come", |c| c.engines[0].dump().unexpected.len() == 2);
-        let late = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(6), world).unwrap();
+        let late = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(6), world).unwrap();
         cluster.tick_times(10);
         let dump = cluster.engines[0].dump();
         let stages: Vec<_> = dump.operations.iter().map(|o| (o.tag, o.stage, o.bytes)).collect();
@@ -115,7 +115,7 @@ fn a_dump_has_every_queue_whatever_the_transport() {
         assert_eq!(bytes("messages unexpected, held by their senders").bytes, 1 << 20);
         let theirs = cluster.engines[1].dump();
         assert_eq!((theirs.operations[0].stage, theirs.operations[0].peer), (Stage::Offered, Some(0)));
-        let large = cluster.engines[0].irecv(vec![0; 1 << 20], Rank(1), Tag(8), world).unwrap();
+        let large = cluster.engines[0].irecv(vec![0u8; 1 << 20], Rank(1), Tag(8), world).unwrap();
         cluster.finish(1000, 0, large).unwrap();
         cluster.tick_until(1000, "the offer is done", |c| c.engines[1].dump().active == 0);
         let read =
@@ -137,11 +137,11 @@ fn bytes_are_accounted_to_the_systems_that_moved_them() {
             ["post", "transfer", "deliver"].map(of)
         };
         let pass = |cluster: &mut Cluster, bytes: usize, early: bool| {
-            let send = cluster.engines[0].isend(vec![7; bytes], Rank(1), Tag(1), world).unwrap();
+            let send = cluster.engines[0].isend(vec![7u8; bytes], Rank(1), Tag(1), world).unwrap();
             if early {
                 cluster.tick_times(50);
             }
-            let receive = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(1), world).unwrap();
+            let receive = cluster.engines[1].irecv(vec![0u8; bytes], Rank(0), Tag(1), world).unwrap();
             cluster.finish(1000, 1, receive).unwrap();
             cluster.finish(1000, 0, send).unwrap();
         };
@@ -152,8 +152,8 @@ fn bytes_are_accounted_to_the_systems_that_moved_them() {
         pass(&mut cluster, 1000, true);
         assert_eq!([moved(&mut cluster, 0), moved(&mut cluster, 1)], [[1000, 0, 0], [0, 2000, 0]], "{name}");
         // A receive that is posted before.
-        let receive = cluster.engines[1].irecv(vec![0; 500], Rank(0), Tag(2), world).unwrap();
-        cluster.engines[0].send(&[1; 500], Rank(1), Tag(2), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 500], Rank(0), Tag(2), world).unwrap();
+        cluster.engines[0].send(&[1u8; 500], Rank(1), Tag(2), world).unwrap();
         cluster.finish(1000, 1, receive).unwrap();
         let [before, theirs] = [moved(&mut cluster, 0), moved(&mut cluster, 1)];
         assert_eq!([before, [theirs[0], theirs[1] + theirs[2], 0]], [[1500, 0, 0], [0, 2500, 0]], "{name}");
@@ -171,7 +171,7 @@ fn a_dump_says_what_a_queued_send_waits_for_and_has_the_credit_of_each_connectio
     let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));
     let world = cluster.engines[0].comm_world();
     let send = |cluster: &mut Cluster, bytes: usize, tag| {
-        cluster.engines[0].isend(vec![7; bytes], Rank(1), Tag(tag), world).unwrap()
+        cluster.engines[0].isend(vec![7u8; bytes], Rank(1), Tag(tag), world).unwrap()
     };
     let first = send(&mut cluster, 100, 0);
     let queued = &cluster.engines[0].dump().operations[0];
@@ -204,7 +204,7 @@ fn a_dump_says_what_a_queued_send_waits_for_and_has_the_credit_of_each_connectio
     );
     assert_eq!((credit(&mut cluster, 0).offers, credit(&mut cluster, 1).granted_offers), (0, 0));
     // A receive of any of them lets them go on.
-    let taken = cluster.engines[1].irecv(vec![0; 100], Rank(0), Tag(66), world).unwrap();
+    let taken = cluster.engines[1].irecv(vec![0u8; 100], Rank(0), Tag(66), world).unwrap();
     cluster.finish(1000, 1, taken).unwrap();
     assert!(cluster.engines[0].dump().operations.iter().all(|o| o.obstacle != Obstacle::Credit));
     drop((first, offers));

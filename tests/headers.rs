@@ -256,12 +256,12 @@ impl<'a> Run<'a> {
 
     fn receive(&mut self) {
         let (comm, (source, tag), length) = (self.comm(), self.filters(), self.input.length());
-        self.requests.extend(self.engine.irecv(vec![0; length], source, tag, comm));
+        self.requests.extend(self.engine.irecv(vec![0u8; length], source, tag, comm));
     }
 
     fn send(&mut self) {
         let (comm, (to, tag, mode)) = (self.comm(), (self.input.byte(), self.input.byte(), self.input.byte()));
-        let bytes = vec![1; self.input.length()];
+        let bytes = vec![1u8; self.input.length()];
         let (to, tag) = (Rank(u32::from(to) % PROCS), Tag(u32::from(tag) % 3));
         let sent = match mode % 4 {
             0 => self.engine.issend(bytes, to, tag, comm),
@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
         if let Some(message) = self.messages.pop()
             && !thrown
         {
-            self.requests.extend(self.engine.imrecv(message, vec![0; length]).ok());
+            self.requests.extend(self.engine.imrecv(message, vec![0u8; length]).ok());
         }
     }
 

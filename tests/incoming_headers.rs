@@ -124,7 +124,7 @@ impl Stage {
         });
         let world = engine.comm_world();
         let greetings = [1, 2].map(|rank| engine.irecv(Vec::<u8>::new(), Rank(rank), Tag(0), world).unwrap());
-        let offer = engine.isend(vec![1; 20_000], Rank(1), Tag(0), world).unwrap();
+        let offer = engine.isend(vec![1u8; 20_000], Rank(1), Tag(0), world).unwrap();
         let mut stage = Stage { engine, peers, now_ns: 0, offered: 0, offer };
         for peer in 0..2 {
             stage.put(peer, Header::new(Kind::Eager, 0, peer as u32 + 1, 0, 0, 0));
@@ -197,7 +197,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
         if let Some(request) = hostile {
             let failed = stage.engine.take(request).unwrap_err();
             assert!(matches!(failed.error, RequestError::PeerFailed { .. }), "{what}: {}", failed.error);
-            assert_eq!(failed.buffer, Some(vec![0; 100]), "{what}: nothing of it was received");
+            assert_eq!(failed.buffer, Some(vec![0u8; 100]), "{what}: nothing of it was received");
         }
         assert_eq!(rows(&mut stage.engine).progress.unexpected.count, 0, "{what}: nothing of it was kept");
         assert!(!matches!(stage.engine.test(&stage.offer), Ok(tickwire::Test::Pending)), "{what}: its peer has failed");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tickwire::bootstrap::{BootstrapError, BootstrapEvent, Exchange};
 use tickwire::testing::{Board, BoardExchange};
 use tickwire::traces::{Event, Sink};
-use tickwire::{Bootstrap, Engine, OperationError, PostError, Rank, RequestError, Tag, Test};
+use tickwire::{Bootstrap, Engine, List, OperationError, PostError, Rank, RequestError, Tag, Test};
 
 const TIME: Duration = Duration::from_secs(20);
 
@@ -102,8 +102,8 @@ fn trapped() -> ([Engine; 3], Trap) {
     let engines: Vec<Engine> = threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect();
     let Ok(mut engines) = <[Engine; 3]>::try_from(engines) else { unreachable!("there are three") };
     let world = engines[0].comm_world();
-    let first = engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
-    let other = engines[1].irecv(vec![0], Rank(0), Tag(0), world).unwrap();
+    let first = engines[0].isend(vec![1u8], Rank(1), Tag(0), world).unwrap();
+    let other = engines[1].irecv(vec![0u8], Rank(0), Tag(0), world).unwrap();
     until(&mut engines, |engines| {
         engines[1].test(&other).unwrap().is_done() && engines[0].test(&first).unwrap().is_done()
     });
@@ -133,7 +133,7 @@ fn leave(engines: &mut [Engine; 3], trap: &Trap, place: Place, call: impl FnOnce
     trap.set(place);
     let left = catch_unwind(AssertUnwindSafe(|| call(&mut engines[0])));
     assert!(left.is_err(), "{place:?}: the panic is the caller's");
-    let refused = engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap_err();
+    let refused = engines[0].isend(vec![1u8], Rank(1), Tag(0), world).unwrap_err();
     assert!(matches!(refused.error, PostError::Poisoned(_)), "{place:?}: {refused}");
     assert!(engines[0].tick().is_idle());
 }
@@ -145,7 +145,7 @@ fn nothing_is_received_into_what_was_lent_to_a_call_that_a_panic_has_left() {
         |engine, into| engine.recv(into, Rank(1), Tag(5), engine.comm_world()),
         |engine, into| {
             let world = engine.comm_world();
-            engine.sendrecv(&[1; 8], Rank(1), Tag(6), into, Rank(1), Tag(5), world)
+            engine.sendrecv(&[1u8; 8], Rank(1), Tag(6), into, Rank(1), Tag(5), world)
         },
     ];
     for (place, call) in WHILE_WAITING.into_iter().flat_map(|place| calls.map(|call| (place, call))) {
@@ -156,7 +156,7 @@ fn nothing_is_received_into_what_was_lent_to_a_call_that_a_panic_has_left() {
         });
         let [engine, mut peer, _other] = engines;
         let world = peer.comm_world();
-        drop(peer.isend(vec![9; 64], Rank(0), Tag(5), world).unwrap());
+        drop(peer.isend(vec![9u8; 64], Rank(0), Tag(5), world).unwrap());
         tick(&mut peer, 100);
         drop(engine);
         assert_eq!(into, [7; 64], "{place:?}");
@@ -177,17 +177,17 @@ fn nothing_is_sent_of_what_was_lent_to_a_call_that_a_panic_has_left() {
         },
         |engine, out| {
             let world = engine.comm_world();
-            drop(engine.sendrecv(out, Rank(1), Tag(5), &mut [0], Rank(1), Tag(6), world));
+            drop(engine.sendrecv(out, Rank(1), Tag(5), &mut [0u8], Rank(1), Tag(6), world));
         },
     ];
     for (place, call) in [Place::Sink, Place::Control].into_iter().flat_map(|place| calls.map(|call| (place, call))) {
         let (mut engines, trap) = trapped();
-        let mut out = vec![5; 200_000];
+        let mut out = vec![5u8; 200_000];
         leave(&mut engines, &trap, place, |engine| call(engine, &out));
         out.fill(6);
         let [engine, mut peer, _other] = engines;
         let world = peer.comm_world();
-        let incoming = peer.irecv(vec![0; out.len()], Rank(0), Tag(5), world).unwrap();
+        let incoming = peer.irecv(vec![0u8; out.len()], Rank(0), Tag(5), world).unwrap();
         // The answer to the offer is there when the engine is dropped.
         tick(&mut peer, 1000);
         let dropped = std::thread::spawn(move || drop(engine));
@@ -201,9 +201,9 @@ fn nothing_is_sent_of_what_was_lent_to_a_call_that_a_panic_has_left() {
 fn a_scope_leaves_no_buffer_behind() {
     let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     let (me, world) = (engine.rank(), engine.comm_world());
-    let shared: Arc<[u8]> = vec![1; 100].into();
+    let shared: Arc<[u8]> = vec![1u8; 100].into();
     for fate in ["dropped", "forgotten", "returned", "taken"] {
-        let incoming = engine.irecv(vec![0; 100], me, Tag(1), world).unwrap();
+        let incoming = engine.irecv(vec![0u8; 100], me, Tag(1), world).unwrap();
         let token = engine.scope(|scope| {
             let outgoing = scope.issend(shared.clone(), me, Tag(1), world).unwrap();
             scope.wait(&outgoing).unwrap();
@@ -247,11 +247,11 @@ fn a_buffer_that_panics_when_a_scope_drops_it_ends_the_loans_of_all() {
     let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     let (me, world) = (engine.rank(), engine.comm_world());
     let dropped = Arc::new(AtomicU8::new(0));
-    let incoming = [0, 1].map(|_| engine.irecv(vec![0; 4], me, Tag(1), world).unwrap());
+    let incoming = [0, 1].map(|_| engine.irecv(vec![0u8; 4], me, Tag(1), world).unwrap());
     let left = catch_unwind(AssertUnwindSafe(|| {
         engine.scope(|scope| {
             for _ in 0..2 {
-                let outgoing = scope.issend(Bomb(vec![1; 4], dropped.clone()), me, Tag(1), world).unwrap();
+                let outgoing = scope.issend(Bomb(vec![1u8; 4], dropped.clone()), me, Tag(1), world).unwrap();
                 scope.wait(&outgoing).unwrap();
                 std::mem::forget(outgoing);
             }
@@ -268,9 +268,9 @@ fn lists_of_borrowed_runs_are_received_into() {
     let (me, world) = (engine.rank(), engine.comm_world());
     let (mut one, mut other) = ([0; 3], [0; 4]);
     engine.scope(|scope| {
-        let incoming = scope.irecv(vec![&mut one[..], &mut other[..]], me, Tag(1), world).unwrap();
+        let incoming = scope.irecv(List(vec![&mut one[..], &mut other[..]]), me, Tag(1), world).unwrap();
         let outgoing =
-            scope.isend(vec!["ab".to_owned(), String::new(), "cdefg".to_owned()], me, Tag(1), world).unwrap();
+            scope.isend(List(vec!["ab".to_owned(), String::new(), "cdefg".to_owned()]), me, Tag(1), world).unwrap();
         scope.wait(&outgoing).unwrap();
         scope.wait(&incoming).unwrap();
     });

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tickwire::components::Progress;
 use tickwire::testing::{SplitMix, check_invariants};
 use tickwire::{
-    Bootstrap, Engine, Limits, ProgressSystems, Rank, Request, RequestError, Source, Status, Tag, TagFilter,
+    Bootstrap, Cells, Engine, Limits, ProgressSystems, Rank, Request, RequestError, Source, Status, Tag, TagFilter,
 };
 
 const ME: Rank = Rank(0);
@@ -20,7 +20,7 @@ fn solo() -> Engine {
 
 fn receive(engine: &mut Engine, source: impl Into<Source>, tag: u32, room: usize) -> Request<Vec<u8>> {
     let world = engine.comm_world();
-    engine.irecv(vec![0; room], source, Tag(tag), world).unwrap()
+    engine.irecv(vec![0u8; room], source, Tag(tag), world).unwrap()
 }
 
 fn send(engine: &mut Engine, tag: u32, bytes: &[u8]) -> Request<Vec<u8>> {
@@ -76,7 +76,7 @@ fn what_is_not_or_is_longer_goes_through_a_tick() {
     assert!(!is_done(&mut engine, &any));
     assert_eq!(take(&mut engine, any), (b"any".to_vec(), of(2, 3)));
 
-    let long = vec![7; 1 << 20];
+    let long = vec![7u8; 1 << 20];
     let incoming = receive(&mut engine, ME, 3, long.len());
     let outgoing = send(&mut engine, 3, &long);
     assert!(!is_done(&mut engine, &incoming));
@@ -96,7 +96,7 @@ fn what_was_sent_before_is_received_before() {
     assert_eq!(take(&mut engine, two).0, b"second");
 
     // In the send queue: it is longer than what a ring takes.
-    let long = vec![7; 1 << 20];
+    let long = vec![7u8; 1 << 20];
     let [one, two] = [0; 2].map(|_| receive(&mut engine, ME, 1, 1 << 20));
     let outgoing = send(&mut engine, 1, &long);
     drop(send(&mut engine, 1, b"short"));
@@ -123,9 +123,9 @@ fn what_waits_for_credit_is_received_before() {
     // Until not even one byte leaves: without credit for their bytes, messages ask first, while there are envelopes.
     while flood.last().is_none_or(|last| is_done(&mut engine, last)) {
         assert!(flood.len() < 10_000, "credit has an end");
-        flood.push(send(&mut engine, 9, &[9; 4000]));
+        flood.push(send(&mut engine, 9, &[9u8; 4000]));
         engine.tick();
-        flood.push(send(&mut engine, 9, &[9]));
+        flood.push(send(&mut engine, 9, &[9u8]));
         engine.tick();
     }
     let first = send(&mut engine, 1, b"first");
@@ -147,7 +147,7 @@ fn what_waits_for_credit_is_received_before() {
 fn any_tag_and_too_little_room_are_told_as_ever() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let any = engine.irecv(vec![0; 4], ME, TagFilter::Any, world).unwrap();
+    let any = engine.irecv(vec![0u8; 4], ME, TagFilter::Any, world).unwrap();
     drop(send(&mut engine, 77, b"four"));
     assert_eq!(engine.wait(&any), Ok(of(77, 4)));
     let short = receive(&mut engine, ME, 1, 3);
@@ -164,8 +164,8 @@ fn parts_of_one_buffer_may_be_sent_to_others_of_it() {
         model.copy_within(0..length, 2);
         let cells = Cell::from_mut(&mut bytes[..]).as_slice_of_cells();
         solo().scope(|scope| {
-            let incoming = scope.irecv(&cells[2..2 + length], ME, Tag(1), scope.comm_world()).unwrap();
-            let outgoing = scope.isend(&cells[..length], ME, Tag(1), scope.comm_world()).unwrap();
+            let incoming = scope.irecv(Cells(&cells[2..2 + length]), ME, Tag(1), scope.comm_world()).unwrap();
+            let outgoing = scope.isend(Cells(&cells[..length]), ME, Tag(1), scope.comm_world()).unwrap();
             scope.wait_all(&[incoming.id(), outgoing.id()]).unwrap();
         });
         assert_eq!(bytes, model, "{length} B");
@@ -230,7 +230,7 @@ fn play(seed: u64, own_at_once: bool) -> (Vec<(Vec<u8>, Status)>, usize) {
             }
             3..6 => {
                 let source = if random.below(40) == 0 { Source::Any } else { ME.into() };
-                incoming.push(engine.irecv(vec![0; 40_000], source, Tag(tag as u32), world).unwrap());
+                incoming.push(engine.irecv(vec![0u8; 40_000], source, Tag(tag as u32), world).unwrap());
                 posted[tag] += 1;
             }
             _ => drop(engine.tick()),
@@ -238,10 +238,10 @@ fn play(seed: u64, own_at_once: bool) -> (Vec<(Vec<u8>, Status)>, usize) {
     }
     for tag in 0..3 {
         for _ in posted[tag]..sent[tag] {
-            incoming.push(engine.irecv(vec![0; 40_000], ME, Tag(tag as u32), world).unwrap());
+            incoming.push(engine.irecv(vec![0u8; 40_000], ME, Tag(tag as u32), world).unwrap());
         }
         for _ in sent[tag]..posted[tag] {
-            outgoing.push(engine.isend(vec![0; 4], ME, Tag(tag as u32), world).unwrap());
+            outgoing.push(engine.isend(vec![0u8; 4], ME, Tag(tag as u32), world).unwrap());
         }
     }
     let received = incoming.into_iter().map(|request| take(&mut engine, request)).collect();

@@ -132,7 +132,7 @@ unsafe impl Transport for Streams {
     }
 
     fn card(&self) -> Vec<u8> {
-        let mut card = vec![0; 1 + self.padding];
+        let mut card = vec![0u8; 1 + self.padding];
         card[0] = self.me as u8;
         card
     }
@@ -306,7 +306,7 @@ fn large_messages_and_many_small_ones_share_a_stream_that_takes_parts() {
         let length = if number % 4 == 0 { 500_000 } else { (number * 333) as usize };
         for (from, to) in [(0usize, 1usize), (1, 0)] {
             let send = cluster.engines[from].isend(content(number, length), Rank(to as u32), Tag(1), world).unwrap();
-            let receive = cluster.engines[to].irecv(vec![0; length], Rank(from as u32), Tag(1), world).unwrap();
+            let receive = cluster.engines[to].irecv(vec![0u8; length], Rank(from as u32), Tag(1), world).unwrap();
             open.push((from, to, send, receive, content(number, length)));
         }
     }
@@ -322,7 +322,7 @@ fn the_end_of_a_stream_ends_the_vc() {
     let mut cluster = cluster(2);
     let world = cluster.engines[0].comm_world();
     cases::every_length(&mut cluster);
-    let receive = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
+    let receive = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(1), world).unwrap();
     drop(cluster.engines.pop());
     let failed = cluster.finish(BOUND, 0, receive).unwrap_err();
     assert!(failed.to_string().contains("proc 1"), "{failed}");
@@ -339,8 +339,8 @@ fn frames_that_cannot_be_end_the_vc_they_came_on() {
         Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(transport)
     });
     let world = cluster.engines[0].comm_world();
-    let receive = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
-    let own = cluster.engines[0].irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
+    let receive = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(1), world).unwrap();
+    let own = cluster.engines[0].irecv(vec![0u8; 8], Rank(0), Tag(1), world).unwrap();
     let header = Header::new(Kind::Piece, 0, 1, 1, 3, 1);
     let mut frame = Vec::new();
     frame.extend([header.lead, header.origin, header.name, header.length].iter().flat_map(|w| w.to_ne_bytes()));
@@ -348,7 +348,7 @@ fn frames_that_cannot_be_end_the_vc_they_came_on() {
     assert_eq!(rustix::io::write(&hostile, &frame), Ok(frame.len()));
     let failed = cluster.finish(BOUND, 0, receive).unwrap_err();
     assert!(failed.to_string().contains("protocol violation: a piece for a receive that expects none"), "{failed}");
-    let send = cluster.engines[0].isend(vec![5; 8], Rank(0), Tag(1), world).unwrap();
+    let send = cluster.engines[0].isend(vec![5u8; 8], Rank(0), Tag(1), world).unwrap();
     assert_eq!(cluster.finish(BOUND, 0, own).unwrap().0, [5; 8], "others go on");
     cluster.finish(BOUND, 0, send).unwrap();
 }
@@ -359,8 +359,8 @@ fn transports_are_chosen_by_name_and_two_may_keep_the_same_kind_of_state() {
     second.name = "others";
     let mut engine = Engine::builder().transport(first).transport(second).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
-    engine.send(&[1], Rank(0), Tag(0), world).unwrap();
-    engine.recv(&mut [0], Rank(0), Tag(0), world).unwrap();
+    engine.send(&[1u8], Rank(0), Tag(0), world).unwrap();
+    engine.recv(&mut [0u8], Rank(0), Tag(0), world).unwrap();
     let wrong = Engine::builder().transport(Streams::new(0)).include(["tcp"]).build(Bootstrap::solo());
     let words = wrong.map(drop).unwrap_err().to_string();
     assert!(words.contains("tcp") && words.contains("no such transport"), "{words}");

@@ -43,7 +43,7 @@ fn pass(cluster: &mut Cluster, from: u32) {
 
 fn post(cluster: &mut Cluster, source: impl Into<Source>) -> Request<Vec<u8>> {
     let world = cluster.engines[0].comm_world();
-    cluster.engines[0].irecv(vec![0; 4], source, Tag(1), world).unwrap()
+    cluster.engines[0].irecv(vec![0u8; 4], source, Tag(1), world).unwrap()
 }
 
 /// A send to engine 0, which is done when it is on its way.
@@ -103,7 +103,7 @@ fn operations_over_it_make_it_be_looked_at_in_every_tick() {
     }
     // A send that waits for its receive does too, also if nobody asks for it any more.
     let world = cluster.engines[0].comm_world();
-    drop(cluster.engines[0].isend(vec![1; 100_000], Rank(2), Tag(1), world).unwrap());
+    drop(cluster.engines[0].isend(vec![1u8; 100_000], Rank(2), Tag(1), world).unwrap());
     assert_eq!(looks_in(TICKS, &mut cluster, &looks), TICKS);
     assert_eq!(cluster.engines[0].test(&near), Ok(Test::Pending));
 }

@@ -63,8 +63,8 @@ fn overtake(mut cluster: Cluster) {
     let mut open = Vec::new();
     for other in 1..3usize {
         for _ in 0..4 {
-            let receive = cluster.engines[other].irecv(vec![0; LOW], Rank(0), Tag(1), world).unwrap();
-            let send = cluster.engines[0].isend(vec![1; LOW], Rank(other as u32), Tag(1), world).unwrap();
+            let receive = cluster.engines[other].irecv(vec![0u8; LOW], Rank(0), Tag(1), world).unwrap();
+            let send = cluster.engines[0].isend(vec![1u8; LOW], Rank(other as u32), Tag(1), world).unwrap();
             open.push((send, receive));
         }
     }
@@ -82,7 +82,7 @@ fn overtake(mut cluster: Cluster) {
     // One that is sent whole, and one that is as long as many pieces.
     for (length, tag) in [(100, 2), (100_000, 3)] {
         for other in 1..3usize {
-            let receive = cluster.engines[other].irecv(vec![0; length], Rank(0), Tag(tag), urgent).unwrap();
+            let receive = cluster.engines[other].irecv(vec![0u8; length], Rank(0), Tag(tag), urgent).unwrap();
             let options = SendOptions::new().priority(200);
             let to = Rank(other as u32);
             let send = cluster.engines[0].isend_with(content(9, length), to, Tag(tag), urgent, options).unwrap();
@@ -121,7 +121,7 @@ proptest! {
         }
         for (index, &comm) in comms.iter().enumerate() {
             for (number, &(_, length, ..)) in (0u32..).zip(&sends).filter(|(_, send)| send.0 == index) {
-                let receive = cluster.engines[1].irecv(vec![0; length], Source::Any, TagFilter::Any, comm).unwrap();
+                let receive = cluster.engines[1].irecv(vec![0u8; length], Source::Any, TagFilter::Any, comm).unwrap();
                 let (buffer, status) = cluster.finish(BOUND, 1, receive).unwrap();
                 prop_assert_eq!(status.tag, Tag(number));
                 prop_assert!(buffer == content(number.into(), length));
@@ -139,16 +139,16 @@ fn a_communicator_has_a_priority_for_messages_that_have_none() {
     let mut cluster = star(2);
     let (world, urgent) = (cluster.engines[0].comm_world(), dup(&mut cluster));
     cluster.engines[0].comm_set_priority(urgent, 9).unwrap();
-    let long = |engine: &mut Engine, comm| engine.isend(vec![1; 100_000], Rank(1), Tag(1), comm).unwrap();
+    let long = |engine: &mut Engine, comm| engine.isend(vec![1u8; 100_000], Rank(1), Tag(1), comm).unwrap();
     let sends = [world, urgent].map(|comm| long(&mut cluster.engines[0], comm));
-    let mut persistent = cluster.engines[0].send_init(vec![1; 100_000], Rank(1), Tag(1), urgent).unwrap();
+    let mut persistent = cluster.engines[0].send_init(vec![1u8; 100_000], Rank(1), Tag(1), urgent).unwrap();
     cluster.engines[0].start(&persistent).unwrap();
     let priorities =
         |cluster: &mut Cluster, ids: [u32; 3]| ids.map(|row| rows(&mut cluster.engines[0]).cars[row as usize].priority);
     let ids = [sends[0].id().row, sends[1].id().row, persistent.id().row];
     assert_eq!(priorities(&mut cluster, ids), [0, 9, 9]);
     for comm in [world, urgent, urgent] {
-        let receive = cluster.engines[1].irecv(vec![0; 100_000], Rank(0), Tag(1), comm).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 100_000], Rank(0), Tag(1), comm).unwrap();
         cluster.finish(BOUND, 1, receive).unwrap();
     }
     cluster.tick_until(BOUND, "it is sent", |cluster| cluster.engines[0].test(&persistent).unwrap().is_done());

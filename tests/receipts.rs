@@ -12,9 +12,9 @@ const BOUND: u32 = 2000;
 fn exchange(cluster: &mut Cluster, bytes: usize, room: usize, late: bool) -> (Receipt, Receipt) {
     let world = cluster.engines[0].comm_world();
     let send =
-        |cluster: &mut Cluster| cluster.engines[0].receipted().isend(vec![7; bytes], Rank(1), Tag(5), world).unwrap();
+        |cluster: &mut Cluster| cluster.engines[0].receipted().isend(vec![7u8; bytes], Rank(1), Tag(5), world).unwrap();
     let receive = |cluster: &mut Cluster| {
-        cluster.engines[1].receipted().irecv(vec![0; room], Source::Any, Tag(5), world).unwrap()
+        cluster.engines[1].receipted().irecv(vec![0u8; room], Source::Any, Tag(5), world).unwrap()
     };
     let (outgoing, incoming) = if late {
         let outgoing = send(cluster);
@@ -91,8 +91,8 @@ fn others_pay_nothing_before_and_after() {
     // From the peer, and how often Deliver took one.
     let message = |c: &mut Cluster| {
         let before = delivered(c);
-        let receive = c.engines[0].irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
-        let send = c.engines[1].isend(vec![1; 8], Rank(0), Tag(1), world).unwrap();
+        let receive = c.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(1), world).unwrap();
+        let send = c.engines[1].isend(vec![1u8; 8], Rank(0), Tag(1), world).unwrap();
         c.finish(BOUND, 0, receive).unwrap();
         c.finish(BOUND, 1, send).unwrap();
         delivered(c) - before
@@ -100,8 +100,8 @@ fn others_pay_nothing_before_and_after() {
     // From the proc itself, and whether it was there without a tick.
     let own = |c: &mut Cluster| {
         let engine = &mut c.engines[0];
-        let receive = engine.irecv(vec![0; 8], Rank(0), Tag(1), world).unwrap();
-        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        let receive = engine.irecv(vec![0u8; 8], Rank(0), Tag(1), world).unwrap();
+        engine.send(&[1u8; 8], Rank(0), Tag(1), world).unwrap();
         let at_once = engine.test(&receive).unwrap().is_done();
         engine.wait(&receive).unwrap();
         engine.take(receive).unwrap();
@@ -109,15 +109,15 @@ fn others_pay_nothing_before_and_after() {
     };
     message(&mut cluster);
     assert_eq!((message(&mut cluster), own(&mut cluster)), (1, true));
-    let kept = cluster.engines[0].receipted().irecv(vec![0; 8], Rank(0), Tag(2), world).unwrap();
+    let kept = cluster.engines[0].receipted().irecv(vec![0u8; 8], Rank(0), Tag(2), world).unwrap();
     assert_eq!((message(&mut cluster), own(&mut cluster)), (1, false), "Deliver runs, and ticks see all of it");
     let engine = &mut cluster.engines[0];
-    engine.send(&[1; 8], Rank(0), Tag(2), world).unwrap();
+    engine.send(&[1u8; 8], Rank(0), Tag(2), world).unwrap();
     engine.wait(&kept).unwrap();
     assert!(engine.receipt(&kept).unwrap().completed_ns.is_some());
-    let without = engine.irecv(vec![0; 8], Rank(0), Tag(3), world).unwrap();
+    let without = engine.irecv(vec![0u8; 8], Rank(0), Tag(3), world).unwrap();
     assert_eq!(engine.receipt(&without), None);
-    engine.send(&[1; 8], Rank(0), Tag(3), world).unwrap();
+    engine.send(&[1u8; 8], Rank(0), Tag(3), world).unwrap();
     engine.take(without).unwrap();
     assert_eq!((message(&mut cluster), own(&mut cluster)), (1, true));
     let engine = &mut cluster.engines[0];
@@ -131,7 +131,7 @@ fn a_receipt_of_what_failed_has_no_bytes() {
     let mut cluster = Cluster::loopback(2);
     cluster.checked = false;
     let world = cluster.engines[0].comm_world();
-    let never = cluster.engines[0].receipted().irecv(vec![0; 8], Rank(1), Tag(1), world).unwrap();
+    let never = cluster.engines[0].receipted().irecv(vec![0u8; 8], Rank(1), Tag(1), world).unwrap();
     cluster.tick_times(10);
     let gone = cluster.engines.pop();
     drop(gone);
@@ -156,19 +156,19 @@ fn sends_with_options_have_receipts() {
     // Of two large messages, the receiver asks for the more urgent one first; both have a receipt.
     let options = [tickwire::SendOptions::new(), urgent, urgent.synchronous(), urgent.ready()];
     let incoming: Vec<_> = (0..4)
-        .map(|tag| cluster.engines[1].receipted().irecv(vec![0; 1 << 16], Rank(0), Tag(tag), world).unwrap())
+        .map(|tag| cluster.engines[1].receipted().irecv(vec![0u8; 1 << 16], Rank(0), Tag(tag), world).unwrap())
         .collect();
     cluster.tick_times(3);
     let send = |engine: &mut tickwire::Engine, tag: u32, options| {
-        engine.receipted().isend_with(vec![7; 1 << 16], Rank(1), Tag(tag), world, options).unwrap()
+        engine.receipted().isend_with(vec![7u8; 1 << 16], Rank(1), Tag(tag), world, options).unwrap()
     };
     let outgoing: Vec<_> = (0..4).zip(options).map(|(tag, o)| send(&mut cluster.engines[0], tag, o)).collect();
     for (sent, got) in outgoing.iter().zip(&incoming) {
         let receipts = (of_request(&mut cluster, 0, sent), of_request(&mut cluster, 1, got));
         assert_eq!(summary(&receipts, "shm").map(|(protocol, ..)| protocol), [Some(Protocol::Read); 2]);
     }
-    let _ready = cluster.engines[1].irecv(vec![0; 8], Rank(0), Tag(9), world).unwrap();
-    let short = cluster.engines[0].receipted().irsend(vec![7; 8], Rank(1), Tag(9), world).unwrap();
+    let _ready = cluster.engines[1].irecv(vec![0u8; 8], Rank(0), Tag(9), world).unwrap();
+    let short = cluster.engines[0].receipted().irsend(vec![7u8; 8], Rank(1), Tag(9), world).unwrap();
     assert_eq!(of_request(&mut cluster, 0, &short).protocol, Some(Protocol::Eager));
 }
 
@@ -178,14 +178,14 @@ fn priority_counts_with_a_receipt_too() {
     let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));
     let world = cluster.engines[0].comm_world();
     let receives: Vec<_> =
-        (0..2).map(|tag| cluster.engines[1].irecv(vec![0; 4 << 20], Rank(0), Tag(tag), world).unwrap()).collect();
+        (0..2).map(|tag| cluster.engines[1].irecv(vec![0u8; 4 << 20], Rank(0), Tag(tag), world).unwrap()).collect();
     cluster.tick_times(3);
     let options = [tickwire::SendOptions::new(), tickwire::SendOptions::new().priority(200)];
     let sent: Vec<_> = (0..2)
         .zip(options)
         .map(|(tag, options)| {
             let engine = &mut cluster.engines[0];
-            engine.receipted().isend_with(vec![7; 4 << 20], Rank(1), Tag(tag), world, options).unwrap()
+            engine.receipted().isend_with(vec![7u8; 4 << 20], Rank(1), Tag(tag), world, options).unwrap()
         })
         .collect();
     cluster.tick_until(BOUND, "both are done", |c| {
@@ -201,13 +201,13 @@ fn messages_that_a_probe_has_found_have_receipts() {
     let mut cluster = Cluster::shm(2);
     let world = cluster.engines[0].comm_world();
     for (bytes, protocol, copies) in [(100, Protocol::Eager, 2), (1 << 20, Protocol::Read, 1)] {
-        let sent = cluster.engines[0].isend(vec![7; bytes], Rank(1), Tag(5), world).unwrap();
+        let sent = cluster.engines[0].isend(vec![7u8; bytes], Rank(1), Tag(5), world).unwrap();
         let mut found = None;
         cluster.tick_until(BOUND, "it has come", |c| {
             found = c.engines[1].improbe(Rank(0), Tag(5), world).unwrap();
             found.is_some()
         });
-        let taken = cluster.engines[1].receipted().imrecv(found.unwrap(), vec![0; bytes]).unwrap();
+        let taken = cluster.engines[1].receipted().imrecv(found.unwrap(), vec![0u8; bytes]).unwrap();
         let receipt = of_request(&mut cluster, 1, &taken);
         assert_eq!((receipt.protocol, receipt.copies, receipt.unexpected), (Some(protocol), copies, true));
         assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|peer| peer.0)), (Some("shm"), Some(0)));
@@ -219,8 +219,8 @@ fn messages_that_a_probe_has_found_have_receipts() {
 fn each_start_of_a_persistent_request_has_a_receipt_of_its_own() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let outgoing = cluster.engines[0].send_init(vec![7; 100], Rank(1), Tag(5), world).unwrap();
-    let incoming = cluster.engines[1].recv_init(vec![0; 100], Source::Any, Tag(5), world).unwrap();
+    let outgoing = cluster.engines[0].send_init(vec![7u8; 100], Rank(1), Tag(5), world).unwrap();
+    let incoming = cluster.engines[1].recv_init(vec![0u8; 100], Source::Any, Tag(5), world).unwrap();
     let mut last = 0;
     for _ in 0..3 {
         cluster.engines[1].receipted().start(&incoming).unwrap();
@@ -237,7 +237,7 @@ fn each_start_of_a_persistent_request_has_a_receipt_of_its_own() {
 fn borrowed_buffers_have_receipts() {
     let mut engine = tickwire::Engine::builder().build(tickwire::Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
-    let (bytes, mut into) = ([7; 100], [0; 100]);
+    let (bytes, mut into) = ([7u8; 100], [0u8; 100]);
     engine.scope(|scope| {
         let incoming = scope.receipted().irecv(&mut into[..], Rank(0), Tag(1), world).unwrap();
         let outgoing = scope.receipted().isend(&bytes[..], Rank(0), Tag(1), world).unwrap();
@@ -273,8 +273,8 @@ fn messages_go_as_their_endpoint_says() {
             let (sent, received) = exchange(&mut cluster, bytes, bytes, false);
             assert_eq!((sent.protocol, received.protocol), (Some(expected), Some(expected)), "{bytes} B");
             let world = cluster.engines[0].comm_world();
-            let incoming = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(6), world).unwrap();
-            let asked = cluster.engines[0].receipted().issend(vec![7; bytes], Rank(1), Tag(6), world).unwrap();
+            let incoming = cluster.engines[1].irecv(vec![0u8; bytes], Rank(0), Tag(6), world).unwrap();
+            let asked = cluster.engines[0].receipted().issend(vec![7u8; bytes], Rank(1), Tag(6), world).unwrap();
             let asked = of_request(&mut cluster, 0, &asked);
             assert_eq!(asked.protocol, Some(endpoint.protocol(bytes as u64, true, false)), "{bytes} B, synchronous");
             cluster.finish(BOUND, 1, incoming).unwrap();
@@ -291,7 +291,7 @@ fn what_is_in_the_shared_heap_is_read_however_it_is_sent() {
         [(mapped_min - 1, Protocol::Eager), (mapped_min, Protocol::Read), (1 << 20, Protocol::Read)]
     {
         for synchronous in [false, true] {
-            let incoming = cluster.engines[1].receipted().irecv(vec![0; bytes], Rank(0), Tag(5), world).unwrap();
+            let incoming = cluster.engines[1].receipted().irecv(vec![0u8; bytes], Rank(0), Tag(5), world).unwrap();
             let buffer = cluster.engines[0].alloc(bytes).unwrap();
             let sender = cluster.engines[0].receipted();
             let outgoing = match synchronous {

@@ -144,7 +144,7 @@ fn knowing_with(
 fn send_and_receive<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B, number: u64) -> B {
     let world = cluster.engines[0].comm_world();
     let length = buffer.total();
-    let receive = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+    let receive = cluster.engines[1].irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();
     let send = cluster.engines[0].isend(buffer, Rank(1), Tag(1), world).unwrap();
     assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(number, length));
     cluster.finish(BOUND, 0, send).unwrap().0
@@ -174,7 +174,7 @@ fn many_operations_share_the_room_that_a_transport_has() {
     let mut open = Vec::new();
     for number in 0..30u64 {
         let length = 100 + 3000 * number as usize;
-        let receive = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();
         let send = cluster.engines[0].isend(content(number, length), Rank(1), Tag(1), world).unwrap();
         open.push((number, send, receive));
     }
@@ -190,7 +190,7 @@ fn many_operations_share_the_room_that_a_transport_has() {
 fn memory_that_cannot_be_registered_at_all_ends_the_vc_with_the_reason() {
     let (mut cluster, _) = knowing(2, false, 0);
     let world = cluster.engines[0].comm_world();
-    let send = cluster.engines[0].isend(vec![1; 1000], Rank(1), Tag(1), world).unwrap();
+    let send = cluster.engines[0].isend(vec![1u8; 1000], Rank(1), Tag(1), world).unwrap();
     let failed = cluster.finish(BOUND, 0, send).unwrap_err().to_string();
     assert!(failed.contains("cannot be registered: there is room for 0 ranges"), "{failed}");
 }
@@ -202,7 +202,7 @@ fn a_persistent_request_registers_its_memory_once() {
     let mut persistent = cluster.engines[0].send_init(content(0, 50_000), Rank(1), Tag(1), world).unwrap();
     assert_eq!(known[0].counts(), (1, 1), "at its making");
     let start = |cluster: &mut Cluster, persistent: &tickwire::Persistent<Vec<u8>>, number| {
-        let receive = cluster.engines[1].irecv(vec![0; 50_000], Rank(0), Tag(1), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 50_000], Rank(0), Tag(1), world).unwrap();
         cluster.engines[0].start(persistent).unwrap();
         assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(number, 50_000));
         cluster.tick_until(BOUND, "a start", |cluster| cluster.engines[0].test(persistent).unwrap().is_done());
@@ -236,9 +236,9 @@ fn a_persistent_receive_from_any_source_registers_with_each_method_that_fills_me
     let builder = tickwire::Engine::builder().transport(first).transport(second).transport(third);
     let mut engine = builder.build(tickwire::Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
-    let any = engine.recv_init(vec![0; 1000], Source::Any, Tag(1), world).unwrap();
+    let any = engine.recv_init(vec![0u8; 1000], Source::Any, Tag(1), world).unwrap();
     assert_eq!(known.each_ref().map(|known| known.counts().0), [1, 1, 0], "the third fills only its own memory");
-    let own = engine.recv_init(vec![0; 1000], Rank(0), Tag(1), world).unwrap();
+    let own = engine.recv_init(vec![0u8; 1000], Rank(0), Tag(1), world).unwrap();
     assert_eq!(engine.registrations().entries, 2, "a proc that is reached otherwise needs none");
     engine.free(any).unwrap();
     engine.free(own).unwrap();
@@ -275,7 +275,7 @@ fn a_datatype_is_packed_into_memory_that_is_known() {
     let column = Datatype::vector(3000, 1, 2, &Datatype::of::<u8>()).unwrap();
     let matrix: Vec<u8> = content(3, 6000);
     let every_second: Vec<u8> = matrix.iter().copied().step_by(2).collect();
-    let receive = cluster.engines[1].irecv(vec![0; 3000], Rank(0), Tag(1), world).unwrap();
+    let receive = cluster.engines[1].irecv(vec![0u8; 3000], Rank(0), Tag(1), world).unwrap();
     let typed = Typed::new(matrix, &column, 1).unwrap();
     let send = cluster.engines[0].isend(typed, Rank(1), Tag(1), world).unwrap();
     assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == every_second);

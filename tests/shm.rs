@@ -51,8 +51,8 @@ fn under_a_bound_of_file_sizes() {
     // More than fits the trace's file.
     let world = engine.comm_world();
     for _ in 0..2000 {
-        engine.send(&[1; 100], Rank(0), Tag(1), world).unwrap();
-        assert_eq!(engine.recv(&mut [0; 100], Rank(0), Tag(1), world).unwrap().length, 100);
+        engine.send(&[1u8; 100], Rank(0), Tag(1), world).unwrap();
+        assert_eq!(engine.recv(&mut [0u8; 100], Rank(0), Tag(1), world).unwrap().length, 100);
     }
     drop(engine);
     let left = std::fs::read(&path).unwrap();
@@ -305,7 +305,7 @@ fn filled(engine: &Engine, name: u64, length: usize) -> HeapBuffer {
 /// A buffer from engine 0 to 1, and what arrived.
 fn pass<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B, length: usize) -> (B, Vec<u8>) {
     let world = cluster.engines[0].comm_world();
-    let incoming = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+    let incoming = cluster.engines[1].irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();
     let outgoing = cluster.engines[0].isend(buffer, Rank(1), Tag(1), world).unwrap();
     let received = cluster.finish(BOUND, 1, incoming).unwrap().0;
     (cluster.finish(BOUND, 0, outgoing).unwrap().0, received)
@@ -355,7 +355,7 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
     let mut buffer = filled(&cluster.engines[0], 10, 4096);
     cluster.engines[0].bsend(&buffer, Rank(1), Tag(3), world).unwrap();
     buffer.fill(0);
-    let incoming = cluster.engines[1].irecv(vec![0; 4096], Rank(0), Tag(3), world).unwrap();
+    let incoming = cluster.engines[1].irecv(vec![0u8; 4096], Rank(0), Tag(3), world).unwrap();
     assert!(cluster.finish(BOUND, 1, incoming).unwrap().0 == content(10, 4096));
     // So are those of no heap.
     assert!(pass(&mut cluster, content(6, 300_000), 300_000).1 == content(6, 300_000));

@@ -11,7 +11,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tickwire::components::limits::SUBMISSION_SLOTS;
 use tickwire::testing::{Cluster, rows};
-use tickwire::{Bootstrap, Comm, Engine, PostError, Rank, RequestError, Source, Status, Submitter, Tag};
+use tickwire::{Bootstrap, Comm, Engine, List, PostError, Rank, RequestError, Source, Status, Submitter, Tag};
 use tickwire_tests::cases::{BOUND, content};
 
 const ME: Rank = Rank(0);
@@ -55,7 +55,7 @@ fn converse(submitter: &Submitter, world: Comm, tag: u32) {
     for number in 0..50u64 {
         let length = if number % 10 == 9 { 50_000 } else { number as usize * 7 };
         let message = content(number, length);
-        let receive = submitter.irecv(vec![0; length], Source::Any, Tag(tag), world).unwrap();
+        let receive = submitter.irecv(vec![0u8; length], Source::Any, Tag(tag), world).unwrap();
         let send = submitter.isend(message.clone(), ME, Tag(tag), world).unwrap();
         let (bytes, status) = match number % 2 {
             0 => receive.wait().unwrap(),
@@ -90,9 +90,9 @@ fn an_engine_that_sleeps_is_woken_by_a_submission() {
     let mut engine = solo();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let receive = engine.irecv(vec![0; 3], ME, Tag(0), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 3], ME, Tag(0), world).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(move || submitter.isend(vec![1, 2, 3], ME, Tag(0), world).unwrap().wait().unwrap());
+        scope.spawn(move || submitter.isend(vec![1u8, 2, 3], ME, Tag(0), world).unwrap().wait().unwrap());
         // The engine spins, yields and at last sleeps.
         assert_eq!(engine.wait_for(&receive, PATIENCE).unwrap().length, 3);
         assert_eq!(engine.take(receive).unwrap().0, [1, 2, 3]);
@@ -105,11 +105,11 @@ fn abandoned_submissions_are_finished_and_their_slots_used_again() {
     let mut engine = solo();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let shared: Arc<[u8]> = vec![7; 100].into();
+    let shared: Arc<[u8]> = vec![7u8; 100].into();
     for _ in 0..3 {
         for _ in 0..SUBMISSION_SLOTS / 2 {
             drop(submitter.isend(shared.clone(), ME, Tag(0), world).unwrap());
-            drop(submitter.irecv(vec![0; 100], ME, Tag(0), world).unwrap());
+            drop(submitter.irecv(vec![0u8; 100], ME, Tag(0), world).unwrap());
         }
         tick_until(&mut engine, |engine| {
             let all = rows(engine);
@@ -124,15 +124,15 @@ fn submissions_with_no_proc_are_done_and_move_nothing() {
     let mut engine = solo();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let send = submitter.isend(vec![7; 4], Rank::NULL, Tag(1), world).unwrap();
-    let receive = submitter.irecv(vec![8; 4], Rank::NULL, Tag(1), world).unwrap();
-    let wrong = submitter.isend(vec![9; 4], Rank::NULL, Tag(u32::MAX), world).unwrap();
+    let send = submitter.isend(vec![7u8; 4], Rank::NULL, Tag(1), world).unwrap();
+    let receive = submitter.irecv(vec![8u8; 4], Rank::NULL, Tag(1), world).unwrap();
+    let wrong = submitter.isend(vec![9u8; 4], Rank::NULL, Tag(u32::MAX), world).unwrap();
     engine.tick();
-    assert_eq!(send.wait().unwrap(), (vec![7; 4], Status::NULL));
-    assert_eq!(receive.wait().unwrap(), (vec![8; 4], Status::NULL));
+    assert_eq!(send.wait().unwrap(), (vec![7u8; 4], Status::NULL));
+    assert_eq!(receive.wait().unwrap(), (vec![8u8; 4], Status::NULL));
     let failed = wrong.wait().unwrap_err();
     assert_eq!(failed.error, RequestError::NotPosted(PostError::Tag { tag: u32::MAX }));
-    assert_eq!(failed.buffer, Some(vec![9; 4]));
+    assert_eq!(failed.buffer, Some(vec![9u8; 4]));
 }
 
 #[test]
@@ -140,14 +140,15 @@ fn submissions_beyond_the_slots_come_back() {
     let mut engine = solo();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let open: Vec<_> = (0..SUBMISSION_SLOTS).map(|_| submitter.irecv(vec![0; 4], ME, Tag(0), world).unwrap()).collect();
-    let full = submitter.irecv(vec![5; 4], ME, Tag(0), world).map(drop).unwrap_err();
+    let open: Vec<_> =
+        (0..SUBMISSION_SLOTS).map(|_| submitter.irecv(vec![0u8; 4], ME, Tag(0), world).unwrap()).collect();
+    let full = submitter.irecv(vec![5u8; 4], ME, Tag(0), world).map(drop).unwrap_err();
     assert!(matches!(full.error, PostError::Full { .. }) && full.buffer == [5; 4]);
     let count = open.len();
     let mut sent = 0;
     tick_until(&mut engine, |engine| {
         if sent < count {
-            engine.send(&[1; 4], ME, Tag(0), world).unwrap();
+            engine.send(&[1u8; 4], ME, Tag(0), world).unwrap();
             sent += 1;
         }
         rows(engine).progress.active == 0 && sent == count
@@ -163,9 +164,9 @@ fn wrong_submissions_say_why_and_give_the_buffer_back() {
     let world = engine.comm_world();
     let submitter = engine.submitter();
     let wrong = [
-        submitter.isend(vec![1], Rank(1), Tag(0), world).unwrap(),
-        submitter.isend(vec![1], ME, Tag(1 << 31), world).unwrap(),
-        submitter.irecv(vec![1], ME, Tag(0), Comm(9)).unwrap(),
+        submitter.isend(vec![1u8], Rank(1), Tag(0), world).unwrap(),
+        submitter.isend(vec![1u8], ME, Tag(1 << 31), world).unwrap(),
+        submitter.irecv(vec![1u8], ME, Tag(0), Comm(9)).unwrap(),
     ];
     engine.tick();
     let errors = [PostError::Rank { rank: 1, last: 0 }, PostError::Tag { tag: 1 << 31 }, PostError::Communicator(9)];
@@ -180,8 +181,8 @@ fn a_submission_of_more_runs_than_rows_are_kept_ahead_is_posted() {
     let mut engine = Engine::builder().initial_rows(80).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let runs: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 2]).collect();
-    let receive = engine.irecv(vec![0; 400], ME, Tag(0), world).unwrap();
+    let runs = List((0..200u8).map(|n| vec![n; 2]).collect());
+    let receive = engine.irecv(vec![0u8; 400], ME, Tag(0), world).unwrap();
     let submitted = submitter.isend(runs.clone(), ME, Tag(0), world).unwrap();
     tick_until(&mut engine, |engine| engine.test(&receive).unwrap().is_done());
     assert_eq!(engine.take(receive).unwrap().0, runs.concat());
@@ -194,9 +195,9 @@ fn after_finalize_nothing_is_taken_and_nobody_waits_for_ever() {
     let mut engine = solo();
     let world = engine.comm_world();
     let submitter = engine.submitter();
-    let taken_in = submitter.irecv(vec![0; 4], ME, Tag(0), world).unwrap();
+    let taken_in = submitter.irecv(vec![0u8; 4], ME, Tag(0), world).unwrap();
     engine.tick();
-    let in_the_queue = submitter.irecv(vec![1; 4], ME, Tag(0), world).unwrap();
+    let in_the_queue = submitter.irecv(vec![1u8; 4], ME, Tag(0), world).unwrap();
     let waits = std::thread::spawn(move || taken_in.wait());
     engine.finalize(Duration::from_secs(1)).unwrap();
     let failed = waits.join().unwrap().unwrap_err();
@@ -204,10 +205,10 @@ fn after_finalize_nothing_is_taken_and_nobody_waits_for_ever() {
     let failed = in_the_queue.wait().unwrap_err();
     assert!(matches!(failed.error, RequestError::Finalized | RequestError::NotPosted(PostError::Finalized)));
     assert_eq!(failed.buffer.map(|buffer| buffer.len()), Some(4));
-    let refused = submitter.isend(vec![3], ME, Tag(0), world).map(drop).unwrap_err();
+    let refused = submitter.isend(vec![3u8], ME, Tag(0), world).map(drop).unwrap_err();
     assert_eq!((refused.error, refused.buffer), (PostError::Finalized, vec![3]));
     drop(engine);
-    assert!(submitter.isend(vec![3], ME, Tag(0), world).is_err(), "the handle may outlive the engine");
+    assert!(submitter.isend(vec![3u8], ME, Tag(0), world).is_err(), "the handle may outlive the engine");
 }
 
 #[test]
@@ -251,9 +252,9 @@ fn a_waker_that_panics_keeps_no_other_from_its_answer() {
         let world = engine.comm_world();
         let submitter = engine.submitter();
         let mut receives: Vec<_> =
-            (0..4).map(|tag| Box::pin(submitter.irecv(vec![0; 4], ME, Tag(tag), world).unwrap())).collect();
+            (0..4).map(|tag| Box::pin(submitter.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap())).collect();
         // The first ones have a waker that panics; one of them is of an operation that is refused.
-        let mut refused = Box::pin(submitter.isend(vec![0; 4], Rank(7), Tag(0), world).unwrap());
+        let mut refused = Box::pin(submitter.isend(vec![0u8; 4], Rank(7), Tag(0), world).unwrap());
         let broken = Waker::from(Arc::new(Broken));
         for receive in &mut receives[..2] {
             assert!(receive.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
@@ -274,7 +275,7 @@ fn a_waker_that_panics_keeps_no_other_from_its_answer() {
         for _ in 0..100 {
             engine.tick();
         }
-        let posted = engine.irecv(vec![0; 4], ME, Tag(9), world).unwrap_err().error;
+        let posted = engine.irecv(vec![0u8; 4], ME, Tag(9), world).unwrap_err().error;
         assert!(matches!(&posted, PostError::Poisoned(why) if why.contains("a waker gave up")), "{posted}");
         assert!(matches!(block_on(refused).unwrap_err().error, RequestError::NotPosted(_)));
         // Each has its answer, whether its message came in the same round or not at all any more.

@@ -36,10 +36,10 @@ fn exchange(cluster: &mut Cluster) {
             for expected in [true, false] {
                 let post = |cluster: &mut Cluster| {
                     let source = if length == 8 { Source::Any } else { Source::Rank(from as u32) };
-                    cluster.engines[to].irecv(vec![0; length], source, Tag(1), world).unwrap()
+                    cluster.engines[to].irecv(vec![0u8; length], source, Tag(1), world).unwrap()
                 };
                 let posted = expected.then(|| post(cluster));
-                let sent = cluster.engines[from].isend(vec![1; length], Rank(to as u32), Tag(1), world).unwrap();
+                let sent = cluster.engines[from].isend(vec![1u8; length], Rank(to as u32), Tag(1), world).unwrap();
                 cluster.tick_times(3);
                 let receive = posted.unwrap_or_else(|| post(cluster));
                 cluster.finish(cases::BOUND, to, receive).unwrap();
@@ -70,8 +70,8 @@ fn watched() {
     let before: Vec<_> = cluster.engines.iter().map(|engine| engine.counters().runs()).collect();
     exchange(&mut cluster);
     let world = cluster.engines[0].comm_world();
-    let waiting = [3, 4].map(|tag| cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(tag), world).unwrap());
-    let refused = cluster.engines[1].isend(vec![1], Rank(7), Tag(1), world).unwrap_err().error;
+    let waiting = [3, 4].map(|tag| cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(tag), world).unwrap());
+    let refused = cluster.engines[1].isend(vec![1u8], Rank(7), Tag(1), world).unwrap_err().error;
     exchange(&mut cluster);
 
     let runs: Vec<Vec<u64>> = (cluster.engines.iter().zip(&before))
@@ -127,7 +127,7 @@ fn timed() {
         let start = Instant::now();
         for _ in 0..messages {
             let incoming = engine.irecv([0u8; 8].to_vec(), Rank(0), Tag(1), world).unwrap();
-            engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+            engine.send(&[1u8; 8], Rank(0), Tag(1), world).unwrap();
             engine.wait(&incoming).unwrap();
             engine.take(incoming).unwrap();
         }

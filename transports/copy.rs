@@ -218,10 +218,11 @@ unsafe fn move_words<T: Copy, const N: usize>(to: *mut u8, from: *const u8, offs
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tickwire_components::List;
 
     #[test]
     fn runs_are_gathered_in_order() {
-        assert_eq!(gather(&vec![vec![1u8, 2], vec![], vec![3]])[..], [1, 2, 3]);
+        assert_eq!(gather(&List(vec![vec![1u8, 2], vec![], vec![3]]))[..], [1, 2, 3]);
     }
 
     #[test]

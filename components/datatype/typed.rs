@@ -1,7 +1,7 @@
 //! A buffer with a type over it.
 
 use super::segment::{Runs, Segment, Stretch};
-use super::{Datatype, DatatypeError, Numbers, NumbersMut};
+use super::{Basic, Datatype, DatatypeError, Described, Elements, ElementsMut};
 use crate::{LeasedBytes, Pieces, Span};
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl<B> fmt::Debug for Typed<B> {
     }
 }
 
-impl<B: Numbers> Typed<B> {
+impl<B: Elements<Element: Basic>> Typed<B> {
     /// `count` elements of a type, displacement 0 at the start of the buffer.
     ///
     /// # Errors
@@ -56,6 +56,20 @@ impl<B: Numbers> Typed<B> {
     pub fn at(buffer: B, origin: usize, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
         match Segment::new(buffer.span(), origin, of, count) {
             Ok(segment) => Ok(Typed { buffer, segment: Arc::new(segment), origin }),
+            Err(error) => Err(Unfit { error, buffer }),
+        }
+    }
+}
+
+impl<B: Elements> Typed<B> {
+    /// All elements of a buffer, each by the datatype of its type: structs with `#[derive(Datatype)]`, without their padding.
+    ///
+    /// # Errors
+    /// As [`Typed::new`].
+    pub fn all(buffer: B) -> Result<Self, Unfit<B>> {
+        let count = buffer.span().len().checked_div(size_of::<B::Element>()).unwrap_or(0);
+        match Segment::new(buffer.span(), 0, &B::Element::layout(), count) {
+            Ok(segment) => Ok(Typed { buffer, segment: Arc::new(segment), origin: 0 }),
             Err(error) => Err(Unfit { error, buffer }),
         }
     }
@@ -82,7 +96,7 @@ impl<B: Numbers> Typed<B> {
     }
 }
 
-impl<B: NumbersMut> Typed<B> {
+impl<B: ElementsMut> Typed<B> {
     /// Takes the bytes of the message from byte `first` on out of `bytes` (`MPI_Unpack`); returns how many found a place. Of a
     /// byte that is in the message twice the later one stays.
     #[expect(unsafe_code, reason = "raw copies")]
@@ -93,9 +107,9 @@ impl<B: NumbersMut> Typed<B> {
     }
 }
 
-impl<B: NumbersMut + AsMut<[B::Number]>> Typed<B> {
-    /// All numbers of the buffer, also those between the elements.
-    pub fn numbers_mut(&mut self) -> &mut [B::Number] {
+impl<B: ElementsMut + AsMut<[B::Element]>> Typed<B> {
+    /// All elements of the buffer, also those that are no part of the message.
+    pub fn elements_mut(&mut self) -> &mut [B::Element] {
         self.buffer.as_mut()
     }
 }
@@ -112,9 +126,9 @@ impl<B> Typed<B> {
     }
 }
 
-// SAFETY: the buffer stands still while it is moved about, as `Numbers` says, and so does the segment, on the heap.
+// SAFETY: the buffer stands still while it is moved about, as `Elements` says, and so does the segment, on the heap.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<B: Numbers> Pieces for Typed<B> {
+unsafe impl<B: Elements> Pieces for Typed<B> {
     #[inline]
     fn pieces(&self) -> usize {
         usize::from(self.segment.only_run().is_some())
@@ -145,4 +159,4 @@ unsafe impl<B: Numbers> Pieces for Typed<B> {
 
 // SAFETY: the buffer may be written.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<B: NumbersMut> LeasedBytes for Typed<B> {}
+unsafe impl<B: ElementsMut> LeasedBytes for Typed<B> {}

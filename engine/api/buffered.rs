@@ -6,7 +6,7 @@ use crate::api::send_options::SendOptions;
 use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::Ordering;
 use tickwire_components::limits::BUFFERED_OVERHEAD;
-use tickwire_components::{Comm, Pieces, PostError, Rank, RequestError, Tag};
+use tickwire_components::{Comm, IntoBuffer, Pieces, PostError, Rank, RequestError, Tag};
 use tickwire_systems::steps::posting::send_copied;
 use tickwire_systems::store::Tables;
 use tickwire_transports::copy;
@@ -17,13 +17,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::isend`], and [`PostError::BufferFull`] if the copy does not fit.
-    pub fn ibsend<B: Pieces + Send + 'static>(
+    pub fn ibsend<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        let buffer = buffer.into_buffer();
         match self.send_buffered(&buffer, to, tag, comm) {
             Ok(()) => Ok(Request::ready(self.home, buffer, to.0, tag.0)),
             Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
@@ -34,8 +35,8 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::ibsend`].
-    pub fn bsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError> {
-        self.send_buffered(&bytes, to, tag, comm).map_err(|error| self.raise_post(comm, "send", error))
+    pub fn bsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError> {
+        self.send_buffered(&buffer, to, tag, comm).map_err(|error| self.raise_post(comm, "send", error))
     }
 
     pub(crate) fn send_buffered<B: Pieces + ?Sized>(

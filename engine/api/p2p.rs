@@ -16,7 +16,7 @@ use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
 use run::only_run;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, Ownership, Pieces, Rank, RequestError, Source, Span, Status, Tag, TagFilter,
+    Comm, IntoBuffer, LeasedBytes, NIL, Ownership, Pieces, Rank, RequestError, Source, Span, Status, Tag, TagFilter,
 };
 
 impl Engine {
@@ -27,14 +27,14 @@ impl Engine {
     /// # Errors
     /// A wrong argument, a peer that has failed, or no free row; the buffer comes back.
     #[inline]
-    pub fn isend<B: Pieces + Send + 'static>(
+    pub fn isend<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.post_send(buffer, to, tag, comm, false)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.post_send(buffer.into_buffer(), to, tag, comm, false)
     }
 
     /// Starts to receive into a buffer (`MPI_Irecv`). The engine owns the buffer until it is taken back.
@@ -42,14 +42,14 @@ impl Engine {
     /// # Errors
     /// A wrong argument or no free row; the buffer comes back.
     #[inline]
-    pub fn irecv<B: LeasedBytes + Send + 'static>(
+    pub fn irecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &mut self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.post_receive(buffer, source.into(), tag.into(), comm, false)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.post_receive(buffer.into_buffer(), source.into(), tag.into(), comm, false)
     }
 
     /// [`Engine::isend`] of memory that the caller keeps.
@@ -99,25 +99,26 @@ impl Engine {
     /// # Errors
     /// A wrong argument, or how the operation ended.
     #[inline]
-    pub fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        if let Some(run) = only_run(&bytes) {
+    pub fn send<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
+        if let Some(run) = only_run(&buffer) {
             if self.send_run(run, to, tag, comm) {
                 self.let_go();
                 return Ok(());
             }
             let row = self.offer_run(run, to, tag, comm);
             if row != NIL {
-                let request = self.hold(row, bytes, true);
+                let request = self.hold(row, buffer, true);
                 return self.settle(request).map(drop);
             }
         }
-        self.send_rows(bytes, to, tag, comm)
+        self.send_rows(buffer, to, tag, comm)
     }
 
     /// [`Engine::send`] through the tables.
     #[inline(never)]
-    fn send_rows(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let request = self.post_send_rows(bytes, bytes.len(), to, tag, comm, true, SendOptions::new())?;
+    fn send_rows<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
+        let length = buffer.total();
+        let request = self.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::new())?;
         self.settle(request).map(drop)
     }
 
@@ -126,35 +127,35 @@ impl Engine {
     /// # Errors
     /// A wrong argument, or how the operation ended.
     #[inline]
-    pub fn recv(
+    pub fn recv<B: LeasedBytes>(
         &mut self,
-        bytes: &mut [u8],
+        buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
         // Not by `post_receive`: its token would be read out of memory, behind the frame of a send before (see below).
         let (source, tag) = (source.into(), tag.into());
-        if let Some(run) = only_run(&bytes) {
+        if let Some(run) = only_run(&buffer) {
             let row = self.receive_from(run, source, tag, comm);
             if row != NIL {
-                let request = self.hold(row, bytes, true);
+                let request = self.hold(row, buffer, true);
                 return self.settle(request);
             }
         }
-        self.recv_rows(bytes, source, tag, comm)
+        self.recv_rows(buffer, source, tag, comm)
     }
 
     /// [`Engine::recv`] where the frequent case is not given.
     #[inline(never)]
-    fn recv_rows(
+    fn recv_rows<B: LeasedBytes>(
         &mut self,
-        bytes: &mut [u8],
+        buffer: B,
         source: Source,
         tag: TagFilter,
         comm: Comm,
     ) -> Result<Status, OperationError> {
-        let request = self.post_receive_rows(bytes, source, tag, comm, true)?;
+        let request = self.post_receive_rows(buffer, source, tag, comm, true)?;
         self.settle(request)
     }
 

@@ -6,8 +6,8 @@ use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::submission::Operation;
 use tickwire_components::{
-    Car, CarState, Comm, Communicator, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId, Rank,
-    RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
+    Car, CarState, Comm, Communicator, IntoBuffer, LeasedBytes, Lent, NIL, NoBytes, Pending, Pieces, PostError, ProcId,
+    Rank, RequestError, RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
 };
 use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_operation};
@@ -27,7 +27,7 @@ use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, s
 /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
 /// # let (me, world) = (engine.rank(), engine.comm_world());
 /// let mut send = engine.send_init(&b"for ever"[..], me, Tag(1), world).unwrap();
-/// let short = vec![1; 8];
+/// let short = vec![1u8; 8];
 /// *engine.buffer(&mut send).unwrap() = &short[..];
 /// ```
 #[must_use = "dropping a persistent request frees it"]
@@ -79,14 +79,14 @@ macro_rules! send_init {
         ///
         /// # Errors
         /// A wrong argument or no free row; the buffer comes back.
-        pub fn $name<B: Pieces + Send + 'static>(
+        pub fn $name<B: IntoBuffer<Buffer: Send + 'static>>(
             &mut self,
             buffer: B,
             to: Rank,
             tag: Tag,
             comm: Comm,
-        ) -> Result<Persistent<B>, Rejected<B>> {
-            self.init(buffer, Operation::Send { to, tag }, Mode::$mode, comm)
+        ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>> {
+            self.init(buffer.into_buffer(), Operation::Send { to, tag }, Mode::$mode, comm)
         }
     )*};
 }
@@ -107,14 +107,19 @@ impl Engine {
     ///
     /// # Errors
     /// A wrong argument or no free row; the buffer comes back.
-    pub fn recv_init<B: LeasedBytes + Send + 'static>(
+    pub fn recv_init<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &mut self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Persistent<B>, Rejected<B>> {
-        self.init(buffer, Operation::Receive { source: source.into(), tag: tag.into() }, Mode::Standard, comm)
+    ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>> {
+        self.init(
+            buffer.into_buffer(),
+            Operation::Receive { source: source.into(), tag: tag.into() },
+            Mode::Standard,
+            comm,
+        )
     }
 
     fn init<B: Pieces>(

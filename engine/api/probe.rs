@@ -11,7 +11,9 @@ use crate::run::engine::Engine;
 use looking::Found;
 use message::{Message, RejectedMessage};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::{Comm, LeasedBytes, NIL, PostError, Rank, RequestError, Source, Status, TagFilter};
+use tickwire_components::{
+    Basic, Comm, IntoBuffer, LeasedBytes, NIL, PostError, Rank, RequestError, Source, Status, TagFilter,
+};
 use tickwire_systems::steps::arguments::{check_null_receive, check_receive};
 
 impl Engine {
@@ -106,21 +108,58 @@ impl Engine {
     ///
     /// # Errors
     /// The message belongs to another engine, the engine is closed, or there is no free row. Message and buffer come back.
-    pub fn imrecv<B: LeasedBytes + Send + 'static>(
+    pub fn imrecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &mut self,
         message: Message,
         buffer: B,
-    ) -> Result<Request<B>, RejectedMessage<B>> {
-        self.receive_message(message, buffer, false)
+    ) -> Result<Request<B::Buffer>, RejectedMessage<B::Buffer>> {
+        self.receive_message(message, buffer.into_buffer(), false)
     }
 
     /// Receives a message that a matched probe has found (`MPI_Mrecv`).
     ///
     /// # Errors
     /// As [`Engine::imrecv`], but the message is dropped; or the error of the receive.
-    pub fn mrecv(&mut self, message: Message, bytes: &mut [u8]) -> Result<Status, OperationError> {
-        let request = self.receive_message(message, bytes, true).map_err(|rejected| rejected.error)?;
+    pub fn mrecv<B: LeasedBytes>(&mut self, message: Message, buffer: B) -> Result<Status, OperationError> {
+        let request = self.receive_message(message, buffer, true).map_err(|rejected| rejected.error)?;
         self.settle(request)
+    }
+
+    /// Receives the next message into a vector that is as long as the message (`MPI_Mprobe`, `MPI_Get_count`, `MPI_Mrecv`).
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Source, Tag};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// engine.send(&[1.5f64, 2.5], me, Tag(1), world)?;
+    /// let (numbers, status) = engine.recv_vec::<f64>(Source::Any, Tag(1), world)?;
+    /// assert_eq!((numbers, status.count::<f64>()?), (vec![1.5, 2.5], 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::probe`]; [`OperationError::Count`] if the message is no whole number of elements, and
+    /// [`OperationError::Memory`] if there is no room for it: it can still be received.
+    pub fn recv_vec<T: Basic>(
+        &mut self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<(Vec<T>, Status), OperationError> {
+        let found = self.probe(source, tag, comm)?;
+        let mut elements = room_for::<T>(found)?;
+        let message = match found.source {
+            Rank::NULL => self.mprobe(Rank::NULL, TagFilter::Any, comm)?,
+            source => self.mprobe(source, found.tag, comm)?,
+        };
+        if message.status().length != found.length {
+            // A receive of another thread has got the one that was found.
+            elements = room_for::<T>(message.status())?;
+        }
+        let status = self.mrecv(message, &mut elements)?;
+        Ok((elements, status))
     }
 
     /// Checks a probe's arguments, and returns the envelope that it looks for. `None` if the source is [`Rank::NULL`]. An error
@@ -142,4 +181,13 @@ impl Engine {
         }
         Ok(Some(EnvelopeKey { context: envelope.context, source: envelope.source, tag: envelope.tag }))
     }
+}
+
+/// As many elements as a message has.
+fn room_for<T: Basic>(status: Status) -> Result<Vec<T>, OperationError> {
+    let (count, mut elements) = (status.count::<T>()?, Vec::new());
+    // The length is what a peer has said.
+    elements.try_reserve_exact(count).map_err(|_| OperationError::Memory { bytes: status.length })?;
+    elements.resize(count, T::zeroed());
+    Ok(elements)
 }

@@ -7,7 +7,7 @@ use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::{
-    Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
+    Comm, IntoBuffer, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
 };
 use tickwire_systems::procs::receipts::{Came, note, of, open};
 
@@ -67,56 +67,57 @@ impl<'e, 'env> Receipted<'e, 'env> {
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn isend<B: Pieces + Send + 'env>(
+    pub fn isend<B: IntoBuffer<Buffer: Send + 'env>>(
         self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.isend_with(buffer, to, tag, comm, SendOptions::new())
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.isend_with(buffer.into_buffer(), to, tag, comm, SendOptions::new())
     }
 
     /// See [`Engine::issend`].
     ///
     /// # Errors
     /// As [`Engine::issend`].
-    pub fn issend<B: Pieces + Send + 'env>(
+    pub fn issend<B: IntoBuffer<Buffer: Send + 'env>>(
         self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.isend_with(buffer, to, tag, comm, SendOptions::new().synchronous())
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.isend_with(buffer.into_buffer(), to, tag, comm, SendOptions::new().synchronous())
     }
 
     /// See [`Engine::irsend`].
     ///
     /// # Errors
     /// As [`Engine::irsend`].
-    pub fn irsend<B: Pieces + Send + 'env>(
+    pub fn irsend<B: IntoBuffer<Buffer: Send + 'env>>(
         self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.isend_with(buffer, to, tag, comm, SendOptions::new().ready())
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.isend_with(buffer.into_buffer(), to, tag, comm, SendOptions::new().ready())
     }
 
     /// See [`Engine::isend_with`]. Sends in buffered mode have no receipt: they are done when they are posted.
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn isend_with<B: Pieces + Send + 'env>(
+    pub fn isend_with<B: IntoBuffer<Buffer: Send + 'env>>(
         self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
         options: SendOptions,
-    ) -> Result<Request<B>, Rejected<B>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        let buffer = buffer.into_buffer();
         let length = buffer.total();
         let options = self.engine.asking(options, to, comm, length);
         let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
@@ -128,14 +129,14 @@ impl<'e, 'env> Receipted<'e, 'env> {
     ///
     /// # Errors
     /// As [`Engine::irecv`].
-    pub fn irecv<B: LeasedBytes + Send + 'env>(
+    pub fn irecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'env>>(
         self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        let request = self.engine.post_receive(buffer, source.into(), tag.into(), comm, self.scoped)?;
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        let request = self.engine.post_receive(buffer.into_buffer(), source.into(), tag.into(), comm, self.scoped)?;
         self.engine.open_receipt(request.id(), Came::Posted);
         Ok(request)
     }
@@ -144,12 +145,12 @@ impl<'e, 'env> Receipted<'e, 'env> {
     ///
     /// # Errors
     /// As [`Engine::imrecv`].
-    pub fn imrecv<B: LeasedBytes + Send + 'env>(
+    pub fn imrecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'env>>(
         self,
         message: Message,
         buffer: B,
-    ) -> Result<Request<B>, RejectedMessage<B>> {
-        let request = self.engine.receive_message(message, buffer, self.scoped)?;
+    ) -> Result<Request<B::Buffer>, RejectedMessage<B::Buffer>> {
+        let request = self.engine.receive_message(message, buffer.into_buffer(), self.scoped)?;
         self.engine.open_receipt(request.id(), Came::Found);
         Ok(request)
     }

@@ -4,7 +4,7 @@ use crate::run::home::Home;
 use std::fmt;
 use std::marker::PhantomData;
 use thiserror::Error;
-use tickwire_components::{NIL, Pieces, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
+use tickwire_components::{CountError, NIL, Pieces, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
 
 /// An operation on its way: the token of a request, typed by the buffer that the engine holds for it.
 ///
@@ -238,7 +238,7 @@ pub struct Rejected<B> {
 /// # use tickwire::{Bootstrap, Engine, RequestError, Tag};
 /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
 /// # let (me, world) = (engine.rank(), engine.comm_world());
-/// let request = engine.irecv(vec![0; 5], me, Tag(1), world)?;
+/// let request = engine.irecv(vec![0u8; 5], me, Tag(1), world)?;
 /// let early = engine.take(request).unwrap_err();
 /// assert_eq!(early.error, RequestError::Pending);
 /// let request = early.request.ok_or("it is given back")?;
@@ -305,6 +305,15 @@ pub enum OperationError {
     /// It was posted and ended so.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The message is no whole number of elements. It was not received.
+    #[error(transparent)]
+    Count(#[from] CountError),
+    /// There is no room for the message, which was not received.
+    #[error("there is no memory for a message of {bytes} bytes: receive it in parts, or send less at once")]
+    Memory {
+        /// Bytes of the message.
+        bytes: usize,
+    },
 }
 
 impl<B> From<Rejected<B>> for OperationError {

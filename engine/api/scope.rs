@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::time::Duration;
 use tickwire_components::{
-    Comm, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, Source, Status, Tag, TagFilter, Work,
+    Basic, Comm, IntoBuffer, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, Source, Status, Tag,
+    TagFilter, Work,
 };
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
@@ -24,7 +25,8 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl Engine {
-    /// Lends buffers: inside, [`Scope::isend`] and [`Scope::irecv`] take `&[u8]`, `&mut [u8]` and `&[Cell<u8>]`.
+    /// Lends buffers: inside, [`Scope::isend`] and [`Scope::irecv`] take what is borrowed: `&[T]`, `&mut [T]`,
+    /// [`Cells`](crate::Cells).
     ///
     /// Leaving it, also by panic, cancels its receives that have no message yet and drives all other operations of the
     /// scope to completion or to the failure of their peer; a panic that has come out of the engine, which is poisoned then,
@@ -76,7 +78,7 @@ impl Engine {
     /// # use tickwire::{Bootstrap, Engine, Tag};
     /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     /// # let (me, world) = (engine.rank(), engine.comm_world());
-    /// let mut buffer = vec![0; 5];
+    /// let mut buffer = vec![0u8; 5];
     /// let token = engine.scope(|scope| scope.irecv(&mut buffer[..], me, Tag(1), world).unwrap());
     /// drop(buffer);
     /// let _ = engine.take(token);
@@ -88,7 +90,7 @@ impl Engine {
     /// # use tickwire::{Bootstrap, Engine, Tag};
     /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     /// # let (me, world) = (engine.rank(), engine.comm_world());
-    /// let buffer = vec![0; 5];
+    /// let buffer = vec![0u8; 5];
     /// let _ = engine.isend(&buffer[..], me, Tag(1), world);
     /// ```
     pub fn scope<'env, T>(&mut self, body: impl for<'scope> FnOnce(&mut Scope<'scope, 'env>) -> T) -> T {
@@ -110,69 +112,69 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// As [`Engine::isend`].
     #[inline(always)]
-    pub fn isend<B: Pieces + 'env>(
+    pub fn isend<B: IntoBuffer<Buffer: 'env>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_send(buffer, to, tag, comm, true)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.engine.post_send(buffer.into_buffer(), to, tag, comm, true)
     }
 
     /// As [`Engine::issend`], with a borrowed buffer.
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn issend<B: Pieces + 'env>(
+    pub fn issend<B: IntoBuffer<Buffer: 'env>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_synchronous(buffer, to, tag, comm, true)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.engine.post_synchronous(buffer.into_buffer(), to, tag, comm, true)
     }
 
     /// As [`Engine::isend_with`], with a borrowed buffer.
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn isend_with<B: Pieces + 'env>(
+    pub fn isend_with<B: IntoBuffer<Buffer: 'env>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
         options: SendOptions,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_with(buffer, to, tag, comm, true, options)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.engine.post_with(buffer.into_buffer(), to, tag, comm, true, options)
     }
 
     /// As [`Engine::irsend`], with a borrowed buffer.
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn irsend<B: Pieces + 'env>(
+    pub fn irsend<B: IntoBuffer<Buffer: 'env>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_ready(buffer, to, tag, comm, true)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.engine.post_ready(buffer.into_buffer(), to, tag, comm, true)
     }
 
     /// As [`Engine::imrecv`], with a borrowed buffer.
     ///
     /// # Errors
     /// As [`Engine::imrecv`].
-    pub fn imrecv<B: LeasedBytes + 'env>(
+    pub fn imrecv<B: IntoBuffer<Buffer: LeasedBytes + 'env>>(
         &mut self,
         message: Message,
         buffer: B,
-    ) -> Result<Request<B>, RejectedMessage<B>> {
-        self.engine.receive_message(message, buffer, true)
+    ) -> Result<Request<B::Buffer>, RejectedMessage<B::Buffer>> {
+        self.engine.receive_message(message, buffer.into_buffer(), true)
     }
 
     /// As [`Engine::irecv`], with a borrowed buffer.
@@ -180,14 +182,14 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// As [`Engine::irecv`].
     #[inline(always)]
-    pub fn irecv<B: LeasedBytes + 'env>(
+    pub fn irecv<B: IntoBuffer<Buffer: LeasedBytes + 'env>>(
         &mut self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.engine.post_receive(buffer, source.into(), tag.into(), comm, true)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.engine.post_receive(buffer.into_buffer(), source.into(), tag.into(), comm, true)
     }
 
     /// See [`Engine::take`].
@@ -197,6 +199,15 @@ impl<'env> Scope<'_, 'env> {
     #[inline(always)]
     pub fn take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
         self.engine.take(request)
+    }
+
+    /// See [`Engine::wait_take`].
+    ///
+    /// # Errors
+    /// As [`Engine::wait_take`].
+    pub fn wait_take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
+        // A panic that comes out of the engine ends all loans; one of the scope's own body does not.
+        self.engine.lending(|engine| engine.wait_take(request))
     }
 
     /// As [`Engine::receipted`], for operations with borrowed buffers.
@@ -245,13 +256,13 @@ forward! {
     /// See [`Engine::wait_some`].
     fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError>;
     /// See [`Engine::send`].
-    fn send(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    fn send<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
     /// See [`Engine::ssend`].
-    fn ssend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    fn ssend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
     /// See [`Engine::rsend`].
-    fn rsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
+    fn rsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
     /// See [`Engine::bsend`].
-    fn bsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError>;
+    fn bsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError>;
     /// See [`Engine::iprobe`].
     fn iprobe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Option<Status>, PostError>;
     /// See [`Engine::probe`].
@@ -261,7 +272,7 @@ forward! {
     /// See [`Engine::mprobe`].
     fn mprobe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Message, OperationError>;
     /// See [`Engine::mrecv`].
-    fn mrecv(&mut self, message: Message, bytes: &mut [u8]) -> Result<Status, OperationError>;
+    fn mrecv<B: LeasedBytes>(&mut self, message: Message, buffer: B) -> Result<Status, OperationError>;
     /// See [`Engine::test_any`].
     fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<usize>, RequestError>;
     /// See [`Engine::test_some`].
@@ -273,7 +284,9 @@ forward! {
     /// See [`Engine::start_all`].
     fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError>;
     /// See [`Engine::recv`].
-    fn recv<S: IntoSource, T: IntoTag>(&mut self, bytes: &mut [u8], source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
+    fn recv<B: LeasedBytes, S: IntoSource, T: IntoTag>(&mut self, buffer: B, source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
+    /// See [`Engine::recv_vec`].
+    fn recv_vec<T: Basic, S: IntoSource, G: IntoTag>(&mut self, source: S, tag: G, comm: Comm) -> Result<(Vec<T>, Status), OperationError>;
     /// See [`Engine::receipt`].
     fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt>;
     /// See [`Engine::cancel`].

@@ -3,7 +3,8 @@
 use crate::api::request::{OperationError, Rejected, Request};
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
-use tickwire_components::{Comm, Pieces, Rank, Source, Status, Tag, TagFilter, car_flags};
+use bytemuck::{AnyBitPattern, NoUninit};
+use tickwire_components::{Comm, IntoBuffer, LeasedBytes, Pieces, Rank, Source, Status, Tag, TagFilter, car_flags};
 use tickwire_systems::procs::communicators::alive;
 
 impl Engine {
@@ -11,14 +12,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn issend<B: Pieces + Send + 'static>(
+    pub fn issend<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.post_synchronous(buffer, to, tag, comm, false)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.post_synchronous(buffer.into_buffer(), to, tag, comm, false)
     }
 
     /// Starts a send in ready mode (`MPI_Irsend`): the caller knows that its receive is posted.
@@ -29,22 +30,22 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn irsend<B: Pieces + Send + 'static>(
+    pub fn irsend<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.post_ready(buffer, to, tag, comm, false)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.post_ready(buffer.into_buffer(), to, tag, comm, false)
     }
 
     /// Sends in synchronous mode and returns when a receive has been paired with it and the buffer may be used (`MPI_Ssend`).
     ///
     /// # Errors
     /// As [`Engine::send`].
-    pub fn ssend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let request = self.post_synchronous(bytes, to, tag, comm, true)?;
+    pub fn ssend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
+        let request = self.post_synchronous(buffer, to, tag, comm, true)?;
         self.settle(request).map(drop)
     }
 
@@ -52,8 +53,8 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::send`], and [`RequestError::NotReady`](tickwire_components::RequestError::NotReady).
-    pub fn rsend(&mut self, bytes: &[u8], to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let request = self.post_ready(bytes, to, tag, comm, true)?;
+    pub fn rsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
+        let request = self.post_ready(buffer, to, tag, comm, true)?;
         self.settle(request).map(drop)
     }
 
@@ -100,12 +101,12 @@ impl Engine {
     /// # Errors
     /// As [`Engine::send`] and [`Engine::recv`]; the other half is finished or given up then.
     #[expect(clippy::too_many_arguments, reason = "a send and a receive")]
-    pub fn sendrecv(
+    pub fn sendrecv<S: Pieces, R: LeasedBytes>(
         &mut self,
-        bytes: &[u8],
+        buffer: S,
         to: Rank,
         send_tag: Tag,
-        into: &mut [u8],
+        into: R,
         source: impl Into<Source>,
         receive_tag: impl Into<TagFilter>,
         comm: Comm,
@@ -113,7 +114,7 @@ impl Engine {
         let (source, receive_tag) = (source.into(), receive_tag.into());
         self.scope(|scope| {
             let incoming = scope.irecv(into, source, receive_tag, comm)?;
-            let outgoing = scope.isend(bytes, to, send_tag, comm)?;
+            let outgoing = scope.isend(buffer, to, send_tag, comm)?;
             scope.wait(&outgoing)?;
             scope.take(outgoing)?;
             scope.wait(&incoming)?;
@@ -125,16 +126,16 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::sendrecv`].
-    pub fn sendrecv_replace(
+    pub fn sendrecv_replace<T: NoUninit + AnyBitPattern>(
         &mut self,
-        bytes: &mut [u8],
+        elements: &mut [T],
         to: Rank,
         send_tag: Tag,
         source: impl Into<Source>,
         receive_tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
-        let outgoing = bytes.to_vec();
-        self.sendrecv(&outgoing, to, send_tag, bytes, source, receive_tag, comm)
+        let outgoing = elements.to_vec();
+        self.sendrecv(outgoing, to, send_tag, elements, source, receive_tag, comm)
     }
 }

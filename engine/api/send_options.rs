@@ -2,7 +2,7 @@
 
 use crate::api::request::{Rejected, Request};
 use crate::run::engine::Engine;
-use tickwire_components::{Comm, Pieces, Rank, Tag, car_flags};
+use tickwire_components::{Comm, IntoBuffer, Pieces, Rank, Tag, car_flags};
 
 /// How a message is sent, for [`Engine::isend_with`].
 ///
@@ -12,8 +12,8 @@ use tickwire_components::{Comm, Pieces, Rank, Tag, car_flags};
 /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
 /// # let world = engine.comm_world();
 /// let urgent = SendOptions::new().priority(200);
-/// let request = engine.isend_with(vec![1, 2, 3], Rank(0), Tag(7), world, urgent)?;
-/// # engine.recv(&mut [0; 3], Rank(0), Tag(7), world)?;
+/// let request = engine.isend_with(vec![1u8, 2, 3], Rank(0), Tag(7), world, urgent)?;
+/// # engine.recv(&mut [0u8; 3], Rank(0), Tag(7), world)?;
 /// # engine.wait(&request)?;
 /// # Ok(())
 /// # }
@@ -72,15 +72,15 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::isend`].
-    pub fn isend_with<B: Pieces + Send + 'static>(
+    pub fn isend_with<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
         options: SendOptions,
-    ) -> Result<Request<B>, Rejected<B>> {
-        self.post_with(buffer, to, tag, comm, false, options)
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.post_with(buffer.into_buffer(), to, tag, comm, false, options)
     }
 
     pub(crate) fn post_with<B: Pieces>(

@@ -56,8 +56,8 @@ impl Engine {
     /// # let (me, world) = (engine.rank(), engine.comm_world());
     /// let post = |engine: &mut Engine, tag| engine.irecv(vec![0u8], me, Tag(tag), world).map(Some);
     /// let mut open = [post(&mut engine, 1)?, post(&mut engine, 2)?];
-    /// engine.send(&[7], me, Tag(2), world)?;
-    /// engine.send(&[8], me, Tag(1), world)?;
+    /// engine.send(&[7u8], me, Tag(2), world)?;
+    /// engine.send(&[8u8], me, Tag(1), world)?;
     /// let mut sum = 0;
     /// while let Some(index) = engine.wait_any(&open)? {
     ///     if let Some(request) = open[index].take() {

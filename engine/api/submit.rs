@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use tickwire_components::submission::{Answer, Operation, SlotState, Submission, Submissions};
 use tickwire_components::{
-    Comm, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Source, Status, Tag,
-    TagFilter,
+    Comm, IntoBuffer, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Source,
+    Status, Tag, TagFilter,
 };
 use tickwire_systems::steps::finish::free_request;
 
@@ -82,14 +82,14 @@ impl Submitter {
     ///
     /// # Errors
     /// If all slots are in use or the engine is closed; the buffer comes back.
-    pub fn isend<B: Pieces + Send + 'static>(
+    pub fn isend<B: IntoBuffer<Buffer: Send + 'static>>(
         &self,
         buffer: B,
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Submitted<B>, crate::Rejected<B>> {
-        self.submit(buffer, Operation::Send { to, tag }, comm)
+    ) -> Result<Submitted<B::Buffer>, crate::Rejected<B::Buffer>> {
+        self.submit(buffer.into_buffer(), Operation::Send { to, tag }, comm)
     }
 
     /// Submits a receive. See [`Engine::irecv`]. One from any source ends with [`RequestError::PeerFailed`] if a member of the
@@ -97,13 +97,14 @@ impl Submitter {
     ///
     /// # Errors
     /// If all slots are in use or the engine is closed; the buffer comes back.
-    pub fn irecv<B: LeasedBytes + Send + 'static>(
+    pub fn irecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &self,
         buffer: B,
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Submitted<B>, crate::Rejected<B>> {
+    ) -> Result<Submitted<B::Buffer>, crate::Rejected<B::Buffer>> {
+        let buffer = buffer.into_buffer();
         if buffer.has_overlap() {
             return Err(crate::Rejected { error: PostError::Overlap, buffer });
         }

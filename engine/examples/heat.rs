@@ -127,11 +127,11 @@ fn lead(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
     let prepared = prepare(args, ranks);
     let plan = prepared.as_ref().map_or([0, 0], |(field, ..)| [field.width as u64, field.height as u64]);
     for other in 1..ranks {
-        engine.send(&to_bytes(&plan.map(f64::from_bits)), Rank(other), PLAN, world)?;
+        engine.send(&plan, Rank(other), PLAN, world)?;
     }
     let (field, grid, output) = prepared?;
     for other in 1..ranks {
-        engine.send(&to_bytes(&field.cut(&grid.place(other))), Rank(other), BLOCK, world)?;
+        engine.send(field.cut(&grid.place(other)), Rank(other), BLOCK, world)?;
     }
     let mut block = Block::new(&grid.place(0), &field.cut(&grid.place(0)));
     let start = Instant::now();
@@ -140,10 +140,8 @@ fn lead(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
     let mut result = Field::new(field.width, field.height);
     result.paste(&grid.place(0), &block.cells());
     for other in 1..ranks {
-        let place = grid.place(other);
-        let mut bytes = vec![0; place.cells() * 8];
-        engine.recv(&mut bytes, Rank(other), RESULT, world)?;
-        result.paste(&place, &from_bytes(&bytes));
+        let (cells, _) = engine.recv_vec(Rank(other), RESULT, world)?;
+        result.paste(&grid.place(other), &cells);
     }
     let time = start.elapsed().as_secs_f64();
     picture::write(output, &result, field.range())
@@ -154,21 +152,19 @@ fn lead(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
 /// Any other rank.
 fn follow(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
     let world = engine.comm_world();
-    let mut plan = [0; 16];
+    let mut plan = [0u64; 2];
     engine.recv(&mut plan, Rank(0), PLAN, world)?;
-    let size = from_bytes(&plan);
-    let (width, height) = (size[0].to_bits() as usize, size[1].to_bits() as usize);
+    let [width, height] = plan.map(|cells| cells as usize);
     if width == 0 {
         // Rank 0 has said why.
         return Ok(ExitCode::SUCCESS);
     }
     let grid = Grid::divide(width, height, engine.size()).map_err(|words| Fault(2, words))?;
     let place = grid.place(engine.rank().0);
-    let mut bytes = vec![0; place.cells() * 8];
-    engine.recv(&mut bytes, Rank(0), BLOCK, world)?;
-    let mut block = Block::new(&place, &from_bytes(&bytes));
+    let (cells, _) = engine.recv_vec(Rank(0), BLOCK, world)?;
+    let mut block = Block::new(&place, &cells);
     iterate(args, engine, &grid, &mut block)?;
-    engine.send(&to_bytes(&block.cells()), Rank(0), RESULT, world)?;
+    engine.send(block.cells(), Rank(0), RESULT, world)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -223,13 +219,4 @@ fn report(args: &Args, grid: &Grid, time: f64, result: &Field, field: &Field) ->
         return Err(Fault(1, format!("the answers differ by {difference:e}, which is more than {DIFFERENCE_MAX:e}")));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn to_bytes(values: &[f64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
-}
-
-fn from_bytes(bytes: &[u8]) -> Vec<f64> {
-    let (values, _) = bytes.as_chunks::<8>();
-    values.iter().map(|value| f64::from_ne_bytes(*value)).collect()
 }

@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         requests.push(engine.irecv(vec![0u8; 64], left, Tag(7), world)?);
     }
     for _ in 0..=me.0 {
-        engine.send(&[0; 64], right, Tag(7), world)?;
+        engine.send(&[0u8; 64], right, Tag(7), world)?;
     }
     engine.wait_all(&requests)?;
     for request in requests {

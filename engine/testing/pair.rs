@@ -76,7 +76,7 @@ impl Pair {
         let world = self.engines[0].comm_world();
         let send = self.engines[sender].isend(message.to_vec(), Rank(1 - from), Tag(tag), world);
         let send = send.unwrap_or_else(|rejected| panic!("rank {from} does not send: {rejected:?}"));
-        let receive = self.engines[receiver].irecv(vec![0; room], Rank(from), Tag(tag), world);
+        let receive = self.engines[receiver].irecv(vec![0u8; room], Rank(from), Tag(tag), world);
         let receive = receive.unwrap_or_else(|rejected| panic!("rank {receiver} does not receive: {rejected:?}"));
         let received = self.finish(BOUND, receiver, receive);
         let received = received.unwrap_or_else(|failed| panic!("the receive failed: {}", failed.error));

@@ -8,9 +8,9 @@
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::time::Instant;
-use tickwire::components::{LeasedBytes, Numbers, Pieces};
+use tickwire::components::{Elements, LeasedBytes, Pieces};
 use tickwire::testing::SplitMix;
-use tickwire::{Bootstrap, Datatype, Engine, Tag, Typed};
+use tickwire::{Bootstrap, Cells, Datatype, Engine, Tag, Typed};
 
 /// Doubles in the message: 1 MiB.
 const DOUBLES: usize = 128 << 10;
@@ -140,7 +140,7 @@ fn sending(rounds: usize, numbers: &[f64], of: &Datatype) -> Vec<f64> {
     let bytes = of.size();
     let mut plain = vec![0u8; bytes];
     let mut scattered = vec![0f64; numbers.len()];
-    let plain = Cell::from_mut(&mut plain[..]).as_slice_of_cells();
+    let plain = Cells(Cell::from_mut(&mut plain[..]).as_slice_of_cells());
     let scattered = Cell::from_mut(&mut scattered[..]).as_slice_of_cells();
     let typed = || Typed::new(numbers, of, 1).expect("it fits");
     let contiguous = &as_bytes(numbers)[..bytes];

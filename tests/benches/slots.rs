@@ -86,8 +86,8 @@ fn in_system(engine: &mut Engine, work: &Work, lookups: usize) -> Duration {
     let [left, time_ns] = &*work.0;
     left.store(lookups as u64, Ordering::Relaxed);
     let (me, world) = (engine.rank(), engine.comm_world());
-    engine.send(&[1; 8], me, Tag(0), world).expect("to itself");
-    engine.recv(&mut [0; 8], me, Tag(0), world).expect("from itself");
+    engine.send(&[1u8; 8], me, Tag(0), world).expect("to itself");
+    engine.recv(&mut [0u8; 8], me, Tag(0), world).expect("from itself");
     assert_eq!(left.load(Ordering::Relaxed), 0, "the system has run");
     Duration::from_nanos(time_ns.load(Ordering::Relaxed))
 }

@@ -107,7 +107,7 @@ struct Side {
 
 impl Side {
     fn buffer(&self) -> Vec<u8> {
-        self.buffers.borrow_mut().pop().unwrap_or_else(|| vec![0; 8])
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| vec![0u8; 8])
     }
 
     fn end(&self, engine: &mut Engine, request: Request<Vec<u8>>) {

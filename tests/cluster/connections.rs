@@ -10,7 +10,7 @@ use tickwire_tests::cases::{self, BOUND};
 fn a_first_send_waits_as_long_as_its_receiver_computes() {
     let mut cluster = Cluster::shm(2);
     let world = cluster.engines[0].comm_world();
-    let send = cluster.engines[0].isend(vec![7; 100], Rank(1), Tag(1), world).unwrap();
+    let send = cluster.engines[0].isend(vec![7u8; 100], Rank(1), Tag(1), world).unwrap();
     for _ in 0..3600 {
         cluster.now_ns += 1_000_000_000;
         cluster.tick(0);
@@ -19,7 +19,7 @@ fn a_first_send_waits_as_long_as_its_receiver_computes() {
     let dump = cluster.engines[0].dump();
     assert!(dump.to_string().contains("connecting"), "{dump}");
     assert_eq!(cluster.engines[0].test(&send), Ok(Test::Pending));
-    let receive = cluster.engines[1].irecv(vec![0; 100], ME, Tag(1), world).unwrap();
+    let receive = cluster.engines[1].irecv(vec![0u8; 100], ME, Tag(1), world).unwrap();
     assert_eq!(cluster.finish(BOUND, 1, receive).unwrap().0, [7; 100]);
     cluster.finish(BOUND, 0, send).unwrap();
     cluster.assert_at_rest();
@@ -36,7 +36,7 @@ fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
         let world = cluster.engines[0].comm_world();
         let send = match cluster.engines[0].limits().connect_ms_max {
             // Proc 1 computes for longer than proc 0 waits.
-            Some(_) => Some(cluster.engines[0].isend(vec![1], Rank(1), Tag(1), world).unwrap()),
+            Some(_) => Some(cluster.engines[0].isend(vec![1u8], Rank(1), Tag(1), world).unwrap()),
             None => {
                 cluster.board.end(1, "lost from sight");
                 None
@@ -48,8 +48,8 @@ fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
         }
         assert_eq!(cluster.vc_state(0, 1), Some(VcState::Failed));
         // Then it calls, for all kinds of reasons.
-        let receive = cluster.engines[1].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
-        let large = cluster.engines[1].isend(vec![0; 1 << 20], ME, Tag(2), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 1], ME, Tag(1), world).unwrap();
+        let large = cluster.engines[1].isend(vec![0u8; 1 << 20], ME, Tag(2), world).unwrap();
         let error = cluster.finish(within_1_s, 1, receive).unwrap_err().error;
         let words = error.to_string();
         assert!(words.contains("gave the connection up: the connection has failed before: "), "{words}");
@@ -60,8 +60,8 @@ fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
             assert!(words.contains("did not answer within 6 ms"), "{words}");
         }
         // Others have nothing to do with it.
-        let send = cluster.engines[0].isend(vec![1], Rank(2), Tag(1), world).unwrap();
-        let receive = cluster.engines[2].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
+        let send = cluster.engines[0].isend(vec![1u8], Rank(2), Tag(1), world).unwrap();
+        let receive = cluster.engines[2].irecv(vec![0u8; 1], ME, Tag(1), world).unwrap();
         assert_eq!(cluster.finish(BOUND, 2, receive).unwrap().0, [1]);
         cluster.finish(BOUND, 0, send).unwrap();
     }
@@ -72,7 +72,7 @@ fn a_link_that_one_side_gives_up_ends_at_the_other_whatever_it_goes_over() {
     for mut cluster in ways(2) {
         let world = cluster.engines[0].comm_world();
         cases::every_length(&mut cluster);
-        let waits = cluster.engines[1].irecv(vec![0; 1], ME, Tag(1), world).unwrap();
+        let waits = cluster.engines[1].irecv(vec![0u8; 1], ME, Tag(1), world).unwrap();
         let mut all = rows(&mut cluster.engines[0]);
         let row = all.vcs.iter().position(|vc| vc.proc == 1).unwrap() as u32;
         tickwire::systems::procs::ending::fail(&mut all, row, "it says what cannot be".into());
@@ -86,7 +86,7 @@ fn a_vc_goes_from_unconnected_to_failed() {
     let mut cluster = Cluster::shm(2);
     let world = cluster.engines[0].comm_world();
     assert_eq!(cluster.vc_state(0, 1), None, "never contacted");
-    let send = cluster.engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
+    let send = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(0), world).unwrap();
     assert_eq!(cluster.vc_state(0, 1), Some(VcState::Connecting));
     assert_eq!(cluster.engines[0].test(&send), Ok(Test::Pending));
     cluster.tick_until(BOUND, "connected", |c| c.vc_state(0, 1) == Some(VcState::Connected));
@@ -109,7 +109,7 @@ fn both_sides_may_connect_at_once() {
         }
         for to in 0..4usize {
             for from in 0..4u32 {
-                let receive = cluster.engines[to].irecv(vec![9], Rank(from), Tag(0), world).unwrap();
+                let receive = cluster.engines[to].irecv(vec![9u8], Rank(from), Tag(0), world).unwrap();
                 assert_eq!(cluster.finish(BOUND, to, receive).unwrap().0, [from as u8]);
             }
         }

@@ -46,11 +46,11 @@ fn a_receiver_that_posts_nothing_keeps_a_bounded_part_and_loses_nothing() {
 
         // The receive of the last one lets all others come in, and takes it out of the middle of nothing.
         let last = MESSAGES - 1;
-        let receive = cluster.engines[1].irecv(vec![0; 2000], Rank(0), Tag(last), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 2000], Rank(0), Tag(last), world).unwrap();
         let (bytes, status) = cluster.finish(BOUND * 20, 1, receive).unwrap();
         assert!(bytes[..status.length] == content(last.into(), length(last)), "{name}");
         for n in 0..last {
-            let receive = cluster.engines[1].irecv(vec![0; 2000], Rank(0), TagFilter::Any, world).unwrap();
+            let receive = cluster.engines[1].irecv(vec![0u8; 2000], Rank(0), TagFilter::Any, world).unwrap();
             let (bytes, status) = cluster.finish(BOUND, 1, receive).unwrap();
             assert_eq!((status.tag, status.length), (Tag(n), length(n)), "{name}");
             assert!(bytes[..status.length] == content(n.into(), length(n)), "{name}: message {n}");
@@ -80,7 +80,7 @@ fn a_probe_finds_what_is_behind_more_than_may_be_kept() {
         });
         assert_eq!(found.map(|status| status.length), Some(1000), "{name}");
         for _ in 0..600 {
-            let receive = cluster.engines[1].irecv(vec![0; 1000], Rank(0), TagFilter::Any, world).unwrap();
+            let receive = cluster.engines[1].irecv(vec![0u8; 1000], Rank(0), TagFilter::Any, world).unwrap();
             cluster.finish(BOUND, 1, receive).unwrap();
         }
         cluster.tick_times(50);
@@ -97,15 +97,15 @@ fn with_all_credit_spent_answers_still_go_both_ways() {
         for rank in 0..2usize {
             let to = Rank(1 - rank as u32);
             for n in 0..500u32 {
-                flood.push((rank, cluster.engines[rank].isend(vec![1; 1000], to, Tag(n), world).unwrap()));
+                flood.push((rank, cluster.engines[rank].isend(vec![1u8; 1000], to, Tag(n), world).unwrap()));
             }
-            flood.push((rank, cluster.engines[rank].isend(vec![2; 100_000], to, Tag(900), world).unwrap()));
+            flood.push((rank, cluster.engines[rank].isend(vec![2u8; 100_000], to, Tag(900), world).unwrap()));
         }
         cluster.tick_times(100);
         let large: Vec<_> = (0..2usize)
             .map(|rank| {
                 let from = Rank(1 - rank as u32);
-                (rank, cluster.engines[rank].irecv(vec![0; 100_000], from, Tag(900), world).unwrap())
+                (rank, cluster.engines[rank].irecv(vec![0u8; 100_000], from, Tag(900), world).unwrap())
             })
             .collect();
         for (rank, receive) in large {
@@ -115,7 +115,7 @@ fn with_all_credit_spent_answers_still_go_both_ways() {
         for rank in 0..2usize {
             for n in 0..500 {
                 let from = Rank(1 - rank as u32);
-                let receive = cluster.engines[rank].irecv(vec![0; 1000], from, Tag(n), world).unwrap();
+                let receive = cluster.engines[rank].irecv(vec![0u8; 1000], from, Tag(n), world).unwrap();
                 cluster.finish(BOUND, rank, receive).unwrap();
             }
         }
@@ -143,7 +143,7 @@ fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
         let mut receives = Vec::new();
         for rank in 0..2usize {
             let peer = Rank(1 - rank as u32);
-            receives.push((rank, cluster.engines[rank].irecv(vec![0; 100_000], peer, Tag(900), world).unwrap()));
+            receives.push((rank, cluster.engines[rank].irecv(vec![0u8; 100_000], peer, Tag(900), world).unwrap()));
         }
         for n in 0..300 {
             if n == 1 {
@@ -153,9 +153,9 @@ fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
             for (rank, last) in last.iter_mut().enumerate() {
                 let peer = Rank(1 - rank as u32);
                 if n == 10 {
-                    sends.push((rank, cluster.engines[rank].isend(vec![2; 100_000], peer, Tag(900), world).unwrap()));
+                    sends.push((rank, cluster.engines[rank].isend(vec![2u8; 100_000], peer, Tag(900), world).unwrap()));
                 }
-                match cluster.engines[rank].isend(vec![1; 100], peer, Tag(n), world) {
+                match cluster.engines[rank].isend(vec![1u8; 100], peer, Tag(n), world) {
                     Ok(send) => {
                         sends.push((rank, send));
                         *last = n;
@@ -173,7 +173,7 @@ fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
             assert!(kept > 13, "{name}: {kept}, which is what 16 rows have room for");
             let peer = Rank(1 - rank as u32);
             for n in (0..=last[1 - rank]).rev() {
-                let receive = cluster.engines[rank].irecv(vec![0; 100], peer, Tag(n), world).unwrap();
+                let receive = cluster.engines[rank].irecv(vec![0u8; 100], peer, Tag(n), world).unwrap();
                 cluster.finish(BOUND, rank, receive).unwrap();
             }
         }

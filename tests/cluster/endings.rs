@@ -12,8 +12,8 @@ use tickwire_tests::cases::{BOUND, content};
 fn what_was_sent_before_a_peer_finalized_arrives() {
     for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
         let world = cluster.engines[0].comm_world();
-        let warm = cluster.engines[1].irecv(vec![0; 1], ME, Tag(0), world).unwrap();
-        let send = cluster.engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
+        let warm = cluster.engines[1].irecv(vec![0u8; 1], ME, Tag(0), world).unwrap();
+        let send = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(0), world).unwrap();
         cluster.finish(BOUND, 1, warm).unwrap();
         cluster.finish(BOUND, 0, send).unwrap();
         for number in 0..10 {
@@ -22,10 +22,10 @@ fn what_was_sent_before_a_peer_finalized_arrives() {
         assert_eq!(cluster.engines[1].finalize(Duration::from_secs(1)), Ok(()));
         cluster.tick_times(20);
         for number in 0..10 {
-            let receive = cluster.engines[0].irecv(vec![0; 100], Rank(1), Tag(1), world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0u8; 100], Rank(1), Tag(1), world).unwrap();
             assert_eq!(cluster.finish(BOUND, 0, receive).unwrap().0, content(number, 100));
         }
-        let none = cluster.engines[0].irecv(vec![0; 100], Rank(1), Tag(1), world).unwrap();
+        let none = cluster.engines[0].irecv(vec![0u8; 100], Rank(1), Tag(1), world).unwrap();
         let failed = cluster.finish(BOUND, 0, none).unwrap_err();
         assert!(matches!(failed.error, RequestError::PeerFailed { .. }), "{failed:?}");
     }
@@ -37,7 +37,7 @@ fn an_engine_that_goes_says_whether_it_has_finalized() {
     let idle: Go = |engine| drop(engine);
     let finalized: Go = |mut engine| {
         let world = engine.comm_world();
-        let _never = engine.irecv(vec![0; 8], Source::Any, Tag(9), world).unwrap();
+        let _never = engine.irecv(vec![0u8; 8], Source::Any, Tag(9), world).unwrap();
         engine.finalize(Duration::from_secs(1)).unwrap();
     };
     let panics: Go = |engine| {
@@ -49,12 +49,12 @@ fn an_engine_that_goes_says_whether_it_has_finalized() {
     };
     let half_way: Go = |mut engine| {
         let world = engine.comm_world();
-        let _never = engine.irecv(vec![0; 8], Source::Any, Tag(9), world).unwrap();
+        let _never = engine.irecv(vec![0u8; 8], Source::Any, Tag(9), world).unwrap();
         drop(engine);
     };
     let undelivered: Go = |mut engine| {
         let world = engine.comm_world();
-        let _large = engine.isend(vec![0; 1 << 20], ME, Tag(9), world).unwrap();
+        let _large = engine.isend(vec![0u8; 1 << 20], ME, Tag(9), world).unwrap();
         let ended = engine.finalize(Duration::from_millis(5)).unwrap_err();
         assert!(matches!(ended, FinalizeError::Pending { pending: 1, .. }), "{ended}");
     };
@@ -68,14 +68,14 @@ fn an_engine_that_goes_says_whether_it_has_finalized() {
         for mut cluster in ways(3) {
             let world = cluster.engines[0].comm_world();
             // They are connected, and what was sent before is read.
-            let hello = cluster.engines[2].isend(vec![1], ME, Tag(0), world).unwrap();
-            let receive = cluster.engines[0].irecv(vec![0], Rank(2), Tag(0), world).unwrap();
+            let hello = cluster.engines[2].isend(vec![1u8], ME, Tag(0), world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0u8], Rank(2), Tag(0), world).unwrap();
             cluster.finish(BOUND, 0, receive).unwrap();
             cluster.finish(BOUND, 2, hello).unwrap();
-            let last = cluster.engines[2].isend(vec![2], ME, Tag(1), world).unwrap();
+            let last = cluster.engines[2].isend(vec![2u8], ME, Tag(1), world).unwrap();
             let _ = cluster.engines[2].take(last);
-            let any = cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(2), world).unwrap();
-            let from = cluster.engines[0].irecv(vec![0; 8], Rank(2), Tag(2), world).unwrap();
+            let any = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(2), world).unwrap();
+            let from = cluster.engines[0].irecv(vec![0u8; 8], Rank(2), Tag(2), world).unwrap();
             go(cluster.engines.pop().unwrap());
             cluster.checked = false;
             let error = cluster.finish(BOUND, 0, from).unwrap_err().error.to_string();
@@ -86,7 +86,7 @@ fn an_engine_that_goes_says_whether_it_has_finalized() {
                 None => assert!(orderly, "{what}"),
                 Some((proc, reason)) => assert!(!orderly && proc == 2 && reason.contains(words), "{what}: {reason}"),
             }
-            let last = cluster.engines[0].irecv(vec![0], Rank(2), Tag(1), world).unwrap();
+            let last = cluster.engines[0].irecv(vec![0u8], Rank(2), Tag(1), world).unwrap();
             assert_eq!(cluster.finish(BOUND, 0, last).unwrap().0, [2], "{what}: it came before");
         }
     }
@@ -97,7 +97,7 @@ fn buffers_come_back_only_when_peers_have_been_told_to_read_no_more() {
     for dropped in [false, true] {
         let mut cluster = Cluster::shm(2);
         let world = cluster.engines[0].comm_world();
-        let offered = cluster.engines[1].isend(vec![7; 1 << 20], ME, Tag(1), world).unwrap();
+        let offered = cluster.engines[1].isend(vec![7u8; 1 << 20], ME, Tag(1), world).unwrap();
         cluster.tick_until(BOUND, "it is offered", |c| c.engines[0].dump().unexpected.len() == 1);
         let (mut sender, now_ns) = (cluster.engines.pop().unwrap(), cluster.now_ns);
         let receiver = Mutex::new((cluster.engines.pop().unwrap(), now_ns));
@@ -107,7 +107,7 @@ fn buffers_come_back_only_when_peers_have_been_told_to_read_no_more() {
             assert_eq!(sent, Err(RequestError::Finalized));
             // The sender has its memory back: what is read out of it now is no message.
             let (engine, now_ns) = &mut *receiver.lock().unwrap();
-            let receive = engine.irecv(vec![0; 1 << 20], Rank(1), Tag(1), Comm(0)).unwrap();
+            let receive = engine.irecv(vec![0u8; 1 << 20], Rank(1), Tag(1), Comm(0)).unwrap();
             for _ in 0..BOUND {
                 *now_ns += STEP_NS;
                 engine.tick_at(*now_ns);

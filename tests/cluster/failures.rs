@@ -22,10 +22,10 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         // Proc 2 dies somewhere within its large message.
         net.kill(2, Death::Frame(net.frames(2) + 3 + seed * 5));
         let large = cluster.engines[2].isend(content(1, 300_000), ME, Tag(1), world).unwrap();
-        let from_dead = cluster.engines[0].irecv(vec![0; 300_000], Rank(2), Tag(1), world).unwrap();
+        let from_dead = cluster.engines[0].irecv(vec![0u8; 300_000], Rank(2), Tag(1), world).unwrap();
         let to_dead = cluster.engines[0].isend(content(2, 100_000), Rank(2), Tag(2), world).unwrap();
-        let any = cluster.engines[0].irecv(vec![0; 100], Source::Any, Tag(3), world).unwrap();
-        let from_one = cluster.engines[0].irecv(vec![0; 100_000], Rank(1), Tag(1), world).unwrap();
+        let any = cluster.engines[0].irecv(vec![0u8; 100], Source::Any, Tag(3), world).unwrap();
+        let from_one = cluster.engines[0].irecv(vec![0u8; 100_000], Rank(1), Tag(1), world).unwrap();
         let to_one = cluster.engines[0].isend(content(3, 100_000), Rank(1), Tag(1), world).unwrap();
         cluster.tick_until(BOUND, "proc 2 dies", |_| net.died_ns(2).is_some());
         let died_ns = net.died_ns(2).unwrap();
@@ -37,12 +37,12 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         let noticed_ns = cluster.now_ns - died_ns;
         assert!(noticed_ns <= 1_000_000_000, "noticed after {noticed_ns} ns");
         assert_eq!(cluster.vc_state(0, 2), Some(VcState::Failed));
-        let refused = cluster.engines[0].isend(vec![1], Rank(2), Tag(1), world).unwrap_err();
+        let refused = cluster.engines[0].isend(vec![1u8], Rank(2), Tag(1), world).unwrap_err();
         assert!(matches!(refused.error, PostError::PeerFailed { .. }));
 
         // The others go on.
         let send = cluster.engines[1].isend(content(4, 100_000), ME, Tag(1), world).unwrap();
-        let receive = cluster.engines[1].irecv(vec![0; 100_000], ME, Tag(1), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 100_000], ME, Tag(1), world).unwrap();
         assert!(cluster.finish(BOUND, 0, from_one).unwrap().0 == content(4, 100_000));
         assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == content(3, 100_000));
         cluster.finish(BOUND, 1, send).unwrap();
@@ -52,7 +52,7 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         assert_eq!(cluster.engines[0].test(&any), Err(told), "whoever tests hears it too");
         cluster.engines[0].acknowledge_failures();
         assert!(cases::is_pending(&mut cluster, 0, &any), "it stays posted");
-        let send = cluster.engines[1].isend(vec![9; 3], ME, Tag(3), world).unwrap();
+        let send = cluster.engines[1].isend(vec![9u8; 3], ME, Tag(3), world).unwrap();
         assert_eq!(cluster.finish(BOUND, 0, any).unwrap().1.source, Rank(1));
         cluster.finish(BOUND, 1, send).unwrap();
         drop(large);
@@ -80,7 +80,7 @@ fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledg
     for rank in [1, 2] {
         // What has come before is still there.
         let found = engine.improbe(Rank(rank), TagFilter::Any, world).unwrap().unwrap();
-        let mut byte = [0];
+        let mut byte = [0u8];
         engine.mrecv(found, &mut byte).unwrap();
         assert_eq!(u32::from(byte[0]), rank);
         let of_it = |error| matches!(error, Some(PostError::PeerFailed { proc, .. }) if proc.0 == rank);
@@ -102,7 +102,7 @@ fn a_rank_that_ends_before_it_is_connected_fails_what_waits_for_it() {
     let mut cluster = Cluster::shm(3);
     let world = cluster.engines[0].comm_world();
     // Its endpoint is there, but nobody ticks it.
-    let receive = cluster.engines[0].irecv(vec![0; 1], Rank(2), Tag(0), world).unwrap();
+    let receive = cluster.engines[0].irecv(vec![0u8; 1], Rank(2), Tag(0), world).unwrap();
     assert_eq!(cluster.vc_state(0, 2), Some(VcState::Connecting));
     cluster.board.end(2, "killed by signal 9 (SIGKILL)");
     for _ in 0..100 {
@@ -119,9 +119,9 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
         let world = cluster.engines[0].comm_world();
         let own = cluster.engines[0].comm_self();
         let any =
-            |cluster: &mut Cluster, tag| cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(tag), world).unwrap();
+            |cluster: &mut Cluster, tag| cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(tag), world).unwrap();
         let before = any(&mut cluster, 1);
-        let alone = cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(1), own).unwrap();
+        let alone = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(1), own).unwrap();
         // An end in order is none that they must hear of.
         cluster.board.end(3, "exited");
         cluster.tick_times(500);
@@ -134,16 +134,16 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
         let waited = cluster.engines[0].wait(&before).unwrap_err();
         assert!(matches!(waited, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{waited}");
         let after = any(&mut cluster, 2);
-        let mut again = cluster.engines[0].recv_init(vec![0; 8], Source::Any, Tag(3), world).unwrap();
+        let mut again = cluster.engines[0].recv_init(vec![0u8; 8], Source::Any, Tag(3), world).unwrap();
         cluster.engines[0].start(&again).unwrap();
-        let submitted = cluster.engines[0].submitter().irecv(vec![5; 8], Source::Any, Tag(4), world).unwrap();
+        let submitted = cluster.engines[0].submitter().irecv(vec![5u8; 8], Source::Any, Tag(4), world).unwrap();
         let bound = 50_000_000 / STEP_NS as u32;
         cluster.tick_times(bound);
         assert_eq!(told(&mut cluster, 0, &after), expected);
         assert!(cluster.engines[0].test(&again).is_err());
         let failed = submitted.wait().unwrap_err();
         assert!(matches!(failed.error, RequestError::PeerFailed { proc, .. } if proc.0 == 2), "{failed:?}");
-        assert_eq!(failed.buffer, Some(vec![5; 8]), "the buffer comes back");
+        assert_eq!(failed.buffer, Some(vec![5u8; 8]), "the buffer comes back");
         assert!(cluster.engines[0].on_complete(&after, |_| ()).is_err());
         assert_eq!(told(&mut cluster, 0, &alone), None, "it is in no communicator with it");
         // Acknowledged, they go on.
@@ -212,7 +212,7 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
     let exchange = Forged { board: Board::new(1).exchange(0), process: (child.id(), started) };
     let mut engine = Engine::builder().include(["loopback", "shm"]).build(Bootstrap::custom(exchange)).unwrap();
     let world = engine.comm_world();
-    let any = engine.irecv(vec![0; 8], Source::Any, Tag(1), world).unwrap();
+    let any = engine.irecv(vec![0u8; 8], Source::Any, Tag(1), world).unwrap();
     let waited = engine.wait_for(&any, Duration::from_millis(100));
     assert_eq!(waited, Err(RequestError::Timeout), "it lives");
     child.kill().unwrap();

@@ -40,24 +40,24 @@ pub(crate) fn with_system<M>(system: impl IntoSystem<(), (), M> + Send + 'static
 /// Checks that the first message poisons the engine, that each call then says so, and that it still cleans up.
 pub(crate) fn assert_poisoned(mut engine: Engine, words: &str) {
     let world = engine.comm_world();
-    let open = engine.irecv(vec![1; 4], ME, Tag(5), world).unwrap();
-    let receive = engine.irecv(vec![0; 4], ME, Tag(0), world).unwrap();
+    let open = engine.irecv(vec![1u8; 4], ME, Tag(5), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 4], ME, Tag(0), world).unwrap();
     let submitter = engine.submitter();
-    let submitted = submitter.irecv(vec![0; 4], ME, Tag(6), world).unwrap();
+    let submitted = submitter.irecv(vec![0u8; 4], ME, Tag(6), world).unwrap();
     engine.tick();
-    let _ = engine.isend(vec![1; 4], ME, Tag(0), world);
+    let _ = engine.isend(vec![1u8; 4], ME, Tag(0), world);
     engine.tick();
     assert!(matches!(engine.test(&open), Err(RequestError::Poisoned(_))));
     let error = engine.wait(&open).unwrap_err();
     assert!(matches!(&error, RequestError::Poisoned(why) if why.contains(words)), "{error}");
-    let refused = engine.isend(vec![1], ME, Tag(0), world).unwrap_err();
+    let refused = engine.isend(vec![1u8], ME, Tag(0), world).unwrap_err();
     assert!(matches!(refused.error, PostError::Poisoned(_)), "{refused}");
-    assert!(matches!(engine.irecv(vec![1], ME, Tag(0), world).unwrap_err().error, PostError::Poisoned(_)));
+    assert!(matches!(engine.irecv(vec![1u8], ME, Tag(0), world).unwrap_err().error, PostError::Poisoned(_)));
     assert!(matches!(engine.cancel(&open), Err(RequestError::Poisoned(_))));
     assert!(matches!(engine.wait_any(&[&open]), Err(RequestError::Poisoned(_))));
     assert!(engine.tick().is_idle());
     assert!(matches!(submitted.wait().unwrap_err().error, RequestError::Poisoned(_)));
-    assert!(submitter.isend(vec![1], ME, Tag(0), world).is_err());
+    assert!(submitter.isend(vec![1u8], ME, Tag(0), world).is_err());
     let ended = engine.finalize(Duration::from_secs(1)).unwrap_err();
     assert!(matches!(&ended, FinalizeError::Poisoned(why) if why.contains(words)), "{ended}");
     assert_eq!(engine.finalize(Duration::from_secs(1)), Ok(()));

@@ -28,8 +28,8 @@ fn a_receive_takes_a_message_over_that_is_arriving() {
         let world = cluster.engines[0].comm_world();
         let message = content(3, 8000);
         // The connection first, so that the engines tick as this test says.
-        let hello = cluster.engines[0].isend(vec![1], Rank(1), Tag(0), world).unwrap();
-        let receive = cluster.engines[1].irecv(vec![0], Rank(0), Tag(0), world).unwrap();
+        let hello = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(0), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8], Rank(0), Tag(0), world).unwrap();
         cluster.finish(BOUND, 1, receive).unwrap();
         cluster.finish(BOUND, 0, hello).unwrap();
         cluster.tick_times(5);
@@ -40,7 +40,7 @@ fn a_receive_takes_a_message_over_that_is_arriving() {
         let stream = rows(&mut cluster.engines[1]).progress.streams[0];
         assert!(stream.seen > 0 && stream.seen < 8000, "{stream:?}");
         let before = rows(&mut cluster.engines[1]).progress.kept_copied;
-        let receive = cluster.engines[1].irecv(vec![0; capacity], Source::Any, TagFilter::Any, world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; capacity], Source::Any, TagFilter::Any, world).unwrap();
         let ended = cluster.finish(BOUND, 1, receive);
         cluster.finish(BOUND, 0, send).unwrap();
         match capacity {
@@ -64,8 +64,8 @@ fn a_matched_probe_may_take_a_message_that_is_arriving_and_nobody_else_gets_it()
         found = cluster.engines[1].improbe(Rank(0), TagFilter::Any, world).unwrap();
         found.is_some()
     });
-    let receive = cluster.engines[1].imrecv(found.unwrap(), vec![0; 8000]).unwrap();
-    let second = cluster.engines[1].irecv(vec![0; 8000], Rank(0), TagFilter::Any, world).unwrap();
+    let receive = cluster.engines[1].imrecv(found.unwrap(), vec![0u8; 8000]).unwrap();
+    let second = cluster.engines[1].irecv(vec![0u8; 8000], Rank(0), TagFilter::Any, world).unwrap();
     assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == [5; 8000]);
     assert!(cluster.finish(BOUND, 1, second).unwrap().0 == [6; 8000]);
     for send in sends {
@@ -93,7 +93,7 @@ fn a_message_whose_sender_dies_half_way_is_never_received() {
     assert!(rows(&mut cluster.engines[1]).progress.streams.is_empty());
     let mut whole = 0;
     loop {
-        let receive = match cluster.engines[1].irecv(vec![0; 4000], Source::Any, Tag(whole), world) {
+        let receive = match cluster.engines[1].irecv(vec![0u8; 4000], Source::Any, Tag(whole), world) {
             Ok(receive) => receive,
             Err(rejected) => panic!("{}", rejected.error),
         };
@@ -115,7 +115,7 @@ fn what_a_matched_probe_has_taken_of_a_message_that_was_cut_off_is_given_back() 
     let limits = Limits { part_bytes: 64, ..Limits::default() };
     let mut cluster = Cluster::sim_with(2, &net, |builder| builder.limits(limits.clone()));
     let world = cluster.engines[0].comm_world();
-    drop(cluster.engines[0].isend(vec![1; 8000], Rank(1), Tag(1), world).unwrap());
+    drop(cluster.engines[0].isend(vec![1u8; 8000], Rank(1), Tag(1), world).unwrap());
     let free = rows(&mut cluster.engines[1]).progress.free_buffer_rows;
     let mut found = None;
     cluster.tick_until(BOUND, "a part has arrived", |cluster| {
@@ -125,7 +125,7 @@ fn what_a_matched_probe_has_taken_of_a_message_that_was_cut_off_is_given_back() 
     assert!(!rows(&mut cluster.engines[1]).progress.streams.is_empty(), "the rest is still to come");
     net.kill(0, Death::Frame(net.frames(0) + 1));
     cluster.tick_until(BOUND, "the death is noticed", |cluster| cluster.vc_state(1, 0) == Some(VcState::Failed));
-    let receive = cluster.engines[1].imrecv(found.unwrap(), vec![0; 8000]).unwrap();
+    let receive = cluster.engines[1].imrecv(found.unwrap(), vec![0u8; 8000]).unwrap();
     let ended = cluster.finish(BOUND, 1, receive);
     assert!(matches!(ended.unwrap_err().error, RequestError::PeerFailed { .. }));
     assert_eq!(rows(&mut cluster.engines[1]).progress.free_buffer_rows, free);

@@ -5,8 +5,8 @@ use crate::kit::{ME, solo};
 use tickwire::components::TagFilter;
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet};
 use tickwire::{
-    Comm, Engine, Failed, OperationError, PostError, Rank, Request, RequestError, RequestId, Source, Status, Tag, Test,
-    Tested,
+    Comm, Engine, Failed, List, OperationError, PostError, Rank, Request, RequestError, RequestId, Source, Status, Tag,
+    Test, Tested,
 };
 use tickwire_tests::cases::BOUND;
 
@@ -14,7 +14,7 @@ type Receive = Request<Vec<u8>>;
 
 fn receive(engine: &mut Engine, tag: u32) -> Receive {
     let world = engine.comm_world();
-    engine.irecv(vec![0; 4], ME, Tag(tag), world).unwrap()
+    engine.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap()
 }
 
 /// Sends so many bytes to oneself.
@@ -65,13 +65,13 @@ fn a_request_that_comes_back_and_is_dropped_is_detached() {
 fn a_request_that_another_engine_was_asked_for_comes_back() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let request = cluster.engines[0].irecv(vec![0; 4], Rank(1), Tag(0), world).unwrap();
+    let request = cluster.engines[0].irecv(vec![0u8; 4], Rank(1), Tag(0), world).unwrap();
     let failed = cluster.engines[1].take(request).unwrap_err();
     assert!(failed.error == RequestError::Stale && failed.buffer.is_none());
-    let send = cluster.engines[1].isend(vec![7; 4], ME, Tag(0), world).unwrap();
+    let send = cluster.engines[1].isend(vec![7u8; 4], ME, Tag(0), world).unwrap();
     cluster.finish(BOUND, 1, send).unwrap();
     assert_eq!(cluster.finish(BOUND, 0, failed.request.unwrap()).unwrap().0, [7; 4]);
-    let persistent = cluster.engines[0].recv_init(vec![0; 4], Rank(1), Tag(0), world).unwrap();
+    let persistent = cluster.engines[0].recv_init(vec![0u8; 4], Rank(1), Tag(0), world).unwrap();
     let failed = cluster.engines[1].free(persistent).unwrap_err();
     assert_eq!(cluster.engines[0].free(failed.request.unwrap()).unwrap(), [0; 4]);
     cluster.assert_at_rest();
@@ -85,16 +85,16 @@ fn a_receive_that_was_cancelled_can_be_taken_at_once() {
         let world = cluster.engines[0].comm_world();
         for source in [Source::Rank(1), Source::Any, Source::Rank(0)] {
             let engine = &mut cluster.engines[0];
-            let one = engine.irecv(vec![3; 4], source, Tag(0), world).unwrap();
-            let several = engine.irecv(vec![vec![4; 2]; 3], source, Tag(0), world).unwrap();
+            let one = engine.irecv(vec![3u8; 4], source, Tag(0), world).unwrap();
+            let several = engine.irecv(List(vec![vec![4u8; 2]; 3]), source, Tag(0), world).unwrap();
             for cancelled in [engine.cancel(&one), engine.cancel(&several)] {
                 assert_eq!(cancelled, Ok(true));
             }
             let failed = engine.take(one).unwrap_err();
-            assert_eq!((failed.error, failed.buffer), (RequestError::Cancelled, Some(vec![3; 4])));
+            assert_eq!((failed.error, failed.buffer), (RequestError::Cancelled, Some(vec![3u8; 4])));
             let failed = engine.take(several).unwrap_err();
-            assert_eq!((failed.error, failed.buffer), (RequestError::Cancelled, Some(vec![vec![4; 2]; 3])));
-            let persistent = engine.recv_init(vec![5; 4], source, Tag(0), world).unwrap();
+            assert_eq!((failed.error, failed.buffer), (RequestError::Cancelled, Some(List(vec![vec![4u8; 2]; 3]))));
+            let persistent = engine.recv_init(vec![5u8; 4], source, Tag(0), world).unwrap();
             engine.start(&persistent).unwrap();
             assert_eq!(engine.cancel(&persistent), Ok(true));
             assert_eq!(engine.free(persistent).unwrap(), [5; 4]);
@@ -142,7 +142,7 @@ fn what_was_done_when_it_was_posted_counts() {
     let mut engine = solo();
     let world = engine.comm_world();
     let open = receive(&mut engine, 1);
-    let ready = engine.isend(vec![1; 4], Rank::NULL, Tag(0), world).unwrap();
+    let ready = engine.isend(vec![1u8; 4], Rank::NULL, Tag(0), world).unwrap();
     assert_eq!(ready.id().row, tickwire::components::NIL);
     let mut requests = [Some(open), Some(ready), None];
     assert_eq!(engine.test_any(&requests), Ok(Tested::Done(1)));
@@ -155,7 +155,7 @@ fn what_was_done_when_it_was_posted_counts() {
 fn a_persistent_request_is_told_of_once_a_start() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let receives: Vec<_> = (0..3).map(|tag| engine.recv_init(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
+    let receives: Vec<_> = (0..3).map(|tag| engine.recv_init(vec![0u8; 4], ME, Tag(tag), world).unwrap()).collect();
     assert_eq!(engine.wait_any(&receives), Ok(None), "none was started");
     for round in 1..4 {
         engine.start_all(&receives[..2]).unwrap();
@@ -184,7 +184,7 @@ fn a_persistent_request_is_told_of_once_a_start() {
 fn an_error_of_a_persistent_request_is_told_once_too() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let receives: Vec<_> = (0..3).map(|tag| engine.recv_init(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
+    let receives: Vec<_> = (0..3).map(|tag| engine.recv_init(vec![0u8; 4], ME, Tag(tag), world).unwrap()).collect();
     for round in 0..3 {
         engine.start_all(&receives).unwrap();
         send(&mut engine, 0, 4);
@@ -236,7 +236,7 @@ fn an_error_of_one_is_an_error_of_the_call() {
     // Each says how it ended, and whoever takes the failed ones has the others.
     let mut open: Vec<_> = open.into_iter().map(Some).collect();
     let failed = engine.take(open[1].take().unwrap()).unwrap_err();
-    assert_eq!((failed.error, failed.buffer), (truncated(1), Some(vec![1; 4])));
+    assert_eq!((failed.error, failed.buffer), (truncated(1), Some(vec![1u8; 4])));
     assert_eq!(engine.wait_some(&open), Err(in_status(3, truncated(3))));
     open[3] = None;
     assert_eq!(engine.wait_some(&open), Ok(vec![0, 2]));
@@ -247,11 +247,11 @@ fn an_error_of_one_is_an_error_of_the_call() {
 fn all_are_done_when_an_error_is_told_of_one_of_all() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let cancelled = cluster.engines[0].irecv(vec![0; 4], Rank(1), Tag(9), world).unwrap();
+    let cancelled = cluster.engines[0].irecv(vec![0u8; 4], Rank(1), Tag(9), world).unwrap();
     assert_eq!(cluster.engines[0].cancel(&cancelled), Ok(true));
-    let send = cluster.engines[1].isend(vec![1; 4], ME, Tag(1), world).unwrap();
+    let send = cluster.engines[1].isend(vec![1u8; 4], ME, Tag(1), world).unwrap();
     cluster.finish(BOUND, 1, send).unwrap();
-    let late = cluster.engines[0].irecv(vec![0; 4], Rank(1), Tag(1), world).unwrap();
+    let late = cluster.engines[0].irecv(vec![0u8; 4], Rank(1), Tag(1), world).unwrap();
     let both = [cancelled, late];
     assert_eq!(cluster.engines[0].wait_all(&both), Err(in_status(0, RequestError::Cancelled)));
     assert!(cluster.engines[0].test(&both[1]).unwrap().is_done());
@@ -265,7 +265,7 @@ fn errors_of_receives(engine: &mut Engine, source: Source, tag: TagFilter, comm:
         OperationError::Post(error) => error,
         other => panic!("{other}"),
     };
-    let submitted = engine.submitter().irecv(vec![0; 4], source, tag, comm).unwrap();
+    let submitted = engine.submitter().irecv(vec![0u8; 4], source, tag, comm).unwrap();
     engine.tick();
     let submitted = match submitted.wait().unwrap_err().error {
         RequestError::NotPosted(error) => error,
@@ -273,15 +273,15 @@ fn errors_of_receives(engine: &mut Engine, source: Source, tag: TagFilter, comm:
     };
     vec![
         submitted,
-        engine.irecv(vec![0; 4], source, tag, comm).unwrap_err().error,
-        engine.irecv(vec![vec![0; 2]; 2], source, tag, comm).unwrap_err().error,
-        post(engine.recv(&mut [0; 4], source, tag, comm).unwrap_err()),
-        engine.recv_init(vec![0; 4], source, tag, comm).map(drop).unwrap_err().error,
+        engine.irecv(vec![0u8; 4], source, tag, comm).unwrap_err().error,
+        engine.irecv(List(vec![vec![0u8; 2]; 2]), source, tag, comm).unwrap_err().error,
+        post(engine.recv(&mut [0u8; 4], source, tag, comm).unwrap_err()),
+        engine.recv_init(vec![0u8; 4], source, tag, comm).map(drop).unwrap_err().error,
         engine.iprobe(source, tag, comm).unwrap_err(),
         post(engine.probe(source, tag, comm).unwrap_err()),
         engine.improbe(source, tag, comm).map(drop).unwrap_err(),
         post(engine.mprobe(source, tag, comm).map(drop).unwrap_err()),
-        post(engine.sendrecv(&[1], Rank::NULL, Tag(0), &mut [0; 4], source, tag, comm).unwrap_err()),
+        post(engine.sendrecv(&[1u8], Rank::NULL, Tag(0), &mut [0u8; 4], source, tag, comm).unwrap_err()),
     ]
 }
 
@@ -295,9 +295,9 @@ fn no_number_of_a_rank_is_a_wildcard() {
         for error in errors_of_receives(&mut engine, Rank(rank).into(), Tag(0).into(), world) {
             assert_eq!(error, expected);
         }
-        assert_eq!(engine.isend(vec![1], Rank(rank), Tag(0), world).unwrap_err().error, expected);
+        assert_eq!(engine.isend(vec![1u8], Rank(rank), Tag(0), world).unwrap_err().error, expected);
     }
-    assert_eq!(engine.recv(&mut [0; 4], Source::Any, Tag(0), world).unwrap().length, 4, "the message is still there");
+    assert_eq!(engine.recv(&mut [0u8; 4], Source::Any, Tag(0), world).unwrap().length, 4, "the message is still there");
 }
 
 #[test]
@@ -315,14 +315,14 @@ fn no_number_of_a_tag_is_a_wildcard() {
         }
         for to in [ME, Rank::NULL] {
             let errors = [
-                engine.isend(vec![1], to, Tag(tag), world).unwrap_err().error,
-                engine.issend(vec![1], to, Tag(tag), world).unwrap_err().error,
-                engine.irsend(vec![1], to, Tag(tag), world).unwrap_err().error,
-                engine.ibsend(vec![1; 0], to, Tag(tag), world).unwrap_err().error,
-                engine.send_init(vec![1], to, Tag(tag), world).map(drop).unwrap_err().error,
+                engine.isend(vec![1u8], to, Tag(tag), world).unwrap_err().error,
+                engine.issend(vec![1u8], to, Tag(tag), world).unwrap_err().error,
+                engine.irsend(vec![1u8], to, Tag(tag), world).unwrap_err().error,
+                engine.ibsend(vec![1u8; 0], to, Tag(tag), world).unwrap_err().error,
+                engine.send_init(vec![1u8], to, Tag(tag), world).map(drop).unwrap_err().error,
             ];
             assert!(errors.iter().all(|error| *error == expected), "to {to:?}: {errors:?}");
         }
     }
-    assert_eq!(engine.recv(&mut [0; 4], ME, TagFilter::Any, world).unwrap().length, 4, "the message is still there");
+    assert_eq!(engine.recv(&mut [0u8; 4], ME, TagFilter::Any, world).unwrap().length, 4, "the message is still there");
 }

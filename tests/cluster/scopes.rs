@@ -3,7 +3,7 @@
 use crate::kit::{ME, solo};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwire::Tag;
+use tickwire::{Cells, Tag};
 use tickwire_tests::cases::content;
 
 #[test]
@@ -11,11 +11,11 @@ fn a_scope_lends_slices_and_cells() {
     let mut engine = solo();
     let world = engine.comm_world();
     let out = content(1, 30_000);
-    let (mut into, mut cells) = (vec![0; 30_000], vec![0u8; 8]);
+    let (mut into, mut cells) = (vec![0u8; 30_000], vec![0u8; 8]);
     let shared = Cell::from_mut(&mut cells[..]).as_slice_of_cells();
     engine.scope(|scope| {
         let receive = scope.irecv(&mut into[..], ME, Tag(1), world).unwrap();
-        let halves = [scope.irecv(&shared[..4], ME, Tag(2), world), scope.irecv(&shared[4..], ME, Tag(2), world)];
+        let halves = [&shared[..4], &shared[4..]].map(|half| scope.irecv(Cells(half), ME, Tag(2), world));
         let sends = [&out[..], &out[..4], &out[4..8]]
             .map(|bytes| scope.isend(bytes, ME, if bytes.len() == 4 { Tag(2) } else { Tag(1) }, world).unwrap());
         scope.wait_all(&sends).unwrap();
@@ -36,8 +36,8 @@ fn leaving_a_scope_early_cancels_receives_and_drives_sends() {
     let mut engine = solo();
     let world = engine.comm_world();
     let out = content(1, 100_000);
-    let incoming = engine.irecv(vec![0; 100_000], ME, Tag(1), world).unwrap();
-    let mut into = vec![7; 8];
+    let incoming = engine.irecv(vec![0u8; 100_000], ME, Tag(1), world).unwrap();
+    let mut into = vec![7u8; 8];
     engine.scope(|scope| {
         let _ = scope.irecv(&mut into[..], ME, Tag(2), world).unwrap();
         let _ = scope.isend(&out[..], ME, Tag(1), world).unwrap();
@@ -45,7 +45,7 @@ fn leaving_a_scope_early_cancels_receives_and_drives_sends() {
     into.fill(8);
     engine.wait(&incoming).unwrap();
     assert!(engine.take(incoming).unwrap().0 == out, "the send has been driven to its end");
-    engine.send(&[1; 8], ME, Tag(2), world).unwrap();
+    engine.send(&[1u8; 8], ME, Tag(2), world).unwrap();
     engine.tick();
     assert_eq!(into, [8; 8], "the cancelled receive takes nothing");
 }
@@ -54,8 +54,8 @@ fn leaving_a_scope_early_cancels_receives_and_drives_sends() {
 fn a_panic_inside_a_scope_ends_its_loans() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let (out, mut into) = (content(1, 50_000), vec![7; 8]);
-    let incoming = engine.irecv(vec![0; 50_000], ME, Tag(1), world).unwrap();
+    let (out, mut into) = (content(1, 50_000), vec![7u8; 8]);
+    let incoming = engine.irecv(vec![0u8; 50_000], ME, Tag(1), world).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| {
         engine.scope(|scope| {
             let _receive = scope.irecv(&mut into[..], ME, Tag(2), world).unwrap();
@@ -66,7 +66,7 @@ fn a_panic_inside_a_scope_ends_its_loans() {
     assert!(panic.is_err());
     engine.wait(&incoming).unwrap();
     assert!(engine.take(incoming).unwrap().0 == out, "the send has been driven to its end");
-    engine.send(&[1; 8], ME, Tag(2), world).unwrap();
+    engine.send(&[1u8; 8], ME, Tag(2), world).unwrap();
     engine.tick();
     assert_eq!(into, [7; 8]);
     let mut again = [0; 8];

@@ -32,7 +32,7 @@ fn a_system_of_the_application_runs_once_a_pass_beside_its_set() {
     let world = engine.comm_world();
     assert_eq!(runs.load(Ordering::Relaxed), engine.counters().runs()[5]);
     for length in [0, 100, 20_000] {
-        let receive = engine.irecv(vec![0; length], ME, Tag(0), world).unwrap();
+        let receive = engine.irecv(vec![0u8; length], ME, Tag(0), world).unwrap();
         engine.send(&content(1, length), ME, Tag(0), world).unwrap();
         engine.wait(&receive).unwrap();
         engine.take(receive).unwrap();
@@ -127,9 +127,9 @@ fn tables_may_grow_beside_systems_of_the_application() {
     };
     let mut engine = Engine::builder().initial_rows(8).systems(add).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
-    let posted: Vec<_> = (0..100).map(|tag| engine.irecv(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
+    let posted: Vec<_> = (0..100).map(|tag| engine.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap()).collect();
     for tag in 0..100 {
-        engine.send(&[1; 4], ME, Tag(tag), world).unwrap();
+        engine.send(&[1u8; 4], ME, Tag(tag), world).unwrap();
     }
     engine.wait_all(&posted).unwrap();
     // Entities of the application are its own affair.
@@ -138,8 +138,8 @@ fn tables_may_grow_beside_systems_of_the_application() {
     };
     let mut engine = with_system(spawn);
     for _ in 0..3 {
-        engine.send(&[1; 4], ME, Tag(0), world).unwrap();
-        engine.recv(&mut [0; 4], ME, Tag(0), world).unwrap();
+        engine.send(&[1u8; 4], ME, Tag(0), world).unwrap();
+        engine.recv(&mut [0u8; 4], ME, Tag(0), world).unwrap();
     }
 }
 

@@ -17,8 +17,8 @@ fn a_pair_passes_messages_and_comes_to_rest() {
     }
     let mut pair = Pair::loopback();
     let world = pair.left().comm_world();
-    let receive = pair.right().irecv(vec![0; 3], Source::Any, Tag(1), world).unwrap();
-    let send = pair.left().isend(vec![1, 2, 3], Rank(1), Tag(1), world).unwrap();
+    let receive = pair.right().irecv(vec![0u8; 3], Source::Any, Tag(1), world).unwrap();
+    let send = pair.left().isend(vec![1u8, 2, 3], Rank(1), Tag(1), world).unwrap();
     assert!(pair.drive() > 1);
     assert!(pair.right().test(&receive).unwrap().is_done() && pair.left().test(&send).unwrap().is_done());
 }

@@ -3,7 +3,7 @@
 use tickwire::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
 use tickwire::transports::Hub;
-use tickwire::{Engine, Limits, Rank, Tag, Test};
+use tickwire::{Engine, Limits, List, Rank, Tag, Test};
 use tickwire_tests::cases::{self, BOUND, content};
 
 #[test]
@@ -20,7 +20,7 @@ fn what_is_sent_to_an_engine_that_is_yet_to_be_built_waits_for_it() {
     let mut engines = vec![build(0)];
     let world = engines[0].comm_world();
     let sent = engines[0].isend(content(1, 20_000), Rank(1), Tag(1), world).unwrap();
-    let due = engines[0].irecv(vec![0; 8], Rank(2), Tag(2), world).unwrap();
+    let due = engines[0].irecv(vec![0u8; 8], Rank(2), Tag(2), world).unwrap();
     for _ in 0..100 {
         engines[0].tick();
     }
@@ -28,7 +28,7 @@ fn what_is_sent_to_an_engine_that_is_yet_to_be_built_waits_for_it() {
     engines.extend([build(1), build(2)]);
     // One speaks to the engine that waits for it, the other listens.
     engines[2].isend(content(2, 8), Rank(0), Tag(2), world).map(drop).unwrap();
-    let received = engines[1].irecv(vec![0; 20_000], Rank(0), Tag(1), world).unwrap();
+    let received = engines[1].irecv(vec![0u8; 20_000], Rank(0), Tag(1), world).unwrap();
     let is_done = |engines: &mut Vec<Engine>| {
         let first = engines[0].test(&sent).unwrap().is_done() && engines[0].test(&due).unwrap().is_done();
         first && engines[1].test(&received).unwrap().is_done()
@@ -87,7 +87,7 @@ fn messages_longer_than_a_ring_go_through_it_and_it_grows_only_if_they_go_on() {
         };
         let pass = |cluster: &mut Cluster, number: u64, length: usize| {
             let message = content(number, length);
-            let receive = cluster.engines[1].irecv(vec![0; length], Rank(0), Tag(1), world).unwrap();
+            let receive = cluster.engines[1].irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();
             // In one run or in three, which go in one frame or are asked for.
             if number.is_multiple_of(2) {
                 let send = cluster.engines[0].isend(message.clone(), Rank(1), Tag(1), world).unwrap();
@@ -95,7 +95,7 @@ fn messages_longer_than_a_ring_go_through_it_and_it_grows_only_if_they_go_on() {
                 cluster.finish(BOUND, 0, send).unwrap();
             } else {
                 let runs: Vec<Vec<u8>> = message.chunks(length.div_ceil(3).max(1)).map(Vec::from).collect();
-                let send = cluster.engines[0].isend(runs, Rank(1), Tag(1), world).unwrap();
+                let send = cluster.engines[0].isend(List(runs), Rank(1), Tag(1), world).unwrap();
                 assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == message, "{length}");
                 cluster.finish(BOUND, 0, send).unwrap();
             }
@@ -164,7 +164,7 @@ fn large_messages_both_ways_at_once() {
             for (from, to) in [(0usize, 1usize), (1, 0)] {
                 let message = content((number * 2 + from) as u64, length);
                 let send = cluster.engines[from].isend(message.clone(), Rank(to as u32), Tag(1), world).unwrap();
-                let receive = cluster.engines[to].irecv(vec![0; length], Rank(from as u32), Tag(1), world).unwrap();
+                let receive = cluster.engines[to].irecv(vec![0u8; length], Rank(from as u32), Tag(1), world).unwrap();
                 open.push((from, to, send, receive, message));
             }
         }

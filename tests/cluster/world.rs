@@ -98,17 +98,17 @@ fn peers_of_a_lost_world_are_told_and_buffers_in_flight_stay() {
             let world = cluster.engines[0].comm_world();
             // One message there and back, so that they are connected.
             for (from, to) in [(0, 1), (1, 0)] {
-                let receive = cluster.engines[to].irecv(vec![0; 8], Rank(from as u32), Tag(1), world).unwrap();
-                let send = cluster.engines[from].isend(vec![1; 8], Rank(to as u32), Tag(1), world).unwrap();
+                let receive = cluster.engines[to].irecv(vec![0u8; 8], Rank(from as u32), Tag(1), world).unwrap();
+                let send = cluster.engines[from].isend(vec![1u8; 8], Rank(to as u32), Tag(1), world).unwrap();
                 cluster.finish(BOUND, to, receive).unwrap();
                 cluster.finish(BOUND, from, send).unwrap();
             }
-            let large: Arc<[u8]> = vec![7; 1 << 20].into();
+            let large: Arc<[u8]> = vec![7u8; 1 << 20].into();
             let open: Vec<_> = (0..2)
                 .map(|rank| cluster.engines[rank].isend(large.clone(), Rank(1 - rank as u32), Tag(2), world).unwrap())
                 .collect();
             let pending: Vec<_> = (0..2)
-                .map(|rank| cluster.engines[rank].irecv(vec![0; 8], Rank(1 - rank as u32), Tag(3), world).unwrap())
+                .map(|rank| cluster.engines[rank].irecv(vec![0u8; 8], Rank(1 - rank as u32), Tag(3), world).unwrap())
                 .collect();
             cluster.tick_times(5);
             let references = Arc::strong_count(&large);
@@ -116,7 +116,7 @@ fn peers_of_a_lost_world_are_told_and_buffers_in_flight_stay() {
             // Something to do, so that the system runs; either engine may have it.
             for rank in 0..2 {
                 let (engine, me) = (&mut cluster.engines[rank], Rank(rank as u32));
-                drop((engine.irecv(vec![0; 4], me, Tag(9), world), engine.isend(vec![0; 4], me, Tag(9), world)));
+                drop((engine.irecv(vec![0u8; 4], me, Tag(9), world), engine.isend(vec![0u8; 4], me, Tag(9), world)));
             }
             cluster.tick_until(BOUND, "a poisoned engine and its peer", |cluster| {
                 let ended = |rank: usize, cluster: &mut Cluster| cluster.engines[rank].test(&pending[rank]).is_err();
@@ -139,7 +139,7 @@ fn borrowed_buffers_are_the_callers_again_when_a_world_is_lost() {
         let told = Arc::new(AtomicBool::new(false));
         let mut engine = on_command(deed, &told, Engine::builder()).build(Bootstrap::solo()).unwrap();
         let world = engine.comm_world();
-        let (mut into, out) = (vec![0; 100_000], vec![1; 100_000]);
+        let (mut into, out) = (vec![0u8; 100_000], vec![1u8; 100_000]);
         engine.scope(|scope| {
             let _receive = scope.irecv(&mut into[..], ME, Tag(1), world).unwrap();
             let _send = scope.isend(&out[..], ME, Tag(2), world).unwrap();
@@ -150,7 +150,7 @@ fn borrowed_buffers_are_the_callers_again_when_a_world_is_lost() {
         });
         into.fill(3);
         drop((into, out));
-        let error = engine.recv(&mut [0; 4], ME, Tag(4), world).unwrap_err();
+        let error = engine.recv(&mut [0u8; 4], ME, Tag(4), world).unwrap_err();
         assert!(error.to_string().contains("poisoned"), "{error}");
     }
 }
@@ -191,8 +191,8 @@ fn systems_of_an_application_may_look_at_all_rows() {
     };
     let mut engine = with_system(look);
     let world = engine.comm_world();
-    let receive = engine.irecv(vec![0; 4], ME, Tag(0), world).unwrap();
-    engine.send(&[1; 4], ME, Tag(0), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 4], ME, Tag(0), world).unwrap();
+    engine.send(&[1u8; 4], ME, Tag(0), world).unwrap();
     engine.wait(&receive).unwrap();
     let all = rows(&mut engine).cars.len();
     assert_eq!(free.load(Ordering::Relaxed) as usize, 2 * all);
@@ -214,9 +214,9 @@ fn a_proc_that_an_observer_moves_is_no_other_one() {
     cluster.checked = false;
     let engine = &mut cluster.engines[0];
     let world = engine.comm_world();
-    let error = engine.isend(vec![1; 4], Rank(1), Tag(0), world).unwrap_err().error;
+    let error = engine.isend(vec![1u8; 4], Rank(1), Tag(0), world).unwrap_err().error;
     assert!(matches!(&error, PostError::Poisoned(words) if words.contains("moved rows")), "{error}");
-    let error = engine.isend(vec![1; 4], ME, Tag(0), world).unwrap_err().error;
+    let error = engine.isend(vec![1u8; 4], ME, Tag(0), world).unwrap_err().error;
     assert!(matches!(error, PostError::Poisoned(_)), "{error}");
     assert!(engine.proc_slot_row(ProcId(1)).is_err() && engine.proc_slot_row(ProcId(0)).is_err());
     assert!(engine.tick().is_idle());
@@ -251,7 +251,7 @@ fn observers_of_rows_that_grow_are_met_as_systems_are() {
         told.store(true, Ordering::Relaxed);
         let mut posted = Vec::new();
         let error = loop {
-            match engine.irecv(vec![0; 4], ME, Tag(posted.len() as u32), world) {
+            match engine.irecv(vec![0u8; 4], ME, Tag(posted.len() as u32), world) {
                 Ok(request) => posted.push(request),
                 Err(rejected) => break rejected.error,
             }
@@ -301,8 +301,8 @@ fn resources_may_be_cleared() {
     let mut engine = with_system(|world: &mut World| world.clear_resources());
     let world = engine.comm_world();
     for round in 1..20 {
-        engine.send(&[1; 4], ME, Tag(0), world).unwrap();
-        assert_eq!(engine.recv(&mut [0; 4], ME, Tag(0), world).unwrap().length, 4);
+        engine.send(&[1u8; 4], ME, Tag(0), world).unwrap();
+        assert_eq!(engine.recv(&mut [0u8; 4], ME, Tag(0), world).unwrap().length, 4);
         engine.tick_at(round << 30);
     }
 }

@@ -40,7 +40,7 @@ fn the_smallest_id_that_is_free_on_all_members_is_used_and_used_again() {
     assert!(many.iter().all(|&number| number == 6), "{many:?}");
     // Old handles of that row are stale, each of the two hundred.
     let stale = Comm(6 | 5 << context::ID_BITS);
-    let refused = cluster.engines[2].isend(vec![1], Rank(0), Tag(0), stale).unwrap_err();
+    let refused = cluster.engines[2].isend(vec![1u8], Rank(0), Tag(0), stale).unwrap_err();
     assert_eq!(refused.error, PostError::Freed(stale.0));
     cluster.assert_at_rest();
 }
@@ -96,7 +96,7 @@ fn no_context_comes_a_second_time() {
     for _ in 0..2 * context::INCARNATIONS {
         let made = dup(&mut cluster, WORLD);
         // Nobody receives it: it is of no later communicator.
-        let send = cluster.engines[0].isend(vec![1], Rank(1), Tag(5), made[0]).unwrap();
+        let send = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(5), made[0]).unwrap();
         drop(send);
         let dumped = cluster.engines[0].dump().communicators;
         let comm = dumped.iter().find(|comm| comm.id > 1).unwrap();

@@ -17,7 +17,7 @@ pub(crate) fn pass(cluster: &mut Cluster, from: (usize, Comm), to: (usize, Comm)
     let rank = cluster.engines[to.0].comm_rank(to.1).unwrap();
     let sender = cluster.engines[from.0].comm_rank(from.1).unwrap();
     let send = cluster.engines[from.0].isend(bytes.to_vec(), rank, Tag(1), from.1).unwrap();
-    let receive = cluster.engines[to.0].irecv(vec![0; bytes.len()], Source::Any, TagFilter::Any, to.1).unwrap();
+    let receive = cluster.engines[to.0].irecv(vec![0u8; bytes.len()], Source::Any, TagFilter::Any, to.1).unwrap();
     let (found, status) = cluster.finish(BOUND, to.0, receive).unwrap();
     assert!(found == bytes);
     assert_eq!((status.source, status.length), (sender, bytes.len()));

@@ -53,11 +53,11 @@ fn a_promise_of_no_wildcards_is_held_and_handed_on() {
         let calls =
             [(Source::Any, TagFilter::Tag(1)), (Source::Rank(1), TagFilter::Any), (Source::Any, TagFilter::Any)];
         for (source, tag) in calls {
-            let refused = engine.irecv(vec![7], source, tag, comm).unwrap_err();
+            let refused = engine.irecv(vec![7u8], source, tag, comm).unwrap_err();
             assert_eq!((&refused.error, &refused.buffer), (&PostError::Wildcard(comm.0), &vec![7]));
             assert!(refused.error.to_string().contains("wildcard"));
         }
-        let submitted = engine.submitter().irecv(vec![7], Source::Any, Tag(1), comm).unwrap();
+        let submitted = engine.submitter().irecv(vec![7u8], Source::Any, Tag(1), comm).unwrap();
         cluster.tick_all();
         let failed = submitted.wait().unwrap_err();
         assert_eq!(failed.error, RequestError::NotPosted(PostError::Wildcard(comm.0)));
@@ -65,7 +65,10 @@ fn a_promise_of_no_wildcards_is_held_and_handed_on() {
     let split = agree(&mut cluster, &[0, 1], |engine| engine.start_split(kept_of(&kept, engine), Some(0), 0));
     let split = split[0].clone().unwrap().unwrap();
     for comm in [split, WORLD] {
-        assert!(cluster.engines[0].irecv(vec![7], Source::Any, TagFilter::Any, comm).is_ok(), "a promise of one alone");
+        assert!(
+            cluster.engines[0].irecv(vec![7u8], Source::Any, TagFilter::Any, comm).is_ok(),
+            "a promise of one alone"
+        );
     }
     cluster.engines[0].comm_set_no_wildcard(plain[0], false).unwrap();
     pass(&mut cluster, (1, plain[1]), (0, plain[0]), b"taken back");
@@ -126,13 +129,13 @@ fn stale_handles_are_refused_whoever_uses_them() {
     assert_eq!(id(&mut cluster, 0, next[0]), 2, "the row is used again");
     let freed = PostError::Freed(stale.0);
     let engine = &mut cluster.engines[0];
-    assert_eq!(engine.isend(vec![7], Rank(1), Tag(0), stale).unwrap_err().error, freed);
-    assert_eq!(engine.irecv(vec![7], Source::Any, TagFilter::Any, stale).unwrap_err().error, freed);
+    assert_eq!(engine.isend(vec![7u8], Rank(1), Tag(0), stale).unwrap_err().error, freed);
+    assert_eq!(engine.irecv(vec![7u8], Source::Any, TagFilter::Any, stale).unwrap_err().error, freed);
     assert!(freed.to_string().contains("has been freed"));
     assert_eq!(engine.comm_rank(stale), Err(freed.clone().into()));
     assert_eq!(engine.start_dup(stale).unwrap_err(), freed.clone().into());
     assert_eq!(engine.comm_free(stale), Err(freed.clone().into()));
-    let submitted = engine.submitter().isend(vec![7], Rank(1), Tag(0), stale).unwrap();
+    let submitted = engine.submitter().isend(vec![7u8], Rank(1), Tag(0), stale).unwrap();
     cluster.tick_all();
     let failed = submitted.wait().unwrap_err();
     assert_eq!((failed.error, failed.buffer), (RequestError::NotPosted(freed), Some(vec![7])));

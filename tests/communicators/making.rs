@@ -14,9 +14,9 @@ fn a_duplicate_keeps_its_messages_apart() {
         // The same envelope in both; each is received in its own, whatever comes first.
         let in_dup = cluster.engines[last].isend(content(1, 100), Rank(0), Tag(7), made[last]).unwrap();
         let in_world = cluster.engines[last].isend(content(2, 100), Rank(0), Tag(7), WORLD).unwrap();
-        let first = cluster.engines[0].irecv(vec![0; 100], Source::Any, TagFilter::Any, WORLD).unwrap();
+        let first = cluster.engines[0].irecv(vec![0u8; 100], Source::Any, TagFilter::Any, WORLD).unwrap();
         assert!(cluster.finish(BOUND, 0, first).unwrap().0 == content(2, 100));
-        let second = cluster.engines[0].irecv(vec![0; 100], Source::Any, TagFilter::Any, made[0]).unwrap();
+        let second = cluster.engines[0].irecv(vec![0u8; 100], Source::Any, TagFilter::Any, made[0]).unwrap();
         assert!(cluster.finish(BOUND, 0, second).unwrap().0 == content(1, 100));
         cluster.finish(BOUND, last, in_dup).unwrap();
         cluster.finish(BOUND, last, in_world).unwrap();
@@ -33,7 +33,7 @@ fn a_duplicate_keeps_its_messages_apart() {
 fn a_wildcard_in_the_parent_sees_nothing_of_the_engines_or_the_childs() {
     let mut cluster = Cluster::loopback(4);
     let any: Vec<_> = (0..4)
-        .map(|rank| cluster.engines[rank].irecv(vec![0; 4000], Source::Any, TagFilter::Any, WORLD).unwrap())
+        .map(|rank| cluster.engines[rank].irecv(vec![0u8; 4000], Source::Any, TagFilter::Any, WORLD).unwrap())
         .collect();
     let made = dup(&mut cluster, WORLD);
     let split = agree(&mut cluster, &[0, 1, 2, 3], |engine| engine.start_split(WORLD, Some(1), 0));

@@ -46,7 +46,7 @@ fn a_message_for_a_communicator_that_does_not_exist_here_yet() {
     let third = begun.pop().unwrap();
     let made = settle(&mut cluster, vec![(2, third)]).pop().unwrap().unwrap().unwrap();
     for (rank, length) in [(1, 100), (0, 30_000)] {
-        let receive = cluster.engines[2].irecv(vec![0; length], Rank(rank), Tag(3), made).unwrap();
+        let receive = cluster.engines[2].irecv(vec![0u8; length], Rank(rank), Tag(3), made).unwrap();
         assert!(cluster.finish(BOUND, 2, receive).unwrap().0 == content(rank.into(), length));
     }
     for (rank, send) in sends.into_iter().enumerate() {
@@ -60,12 +60,12 @@ fn freeing_waits_for_what_is_pending() {
     let mut cluster = Cluster::loopback(2);
     let made = dup(&mut cluster, WORLD);
     let large = cluster.engines[1].isend(content(1, 200_000), Rank(0), Tag(1), made[1]).unwrap();
-    let known = cluster.engines[0].irecv(vec![0; 200_000], Rank(1), Tag(1), made[0]).unwrap();
-    let any = cluster.engines[1].irecv(vec![0; 10], Source::Any, TagFilter::Any, made[1]).unwrap();
+    let known = cluster.engines[0].irecv(vec![0u8; 200_000], Rank(1), Tag(1), made[0]).unwrap();
+    let any = cluster.engines[1].irecv(vec![0u8; 10], Source::Any, TagFilter::Any, made[1]).unwrap();
     let last = cluster.engines[0].isend(content(2, 10), Rank(1), Tag(2), made[0]).unwrap();
     for rank in 0..2 {
         cluster.engines[rank].comm_free(made[rank]).unwrap();
-        let refused = cluster.engines[rank].isend(vec![1], Rank(0), Tag(1), made[rank]).unwrap_err();
+        let refused = cluster.engines[rank].isend(vec![1u8], Rank(0), Tag(1), made[rank]).unwrap_err();
         assert_eq!((refused.error, refused.buffer), (PostError::Freed(made[rank].0), vec![1]));
         assert_eq!(cluster.engines[rank].comm_free(made[rank]), Err(PostError::Freed(made[rank].0).into()));
     }
@@ -114,7 +114,7 @@ fn what_was_sent_and_never_received_is_discarded_with_its_communicator() {
     cluster.engines[1].comm_free(made[1]).unwrap();
     let next = dup(&mut cluster, WORLD);
     assert_eq!(id(&mut cluster, 0, next[0]), 2);
-    let receive = cluster.engines[0].irecv(vec![0; 100], Source::Any, TagFilter::Any, next[0]).unwrap();
+    let receive = cluster.engines[0].irecv(vec![0u8; 100], Source::Any, TagFilter::Any, next[0]).unwrap();
     cluster.tick_times(20);
     assert!(cases::is_pending(&mut cluster, 0, &receive), "it is another communicator");
     let send = cluster.engines[1].isend(content(3, 100), Rank(0), Tag(1), next[1]).unwrap();

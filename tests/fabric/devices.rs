@@ -21,7 +21,7 @@ fn one_world_uses_several_devices() {
     exchange(&mut cluster, 0, 1);
     exchange(&mut cluster, 0, 2);
     let world = cluster.engines[0].comm_world();
-    let words = cluster.engines[1].isend(vec![1], Rank(2), Tag(1), world).map(drop).unwrap_err().to_string();
+    let words = cluster.engines[1].isend(vec![1u8], Rank(2), Tag(1), world).map(drop).unwrap_err().to_string();
     assert!(words.contains("ofi:tcp;ofi_rxm: it has no address on this fabric"), "{words}");
 }
 

@@ -41,9 +41,9 @@ fn what_went_straight_is_received_although_its_sender_has_said_goodbye() {
             let sender = scope.spawn(|| {
                 let mut engine = build(1);
                 let world = engine.comm_world();
-                let mut more = [1];
+                let mut more = [1u8];
                 while more == [1] {
-                    engine.send(&vec![1; 1 << 20], Rank(0), Tag(1), world).unwrap();
+                    engine.send(&vec![1u8; 1 << 20], Rank(0), Tag(1), world).unwrap();
                     engine.recv(&mut more, Rank(0), Tag(1), world).unwrap();
                 }
                 let last = engine.isend(content(round, bytes), Rank(0), Tag(2), world).unwrap();
@@ -54,14 +54,14 @@ fn what_went_straight_is_received_although_its_sender_has_said_goodbye() {
             let world = engine.comm_world();
             let (start, mut more) = (Instant::now(), [1]);
             while more == [1] {
-                let receive = engine.receipted().irecv(vec![0; 1 << 20], Rank(1), Tag(1), world).unwrap();
+                let receive = engine.receipted().irecv(vec![0u8; 1 << 20], Rank(1), Tag(1), world).unwrap();
                 engine.wait(&receive).unwrap();
                 let way = engine.receipt(&receive).unwrap().protocol;
                 engine.take(receive).unwrap();
                 more = [u8::from(way != Some(Protocol::Direct) && start.elapsed() < Duration::from_secs(20))];
                 engine.send(&more, Rank(1), Tag(1), world).unwrap();
             }
-            let receive = engine.receipted().irecv(vec![0; bytes], Rank(1), Tag(2), world).unwrap();
+            let receive = engine.receipted().irecv(vec![0u8; bytes], Rank(1), Tag(2), world).unwrap();
             engine.wait(&receive).unwrap();
             assert_eq!(engine.receipt(&receive).unwrap().protocol, Some(Protocol::Direct));
             assert!(engine.take(receive).unwrap().0 == content(round, bytes));

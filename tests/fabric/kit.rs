@@ -41,7 +41,7 @@ pub(crate) fn run_with(provider: &str, ranks: u32, test: &str, args: &[&str], mo
 pub(crate) fn receipted(cluster: &mut Cluster, bytes: usize, room: usize) -> (Option<Protocol>, Option<Protocol>, u32) {
     let world = cluster.engines[0].comm_world();
     let message = content(bytes as u64, bytes);
-    let receive = cluster.engines[1].receipted().irecv(vec![0; room], Rank(0), Tag(1), world).unwrap();
+    let receive = cluster.engines[1].receipted().irecv(vec![0u8; room], Rank(0), Tag(1), world).unwrap();
     let send = cluster.engines[0].receipted().isend(message.clone(), Rank(1), Tag(1), world).unwrap();
     // One that is cut short is done with an error.
     cluster.tick_until(BOUND, "a message", |cluster| {
@@ -78,7 +78,7 @@ pub(crate) fn direct_cluster() -> Cluster {
 pub(crate) fn exchange(cluster: &mut Cluster, first: usize, second: usize) {
     let world = cluster.engines[0].comm_world();
     for (from, to) in [(first, second), (second, first)] {
-        let receive = cluster.engines[to].irecv(vec![0; 50_000], Rank(from as u32), Tag(1), world).unwrap();
+        let receive = cluster.engines[to].irecv(vec![0u8; 50_000], Rank(from as u32), Tag(1), world).unwrap();
         let send = cluster.engines[from].isend(content(1, 50_000), Rank(to as u32), Tag(1), world).unwrap();
         assert!(cluster.finish(BOUND, to, receive).unwrap().0 == content(1, 50_000));
         cluster.finish(BOUND, from, send).unwrap();

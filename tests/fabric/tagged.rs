@@ -36,11 +36,11 @@ fn special_cases(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     // Cancelled, and then the next one has the message.
     for source in [Source::Any, Source::Rank(1)] {
-        let request = cluster.engines[0].irecv(vec![0; 8], source, Tag(5), world).unwrap();
+        let request = cluster.engines[0].irecv(vec![0u8; 8], source, Tag(5), world).unwrap();
         cluster.tick_times(5);
         let cancelled = cluster.engines[0].cancel(&request).unwrap();
         assert_eq!(cluster.finish(BOUND, 0, request).unwrap_err().error, RequestError::Cancelled, "{cancelled}");
-        let next = cluster.engines[0].irecv(vec![0; 8], source, Tag(5), world).unwrap();
+        let next = cluster.engines[0].irecv(vec![0u8; 8], source, Tag(5), world).unwrap();
         let send = cluster.engines[1].isend(b"for next".to_vec(), Rank(0), Tag(5), world).unwrap();
         assert_eq!(cluster.finish(BOUND, 0, next).unwrap().0, b"for next");
         cluster.finish(BOUND, 1, send).unwrap();
@@ -51,7 +51,7 @@ fn special_cases(cluster: &mut Cluster) {
         let send = cluster.engines[1].issend(content(1, length), Rank(0), Tag(6), world).unwrap();
         cluster.tick_times(20);
         assert!(cases::is_pending(cluster, 1, &send));
-        let request = cluster.engines[0].irecv(vec![0; length], Rank(1), TagFilter::Any, world).unwrap();
+        let request = cluster.engines[0].irecv(vec![0u8; length], Rank(1), TagFilter::Any, world).unwrap();
         assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(1, length));
         cluster.finish(BOUND, 1, send).unwrap();
     }
@@ -75,7 +75,7 @@ fn special_cases(cluster: &mut Cluster) {
     for (tag, length) in planned.into_iter().rev() {
         let message = cluster.engines[0].improbe(Rank(1), Tag(tag), world).unwrap().unwrap();
         assert_eq!(message.status().length, length);
-        let request = cluster.engines[0].imrecv(message, vec![0; length]).unwrap();
+        let request = cluster.engines[0].imrecv(message, vec![0u8; length]).unwrap();
         assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(2, length));
     }
     cluster.tick_until(BOUND, "all sends are done", |cluster| rows(&mut cluster.engines[1]).progress.active == 0);
@@ -182,7 +182,7 @@ fn a_dump_shows_what_a_provider_that_matches_holds() {
             cluster.tick_times(50);
             assert!(cases::is_pending(&mut cluster, 1, &synchronous));
             for (from, tag, length) in planned.into_iter().chain([(1, 5, 40)]) {
-                let receive = cluster.engines[0].irecv(vec![0; 50_000], Rank(from as u32), Tag(tag), world).unwrap();
+                let receive = cluster.engines[0].irecv(vec![0u8; 50_000], Rank(from as u32), Tag(tag), world).unwrap();
                 let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
                 assert!(status.length == length && bytes[..length] == content(1, length));
             }

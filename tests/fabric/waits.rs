@@ -21,17 +21,17 @@ fn whoever_has_waited_for_sends_may_stay_away() {
         let [sender, receiver] = &mut cluster.engines[..] else { unreachable!() };
         for way in 0..3 {
             let receives: Vec<_> =
-                (0..20).map(|tag| receiver.irecv(vec![0; 8], Rank(0), Tag(tag), world).unwrap()).collect();
+                (0..20).map(|tag| receiver.irecv(vec![0u8; 8], Rank(0), Tag(tag), world).unwrap()).collect();
             let sends: Vec<_> =
                 (0..19).map(|tag| sender.isend(vec![tag as u8; 8], Rank(1), Tag(tag), world).unwrap()).collect();
             match way {
-                0 => drop((sender.send(&[19; 8], Rank(1), Tag(19), world).unwrap(), sends)),
+                0 => drop((sender.send(&[19u8; 8], Rank(1), Tag(19), world).unwrap(), sends)),
                 1 => {
-                    let last = sender.isend(vec![19; 8], Rank(1), Tag(19), world).unwrap();
+                    let last = sender.isend(vec![19u8; 8], Rank(1), Tag(19), world).unwrap();
                     sender.wait(&last).unwrap();
                 }
                 _ => {
-                    let last = sender.isend(vec![19; 8], Rank(1), Tag(19), world).unwrap();
+                    let last = sender.isend(vec![19u8; 8], Rank(1), Tag(19), world).unwrap();
                     sender.wait_all(&sends).unwrap();
                     drop(last);
                 }
@@ -56,19 +56,19 @@ fn wait_for_a_late_message(provider: &str, polls: bool) -> (Duration, bool) {
         let late = scope.spawn(|| {
             let mut engine = build(1);
             let world = engine.comm_world();
-            engine.send(&[1; 100], Rank(0), Tag(1), world).unwrap();
-            engine.recv(&mut [0; 1], Rank(0), Tag(1), world).unwrap();
+            engine.send(&[1u8; 100], Rank(0), Tag(1), world).unwrap();
+            engine.recv(&mut [0u8; 1], Rank(0), Tag(1), world).unwrap();
             // What engine 0 spends while nothing comes is what is tested, so that time has to pass.
             std::thread::sleep(Duration::from_millis(300));
-            engine.send(&[2; 100], Rank(0), Tag(2), world).unwrap();
+            engine.send(&[2u8; 100], Rank(0), Tag(2), world).unwrap();
             engine.finalize(Duration::from_secs(5)).unwrap();
         });
         let mut engine = build(0);
         let world = engine.comm_world();
-        engine.recv(&mut [0; 100], Rank(1), Tag(1), world).unwrap();
-        engine.send(&[1], Rank(1), Tag(1), world).unwrap();
+        engine.recv(&mut [0u8; 100], Rank(1), Tag(1), world).unwrap();
+        engine.send(&[1u8], Rank(1), Tag(1), world).unwrap();
         let (start, before) = (Instant::now(), thread_time());
-        engine.recv(&mut [0; 100], Rank(1), Tag(2), world).unwrap();
+        engine.recv(&mut [0u8; 100], Rank(1), Tag(2), world).unwrap();
         assert!(start.elapsed() >= Duration::from_millis(250), "it was waited for");
         let (spent, polls) = (thread_time() - before, engine.must_poll());
         engine.finalize(Duration::from_secs(5)).unwrap();
@@ -101,7 +101,7 @@ fn a_wait_for_a_long_message_sleeps_while_its_sender_is_away() {
     let send = cluster.engines[0].isend(content(1, 1 << 20), Rank(1), Tag(1), world).unwrap();
     cluster.engines[0].tick();
     let receiver = &mut cluster.engines[1];
-    let receive = receiver.irecv(vec![0; 1 << 20], Rank(0), Tag(1), world).unwrap();
+    let receive = receiver.irecv(vec![0u8; 1 << 20], Rank(0), Tag(1), world).unwrap();
     let before = thread_time();
     let late = receiver.wait_for(&receive, Duration::from_millis(500)).unwrap_err();
     assert!(matches!(late, RequestError::Timeout), "{late}");

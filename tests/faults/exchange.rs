@@ -118,7 +118,7 @@ impl Exchange<'_> {
     }
 
     fn receive(&mut self, me: u32, source: Source, room: usize) {
-        match self.cluster.engines[me as usize].irecv(vec![0; room], source, TagFilter::Any, self.world) {
+        match self.cluster.engines[me as usize].irecv(vec![0u8; room], source, TagFilter::Any, self.world) {
             Ok(request) => self.parts[me as usize].receives.push(Receive { request: Some(request), got: None }),
             Err(rejected) => assert!(matches!(rejected.error, PostError::PeerFailed { .. }), "{rejected:?}"),
         }

@@ -5,7 +5,7 @@ use crate::columns::columns;
 use std::fmt::Debug;
 use tickwire::components::{LeasedBytes, Pieces};
 use tickwire::testing::Cluster;
-use tickwire::{Comm, Datatype, Engine, Rank, Request, SendOptions, Source, Tag, TagFilter, Test, Typed, Work};
+use tickwire::{Comm, Datatype, Engine, List, Rank, Request, SendOptions, Source, Tag, TagFilter, Test, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};
 
 /// Rounds without work after which a cluster is quiet: more than a frame is delayed or a link takes nothing.
@@ -57,9 +57,9 @@ fn strided(bytes: usize) -> (Datatype, usize) {
     (Datatype::vector(bytes / 2, 2, 4, &Datatype::of::<u8>()).unwrap(), 2 * bytes + 4)
 }
 
-fn cut(bytes: &[u8]) -> Vec<Vec<u8>> {
+fn cut(bytes: &[u8]) -> List<Vec<u8>> {
     let (first, rest) = bytes.split_at(bytes.len() / 3);
-    vec![first.to_vec(), rest.to_vec()]
+    List(vec![first.to_vec(), rest.to_vec()])
 }
 
 impl Side {
@@ -115,7 +115,7 @@ impl Side {
                 let status = found.as_ref().map(|found| found.as_ref().map(|message| message.status()));
                 self.log.push(format!("call {number}: claim: {status:?}"));
                 if let Ok(Some(message)) = found {
-                    let room = vec![0; message.status().length];
+                    let room = vec![0u8; message.status().length];
                     let posted = engine.imrecv(message, room);
                     self.note(number, posted.map(|request| open(number, rank, request, Some(Vec::clone))));
                 }
@@ -137,7 +137,7 @@ impl Side {
             How::Standard(Shape::Strided) => {
                 let (datatype, room) = strided(bytes.len());
                 let bytes = bytes.iter().copied().cycle().chain([0; 4]).take(room).collect::<Vec<u8>>();
-                let bytes = if bytes.len() < room { vec![0; room] } else { bytes };
+                let bytes = if bytes.len() < room { vec![0u8; room] } else { bytes };
                 let typed = Typed::new(bytes, &datatype, 1).unwrap();
                 engine.isend(typed, to, tag, comm).map(|r| open(number, rank, r, None)).map_err(|e| e.error)
             }
@@ -178,8 +178,8 @@ impl Side {
         }
         let (engine, at, envelope) = (&mut self.cluster.engines[rank], (number, rank), (source, tag, comm));
         let posted = match shape {
-            Shape::OneRun => post(engine, at, vec![0; room], envelope, Vec::clone),
-            Shape::Runs => post(engine, at, cut(&vec![0; room]), envelope, |b| b.concat()),
+            Shape::OneRun => post(engine, at, vec![0u8; room], envelope, Vec::clone),
+            Shape::Runs => post(engine, at, cut(&vec![0u8; room]), envelope, |b| b.concat()),
             Shape::Strided => {
                 let (datatype, extent) = strided(room);
                 let typed = Typed::new(vec![0u8; extent], &datatype, 1).unwrap();

@@ -149,11 +149,11 @@ impl Player {
         let handle = if again {
             let name = (place, key.source.unwrap_or(u32::MAX), key.tag.unwrap_or(u32::MAX), room);
             let idle = self.idle.remove(&name);
-            let persistent = idle.unwrap_or_else(|| engine.recv_init(vec![0; room], source, tag, comm).unwrap());
+            let persistent = idle.unwrap_or_else(|| engine.recv_init(vec![0u8; room], source, tag, comm).unwrap());
             engine.start(&persistent).unwrap();
             Handle::Again(name, persistent)
         } else {
-            Handle::Once(engine.irecv(vec![0; room], source, tag, comm).unwrap())
+            Handle::Once(engine.irecv(vec![0u8; room], source, tag, comm).unwrap())
         };
         let call = self.logs[place].len();
         self.logs[place].push(Call::Post(key, None));
@@ -214,7 +214,7 @@ impl Player {
         }
         let (comm, call, message) = self.claimed.swap_remove(which % self.claimed.len());
         let length = message.status().length;
-        let handle = Handle::Once(engine.imrecv(message, vec![0; length]).unwrap());
+        let handle = Handle::Once(engine.imrecv(message, vec![0u8; length]).unwrap());
         self.open.push(Receive { comm, call, cancelled: false, handle });
     }
 

@@ -20,14 +20,14 @@ fn callbacks_run_once_in_complete_with_how_it_ended() {
         };
         let engine = &mut cluster.engines[0];
         let [good, short, cancelled, dropped] = [(8, 0), (2, 1), (8, 2), (8, 3)]
-            .map(|(room, tag)| engine.irecv(vec![0; room], Rank(1), Tag(tag), world).unwrap());
+            .map(|(room, tag)| engine.irecv(vec![0u8; room], Rank(1), Tag(tag), world).unwrap());
         for (name, request) in [(0, &good), (1, &short), (2, &cancelled), (3, &dropped), (4, &good)] {
             engine.on_complete(request, note(name)).unwrap();
         }
         drop(dropped);
         assert_eq!(engine.cancel(&cancelled), Ok(true));
         assert!(calls.lock().unwrap().is_empty(), "by a tick, not by the call");
-        for tag in [0, 1, 3] {
+        for tag in [0u8, 1, 3] {
             let send = cluster.engines[1].isend(vec![tag; 8], ME, Tag(tag.into()), world).unwrap();
             cluster.engines[1].on_complete(&send, note(10 + u32::from(tag))).unwrap();
             cluster.finish(BOUND, 1, send).unwrap();
@@ -63,8 +63,8 @@ fn callbacks_run_once_in_complete_with_how_it_ended() {
 fn a_callback_of_what_is_done_runs_with_the_next_tick_and_a_panic_poisons() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let receive = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
-    engine.send(&[1; 4], ME, Tag(1), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap();
+    engine.send(&[1u8; 4], ME, Tag(1), world).unwrap();
     engine.wait(&receive).unwrap();
     let count = Arc::new(AtomicU32::new(0));
     let counter = count.clone();
@@ -81,12 +81,12 @@ fn a_callback_of_what_is_done_runs_with_the_next_tick_and_a_panic_poisons() {
     let id = receive.id();
     engine.take(receive).unwrap();
     assert_eq!(engine.on_complete(&id, |_| {}), Err(RequestError::Stale));
-    let receive = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap();
     engine.on_complete(&receive, |_| panic!("a callback gave up")).unwrap();
-    engine.send(&[1; 4], ME, Tag(1), world).unwrap();
+    engine.send(&[1u8; 4], ME, Tag(1), world).unwrap();
     // The message is there, and the callback that was called for it has poisoned the engine.
     assert_eq!(engine.wait(&receive).unwrap().length, 4);
-    let error = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap_err();
+    let error = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap_err();
     assert!(matches!(&error.error, PostError::Poisoned(why) if why.contains("gave up")), "{error}");
     assert_eq!(engine.take(receive).unwrap().0, [1; 4]);
 }
@@ -103,21 +103,21 @@ fn a_panic_of_one_who_is_told_keeps_it_from_no_other() {
             told.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let done: Vec<_> = (0..3).map(|tag| engine.irecv(vec![0; 4], ME, Tag(tag), world).unwrap()).collect();
-    let open = engine.irecv(vec![0; 4], ME, Tag(9), world).unwrap();
+    let done: Vec<_> = (0..3).map(|tag| engine.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap()).collect();
+    let open = engine.irecv(vec![0u8; 4], ME, Tag(9), world).unwrap();
     for request in &done {
         engine.on_complete(request, |_| panic!("the first gave up")).unwrap();
         engine.on_complete(request, count(Result::is_ok)).unwrap();
     }
     engine.on_complete(&open, count(|outcome| matches!(outcome, Err(RequestError::Poisoned(_))))).unwrap();
     for tag in 0..3 {
-        engine.send(&[1; 4], ME, Tag(tag), world).unwrap();
+        engine.send(&[1u8; 4], ME, Tag(tag), world).unwrap();
     }
     for _ in 0..100 {
         engine.tick();
     }
     assert_eq!(told.load(Ordering::Relaxed), 4, "three of what is done, one of what will not be");
-    let error = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap_err();
+    let error = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap_err();
     assert!(matches!(&error.error, PostError::Poisoned(why) if why.contains("the first gave up")), "{error}");
     for request in done {
         assert_eq!(engine.take(request).unwrap().0, [1; 4]);
@@ -128,15 +128,15 @@ fn a_panic_of_one_who_is_told_keeps_it_from_no_other() {
 fn a_name_is_stale_however_often_its_row_was_used() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let request = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
+    let request = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap();
     let old = request.id();
-    engine.send(&[1; 4], ME, Tag(1), world).unwrap();
+    engine.send(&[1u8; 4], ME, Tag(1), world).unwrap();
     engine.wait(&request).unwrap();
     engine.take(request).unwrap();
     // As if the row had been used four thousand million times, but for one.
     let generation = &mut rows(&mut engine).requests[old.row as usize].generation;
     *generation = generation.wrapping_add(((1u64 << 32) - 1) as _);
-    let new = engine.irecv(vec![0; 4], ME, Tag(1), world).unwrap();
+    let new = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap();
     assert_eq!(new.id().row, old.row);
     assert_eq!(engine.test(&old), Err(RequestError::Stale));
     assert_eq!(engine.cancel(&old), Err(RequestError::Stale));
@@ -153,7 +153,7 @@ fn a_request_is_a_future() {
     }
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let receive = cluster.engines[0].irecv(vec![0; LONG], Rank(1), Tag(1), world).unwrap();
+    let receive = cluster.engines[0].irecv(vec![0u8; LONG], Rank(1), Tag(1), world).unwrap();
     let mut future = Box::pin(cluster.engines[0].completion(&receive).unwrap());
     let flag = Arc::new(Flag(AtomicU32::new(0)));
     let waker = Waker::from(flag.clone());
@@ -165,7 +165,7 @@ fn a_request_is_a_future() {
     assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Ok(status)) if status.length == LONG));
     assert!(cluster.engines[0].take(receive).unwrap().0 == content(1, LONG));
     // An engine that goes away ends what waits for it.
-    let open = cluster.engines[0].irecv(vec![0; 4], Rank(1), Tag(1), world).unwrap();
+    let open = cluster.engines[0].irecv(vec![0u8; 4], Rank(1), Tag(1), world).unwrap();
     let mut future = Box::pin(cluster.engines[0].completion(&open).unwrap());
     drop(cluster);
     assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Err(RequestError::Finalized))));

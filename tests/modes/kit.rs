@@ -24,7 +24,7 @@ pub(crate) fn acquaint(cluster: &mut Cluster) {
 /// Receives a message of engine 1 with tag 3 at engine 0; its bytes.
 pub(crate) fn receive(cluster: &mut Cluster, length: usize) -> Vec<u8> {
     let world = cluster.engines[0].comm_world();
-    let request = cluster.engines[0].irecv(vec![0; length], Rank(1), Tag(3), world).expect("there is room");
+    let request = cluster.engines[0].irecv(vec![0u8; length], Rank(1), Tag(3), world).expect("there is room");
     cluster.finish(BOUND, 0, request).expect("it is received").0
 }
 

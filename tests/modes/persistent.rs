@@ -13,7 +13,7 @@ fn persistent_requests_start_again_and_again() {
         let world = cluster.engines[0].comm_world();
         cluster.engines[1].attach_buffer(1 << 22);
         for length in [0, SHORT, LONG] {
-            let zero = || vec![0; length];
+            let zero = || vec![0u8; length];
             let mut receives: Vec<_> = [Source::Rank(1), Source::Any]
                 .iter()
                 .flat_map(|&source| [(source, TagFilter::Tag(2)), (source, TagFilter::Any)])
@@ -83,7 +83,7 @@ fn a_persistent_request_that_is_dropped_or_freed_while_active_is_finished_first(
         }
         cluster.tick_times(5);
         assert_eq!(Arc::strong_count(&shared), 2);
-        let receive = cluster.engines[0].irecv(vec![0; LONG], Rank(1), Tag(2), world).unwrap();
+        let receive = cluster.engines[0].irecv(vec![0u8; LONG], Rank(1), Tag(2), world).unwrap();
         assert!(cluster.finish(BOUND, 0, receive).unwrap().0[..] == shared[..]);
         cluster.tick_times(5);
         assert_eq!(Arc::strong_count(&shared), 1);

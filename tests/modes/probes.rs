@@ -29,7 +29,7 @@ fn probes_see_what_a_receive_would_take_and_leave_it() {
         }
         assert_eq!(Some(engine.probe(Rank(1), Tag(8), world).unwrap()), status(1, 8, LONG));
         for (source, tag, length) in [(2, 7, 5), (1, 8, LONG), (1, 7, SHORT)] {
-            let receive = cluster.engines[0].irecv(vec![0; length], Rank(source), Tag(tag), world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0u8; length], Rank(source), Tag(tag), world).unwrap();
             assert!(cluster.finish(BOUND, 0, receive).unwrap().0 == content(tag.into(), length));
         }
         for (rank, send) in sends {
@@ -50,11 +50,11 @@ fn a_matched_probe_takes_its_message_out_of_reach() {
             let first = cluster.engines[0].improbe(Rank(1), Tag(4), world).unwrap().unwrap();
             let dropped = cluster.engines[0].mprobe(Source::Any, TagFilter::Any, world).unwrap();
             assert_eq!(first.status(), Status { source: Rank(1), tag: Tag(4), length });
-            let last = cluster.engines[0].irecv(vec![0; length], Rank(1), Tag(4), world).unwrap();
+            let last = cluster.engines[0].irecv(vec![0u8; length], Rank(1), Tag(4), world).unwrap();
             assert!(cluster.finish(BOUND, 0, last).unwrap().0 == content(2, length), "the other two are taken");
             assert!(cluster.engines[0].improbe(Source::Any, TagFilter::Any, world).unwrap().is_none());
             drop(dropped);
-            let first = cluster.engines[0].imrecv(first, vec![0; length]).unwrap();
+            let first = cluster.engines[0].imrecv(first, vec![0u8; length]).unwrap();
             assert!(cluster.finish(BOUND, 0, first).unwrap().0 == content(0, length));
             for send in sends {
                 cluster.finish(BOUND, 1, send).unwrap();
@@ -70,11 +70,11 @@ fn a_matched_message_may_be_too_long_and_is_of_its_engine_only() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
     let mut engine = solo();
-    engine.send(&[1; 20], ME, Tag(1), engine.comm_world()).unwrap();
+    engine.send(&[1u8; 20], ME, Tag(1), engine.comm_world()).unwrap();
     let message = engine.mprobe(ME, Tag(1), engine.comm_world()).unwrap();
-    let rejected = cluster.engines[0].imrecv(message, vec![0; 20]).unwrap_err();
+    let rejected = cluster.engines[0].imrecv(message, vec![0u8; 20]).unwrap_err();
     assert_eq!((&rejected.error, rejected.buffer.len()), (&PostError::Stale, 20));
-    let error = engine.mrecv(rejected.message, &mut [0; 5]).unwrap_err();
+    let error = engine.mrecv(rejected.message, &mut [0u8; 5]).unwrap_err();
     let status = Status { source: ME, tag: Tag(1), length: 20 };
     assert_eq!(error, RequestError::Truncated { status, capacity: 5 }.into());
     let _ = world;
@@ -84,8 +84,8 @@ fn a_matched_message_may_be_too_long_and_is_of_its_engine_only() {
 fn probes_of_a_dead_proc_end() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let hello = cluster.engines[0].isend(vec![1], Rank(1), Tag(9), world).unwrap();
-    let receive = cluster.engines[1].irecv(vec![0], ME, Tag(9), world).unwrap();
+    let hello = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(9), world).unwrap();
+    let receive = cluster.engines[1].irecv(vec![0u8], ME, Tag(9), world).unwrap();
     cluster.finish(BOUND, 1, receive).unwrap();
     cluster.finish(BOUND, 0, hello).unwrap();
     drop(cluster.engines.pop());

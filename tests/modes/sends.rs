@@ -39,7 +39,7 @@ fn a_ready_send_without_a_receive_is_an_error_where_it_can_be_known() {
             let failed = cluster.finish(BOUND, from, send).unwrap_err();
             assert_eq!((failed.error, failed.buffer), (RequestError::NotReady, Some(content(2, length))));
             let source = Rank(from as u32);
-            let receive = cluster.engines[0].irecv(vec![0; length], source, Tag(3), world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0u8; length], source, Tag(3), world).unwrap();
             let send = cluster.engines[from].irsend(content(3, length), ME, Tag(3), world).unwrap();
             cluster.finish(BOUND, from, send).unwrap();
             assert_eq!(cluster.finish(BOUND, 0, receive).unwrap().0, content(3, length), "it met no other message");
@@ -83,7 +83,7 @@ fn a_buffered_send_is_done_at_once_and_its_room_is_accounted_for() {
         assert!(matches!(rejected.error, PostError::BufferFull { free: 0, .. }), "{rejected}");
         assert_eq!(rejected.buffer, content(9, LONG));
         for tag in [2, 0, 1] {
-            let receive = cluster.engines[0].irecv(vec![0; LONG], Rank(1), Tag(tag), world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0u8; LONG], Rank(1), Tag(tag), world).unwrap();
             assert!(cluster.finish(BOUND, 0, receive).unwrap().0 == content(tag.into(), LONG));
         }
         settle(cluster);
@@ -113,7 +113,7 @@ fn modes_keep_the_order_of_one_sender() {
         }
         for n in 0..24u64 {
             let (source, tag) = (if n % 2 == 0 { Source::Any } else { Source::Rank(1) }, Tag(1));
-            let receive = cluster.engines[0].irecv(vec![0; 20_000], source, tag, world).unwrap();
+            let receive = cluster.engines[0].irecv(vec![0u8; 20_000], source, tag, world).unwrap();
             let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
             assert!(bytes[..status.length] == content(n, [0, SHORT, 20_000][n as usize % 3]), "message {n}");
         }
@@ -128,12 +128,12 @@ fn modes_keep_the_order_of_one_sender() {
 fn sends_probes_and_receives_to_oneself_and_to_nobody() {
     let mut engine = solo();
     let world = engine.comm_world();
-    let mut buffer = [7; 4];
+    let mut buffer = [7u8; 4];
     let null = Ok(Status::NULL);
-    assert_eq!(engine.send(&[1], Rank::NULL, Tag(1), world), Ok(()));
-    assert_eq!(engine.ssend(&[1], Rank::NULL, Tag(1), world), Ok(()));
-    assert_eq!(engine.bsend(&[1], Rank::NULL, Tag(1), world), Ok(()));
-    assert_eq!(engine.rsend(&[1], Rank::NULL, Tag(1), world), Ok(()));
+    assert_eq!(engine.send(&[1u8], Rank::NULL, Tag(1), world), Ok(()));
+    assert_eq!(engine.ssend(&[1u8], Rank::NULL, Tag(1), world), Ok(()));
+    assert_eq!(engine.bsend(&[1u8], Rank::NULL, Tag(1), world), Ok(()));
+    assert_eq!(engine.rsend(&[1u8], Rank::NULL, Tag(1), world), Ok(()));
     assert_eq!(
         engine.recv(&mut buffer, Rank::NULL, TagFilter::Any, world),
         null.clone().map_err(|e: RequestError| e.into())
@@ -143,22 +143,22 @@ fn sends_probes_and_receives_to_oneself_and_to_nobody() {
     assert_eq!(engine.iprobe(Rank::NULL, Tag(1), world), Ok(Some(Status::NULL)));
     let message = engine.mprobe(Rank::NULL, Tag(1), world).unwrap();
     assert_eq!(engine.mrecv(message, &mut buffer).ok(), Some(Status::NULL));
-    let receive = engine.recv_init(vec![0; 4], Rank::NULL, Tag(1), world).unwrap();
+    let receive = engine.recv_init(vec![0u8; 4], Rank::NULL, Tag(1), world).unwrap();
     engine.start(&receive).unwrap();
     assert_eq!(engine.wait(&receive), null);
-    assert!(engine.send(&[], Rank::NULL, Tag(1 << 31), world).is_err(), "arguments are checked all the same");
+    assert!(engine.send(b"", Rank::NULL, Tag(1 << 31), world).is_err(), "arguments are checked all the same");
 
-    engine.send(&[1, 2, 3], ME, Tag(5), world).unwrap();
+    engine.send(&[1u8, 2, 3], ME, Tag(5), world).unwrap();
     assert_eq!(engine.probe(ME, TagFilter::Any, world).unwrap().length, 3);
-    let status = engine.sendrecv(&[4, 5], ME, Tag(6), &mut buffer, ME, Tag(5), world).unwrap();
+    let status = engine.sendrecv(&[4u8, 5], ME, Tag(6), &mut buffer, ME, Tag(5), world).unwrap();
     assert_eq!((status.length, &buffer[..3]), (3, &[1, 2, 3][..]));
-    let mut swap = [9, 9];
+    let mut swap = [9u8, 9];
     engine.sendrecv_replace(&mut swap, ME, Tag(7), ME, Tag(6), world).unwrap();
     assert_eq!(swap, [4, 5]);
     assert_eq!(engine.recv(&mut swap, ME, Tag(7), world).unwrap().length, 2);
     assert_eq!(swap, [9, 9]);
-    assert_eq!(engine.rsend(&[1], ME, Tag(8), world), Err(RequestError::NotReady.into()));
-    let send = engine.issend(vec![1], ME, Tag(8), world).unwrap();
+    assert_eq!(engine.rsend(&[1u8], ME, Tag(8), world), Err(RequestError::NotReady.into()));
+    let send = engine.issend(vec![1u8], ME, Tag(8), world).unwrap();
     assert_eq!(engine.wait_for(&send, Duration::from_millis(1)), Err(RequestError::Timeout));
     assert_eq!(engine.recv(&mut swap, ME, Tag(8), world).unwrap().length, 1);
     assert!(engine.wait(&send).is_ok());
@@ -172,7 +172,7 @@ fn one_truncated_receive_fails_alone() {
             for expected in [true, false] {
                 let post = |cluster: &mut Cluster| -> Vec<Request<Vec<u8>>> {
                     let capacities = [length, length / 2, length];
-                    capacities.map(|c| cluster.engines[0].irecv(vec![0; c], Rank(1), Tag(1), world).unwrap()).into()
+                    capacities.map(|c| cluster.engines[0].irecv(vec![0u8; c], Rank(1), Tag(1), world).unwrap()).into()
                 };
                 let mut receives = if expected { post(cluster) } else { Vec::new() };
                 let sends: Vec<_> =
@@ -210,13 +210,13 @@ fn cancelled_receives_in_any_order_eat_no_message() {
         let world = cluster.engines[0].comm_world();
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
             let posted = [Source::Rank(1), Source::Any, Source::Rank(1), Source::Any]
-                .map(|source| cluster.engines[0].irecv(vec![0; 8], source, Tag(0), world).unwrap());
-            let kept = cluster.engines[0].irecv(vec![0; 8], Source::Any, TagFilter::Any, world).unwrap();
+                .map(|source| cluster.engines[0].irecv(vec![0u8; 8], source, Tag(0), world).unwrap());
+            let kept = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, TagFilter::Any, world).unwrap();
             for place in order {
                 assert_eq!(cluster.engines[0].cancel(&posted[place]), Ok(true));
                 assert_eq!(cluster.engines[0].cancel(&posted[place]), Ok(false), "once");
             }
-            let send = cluster.engines[1].isend(vec![5; 8], ME, Tag(0), world).unwrap();
+            let send = cluster.engines[1].isend(vec![5u8; 8], ME, Tag(0), world).unwrap();
             assert_eq!(cluster.finish(BOUND, 0, kept).unwrap().0, [5; 8]);
             cluster.finish(BOUND, 1, send).unwrap();
             for request in posted {

@@ -56,7 +56,7 @@ fn exchange(engine: &mut Engine, comm: Comm, me: u32, peer: u32, round: u32) {
     let other = Rank(1 - engine.comm_rank(comm).unwrap().0);
     let length = |from: u32| [100, 50_000][(from as usize / 2 + round as usize) % 2];
     let send = engine.isend(content(me.into(), length(me)), other, Tag(round), comm).unwrap();
-    let mut buffer = vec![0; length(peer)];
+    let mut buffer = vec![0u8; length(peer)];
     let status = engine.recv(&mut buffer, Source::Any, TagFilter::Any, comm).unwrap();
     assert_eq!((status.source, status.tag, status.length), (other, Tag(round), length(peer)));
     assert!(buffer == content(peer.into(), length(peer)));
@@ -95,10 +95,10 @@ fn together() {
     let dup = engine.comm_dup(world).unwrap();
     if engine.rank().0 == 1 {
         engine.comm_set_error_handler(dup, ErrorHandler::Abort).unwrap();
-        let _ = engine.send(&[1], Rank(3), Tag(0), dup);
+        let _ = engine.send(&[1u8], Rank(3), Tag(0), dup);
         panic!("still here");
     }
-    let never = engine.irecv(vec![0; 1], engine.rank(), Tag(0), world).unwrap();
+    let never = engine.irecv(vec![0u8; 1], engine.rank(), Tag(0), world).unwrap();
     panic!("the others are ended by the launcher: {:?}", engine.wait_for(&never, Duration::from_secs(60)));
 }
 
@@ -110,35 +110,35 @@ fn abort(what: &str) {
     // Other communicators, requests that were cancelled, and what ends well, end nothing.
     let quiet = engine.comm_dup(world).unwrap();
     engine.comm_set_error_handler(world, ErrorHandler::Abort).unwrap();
-    assert!(matches!(engine.isend(vec![1], Rank(7), Tag(0), quiet).unwrap_err().error, PostError::Rank { .. }));
+    assert!(matches!(engine.isend(vec![1u8], Rank(7), Tag(0), quiet).unwrap_err().error, PostError::Rank { .. }));
     let truncated = |engine: &mut Engine, comm| {
-        let request = engine.irecv(vec![0; 2], me, Tag(1), comm).unwrap();
-        engine.send(&[1; 5], me, Tag(1), comm).unwrap();
+        let request = engine.irecv(vec![0u8; 2], me, Tag(1), comm).unwrap();
+        engine.send(&[1u8; 5], me, Tag(1), comm).unwrap();
         engine.tick();
         request
     };
     let request = truncated(&mut engine, quiet);
     assert!(matches!(engine.take(request).unwrap_err().error, RequestError::Truncated { .. }));
-    let request = engine.irecv(vec![0; 2], me, Tag(1), world).unwrap();
+    let request = engine.irecv(vec![0u8; 2], me, Tag(1), world).unwrap();
     assert!(engine.cancel(&request).unwrap());
     engine.tick();
     assert_eq!(engine.take(request).unwrap_err().error, RequestError::Cancelled);
     let child = engine.comm_dup(world).unwrap();
     match what {
-        "send" => drop(engine.isend(vec![1], Rank(7), Tag(0), world)),
-        "receive" => drop(engine.irecv(vec![1], Rank(7), Tag(0), world)),
-        "blocking" => drop(engine.send(&[1], Rank(7), Tag(0), world)),
+        "send" => drop(engine.isend(vec![1u8], Rank(7), Tag(0), world)),
+        "receive" => drop(engine.irecv(vec![1u8], Rank(7), Tag(0), world)),
+        "blocking" => drop(engine.send(&[1u8], Rank(7), Tag(0), world)),
         "test" | "take" | "wait" | "wait_all" | "wait_any" | "wait_some" | "test_all" => {
             let request = truncated(&mut engine, world);
             hear(&mut engine, what, request);
         }
-        "nobody" => drop(engine.isend(vec![1], Rank::NULL, Tag(u32::MAX), world)),
-        "inherited" => drop(engine.isend(vec![1], me, Tag(u32::MAX), child)),
+        "nobody" => drop(engine.isend(vec![1u8], Rank::NULL, Tag(u32::MAX), world)),
+        "inherited" => drop(engine.isend(vec![1u8], me, Tag(u32::MAX), child)),
         "free" => drop(engine.comm_free(world)),
         "stale" => {
             engine.comm_set_error_handler(own, ErrorHandler::Abort).unwrap();
             engine.comm_free(quiet).unwrap();
-            drop(engine.isend(vec![1], me, Tag(0), quiet));
+            drop(engine.isend(vec![1u8], me, Tag(0), quiet));
         }
         "freed" => {
             // The handler of a communicator that was freed meanwhile.

@@ -50,11 +50,11 @@ fn main() {
             let left = Rank((me + last) % (last + 1));
             let start = Instant::now();
             while start.elapsed() < PATIENCE {
-                engine.sendrecv(&[1; 64], right, Tag(1), &mut [0; 64], left, Tag(1), world).unwrap();
+                engine.sendrecv(&[1u8; 64], right, Tag(1), &mut [0u8; 64], left, Tag(1), world).unwrap();
             }
         }
         "any" => {
-            let nobody = engine.irecv(vec![0; 8], Source::Any, Tag(3), world).unwrap();
+            let nobody = engine.irecv(vec![0u8; 8], Source::Any, Tag(3), world).unwrap();
             engine.wait_for(&nobody, PATIENCE).unwrap_err();
         }
         _ => unreachable!("no such way to hang: {way}"),
@@ -77,7 +77,7 @@ fn tag(engine: &mut Engine, me: u32, world: Comm) {
 fn large(engine: &mut Engine, me: u32, world: Comm) {
     match me {
         0 => {
-            let offer = engine.isend(vec![7; 1 << 20], Rank(1), Tag(8), world).unwrap();
+            let offer = engine.isend(vec![7u8; 1 << 20], Rank(1), Tag(8), world).unwrap();
             engine.wait_for(&offer, PATIENCE).unwrap_err();
         }
         _ => hang(engine, Rank(0), Tag(7), world),
@@ -88,7 +88,7 @@ fn large(engine: &mut Engine, me: u32, world: Comm) {
 fn credit(engine: &mut Engine, right: Rank, world: Comm) {
     if engine.rank() == Rank(0) {
         let mut offers: Vec<_> =
-            (0..65).map(|tag| engine.isend(vec![7; 100 << 10], Rank(1), Tag(tag), world).unwrap()).collect();
+            (0..65).map(|tag| engine.isend(vec![7u8; 100 << 10], Rank(1), Tag(tag), world).unwrap()).collect();
         engine.wait_for(&offers.pop().unwrap(), PATIENCE).unwrap_err();
     } else {
         hang(engine, right, Tag(1), world);
@@ -98,10 +98,10 @@ fn credit(engine: &mut Engine, right: Rank, world: Comm) {
 /// Rank 0 tells the others that it is there, and then forgets to tick.
 fn silent(engine: &mut Engine, me: u32, last: u32, world: Comm) {
     if me > 0 {
-        engine.recv(&mut [], Rank(0), Tag(1), world).unwrap();
+        engine.recv(&mut [0u8; 0], Rank(0), Tag(1), world).unwrap();
         return hang(engine, Rank(0), Tag(2), world);
     }
-    (1..=last).for_each(|rank| engine.send(&[], Rank(rank), Tag(1), world).unwrap());
+    (1..=last).for_each(|rank| engine.send(b"", Rank(rank), Tag(1), world).unwrap());
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(20) {
         engine.tick();
@@ -111,6 +111,6 @@ fn silent(engine: &mut Engine, me: u32, last: u32, world: Comm) {
 
 /// Waits for a message that does not come.
 fn hang(engine: &mut Engine, source: Rank, tag: Tag, comm: Comm) {
-    let receive = engine.irecv(vec![0; 64], source, tag, comm).unwrap();
+    let receive = engine.irecv(vec![0u8; 64], source, tag, comm).unwrap();
     let _ = engine.wait_for(&receive, PATIENCE);
 }

@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut engine = Engine::builder().limits(limits).initial_rows(count as usize + 64).build(Bootstrap::solo())?;
     let (me, world) = (engine.rank(), engine.comm_world());
     // The connection to oneself is there, and one message has gone through.
-    engine.send(&[], me, Tag(count), world)?;
-    engine.recv(&mut [], me, Tag(count), world)?;
+    engine.send(b"", me, Tag(count), world)?;
+    engine.recv(&mut [0u8; 0], me, Tag(count), world)?;
     let mut posted = Vec::with_capacity(count as usize);
     let ns = |start: Instant| start.elapsed().as_nanos() as f64 / f64::from(count);
 
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// A message to oneself that has arrived.
 fn send(engine: &mut Engine, me: Rank, tag: u32) -> Result<(), tickwire::OperationError> {
     let world = engine.comm_world();
-    engine.send(&[], me, Tag(tag), world)?;
+    engine.send(b"", me, Tag(tag), world)?;
     engine.tick();
     Ok(())
 }

@@ -69,7 +69,7 @@ fn heap(engine: &mut Engine) {
     for round in 0..2u64 {
         for (number, length) in lengths.into_iter().enumerate() {
             let name = round * 100 + number as u64;
-            let mut buffer = vec![0; length];
+            let mut buffer = vec![0u8; length];
             for turn in [Rank(0), Rank(1)] {
                 if me == turn {
                     // The buffer is the sender's again once the send is done.
@@ -98,7 +98,7 @@ fn heap(engine: &mut Engine) {
     }
     assert_eq!((maps(false), maps(true)), (1, 1));
     // What is in no heap comes in pieces.
-    let mut buffer = vec![0; ELSEWHERE.len()];
+    let mut buffer = vec![0u8; ELSEWHERE.len()];
     if me == Rank(0) {
         engine.send(&ELSEWHERE, peer, Tag(3), world).unwrap();
     } else {
@@ -147,12 +147,12 @@ fn fallback(engine: &mut Engine) {
     for message in &messages {
         if me == Rank(0) {
             engine.send(message, peer, Tag(1), world).unwrap();
-            engine.recv(&mut [], peer, Tag(2), world).unwrap();
+            engine.recv(&mut [0u8; 0], peer, Tag(2), world).unwrap();
         } else {
-            let mut buffer = vec![0; message.len()];
+            let mut buffer = vec![0u8; message.len()];
             engine.recv(&mut buffer, peer, Tag(1), world).unwrap();
             assert!(buffer == *message);
-            engine.send(&[], peer, Tag(2), world).unwrap();
+            engine.send(b"", peer, Tag(2), world).unwrap();
         }
     }
     let (none, read) = (maps(false) + maps(true) == 0, engine.bytes_read().heap);
@@ -197,7 +197,7 @@ fn death(engine: &mut Engine, place: &Path) {
         let _ = kill_process(getpid(), Signal::KILL);
         unreachable!("{open:?}");
     }
-    let request = engine.irecv(vec![0; LARGE], peer, Tag(1), world).unwrap();
+    let request = engine.irecv(vec![0u8; LARGE], peer, Tag(1), world).unwrap();
     while engine.bytes_read().heap == 0 {
         engine.tick();
         assert!(Instant::now() < end);

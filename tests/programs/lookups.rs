@@ -55,8 +55,8 @@ fn pair() -> [Engine; 2] {
     let mut a = Engine::builder().initial_rows(64).build(first).unwrap();
     let mut b = thread.join().unwrap();
     let world = a.comm_world();
-    let receive = b.irecv(vec![0; 8], Rank(0), Tag(0), world).unwrap();
-    let send = a.isend(vec![1; 8], Rank(1), Tag(0), world).unwrap();
+    let receive = b.irecv(vec![0u8; 8], Rank(0), Tag(0), world).unwrap();
+    let send = a.isend(vec![1u8; 8], Rank(1), Tag(0), world).unwrap();
     while !(a.test(&send).unwrap().is_done() && b.test(&receive).unwrap().is_done()) {
         a.tick();
         b.tick();
@@ -75,8 +75,8 @@ fn main() {
         "slot" => {
             let mut engine = engine_with_slot(rounds);
             let world = engine.comm_world();
-            engine.send(&[1; 8], Rank(0), Tag(0), world).unwrap();
-            engine.recv(&mut [0; 8], Rank(0), Tag(0), world).unwrap();
+            engine.send(&[1u8; 8], Rank(0), Tag(0), world).unwrap();
+            engine.recv(&mut [0u8; 8], Rank(0), Tag(0), world).unwrap();
             assert!(engine.slot::<Credits>(tickwire::ProcId(0)).unwrap().0 == rounds);
         }
         "tick" => {

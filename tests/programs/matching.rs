@@ -117,7 +117,7 @@ impl Part<'_> {
             let source = key.source.map_or(Source::Any, Source::Rank);
             let tag = key.tag.map_or(TagFilter::Any, TagFilter::Tag);
             let longest = inbox.iter().map(|sent| sent.length).max().unwrap_or(0);
-            receives.push((key, submitter.irecv(vec![0; longest], source, tag, comms[1]).unwrap()));
+            receives.push((key, submitter.irecv(vec![0u8; longest], source, tag, comms[1]).unwrap()));
         };
         for (index, op) in self.program.ops.iter().enumerate().filter(|(_, op)| op.proc(2) == self.me) {
             if let (true, Some(sent)) = (op.sent_by_thread(), &self.messages[index]) {

@@ -34,7 +34,7 @@ fn offers_that_wait_at_the_provider_are_counted_and_no_more_than_the_window_do()
         cluster.tick_times(200);
         assert_eq!(offered(&mut cluster, 1), [64, 336], "seed {seed}");
         for tag in (0..400).rev() {
-            let request = cluster.engines[0].irecv(vec![0; 9000], Rank(1), Tag(tag), world).unwrap();
+            let request = cluster.engines[0].irecv(vec![0u8; 9000], Rank(1), Tag(tag), world).unwrap();
             assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(tag.into(), 9000));
         }
         for send in sends {
@@ -60,7 +60,7 @@ fn a_probe_finds_a_message_behind_more_offers_than_the_window() {
         cluster.engines[0].iprobe(Source::Any, Tag(199), world).unwrap().is_some()
     });
     for tag in 0..200u32 {
-        let request = cluster.engines[0].irecv(vec![0; 9000], Rank(1), TagFilter::Any, world).unwrap();
+        let request = cluster.engines[0].irecv(vec![0u8; 9000], Rank(1), TagFilter::Any, world).unwrap();
         let (bytes, status) = cluster.finish(BOUND, 0, request).unwrap();
         assert!(status.tag == Tag(tag) && bytes == content(tag.into(), 9000));
     }
@@ -76,7 +76,7 @@ fn offers_of_every_kind_come_in_the_order_of_their_receives() {
         .collect();
     cluster.tick_times(50);
     for tag in (0..400).rev() {
-        let request = cluster.engines[0].irecv(vec![0; 9000], Rank(1), Tag(tag), world).unwrap();
+        let request = cluster.engines[0].irecv(vec![0u8; 9000], Rank(1), Tag(tag), world).unwrap();
         assert!(cluster.finish(BOUND, 0, request).unwrap().0 == content(tag.into(), 9000));
     }
     for send in sends {
@@ -96,7 +96,7 @@ fn short_messages_without_credit_are_offered_and_credit_comes_back() {
             .map(|number| cluster.engines[1].isend(number.to_ne_bytes().to_vec(), Rank(0), Tag(round), world).unwrap())
             .collect();
         for number in 0..6000u32 {
-            let request = cluster.engines[0].irecv(vec![0; 4], Source::Any, Tag(round), world).unwrap();
+            let request = cluster.engines[0].irecv(vec![0u8; 4], Source::Any, Tag(round), world).unwrap();
             assert_eq!(cluster.finish(BOUND, 0, request).unwrap().0, number.to_ne_bytes());
         }
         sends.into_iter().for_each(|send| drop(cluster.finish(BOUND, 1, send).unwrap()));

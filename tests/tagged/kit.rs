@@ -21,7 +21,7 @@ pub(crate) fn mixed(engines: u32, seed: u64, config: ProviderConfig) -> Cluster 
 /// Posts a receive of up to 64 bytes at engine 0.
 pub(crate) fn post(cluster: &mut Cluster, source: impl Into<Source>, tag: impl Into<TagFilter>) -> Request<Vec<u8>> {
     let world = cluster.engines[0].comm_world();
-    cluster.engines[0].irecv(vec![0; 64], source, tag, world).unwrap()
+    cluster.engines[0].irecv(vec![0u8; 64], source, tag, world).unwrap()
 }
 
 /// Sends a message to engine 0 and drops its request.

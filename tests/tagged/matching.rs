@@ -62,7 +62,7 @@ fn a_synchronous_send_is_done_when_its_receive_is_there_and_needs_no_offer() {
         let sent = cluster.engines[1].issend(message.clone(), Rank(0), Tag(5), world).unwrap();
         cluster.tick_times(50);
         assert!(is_pending(&mut cluster, 1, &sent));
-        let request = cluster.engines[0].irecv(vec![0; length], Source::Any, Tag(5), world).unwrap();
+        let request = cluster.engines[0].irecv(vec![0u8; length], Source::Any, Tag(5), world).unwrap();
         assert!(cluster.finish(BOUND, 0, request).unwrap().0 == message);
         cluster.finish(BOUND, 1, sent).unwrap();
     }
@@ -135,7 +135,7 @@ fn long_messages_are_held_as_well() {
         let mut cluster = race(ProviderConfig::new(seed));
         let world = cluster.engines[0].comm_world();
         let receives: Vec<_> =
-            (0..6).map(|_| cluster.engines[0].irecv(vec![0; 100_000], Source::Any, Tag(5), world).unwrap()).collect();
+            (0..6).map(|_| cluster.engines[0].irecv(vec![0u8; 100_000], Source::Any, Tag(5), world).unwrap()).collect();
         cluster.tick_times(seed as u32);
         let lengths = [100_000, 6000, 10];
         let mut sends = Vec::new();

@@ -14,14 +14,14 @@ fn limits_of_a_tag_mode_are_told_where_they_are_met() {
     let world = cluster.engines[0].comm_world();
     assert_eq!(cluster.engines[0].tag_limits().tag_max, 524_287);
     let engine = &mut cluster.engines[0];
-    let refused = engine.isend(vec![1], Rank(1), Tag(524_288), world).unwrap_err().error;
+    let refused = engine.isend(vec![1u8], Rank(1), Tag(524_288), world).unwrap_err().error;
     assert_eq!(refused, PostError::TagMode { tag: 524_288, most: 524_287 });
     assert!(refused.to_string().contains("ofi_tag_2") && refused.to_string().contains("524287"));
     assert_eq!(
-        engine.irecv(vec![1], Source::Any, Tag(600_000), world).unwrap_err().error,
+        engine.irecv(vec![1u8], Source::Any, Tag(600_000), world).unwrap_err().error,
         PostError::TagMode { tag: 600_000, most: 524_287 }
     );
-    assert!(matches!(engine.isend(vec![1], Rank(1), Tag(u32::MAX), world).unwrap_err().error, PostError::Tag { .. }));
+    assert!(matches!(engine.isend(vec![1u8], Rank(1), Tag(u32::MAX), world).unwrap_err().error, PostError::Tag { .. }));
 
     // A provider that leaves 3 bits for contexts: 8 ids, two of which are there from the start.
     let tags = ProviderTags { format: u64::MAX >> 9, data_bytes: 0, directed_receive: false };
@@ -72,10 +72,10 @@ fn a_late_message_never_meets_the_next_communicator_with_its_id_in_any_tag_mode(
             cluster.engines[1].comm_free(yours).unwrap();
             let [mine, yours] = duplicate(&mut cluster).unwrap();
             *used.entry(cluster.engines[0].comm_context_id(mine).unwrap()).or_insert(0) += 1;
-            let request = cluster.engines[0].irecv(vec![0; 8], Source::Any, TagFilter::Any, mine).unwrap();
+            let request = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, TagFilter::Any, mine).unwrap();
             cluster.tick_times(5);
             assert!(is_pending(&mut cluster, 0, &request), "{mode}, {round}: a message of another communicator");
-            drop(cluster.engines[1].isend(vec![99; 8], Rank(0), Tag(6), yours).unwrap());
+            drop(cluster.engines[1].isend(vec![99u8; 8], Rank(0), Tag(6), yours).unwrap());
             assert_eq!(cluster.finish(BOUND, 0, request).unwrap().0, [99; 8]);
             for (rank, comm) in [(0, mine), (1, yours)] {
                 cluster.engines[rank].comm_free(comm).unwrap();

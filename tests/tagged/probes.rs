@@ -51,7 +51,7 @@ fn look_at_what_is_there(config: ProviderConfig) {
     let expected = [&long[..], b"third", b"first"];
     for (message, expected) in taken.into_iter().zip(expected) {
         let length = message.status().length;
-        let request = cluster.engines[0].imrecv(message, vec![0; length]).unwrap();
+        let request = cluster.engines[0].imrecv(message, vec![0u8; length]).unwrap();
         assert!(cluster.finish(BOUND, 0, request).unwrap().0 == expected);
     }
     cluster.finish(BOUND, 1, synchronous).unwrap();
@@ -80,7 +80,7 @@ fn a_probe_that_has_to_take_a_message_out_of_the_provider_changes_no_order_and_e
         assert!(is_pending(&mut cluster, 1, &synchronous), "seed {seed}: nothing has received it");
         send(&mut cluster, 1, 5, b"fifth");
         for expected in [&b"first"[..], b"second", &long, b"fourth", b"fifth"] {
-            let request = cluster.engines[0].irecv(vec![0; 60_000], Source::Any, TagFilter::Any, world).unwrap();
+            let request = cluster.engines[0].irecv(vec![0u8; 60_000], Source::Any, TagFilter::Any, world).unwrap();
             let (bytes, status) = cluster.finish(BOUND, 0, request).unwrap();
             assert!(bytes[..status.length] == *expected, "seed {seed}");
         }
@@ -114,7 +114,7 @@ fn a_dump_shows_what_waits_at_the_provider_and_changes_nothing_for_receives() {
             let request = post(&mut cluster, Rank(1), Tag(5));
             assert_eq!(got(&mut cluster, request), (1, expected.to_vec()), "seed {seed}");
         }
-        let request = cluster.engines[0].irecv(vec![0; 60_000], Rank(1), TagFilter::Any, world).unwrap();
+        let request = cluster.engines[0].irecv(vec![0u8; 60_000], Rank(1), TagFilter::Any, world).unwrap();
         assert!(cluster.finish(BOUND, 0, request).unwrap().0 == long);
         let request = post(&mut cluster, Source::Any, TagFilter::Any);
         assert_eq!(got(&mut cluster, request), (2, b"near".to_vec()));
@@ -143,7 +143,7 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
                 let source = if random.below(2) == 0 { Source::Any } else { Source::Rank(1 + random.below(3) as u32) };
                 let tag = if random.below(2) == 0 { TagFilter::Any } else { TagFilter::Tag(random.below(3) as u32) };
                 let engine = &mut cluster.engines[0];
-                receives.push((round, engine.irecv(vec![0; 9000], source, tag, worlds[0]).unwrap()));
+                receives.push((round, engine.irecv(vec![0u8; 9000], source, tag, worlds[0]).unwrap()));
             }
             cluster.tick_times(random.below(4) as u32);
             if random.below(3) == 0 {
@@ -154,7 +154,7 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
         let rest = sent as usize - receives.len();
         for _ in 0..rest {
             let engine = &mut cluster.engines[0];
-            receives.push((60, engine.irecv(vec![0; 9000], Source::Any, TagFilter::Any, worlds[0]).unwrap()));
+            receives.push((60, engine.irecv(vec![0u8; 9000], Source::Any, TagFilter::Any, worlds[0]).unwrap()));
         }
         let mut last = std::collections::BTreeMap::new();
         cluster.tick_times(400);

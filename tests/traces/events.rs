@@ -70,8 +70,8 @@ fn systems_of_the_application_have_names_and_runs() {
     let mut engine = builder.trace(ring.clone()).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
     for _ in 0..10 {
-        let incoming = engine.irecv(vec![0; 8], Source::Any, Tag(1), world).unwrap();
-        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+        let incoming = engine.irecv(vec![0u8; 8], Source::Any, Tag(1), world).unwrap();
+        engine.send(&[1u8; 8], Rank(0), Tag(1), world).unwrap();
         engine.wait(&incoming).unwrap();
     }
     let events = events(&ring);
@@ -95,7 +95,7 @@ fn connections_and_errors_are_told() {
     cases::storm(&mut cluster, 1, 4);
     net.kill(1, Death::At(cluster.now_ns));
     let world = cluster.engines[0].comm_world();
-    let never = cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(9), world).unwrap();
+    let never = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(9), world).unwrap();
     let error = cluster.finish(cases::BOUND, 0, never).unwrap_err().error;
     let events = events(&rings[0]);
     let states: Vec<VcState> = events
@@ -123,13 +123,13 @@ fn what_waits_is_counted() {
         let world = cluster.engines[0].comm_world();
         let mut posted = Vec::new();
         for tag in 0..5 {
-            posted.push(cluster.engines[0].irecv(vec![0; 8], Rank(1), Tag(tag), world).unwrap());
+            posted.push(cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(tag), world).unwrap());
         }
         for tag in 10..13 {
-            posted.push(cluster.engines[0].irecv(vec![0; 8], Source::Any, Tag(tag), world).unwrap());
+            posted.push(cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(tag), world).unwrap());
         }
         for tag in 20..27 {
-            let sent = cluster.engines[1].isend(vec![7; 100], Rank(0), Tag(tag), world).unwrap();
+            let sent = cluster.engines[1].isend(vec![7u8; 100], Rank(0), Tag(tag), world).unwrap();
             cluster.finish(cases::BOUND, 1, sent).unwrap();
         }
         cluster.tick_times(5);
@@ -156,8 +156,8 @@ fn reading_a_long_message_is_told_apart_from_taking_frames() {
     let world = cluster.engines[0].comm_world();
     let mut exchange = |bytes: usize| {
         rings[1].take();
-        let receive = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(1), world).unwrap();
-        let send = cluster.engines[0].isend(vec![1; bytes], Rank(1), Tag(1), world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; bytes], Rank(0), Tag(1), world).unwrap();
+        let send = cluster.engines[0].isend(vec![1u8; bytes], Rank(1), Tag(1), world).unwrap();
         cluster.finish(cases::BOUND, 1, receive).unwrap();
         cluster.finish(cases::BOUND, 0, send).unwrap();
         let reads = |event: &Event<'_>| matches!(event, Event::Delivered { read_ns, end_ns, .. } if read_ns < end_ns);
@@ -188,8 +188,8 @@ fn a_sink_that_panics_poisons_its_engine_and_no_other() {
     cluster.checked = false;
     let world = cluster.engines[0].comm_world();
     let post = |cluster: &mut Cluster, tag| {
-        let receive = cluster.engines[1].irecv(vec![0; 8], Rank(0), tag, world).unwrap();
-        (receive, cluster.engines[0].isend(vec![1; 8], Rank(1), tag, world).unwrap())
+        let receive = cluster.engines[1].irecv(vec![0u8; 8], Rank(0), tag, world).unwrap();
+        (receive, cluster.engines[0].isend(vec![1u8; 8], Rank(1), tag, world).unwrap())
     };
     let (receive, send) = post(&mut cluster, Tag(1));
     cluster.finish(2000, 1, receive).unwrap();
@@ -199,7 +199,9 @@ fn a_sink_that_panics_poisons_its_engine_and_no_other() {
     // It had been delivered when the sink was told.
     cluster.tick_until(2000, "the message has come", |c| !matches!(c.engines[1].test(&receive), Ok(Test::Pending)));
     assert_eq!(cluster.engines[1].counters().runs()[DELIVER], before + 1, "it was awaited");
-    let Err(rejected) = cluster.engines[1].isend(vec![1; 8], Rank(0), Tag(1), world) else { panic!("it is poisoned") };
+    let Err(rejected) = cluster.engines[1].isend(vec![1u8; 8], Rank(0), Tag(1), world) else {
+        panic!("it is poisoned")
+    };
     assert!(rejected.to_string().contains("the sink is broken"), "{rejected}");
     cluster.finish(2000, 0, send).unwrap();
 }

@@ -51,8 +51,8 @@ fn the_file_is_an_array_once_its_engine_is_finalized() {
     let mut engine = Engine::builder().trace(TraceFile::create(&path).unwrap()).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
     for _ in 0..10 {
-        engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
-        engine.recv(&mut [0; 8], Rank(0), Tag(1), world).unwrap();
+        engine.send(&[1u8; 8], Rank(0), Tag(1), world).unwrap();
+        engine.recv(&mut [0u8; 8], Rank(0), Tag(1), world).unwrap();
     }
     assert!(std::fs::read(&path).unwrap().starts_with(b"tickwtrc"));
     engine.finalize(Duration::from_secs(10)).unwrap();

@@ -8,7 +8,7 @@ use tickwire_tests::scratch;
 pub(crate) fn picture(path: &Path) -> Vec<Vec<[u8; 3]>> {
     let mut reader =
         png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).unwrap())).read_info().unwrap();
-    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let mut bytes = vec![0u8; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut bytes).unwrap();
     std::fs::remove_file(path).unwrap();
     let (pixels, rest) = bytes.as_chunks::<3>();

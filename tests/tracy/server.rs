@@ -208,9 +208,9 @@ impl Server {
     fn block(&mut self) -> Vec<u8> {
         let mut length = [0; 4];
         self.socket.read_exact(&mut length).unwrap();
-        let mut packed = vec![0; u32::from_le_bytes(length) as usize];
+        let mut packed = vec![0u8; u32::from_le_bytes(length) as usize];
         self.socket.read_exact(&mut packed).unwrap();
-        let mut block = vec![0; BLOCK_BYTES];
+        let mut block = vec![0u8; BLOCK_BYTES];
         let bytes = lz4_flex::block::decompress_into_with_dict(&packed, &mut block, &self.window).unwrap();
         block.truncate(bytes);
         self.window.extend_from_slice(&block);

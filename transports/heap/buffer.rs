@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use tickwire_components::limits::HEAP_ALIGN;
-use tickwire_components::{LeasedBytes, Numbers, NumbersMut, OneRun, Pieces, Span};
+use tickwire_components::{Elements, ElementsMut, LeasedBytes, OneRun, Pieces, Span};
 
 /// Bytes in the shared heap of this process. A message that is sent from them is copied by its receiver straight out of
 /// them, if it is on this host and the message is not short; all peers on this host can read them at any time.
@@ -129,8 +129,8 @@ unsafe impl OneRun for HeapBuffer {}
 
 // SAFETY: as for `Pieces`.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Numbers for HeapBuffer {
-    type Number = u8;
+unsafe impl Elements for HeapBuffer {
+    type Element = u8;
 
     fn span(&self) -> Span {
         self.piece(0)
@@ -138,4 +138,4 @@ unsafe impl Numbers for HeapBuffer {
 }
 // SAFETY: as for `LeasedBytes`; any bytes are numbers.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl NumbersMut for HeapBuffer {}
+unsafe impl ElementsMut for HeapBuffer {}

@@ -263,7 +263,8 @@ mod tests {
         let mut place = vec![0u8; 200];
         let header = Header::new(Kind::Eager, 1, 2, 3, 4, 5);
         let said = Preface { link: 7, number: 8, token: 1 << 60 };
-        let frame = write(span(&mut place), said, &header, &vec![vec![1u8, 2, 3], vec![4, 5]]);
+        let frame =
+            write(span(&mut place), said, &header, &tickwire_components::List(vec![vec![1u8, 2, 3], vec![4, 5]]));
         let found = lead(frame).unwrap();
         assert_eq!((frame.len(), found.preface, found.header), (LEAD_BYTES + 5, said, header));
         let (bytes, rest) = payload(frame, &found);

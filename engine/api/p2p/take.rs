@@ -61,6 +61,21 @@ impl Engine {
         self.take_slowly(request.renew())
     }
 
+    /// Waits for a request and takes it: its buffer and its status ([`Engine::wait`], then [`Engine::take`]).
+    ///
+    /// # Errors
+    /// How it ended if not well (the buffer comes back), or why waiting is impossible (the request comes back).
+    #[inline]
+    pub fn wait_take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
+        let waited = self.wait(&request);
+        let taken = self.take(request);
+        match (waited, taken) {
+            // It waits on, and why it cannot end now says more than that it has not ended.
+            (Err(error), Err(failed)) if failed.error == RequestError::Pending => Err(Failed { error, ..failed }),
+            (_, taken) => taken,
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn take_slowly<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {

@@ -74,7 +74,7 @@ fn send(engine: &mut Engine, first: Duration, sleep_ms: u32, wakeups: u32) -> Re
     engine.recv(&mut thread, Rank(1), Tag(1), world)?;
     let thread = u32::from_ne_bytes(thread);
     std::thread::sleep(first);
-    engine.send(&[], Rank(1), Tag(1), world)?;
+    engine.send(b"", Rank(1), Tag(1), world)?;
     for _ in 0..wakeups {
         std::thread::sleep(Duration::from_millis(sleep_ms.into()));
         let start = Instant::now();
@@ -92,7 +92,7 @@ fn receive(engine: &mut Engine, wakeups: u32) -> Result<(), Fault> {
     engine.send(&thread.to_ne_bytes(), Rank(0), Tag(1), world)?;
     let before = nanoseconds(ClockId::ProcessCPUTime);
     let start = Instant::now();
-    engine.recv(&mut [], Rank(0), Tag(1), world)?;
+    engine.recv(&mut [0u8; 0], Rank(0), Tag(1), world)?;
     let cpu = nanoseconds(ClockId::ProcessCPUTime) - before;
     if start.elapsed().is_zero() {
         return Err(Fault::failure("the receive has not blocked"));

@@ -63,20 +63,20 @@ pub(super) fn as_rank(args: &PerfArgs, idle: &IdleArgs, bootstrap: Bootstrap) ->
         let limits = Limits { spins: 0, yields: 0, sleep_ms_max: 10_000, ..args.limits() };
         let mut engine = args.builder().limits(limits).build(bootstrap)?;
         let world = engine.comm_world();
-        engine.send(&[], Rank(0), HELLO, world)?;
-        engine.recv(&mut [], Rank(0), END, world)?;
+        engine.send(b"", Rank(0), HELLO, world)?;
+        engine.recv(&mut [0u8; 0], Rank(0), END, world)?;
         engine.finalize(FINALIZE_TIME)?;
         return Ok(());
     }
     let mut engine = args.builder().build(bootstrap)?;
     let world = engine.comm_world();
     for peer in 1..=idle.peers {
-        engine.recv(&mut [], Rank(peer), HELLO, world)?;
+        engine.recv(&mut [0u8; 0], Rank(peer), HELLO, world)?;
     }
     std::thread::sleep(SETTLE_TIME);
     measure(args, idle, &mut engine)?;
     for peer in 1..=idle.peers {
-        engine.send(&[], Rank(peer), END, world)?;
+        engine.send(b"", Rank(peer), END, world)?;
     }
     engine.finalize(FINALIZE_TIME)?;
     Ok(())

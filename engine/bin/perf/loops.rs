@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
-use tickwire::{Comm, Engine, HeapBuffer, HeapError, OperationError, Rank, Request, Source, Tag};
+use tickwire::{Cells, Comm, Engine, HeapBuffer, HeapError, OperationError, Rank, Request, Source, Tag};
 
 /// Longest message, bytes.
 pub(super) const MAX: usize = 4 << 20;
@@ -135,11 +135,11 @@ impl<'a> Bench<'a> {
     fn barrier(&mut self) -> Done {
         let tag = Tag(999);
         if self.rank == 0 {
-            self.engine.recv(&mut [], self.peer, tag, self.world)?;
-            self.engine.send(&[], self.peer, tag, self.world)
+            self.engine.recv(&mut [0u8; 0], self.peer, tag, self.world)?;
+            self.engine.send(b"", self.peer, tag, self.world)
         } else {
-            self.engine.send(&[], self.peer, tag, self.world)?;
-            self.engine.recv(&mut [], self.peer, tag, self.world).map(drop)
+            self.engine.send(b"", self.peer, tag, self.world)?;
+            self.engine.recv(&mut [0u8; 0], self.peer, tag, self.world).map(drop)
         }
     }
 
@@ -160,10 +160,10 @@ impl<'a> Bench<'a> {
             }
             if self.rank == 0 {
                 engine.send(send, peer, tag, world)?;
-                let status = engine.recv(receive, source, tag, world)?;
+                let status = engine.recv(&mut *receive, source, tag, world)?;
                 assert!(status.length == bytes && status.source == peer);
             } else {
-                let status = engine.recv(receive, source, tag, world)?;
+                let status = engine.recv(&mut *receive, source, tag, world)?;
                 assert!(status.length == bytes && status.source == peer);
                 engine.send(send, peer, tag, world)?;
             }
@@ -211,17 +211,17 @@ impl<'a> Bench<'a> {
         let (peer, world, rank) = (self.peer, self.world, self.rank);
         let send = &self.send[..bytes];
         let cells = Cell::from_mut(&mut self.receive[..]).as_slice_of_cells();
-        let place = |w: usize| &cells[place(w, bytes)..][..bytes];
+        let place = |w: usize| Cells(&cells[place(w, bytes)..][..bytes]);
         self.engine.scope(|scope| {
             let mut ready = [0u8; 4];
-            let mut window: Vec<Request<&[Cell<u8>]>> = Vec::with_capacity(WINDOW);
+            let mut window: Vec<Request<Cells<'_, u8>>> = Vec::with_capacity(WINDOW);
             let mut sends: Vec<Request<&[u8]>> = Vec::with_capacity(WINDOW);
             let mut start = Instant::now();
             if rank == 1 {
                 for w in 0..WINDOW {
                     window.push(scope.irecv(place(w), peer, Tag(2), world)?);
                 }
-                scope.send(&[0; 4], peer, Tag(3), world)?;
+                scope.send(&[0u8; 4], peer, Tag(3), world)?;
             } else {
                 scope.recv(&mut ready, peer, Tag(3), world)?;
             }
@@ -249,7 +249,7 @@ impl<'a> Bench<'a> {
                     for w in 0..WINDOW {
                         window.push(scope.irecv(place(w), peer, Tag(2), world)?);
                     }
-                    scope.send(&[0; 4], peer, Tag(3), world)?;
+                    scope.send(&[0u8; 4], peer, Tag(3), world)?;
                 }
             }
             let time = start.elapsed().as_secs_f64();
@@ -284,20 +284,20 @@ impl<'a> Bench<'a> {
             self.report("posted_any", depth as usize, time, "us");
             self.barrier()?;
             for k in 0..depth {
-                self.engine.send(&[], peer, Tag(1000 + k), world)?;
+                self.engine.send(b"", peer, Tag(1000 + k), world)?;
             }
             self.engine.wait_all(&posted)?;
             for request in posted {
                 self.engine.take(request)?;
             }
             for k in 0..depth {
-                self.engine.send(&[], peer, Tag(1000 + k), world)?;
+                self.engine.send(b"", peer, Tag(1000 + k), world)?;
             }
             self.barrier()?;
             let time = self.pingpong(self.rounds(20000), 0, peer.into(), Tag(1))?;
             self.report("unexpected", depth as usize, time, "us");
             for k in (0..depth).rev() {
-                self.engine.recv(&mut [], peer, Tag(1000 + k), world)?;
+                self.engine.recv(&mut [0u8; 0], peer, Tag(1000 + k), world)?;
             }
             self.barrier()?;
         }
@@ -310,7 +310,7 @@ impl<'a> Bench<'a> {
         let send = &self.send[..8];
         let receive = &self.receive[..8];
         let mut buffer = receive.to_vec();
-        let cells = Cell::from_mut(&mut buffer[..]).as_slice_of_cells();
+        let cells = Cells(Cell::from_mut(&mut buffer[..]).as_slice_of_cells());
         self.engine.scope(|scope| {
             for _ in 0..messages {
                 let incoming = scope.irecv(cells, me, Tag(1), world)?;

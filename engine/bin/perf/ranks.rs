@@ -63,9 +63,9 @@ pub(super) fn greet(engine: &mut Engine) -> Result<(), OperationError> {
     for other in 2..size {
         for first in 0..2 {
             if rank == other {
-                engine.send(&[], Rank(first), tag, world)?;
+                engine.send(b"", Rank(first), tag, world)?;
             } else if rank == first {
-                engine.recv(&mut [], Rank(other), tag, world)?;
+                engine.recv(&mut [0u8; 0], Rank(other), tag, world)?;
             }
         }
     }
@@ -76,15 +76,15 @@ pub(super) fn greet(engine: &mut Engine) -> Result<(), OperationError> {
 pub(super) fn leave_together(engine: &mut Engine) -> Result<(), OperationError> {
     let (world, rank, size, tag) = (engine.comm_world(), engine.rank().0, engine.size(), Tag(998));
     if rank == 0 {
-        engine.recv(&mut [], Rank(1), tag, world)?;
+        engine.recv(&mut [0u8; 0], Rank(1), tag, world)?;
         for other in 1..size {
-            engine.send(&[], Rank(other), tag, world)?;
+            engine.send(b"", Rank(other), tag, world)?;
         }
     } else {
         if rank == 1 {
-            engine.send(&[], Rank(0), tag, world)?;
+            engine.send(b"", Rank(0), tag, world)?;
         }
-        engine.recv(&mut [], Rank(0), tag, world)?;
+        engine.recv(&mut [0u8; 0], Rank(0), tag, world)?;
     }
     Ok(())
 }

@@ -23,12 +23,6 @@ pub(crate) struct Place {
     plate: (usize, usize),
 }
 
-impl Place {
-    pub(crate) fn cells(&self) -> usize {
-        self.width * self.height
-    }
-}
-
 impl Field {
     pub(crate) fn new(width: usize, height: usize) -> Self {
         Field { width, height, cells: vec![0.0; width * height] }
@@ -223,7 +217,7 @@ mod tests {
             let mut owners = Field::new(width, height);
             for rank in 0..ranks {
                 let place = grid.place(rank);
-                assert!(place.cells() > 0);
+                assert!(place.width * place.height > 0);
                 let more: Vec<f64> = owners.cut(&place).iter().map(|cell| cell + 1.0).collect();
                 owners.paste(&place, &more);
             }

@@ -10,16 +10,16 @@ const OPPOSITE: [u32; 4] = [1, 0, 3, 2];
 /// One rank's side of the exchange. Buffers go to the engine and come back.
 pub(crate) struct Halo {
     neighbours: [Option<u32>; 4],
-    outgoing: [Vec<u8>; 4],
-    incoming: [Vec<u8>; 4],
-    sends: [Option<Request<Vec<u8>>>; 4],
-    receives: [Option<Request<Vec<u8>>>; 4],
+    outgoing: [Vec<f64>; 4],
+    incoming: [Vec<f64>; 4],
+    sends: [Option<Request<Vec<f64>>>; 4],
+    receives: [Option<Request<Vec<f64>>>; 4],
 }
 
 impl Halo {
     pub(crate) fn new(grid: &Grid, rank: u32, block: &Block) -> Self {
         let place = block.place();
-        let buffers = [place.width, place.width, place.height, place.height].map(|cells| vec![0; cells * 8]);
+        let buffers = [place.width, place.width, place.height, place.height].map(|cells| vec![0.0; cells]);
         Halo {
             neighbours: grid.neighbours(rank),
             outgoing: buffers.clone(),
@@ -41,10 +41,8 @@ impl Halo {
         for direction in 0..4 {
             let Some(neighbour) = self.neighbours[direction] else { continue };
             let mut buffer = std::mem::take(&mut self.outgoing[direction]);
-            let (places, _) = buffer.as_chunks_mut::<8>();
-            for (place, cell) in places.iter_mut().zip(block.edge(direction)) {
-                *place = cell.to_ne_bytes();
-            }
+            buffer.clear();
+            buffer.extend(block.edge(direction));
             self.sends[direction] = Some(engine.isend(buffer, Rank(neighbour), Tag(direction as u32), world)?);
         }
         Ok(())
@@ -56,9 +54,8 @@ impl Halo {
         for direction in 0..4 {
             let Some(request) = self.receives[direction].take() else { continue };
             let (buffer, status) = engine.take(request)?;
-            assert_eq!(status.length, buffer.len(), "an edge has as many cells on both sides");
-            let (cells, _) = buffer.as_chunks::<8>();
-            block.set_halo(direction, cells.iter().map(|cell| f64::from_ne_bytes(*cell)));
+            assert_eq!(status.count::<f64>(), Ok(buffer.len()), "an edge has as many cells on both sides");
+            block.set_halo(direction, buffer.iter().copied());
             self.incoming[direction] = buffer;
         }
         engine.wait_all(&self.sends)?;

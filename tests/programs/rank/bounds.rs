@@ -19,7 +19,7 @@ pub(crate) fn memory(engine: &mut Engine, place: &Path, length: usize) {
     }
     let others: Vec<u32> = (0..size).filter(|&rank| rank != me && length > 0).collect();
     let receives: Vec<_> =
-        others.iter().map(|&rank| engine.irecv(vec![0; length], Rank(rank), Tag(1), world).unwrap()).collect();
+        others.iter().map(|&rank| engine.irecv(vec![0u8; length], Rank(rank), Tag(1), world).unwrap()).collect();
     let message = |rank: u32| content(name(me, rank, 0), length);
     let sends: Vec<_> =
         others.iter().map(|&rank| engine.isend(message(rank), Rank(rank), Tag(1), world).unwrap()).collect();
@@ -55,20 +55,20 @@ fn barrier(engine: &mut Engine) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let below = [2 * me + 1, 2 * me + 2].into_iter().filter(|&rank| rank < size);
     for rank in below.clone() {
-        engine.recv(&mut [], Rank(rank), Tag(1), world).unwrap();
+        engine.recv(&mut [0u8; 0], Rank(rank), Tag(1), world).unwrap();
     }
     if me > 0 {
-        engine.send(&[], Rank((me - 1) / 2), Tag(1), world).unwrap();
-        engine.recv(&mut [], Rank((me - 1) / 2), Tag(2), world).unwrap();
+        engine.send(b"", Rank((me - 1) / 2), Tag(1), world).unwrap();
+        engine.recv(&mut [0u8; 0], Rank((me - 1) / 2), Tag(2), world).unwrap();
     }
-    below.for_each(|rank| engine.send(&[], Rank(rank), Tag(2), world).unwrap());
+    below.for_each(|rank| engine.send(b"", Rank(rank), Tag(2), world).unwrap());
 }
 
 /// No file may be as long as the rings of a pair: the connection fails, and its error says how many bytes were asked for.
 pub(crate) fn file_size(engine: &mut Engine, place: &Path) {
     let (start, world) = (Instant::now(), engine.comm_world());
     if engine.rank() == Rank(0) {
-        let sent = engine.send(&[1], Rank(1), Tag(1), world);
+        let sent = engine.send(&[1u8], Rank(1), Tag(1), world);
         let words = sent.expect_err("no ring may be made").to_string();
         let asked = 2 * RawRing::bytes(Limits::default().first_ring_bytes);
         assert!(words.contains("ulimit -f") && words.contains(&format!("{asked} bytes")), "{words}");
@@ -106,7 +106,7 @@ pub(crate) fn no_descriptors(engine: &mut Engine, place: &Path) {
     }
     let (world, since) = (engine.comm_world(), Instant::now());
     // By the call or by its request, whichever hears of it.
-    let words = match engine.isend(vec![1; 8], Rank(1), Tag(1), world) {
+    let words = match engine.isend(vec![1u8; 8], Rank(1), Tag(1), world) {
         Ok(send) => engine.wait_for(&send, PATIENCE).unwrap_err().to_string(),
         Err(rejected) => rejected.error.to_string(),
     };

@@ -13,7 +13,7 @@ fn warm_up(engine: &mut Engine) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
     let splices = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
     let direct = goes_direct();
-    let (mut more, mut warm) = ([1], vec![0; if direct { 1 << 20 } else { 100_000 }]);
+    let (mut more, mut warm) = ([1], vec![0u8; if direct { 1 << 20 } else { 100_000 }]);
     let start = Instant::now();
     while more == [1] {
         assert!(start.elapsed() < PATIENCE, "nothing was spliced, or went straight");
@@ -54,7 +54,7 @@ pub(crate) fn stopped_sender(engine: &mut Engine) {
     }
     let mut pid = [0; 4];
     engine.recv(&mut pid, Rank(1), Tag(99), world).unwrap();
-    let mut receive = |n| engine.irecv(vec![0; LENGTH], Rank(1), Tag(n), world).unwrap();
+    let mut receive = |n| engine.irecv(vec![0u8; LENGTH], Rank(1), Tag(n), world).unwrap();
     let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
     for (n, request) in receives.into_iter().enumerate() {
         engine.wait_for(&request, PATIENCE).unwrap();
@@ -84,7 +84,7 @@ pub(crate) fn death_of_a_sender(engine: &mut Engine, place: &Path) {
         }
         die(place);
     }
-    let mut receive = |n| engine.irecv(vec![0; LENGTH], doomed, Tag(n), world).unwrap();
+    let mut receive = |n| engine.irecv(vec![0u8; LENGTH], doomed, Tag(n), world).unwrap();
     let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
     let mut came = 0;
     for (n, request) in receives.into_iter().enumerate() {
@@ -109,7 +109,7 @@ pub(crate) fn death_of_a_receiver(engine: &mut Engine, place: &Path) {
     warm_up(engine);
     // What is ready for one direction is ready for the other.
     if engine.rank() == doomed {
-        let mut receive = |n| engine.irecv(vec![0; LENGTH], Rank(0), Tag(n), world).unwrap();
+        let mut receive = |n| engine.irecv(vec![0u8; LENGTH], Rank(0), Tag(n), world).unwrap();
         let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();
         while !engine.test(&receives[BEFORE - 1]).unwrap().is_done() {
             engine.tick();

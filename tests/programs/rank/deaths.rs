@@ -20,23 +20,23 @@ pub(crate) fn death(engine: &mut Engine, place: &Path) {
     storm(engine, 1, 2);
     // And has all of it: what a transport has buffered may die with its process.
     if me != doomed.0 {
-        engine.send(&[], doomed, Tag(9), world).unwrap();
+        engine.send(b"", doomed, Tag(9), world).unwrap();
     }
     if me == doomed.0 {
         for rank in 0..me {
-            engine.recv(&mut [], Rank(rank), Tag(9), world).unwrap();
+            engine.recv(&mut [0u8; 0], Rank(rank), Tag(9), world).unwrap();
         }
         let _open: Vec<_> =
-            (0..me).map(|rank| engine.isend(vec![1; CUT_SHORT], Rank(rank), Tag(1), world).unwrap()).collect();
+            (0..me).map(|rank| engine.isend(vec![1u8; CUT_SHORT], Rank(rank), Tag(1), world).unwrap()).collect();
         while copied(engine) < CUT_SHORT as u64 / 8 {
             engine.tick();
         }
         die(place);
     }
-    let from_dead = engine.irecv(vec![0; CUT_SHORT], doomed, Tag(1), world).unwrap();
-    let never = engine.irecv(vec![0; 8], doomed, Tag(2), world).unwrap();
-    let to_dead = engine.isend(vec![2; CUT_SHORT], doomed, Tag(3), world).unwrap();
-    let any = engine.irecv(vec![0; 8], Source::Any, Tag(4), world).unwrap();
+    let from_dead = engine.irecv(vec![0u8; CUT_SHORT], doomed, Tag(1), world).unwrap();
+    let never = engine.irecv(vec![0u8; 8], doomed, Tag(2), world).unwrap();
+    let to_dead = engine.isend(vec![2u8; CUT_SHORT], doomed, Tag(3), world).unwrap();
+    let any = engine.irecv(vec![0u8; 8], Source::Any, Tag(4), world).unwrap();
     for id in [from_dead.id(), never.id(), to_dead.id()] {
         let error = engine.wait_for(&id, PATIENCE).unwrap_err();
         assert!(matches!(&error, RequestError::PeerFailed { proc, .. } if proc.0 == doomed.0), "{error}");
@@ -45,11 +45,11 @@ pub(crate) fn death(engine: &mut Engine, place: &Path) {
     println!("rank {me} noticed after {took_ms} ms: {}", engine.test(&never).unwrap_err());
     assert!(took_ms <= NOTICE_MS_MAX, "noticed after {took_ms} ms");
     assert_eq!(engine.take(never).unwrap_err().buffer.unwrap().len(), 8, "buffers come back");
-    let refused = engine.send(&[1], doomed, Tag(5), world).unwrap_err();
+    let refused = engine.send(&[1u8], doomed, Tag(5), world).unwrap_err();
     assert!(matches!(refused, OperationError::Post(PostError::PeerFailed { .. })), "{refused}");
     let told = engine.wait_for(&any, PATIENCE).unwrap_err();
     assert!(matches!(told, RequestError::PeerFailedPending { .. }), "{told}");
-    let later = engine.irecv(vec![0; 8], Source::Any, Tag(8), world).unwrap();
+    let later = engine.irecv(vec![0u8; 8], Source::Any, Tag(8), world).unwrap();
     let told = engine.wait_for(&later, PATIENCE).unwrap_err();
     assert!(matches!(told, RequestError::PeerFailedPending { .. }), "{told}");
     engine.acknowledge_failures();
@@ -57,7 +57,7 @@ pub(crate) fn death(engine: &mut Engine, place: &Path) {
     // The others go on.
     let (left, right) = ((me + doomed.0 - 1) % doomed.0, (me + 1) % doomed.0);
     let send = engine.isend(content(me.into(), 100_000), Rank(right), Tag(6), world).unwrap();
-    let mut buffer = vec![0; 100_000];
+    let mut buffer = vec![0u8; 100_000];
     let receive = engine.irecv(buffer, Rank(left), Tag(6), world).unwrap();
     engine.wait_for(&receive, PATIENCE).unwrap();
     buffer = engine.take(receive).unwrap().0;
@@ -76,7 +76,7 @@ pub(crate) fn computes(engine: &mut Engine, place: &Path, limited: bool) {
         kill_process(getpid(), Signal::STOP).unwrap();
         until(place, "go on", std::thread::yield_now);
         let start = Instant::now();
-        let mut bytes = [0; 3];
+        let mut bytes = [0u8; 3];
         let received = engine.recv(&mut bytes, Rank(0), Tag(1), world);
         match received {
             Ok(status) => assert_eq!((status.length, bytes, limited), (3, [1, 2, 3], false)),
@@ -84,7 +84,7 @@ pub(crate) fn computes(engine: &mut Engine, place: &Path, limited: bool) {
                 let words = error.to_string();
                 assert!(limited && words.contains("gave the connection up"), "{words}");
                 assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-                let refused = engine.send(&[1], Rank(0), Tag(1), world).unwrap_err().to_string();
+                let refused = engine.send(&[1u8], Rank(0), Tag(1), world).unwrap_err().to_string();
                 assert!(refused.contains("gave the connection up"), "{refused}");
             }
         }
@@ -99,7 +99,7 @@ pub(crate) fn computes(engine: &mut Engine, place: &Path, limited: bool) {
         }
         assert!(start.elapsed() < PATIENCE, "it never stopped");
     };
-    let send = engine.isend(vec![1, 2, 3], Rank(1), Tag(1), world).unwrap();
+    let send = engine.isend(vec![1u8, 2, 3], Rank(1), Tag(1), world).unwrap();
     let waited = engine.wait_for(&send, Duration::from_millis(700)).unwrap_err();
     match limited {
         true => assert!(waited.to_string().contains("did not answer within"), "{waited}"),
@@ -126,14 +126,14 @@ pub(crate) fn stranger(mut engine: Engine, place: &Path, way: &str) {
             until(place, "acknowledged", || {
                 let _ = engine.tick();
             });
-            for tag in [3, 4] {
+            for tag in [3u8, 4] {
                 engine.send(&[tag; 8], Rank(0), Tag(tag.into()), world).unwrap();
             }
             return engine.finalize(PATIENCE).unwrap();
         }
         _ => {
             if knows {
-                engine.send(&[1; 8], Rank(0), Tag(1), world).unwrap();
+                engine.send(&[1u8; 8], Rank(0), Tag(1), world).unwrap();
             }
             until(place, "posted", || {
                 let _ = engine.tick();
@@ -149,9 +149,9 @@ pub(crate) fn stranger(mut engine: Engine, place: &Path, way: &str) {
         }
     }
     if knows {
-        engine.recv(&mut [0; 8], Rank(2), Tag(1), world).unwrap();
+        engine.recv(&mut [0u8; 8], Rank(2), Tag(1), world).unwrap();
     }
-    let any = engine.irecv(vec![0; 8], Source::Any, Tag(3), world).unwrap();
+    let any = engine.irecv(vec![0u8; 8], Source::Any, Tag(3), world).unwrap();
     say(place, "posted");
     let told = engine.wait_for(&any, PATIENCE).unwrap_err();
     let took_ms = since_death_ms(place);
@@ -164,7 +164,7 @@ pub(crate) fn stranger(mut engine: Engine, place: &Path, way: &str) {
     };
     assert!(told.to_string().contains(words), "{told}");
     assert!(took_ms <= NOTICE_MS_MAX, "told after {took_ms} ms");
-    let later = engine.irecv(vec![0; 8], Source::Any, Tag(4), world).unwrap();
+    let later = engine.irecv(vec![0u8; 8], Source::Any, Tag(4), world).unwrap();
     let again = engine.wait_for(&later, PATIENCE).unwrap_err();
     assert!(matches!(&again, RequestError::PeerFailedPending { proc, .. } if proc.0 == 2), "{again}");
     engine.acknowledge_failures();

@@ -24,7 +24,7 @@ pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first
     let of = |n: u32| &contents[n as usize % contents.len()];
     if engine.rank().0 == 0 {
         // Both are connected before the other one looks at its memory.
-        engine.send(&[], Rank(1), Tag(messages), world).unwrap();
+        engine.send(b"", Rank(1), Tag(messages), world).unwrap();
         let mut sends = Vec::with_capacity(messages as usize);
         for n in 0..messages {
             sends.push(engine.isend(of(n).clone(), Rank(1), Tag(n), world).unwrap());
@@ -39,7 +39,7 @@ pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first
         }
         return;
     }
-    engine.recv(&mut [], Rank(0), Tag(messages), world).unwrap();
+    engine.recv(&mut [0u8; 0], Rank(0), Tag(messages), world).unwrap();
     let before = resident();
     let start = Instant::now();
     let (mut most, mut quiet) = (before, Instant::now());
@@ -56,7 +56,7 @@ pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first
     assert!(most - before >= 16 << 20 || messages < 100_000, "the window is used: from {before} to {most} bytes");
 
     let last = messages - 1;
-    let mut buffer = vec![0; DROP];
+    let mut buffer = vec![0u8; DROP];
     if last_first {
         let status = engine.recv(&mut buffer, Rank(0), Tag(last), world).unwrap();
         assert_eq!((status.tag, status.length), (Tag(last), DROP));
@@ -66,7 +66,7 @@ pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first
     for first in (0..rest).step_by(BATCH) {
         let batch = first..rest.min(first + BATCH as u32);
         let receives: Vec<_> =
-            batch.clone().map(|_| engine.irecv(vec![0; DROP], Rank(0), TagFilter::Any, world).unwrap()).collect();
+            batch.clone().map(|_| engine.irecv(vec![0u8; DROP], Rank(0), TagFilter::Any, world).unwrap()).collect();
         engine.wait_all(&receives).unwrap();
         for (n, receive) in batch.zip(receives) {
             let (bytes, status) = engine.take(receive).unwrap();

@@ -15,7 +15,7 @@ pub(crate) fn lengths(engine: &mut Engine) {
     let large = [4096, 8192, 32 << 10, 64 << 10, 256 << 10, 1 << 20].into_iter().flat_map(around);
     for (number, length) in small.chain(large).chain([4 << 20, 64 << 20]).enumerate() {
         let message = content(number as u64, length);
-        let mut buffer = vec![0; length];
+        let mut buffer = vec![0u8; length];
         for turn in [Rank(0), Rank(1)] {
             if me == turn {
                 engine.send(&message, peer, Tag(number as u32), world).unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn splices(engine: &mut Engine) {
         let mut sends = Vec::new();
         for rank in others() {
             for (number, (_, length)) in plan(rank, me).enumerate() {
-                let request = engine.irecv(vec![0; length], Rank(rank), Tag(number as u32), world).unwrap();
+                let request = engine.irecv(vec![0u8; length], Rank(rank), Tag(number as u32), world).unwrap();
                 receives.push((rank, number, request));
             }
         }
@@ -69,7 +69,7 @@ pub(crate) fn splices(engine: &mut Engine) {
             engine.send(&[u8::from(happy)], Rank(rank), Tag(99), world).unwrap();
         }
         for rank in others() {
-            let mut theirs = [0];
+            let mut theirs = [0u8];
             engine.recv(&mut theirs, Rank(rank), Tag(99), world).unwrap();
             all += u32::from(theirs[0]);
         }
@@ -123,7 +123,7 @@ pub(crate) fn storm(engine: &mut Engine, seed: u64, messages: usize) {
         } else {
             let tag = plan(seed, rank, me, messages)[*number].0;
             let filter = if me.is_multiple_of(2) { TagFilter::Tag(tag) } else { TagFilter::Any };
-            receives.push((rank, filter, engine.irecv(vec![0; 200_000], Rank(rank), filter, world).unwrap()));
+            receives.push((rank, filter, engine.irecv(vec![0u8; 200_000], Rank(rank), filter, world).unwrap()));
         }
         *number += 1;
         if random.below(3) == 0 {

@@ -23,7 +23,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
     let (me, world) = (engine.rank().0, engine.comm_world());
     let (near, far, quiet) = (Rank(me ^ 1), Rank((me + 2) % 4), Rank(3 - me));
     storm(engine, 5, 10);
-    let never = engine.irecv(vec![0; 8], quiet, Tag(1), world).unwrap();
+    let never = engine.irecv(vec![0u8; 8], quiet, Tag(1), world).unwrap();
     let say = |what: &str| std::fs::write(place.join(format!("{what}-{me}")), []).unwrap();
     let mark = |rank: u32, round: u32| (rank + 4 * round) as u8;
     let (mut rounds, mut mended) = (0, None);
@@ -33,7 +33,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
     let error = loop {
         let before = copied(engine);
         let send = engine.isend(vec![mark(me, rounds); LARGE], far, Tag(2), world);
-        let receive = engine.irecv(vec![0; LARGE], far, Tag(2), world);
+        let receive = engine.irecv(vec![0u8; LARGE], far, Tag(2), world);
         let (send, receive) = match (send, receive) {
             (Ok(send), Ok(receive)) => (send, receive),
             (send, receive) => break send.map(drop).and(receive.map(drop)).unwrap_err().to_string(),
@@ -72,10 +72,10 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
         assert!(start.elapsed() < PATIENCE, "the network comes back");
     }
     // Who has failed stays so: what was on its way is lost, and nobody takes up in the middle.
-    let gone = engine.isend(vec![1; 8], far, Tag(3), world).map(drop).unwrap_err().to_string();
+    let gone = engine.isend(vec![1u8; 8], far, Tag(3), world).map(drop).unwrap_err().to_string();
     assert!(gone.contains(&format!("proc {far}")), "{gone}");
     let send = engine.isend(content(me.into(), 100_000), near, Tag(3), world).unwrap();
-    let mut buffer = vec![0; 100_000];
+    let mut buffer = vec![0u8; 100_000];
     engine.recv(&mut buffer, near, Tag(3), world).unwrap();
     assert!(buffer == content(near.0.into(), 100_000), "the own host goes on");
     engine.wait_for(&send, PATIENCE).unwrap();

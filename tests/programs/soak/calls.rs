@@ -81,7 +81,7 @@ impl Message {
 
     /// Its bytes.
     pub(crate) fn content(&self) -> Vec<u8> {
-        let (mut bytes, mut random) = (vec![0; self.length], SplitMix::new(self.name));
+        let (mut bytes, mut random) = (vec![0u8; self.length], SplitMix::new(self.name));
         for piece in bytes.chunks_mut(8) {
             piece.copy_from_slice(&random.next_u64().to_le_bytes()[..piece.len()]);
         }

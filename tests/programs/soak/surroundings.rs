@@ -61,7 +61,7 @@ pub(crate) fn fill_shm(left: u64) -> Result<(), String> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).map_err(failed)?;
     let options = std::ffi::CString::new(format!("size={SMALL_BYTES},mode=1777")).expect("no zero byte");
     mount("tmpfs", "/dev/shm", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, &*options).map_err(failed)?;
-    std::fs::write("/dev/shm/filling", vec![1; (SMALL_BYTES - left) as usize]).map_err(|error| error.to_string())
+    std::fs::write("/dev/shm/filling", vec![1u8; (SMALL_BYTES - left) as usize]).map_err(|error| error.to_string())
 }
 
 /// Bytes that are free in `/dev/shm`.

@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
         let posted_ms = report::now_ms();
         let source = from.map_or(Source::Any, |rank| Rank(rank).into());
         let filter = tag.map_or(TagFilter::Any, |tag| Tag(tag).into());
-        match self.engine.irecv(vec![0; room], source, filter, self.world) {
+        match self.engine.irecv(vec![0u8; room], source, filter, self.world) {
             Ok(request) => self.add_receive(request, from, tag, posted_ms, room),
             Err(rejected) => self.note_rejected(&rejected.error, from.unwrap_or(self.me), posted_ms),
         }
@@ -302,7 +302,7 @@ impl<'a> Worker<'a> {
         let (source, found_tag) = (Some(status.source.0), Some(status.tag.0));
         match message {
             Some(message) => {
-                let request = self.engine.imrecv(message, vec![0; status.length]).expect("it was there");
+                let request = self.engine.imrecv(message, vec![0u8; status.length]).expect("it was there");
                 self.add_receive(request, source, found_tag, posted_ms, status.length);
             }
             // Nothing comes between, so it gets this very message.

@@ -147,7 +147,7 @@ impl Worker<'_> {
         let (right, left) = ((self.me + 1) % ranks, (self.me + ranks - 1) % ranks);
         let (ours, theirs) =
             (Message::of(self.plan, self.me, right, FAREWELL), Message::of(self.plan, left, self.me, FAREWELL));
-        let (out, mut into) = (ours.content(), vec![0; theirs.length]);
+        let (out, mut into) = (ours.content(), vec![0u8; theirs.length]);
         let (tag, world) = (Tag(FAREWELL), self.world);
         let status = self.engine.sendrecv(&out, Rank(right), tag, &mut into, Rank(left), tag, world).unwrap();
         assert!(status.source == Rank(left) && theirs.is(&into), "rank {}: the last message differs", self.me);

@@ -1,0 +1,157 @@
+//! What elements are made of, and buffers of them.
+
+use super::Datatype;
+use crate::{Ownership, Pieces, Span};
+use bytemuck::Pod;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// An element of which datatypes are made: plain data, of which every pattern of bits is a value and which has no padding
+/// (`bytemuck::Pod`). The numbers of Rust are; a type of the application is one by saying so:
+///
+/// ```
+/// use tickwire_components::{Basic, Datatype};
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Complex {
+///     real: f64,
+///     imaginary: f64,
+/// }
+/// // SAFETY: two numbers, and nothing between them.
+/// unsafe impl bytemuck::Zeroable for Complex {}
+/// unsafe impl bytemuck::Pod for Complex {}
+/// impl Basic for Complex {}
+/// assert_eq!(Complex::datatype().size(), 16);
+/// ```
+pub trait Basic: Pod + Send + Sync {
+    /// Its type: size and alignment are those of Rust.
+    fn datatype() -> Datatype {
+        Datatype::of::<Self>()
+    }
+}
+
+/// An element of which a datatype says which of its bytes are sent and received: basic ones, arrays, and structs by
+/// `#[derive(Datatype)]`.
+///
+/// # Safety
+/// Whatever bytes are written where [`Described::layout`] says, a value stays one; there are no bytes of padding there, and all
+/// of them are within it.
+#[expect(unsafe_code, reason = "the engine trusts what a type says of itself")]
+pub unsafe trait Described: 'static {
+    /// The datatype of an element, whose extent is the size of the type.
+    fn layout() -> Datatype;
+}
+
+// SAFETY: of plain data each byte can be anything.
+#[expect(unsafe_code, reason = "the engine trusts what a type says of itself")]
+unsafe impl<T: Basic> Described for T {
+    fn layout() -> Datatype {
+        Datatype::of::<T>()
+    }
+}
+
+// SAFETY: as its elements.
+#[expect(unsafe_code, reason = "the engine trusts what a type says of itself")]
+unsafe impl<T: Described, const N: usize> Described for [T; N] {
+    fn layout() -> Datatype {
+        layout_of::<Self>(&std::array::from_fn::<_, N, _>(|index| (index * size_of::<T>(), T::layout())))
+    }
+}
+
+/// The datatype of a type that has parts at these offsets, for [`Described`].
+///
+/// # Panics
+/// A type whose parts are nested too deep (see [`DATATYPE_DEPTH_MAX`](crate::limits::DATATYPE_DEPTH_MAX)).
+pub fn layout_of<T>(parts: &[(usize, Datatype)]) -> Datatype {
+    let fields: Vec<_> = parts.iter().map(|(offset, of)| (1, *offset as isize, of)).collect();
+    let layout = Datatype::structure(&fields).and_then(|layout| layout.resized(0, size_of::<T>() as isize));
+    layout.unwrap_or_else(|error| panic!("{} has no datatype: {error}", std::any::type_name::<T>()))
+}
+
+/// A buffer of elements that stands still while the value is moved about: `Vec<f64>`, `&mut [i32]`, `&[Cell<u8>]` and so on.
+///
+/// # Safety
+/// [`Elements::span`] must keep giving the same address while the value is moved about, and it must stay valid as long as
+/// the value lives: for reads, and if the type is also [`ElementsMut`] for writes of what [`Described`] allows.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+pub unsafe trait Elements {
+    /// What it holds.
+    type Element: Described;
+
+    /// Its bytes.
+    fn span(&self) -> Span;
+}
+
+/// A buffer of elements that may be written.
+///
+/// # Safety
+/// As [`Elements`]; nobody else uses the bytes while the value lives.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+pub unsafe trait ElementsMut: Elements {
+    /// Its bytes, to be written.
+    fn span_mut(&mut self) -> Span {
+        self.span()
+    }
+}
+
+macro_rules! basic {
+    ($($type:ty)*) => {$(
+        impl Basic for $type {}
+    )*};
+}
+
+basic!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
+
+macro_rules! buffers {
+    ($($type:ty $(, $write:ident)?;)*) => {$(
+        // SAFETY: the elements are on the heap or borrowed, so moving the value does not move them.
+        #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+        unsafe impl<T: Described> Elements for $type {
+            type Element = T;
+
+            fn span(&self) -> Span {
+                // SAFETY: valid while `self` lives; whoever uses the span holds the value.
+                unsafe { Span::new(self.as_ptr().cast::<u8>().cast_mut(), size_of_val(&self[..])) }
+            }
+        }
+        $(buffers!(@$write $type);)?
+    )*};
+    (@write $type:ty) => {
+        // SAFETY: the value owns or mutably borrows its elements, and what is written is what their type allows.
+        #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+        unsafe impl<T: Described> ElementsMut for $type {
+            fn span_mut(&mut self) -> Span {
+                // SAFETY: as above, and from a unique borrow.
+                unsafe { Span::new(self.as_mut_ptr().cast(), size_of_val(&self[..])) }
+            }
+        }
+    };
+    (@cells $type:ty) => {
+        // SAFETY: cells of this thread may be written through a shared borrow.
+        #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+        unsafe impl<T: Described> ElementsMut for $type {}
+    };
+}
+
+buffers! {
+    Vec<T>, write;
+    Box<[T]>, write;
+    Arc<[T]>;
+    &[T];
+    &mut [T], write;
+    &[Cell<T>], cells;
+}
+
+// SAFETY: the caller of `Ownership::new` promised it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Elements for Ownership<'_> {
+    type Element = u8;
+
+    fn span(&self) -> Span {
+        self.piece(0)
+    }
+}
+// SAFETY: the caller of `Ownership::new` promised it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl ElementsMut for Ownership<'_> {}
