@@ -5,6 +5,7 @@ pub(crate) mod buffered;
 pub(crate) mod builder;
 pub(crate) mod cancel;
 pub(crate) mod communicators;
+pub(crate) mod error;
 #[cfg(feature = "dump")]
 pub mod jobs;
 pub(crate) mod loans;

@@ -113,6 +113,7 @@ pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;
 pub use crate::api::builder::transports::ENV_TRANSPORTS;
 pub use crate::api::communicators::{Agreed, Agreement};
+pub use crate::api::error::Error;
 #[cfg(feature = "dump")]
 pub use crate::api::jobs;
 pub use crate::api::notify::Completion;

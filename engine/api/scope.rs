@@ -252,9 +252,9 @@ forward! {
     /// See [`Engine::wait_all`].
     fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError>;
     /// See [`Engine::wait_any`].
-    fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError>;
+    fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<(usize, Status)>, RequestError>;
     /// See [`Engine::wait_some`].
-    fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError>;
+    fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<(usize, Status)>, RequestError>;
     /// See [`Engine::send`].
     fn send<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
     /// See [`Engine::ssend`].
@@ -274,9 +274,9 @@ forward! {
     /// See [`Engine::mrecv`].
     fn mrecv<B: LeasedBytes>(&mut self, message: Message, buffer: B) -> Result<Status, OperationError>;
     /// See [`Engine::test_any`].
-    fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<usize>, RequestError>;
+    fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<(usize, Status)>, RequestError>;
     /// See [`Engine::test_some`].
-    fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<usize>>, RequestError>;
+    fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<(usize, Status)>>, RequestError>;
     /// See [`Engine::test_all`].
     fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError>;
     /// See [`Engine::start`].

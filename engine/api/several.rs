@@ -3,7 +3,7 @@
 
 use crate::api::request::{Tested, Waitable};
 use crate::run::engine::Engine;
-use tickwire_components::{NIL, RequestError};
+use tickwire_components::{NIL, RequestError, Status};
 
 /// Where one of several requests stands.
 enum Stand {
@@ -45,7 +45,7 @@ impl Engine {
         if well { Ok(()) } else { self.ends_of(requests) }
     }
 
-    /// Waits until one of these is done (`MPI_Waitany`) and returns its index; `None` if there is nothing to wait for.
+    /// Waits until one of these is done (`MPI_Waitany`) and returns its index and status; `None` if there is nothing to wait for.
     ///
     /// No request (`None`) and persistent requests that are inactive do not count. A request is done until it is taken, so
     /// whoever waits for the next one puts `None` in its place:
@@ -59,7 +59,8 @@ impl Engine {
     /// engine.send(&[7u8], me, Tag(2), world)?;
     /// engine.send(&[8u8], me, Tag(1), world)?;
     /// let mut sum = 0;
-    /// while let Some(index) = engine.wait_any(&open)? {
+    /// while let Some((index, status)) = engine.wait_any(&open)? {
+    ///     assert_eq!(status.length, 1);
     ///     if let Some(request) = open[index].take() {
     ///         sum += engine.take(request)?.0[0];
     ///     }
@@ -71,47 +72,47 @@ impl Engine {
     /// # Errors
     /// [`RequestError::InStatus`] if it ended in an error, after its communicator's handler; the same if a handle is stale, or
     /// if one cannot end before a failure is acknowledged; or why waiting is impossible.
-    pub fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<usize>, RequestError> {
+    pub fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<(usize, Status)>, RequestError> {
         self.await_any(requests)?;
         self.test_any(requests).map(Tested::done)
     }
 
-    /// Waits until at least one of these is done (`MPI_Waitsome`) and returns the indices of all that are; none if there is
+    /// Waits until at least one of these is done (`MPI_Waitsome`) and returns the indices and statuses of all that are; none if there is
     /// nothing to wait for. What counts is said at [`Engine::wait_any`].
     ///
     /// # Errors
     /// As [`Engine::wait_any`], for the first that did not end well; what else is done is told by the next call.
-    pub fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<usize>, RequestError> {
+    pub fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<(usize, Status)>, RequestError> {
         self.await_any(requests)?;
         self.test_some(requests).map(|found| found.done().unwrap_or_default())
     }
 
-    /// The index of one of these that is done, without progressing anything (`MPI_Testany`). What counts is said at
+    /// The index and status of one of these that is done, without progressing anything (`MPI_Testany`). What counts is said at
     /// [`Engine::wait_any`].
     ///
     /// # Errors
     /// As [`Engine::wait_any`].
-    pub fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<usize>, RequestError> {
+    pub fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<(usize, Status)>, RequestError> {
         let mut found = Tested::Nothing;
         for (index, request) in requests.iter().enumerate() {
             match self.stand_of(index, request)? {
                 Stand::Ignored => {}
                 Stand::Pending => found = Tested::Pending,
                 Stand::Done => {
-                    self.end_of(request).map_err(|error| of_one(index, error))?;
-                    return Ok(Tested::Done(index));
+                    let status = self.end_of(request).map_err(|error| of_one(index, error))?;
+                    return Ok(Tested::Done((index, status)));
                 }
             }
         }
         Ok(found)
     }
 
-    /// The indices of all of these that are done, without progressing anything (`MPI_Testsome`). What counts is said at
+    /// The indices and statuses of all of these that are done, without progressing anything (`MPI_Testsome`). What counts is said at
     /// [`Engine::wait_any`].
     ///
     /// # Errors
     /// As [`Engine::wait_some`].
-    pub fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<usize>>, RequestError> {
+    pub fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<(usize, Status)>>, RequestError> {
         let (mut done, mut pending) = (Vec::new(), false);
         for (index, request) in requests.iter().enumerate() {
             match self.stand_of(index, request)? {
@@ -130,10 +131,11 @@ impl Engine {
                 self.end_of(&requests[index]).map_err(|error| of_one(index, error))?;
             }
         }
-        for &index in done.iter().filter(|&&index| requests[index].is_persistent()) {
-            self.deactivate(requests[index].request_id());
+        let mut ended = Vec::with_capacity(done.len());
+        for index in done {
+            ended.push((index, self.end_of(&requests[index]).map_err(|error| of_one(index, error))?));
         }
-        Ok(Tested::Done(done))
+        Ok(Tested::Done(ended))
     }
 
     /// Whether all of these are done, without progressing anything (`MPI_Testall`). What does not count is done.

@@ -1,6 +1,6 @@
 //! Arguments and handles that are refused, limits, and ways to wait, cancel and drop.
 
-use crate::kit::{ME, solo};
+use crate::kit::{ME, one, solo, some};
 use std::sync::Arc;
 use std::time::Duration;
 use tickwire::components::TagFilter;
@@ -153,10 +153,10 @@ fn waits_for_any_some_all_and_a_time() {
     let requests: Vec<_> = (0..4).map(|tag| engine.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap()).collect();
     assert_eq!(engine.wait_for(&requests[0], Duration::from_millis(2)), Err(RequestError::Timeout));
     engine.send(&[1u8; 4], ME, Tag(2), world).unwrap();
-    assert_eq!(engine.wait_any(&requests), Ok(Some(2)));
+    assert_eq!(engine.wait_any(&requests).map(one), Ok(Some(2)));
     engine.send(&[1u8; 2], ME, Tag(0), world).unwrap();
     assert_eq!(engine.wait(&requests[0]).map(|status| status.length), Ok(2));
-    assert_eq!(engine.wait_some(&requests), Ok(vec![0, 2]));
+    assert_eq!(engine.wait_some(&requests).map(some), Ok(vec![0, 2]));
     assert_eq!(engine.test(&requests[1]), Ok(Test::Pending));
     engine.send(&[1u8; 9], ME, Tag(1), world).unwrap();
     engine.send(&[1u8; 4], ME, Tag(3), world).unwrap();

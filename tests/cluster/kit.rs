@@ -71,3 +71,13 @@ pub(crate) struct Seen(pub(crate) u64);
 impl EndpointSlot for Seen {
     const NAME: &'static str = "seen";
 }
+
+/// Which one was told of.
+pub(crate) fn one(told: Option<(usize, tickwire::Status)>) -> Option<usize> {
+    told.map(|(index, _)| index)
+}
+
+/// Which ones were told of.
+pub(crate) fn some(told: Vec<(usize, tickwire::Status)>) -> Vec<usize> {
+    told.into_iter().map(|(index, _)| index).collect()
+}

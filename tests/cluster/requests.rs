@@ -1,7 +1,7 @@
 //! Requests: several at once, what an error of one of them is to the call, and what comes back if one cannot be taken. Ranks
 //! and tags that are none.
 
-use crate::kit::{ME, solo};
+use crate::kit::{ME, one, solo, some};
 use tickwire::components::TagFilter;
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet};
 use tickwire::{
@@ -129,8 +129,9 @@ fn what_is_no_request_does_not_count() {
     }
     // The loop of a master: each end is told once.
     let mut told = Vec::new();
-    while let Some(index) = engine.wait_any(&open).unwrap() {
-        let (bytes, _) = engine.take(open[index].take().unwrap()).unwrap();
+    while let Some((index, status)) = engine.wait_any(&open).unwrap() {
+        let (bytes, taken) = engine.take(open[index].take().unwrap()).unwrap();
+        assert_eq!(status, taken);
         told.push((index, bytes[0]));
     }
     told.sort_unstable();
@@ -145,8 +146,9 @@ fn what_was_done_when_it_was_posted_counts() {
     let ready = engine.isend(vec![1u8; 4], Rank::NULL, Tag(0), world).unwrap();
     assert_eq!(ready.id().row, tickwire::components::NIL);
     let mut requests = [Some(open), Some(ready), None];
-    assert_eq!(engine.test_any(&requests), Ok(Tested::Done(1)));
-    assert_eq!(engine.wait_some(&requests), Ok(vec![1]));
+    let told = Status { source: Rank::NULL, ..Status::NULL };
+    assert_eq!(engine.test_any(&requests), Ok(Tested::Done((1, told))));
+    assert_eq!(engine.wait_some(&requests).map(some), Ok(vec![1]));
     engine.take(requests[1].take().unwrap()).unwrap();
     assert_eq!(engine.test_any(&requests), Ok(Tested::Pending));
 }
@@ -161,7 +163,7 @@ fn a_persistent_request_is_told_of_once_a_start() {
         engine.start_all(&receives[..2]).unwrap();
         assert_eq!(engine.test_some(&receives), Ok(Tested::Pending));
         send(&mut engine, 1, round);
-        assert_eq!(engine.wait_any(&receives), Ok(Some(1)));
+        assert_eq!(engine.wait_any(&receives).map(one), Ok(Some(1)));
         assert_eq!(engine.test(&receives[1]).unwrap(), engine.wait(&receives[1]).map(Test::Done).unwrap());
         assert_eq!(engine.wait(&receives[1]).unwrap().length, round, "it says how it ended, as often as it is asked");
         assert_eq!(engine.test_any(&receives), Ok(Tested::Pending), "it is inactive, and the other one is not done");
@@ -170,7 +172,7 @@ fn a_persistent_request_is_told_of_once_a_start() {
         assert_eq!(engine.test_any(&ids), Ok(Tested::Pending), "also by name");
         send(&mut engine, 0, 4);
         match round {
-            1 => assert_eq!(engine.wait_some(&receives), Ok(vec![0])),
+            1 => assert_eq!(engine.wait_some(&receives).map(some), Ok(vec![0])),
             2 => assert_eq!(engine.wait_all(&receives), Ok(())),
             _ => assert_eq!(engine.wait(&receives[0]).unwrap().length, 4),
         }
@@ -200,12 +202,12 @@ fn an_error_of_a_persistent_request_is_told_once_too() {
             }
             1 => {
                 assert_eq!(engine.wait_some(&receives), Err(in_status(1, truncated(1))));
-                assert_eq!(engine.wait_some(&receives), Ok(vec![0, 2]), "the others were not told of yet");
+                assert_eq!(engine.wait_some(&receives).map(some), Ok(vec![0, 2]), "the others were not told of yet");
             }
             _ => {
-                assert_eq!(engine.wait_any(&receives), Ok(Some(0)));
+                assert_eq!(engine.wait_any(&receives).map(one), Ok(Some(0)));
                 assert_eq!(engine.wait_any(&receives), Err(in_status(1, truncated(1))));
-                assert_eq!(engine.wait_any(&receives), Ok(Some(2)));
+                assert_eq!(engine.wait_any(&receives).map(one), Ok(Some(2)));
             }
         }
         assert_eq!(engine.wait_any(&receives), Ok(None));
@@ -239,7 +241,7 @@ fn an_error_of_one_is_an_error_of_the_call() {
     assert_eq!((failed.error, failed.buffer), (truncated(1), Some(vec![1u8; 4])));
     assert_eq!(engine.wait_some(&open), Err(in_status(3, truncated(3))));
     open[3] = None;
-    assert_eq!(engine.wait_some(&open), Ok(vec![0, 2]));
+    assert_eq!(engine.wait_some(&open).map(some), Ok(vec![0, 2]));
     assert_eq!(engine.wait_all(&open), Ok(()));
 }
 

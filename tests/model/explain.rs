@@ -144,7 +144,7 @@ impl Order {
 
     /// All events in an order that is allowed.
     fn sort(&self) -> Result<Vec<usize>, String> {
-        let mut before = vec![0u8; self.next.len()];
+        let mut before = vec![0; self.next.len()];
         self.next.iter().flatten().for_each(|&event| before[event] += 1);
         let mut ready: Vec<usize> = (0..before.len()).filter(|&event| before[event] == 0).collect();
         let mut sorted = Vec::with_capacity(before.len());

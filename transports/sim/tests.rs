@@ -76,7 +76,7 @@ fn a_frame_that_is_taken_in_parts_arrives_whole_and_nothing_goes_between() {
     let (_, mut sims) = pair(config);
     assert!(!sims[0].capabilities().whole_frames);
     let header = Header::new(Kind::Eager, 0, 0, 0, 0, 50);
-    let (mut first, payload) = (SimState::default(), vec![9; 50]);
+    let (mut first, payload) = (SimState::default(), vec![9u8; 50]);
     assert_eq!(sims[0].send(0, &header, &payload, &mut first), Sent::Blocked);
     while first.begun.is_none() {
         assert_eq!(sims[0].send(0, &header, &payload, &mut first), Sent::Blocked);

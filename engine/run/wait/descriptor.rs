@@ -2,7 +2,7 @@
 //! own waits sleep in the same way.
 
 use crate::run::engine::Engine;
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use tickwire_components::Pending;
@@ -17,6 +17,13 @@ impl AsFd for Engine {
     /// It is the same one for as long as the engine lives.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiter.epoll.as_fd()
+    }
+}
+
+impl AsRawFd for Engine {
+    /// The same descriptor, for runtimes that ask for its number (tokio's `AsyncFd`, mio's `SourceFd`).
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
