@@ -324,7 +324,7 @@ fn combs_of_a_million_teeth_that_fit_into_each_other_are_received_into() {
     let (me, world) = (engine.rank(), engine.comm_world());
     let into = Typed::new(vec![0.0; 18_000_000], &both, 1).unwrap();
     let incoming = engine.irecv(into, me, Tag(1), world).unwrap();
-    engine.send(&bytes_of([1.0, 2.0]), me, Tag(1), world).unwrap();
+    engine.send(bytes_of([1.0, 2.0]), me, Tag(1), world).unwrap();
     engine.wait(&incoming).unwrap();
     let numbers = engine.take(incoming).unwrap().0.into_buffer();
     assert_eq!(numbers[..5], [1.0, 0.0, 0.0, 2.0, 0.0]);

@@ -1,5 +1,7 @@
 //! Buffers of elements: every call that moves data takes them, and counts are in elements.
 
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
 use std::sync::Arc;
 use std::time::Duration;
 use tickwire::components::CountError;

@@ -20,7 +20,7 @@ fn receive(engine: &mut Engine, tag: u32) -> Receive {
 /// Sends so many bytes to oneself.
 fn send(engine: &mut Engine, tag: u32, length: usize) {
     let world = engine.comm_world();
-    engine.send(&vec![tag as u8; length], ME, Tag(tag), world).unwrap();
+    engine.send(vec![tag as u8; length], ME, Tag(tag), world).unwrap();
 }
 
 /// What is told of the request at a place of those that were given.

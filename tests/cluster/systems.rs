@@ -33,7 +33,7 @@ fn a_system_of_the_application_runs_once_a_pass_beside_its_set() {
     assert_eq!(runs.load(Ordering::Relaxed), engine.counters().runs()[5]);
     for length in [0, 100, 20_000] {
         let receive = engine.irecv(vec![0u8; length], ME, Tag(0), world).unwrap();
-        engine.send(&content(1, length), ME, Tag(0), world).unwrap();
+        engine.send(content(1, length), ME, Tag(0), world).unwrap();
         engine.wait(&receive).unwrap();
         engine.take(receive).unwrap();
     }

@@ -43,7 +43,7 @@ fn what_went_straight_is_received_although_its_sender_has_said_goodbye() {
                 let world = engine.comm_world();
                 let mut more = [1u8];
                 while more == [1] {
-                    engine.send(&vec![1u8; 1 << 20], Rank(0), Tag(1), world).unwrap();
+                    engine.send(vec![1u8; 1 << 20], Rank(0), Tag(1), world).unwrap();
                     engine.recv(&mut more, Rank(0), Tag(1), world).unwrap();
                 }
                 let last = engine.isend(content(round, bytes), Rank(0), Tag(2), world).unwrap();

@@ -71,7 +71,7 @@ fn a_buffered_send_is_done_at_once_and_its_room_is_accounted_for() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
         let engine = &mut cluster.engines[1];
-        let full = engine.bsend(&content(1, LONG), ME, Tag(0), world).unwrap_err();
+        let full = engine.bsend(content(1, LONG), ME, Tag(0), world).unwrap_err();
         assert_eq!(full, PostError::BufferFull { needed: LONG + BUFFERED_OVERHEAD, free: 0, attached: 0 });
         engine.attach_buffer(3 * (LONG + BUFFERED_OVERHEAD));
         for tag in 0..3 {
