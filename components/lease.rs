@@ -83,6 +83,15 @@ pub unsafe trait OneRun: Pieces {}
 /// receive(vec![true; 8]);
 /// ```
 ///
+/// What is shared is only read:
+///
+/// ```compile_fail,E0277
+/// # use std::sync::Arc;
+/// # use tickwire_components::LeasedBytes;
+/// fn receive<B: LeasedBytes>(_: B) {}
+/// receive(Arc::<[u32]>::from([0; 8]));
+/// ```
+///
 /// # Safety
 /// The runs that [`Pieces`] reports must be valid for writes while the value lives and nobody else uses it, and any bytes
 /// written to them leave it valid.
