@@ -36,7 +36,7 @@ pub(crate) use call::Call;
 pub(crate) use calling::call;
 pub(crate) use closing::{close, close_link, fail, fail_telling, give_up};
 pub(crate) use line::Line;
-pub(crate) use medium::{Accepted, Medium};
+pub(crate) use medium::{Accepted, Medium, medium_fields};
 pub(crate) use parts::Parts;
 pub(crate) use sockets::{Heard, Message, Socket, accept, has_news};
 pub(crate) use table::Connections;

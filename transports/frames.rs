@@ -101,3 +101,14 @@ pub enum LinkEvent {
         reason: String,
     },
 }
+
+impl LinkEvent {
+    /// The link that a peer has opened, and whose it is; `proc_of` knows of the links so far.
+    pub(crate) fn opened(&self, proc_of: impl FnOnce(u32) -> u32) -> Option<(u32, u32)> {
+        match *self {
+            LinkEvent::Accepted { link, proc } => Some((link, proc)),
+            LinkEvent::Replaced { link, by } => Some((by, proc_of(link))),
+            LinkEvent::Connected { .. } | LinkEvent::Failed { .. } => None,
+        }
+    }
+}

@@ -42,6 +42,11 @@ impl<T: Transport> Tapped<T> {
         set(&mut self.links, link, place as u32);
     }
 
+    fn proc_of_link(&self, link: u32) -> u32 {
+        let place = self.links.get(link as usize).copied().unwrap_or(NIL);
+        self.peers.get(place as usize).map_or(NIL, |peer| peer.proc)
+    }
+
     /// When a transport is asked to take a frame, if that is told.
     fn begin_of(&mut self, header: &Header) -> u64 {
         if is_envelope(header) { self.trace.now_ns() } else { 0 }
@@ -206,13 +211,8 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
         let before = events.len();
         self.inner.control(now_ns, events);
         for event in &events[before..] {
-            match *event {
-                LinkEvent::Accepted { link, proc } => self.open(link, proc),
-                LinkEvent::Replaced { link, by } => {
-                    let place = self.links.get(link as usize).copied().unwrap_or(NIL);
-                    set(&mut self.links, by, place);
-                }
-                _ => {}
+            if let Some((link, proc)) = event.opened(|link| self.proc_of_link(link)) {
+                self.open(link, proc);
             }
         }
     }

@@ -140,3 +140,29 @@ pub(crate) trait Medium: Parts {
         Greeting { slot: link, ..self.greeting().clone() }
     }
 }
+
+/// The part of [`Medium`] that is the same for all endpoints with the fields `connections` and `own`.
+macro_rules! medium_fields {
+    () => {
+        fn connections(&self) -> &$crate::connections::Connections<Self> {
+            &self.connections
+        }
+
+        fn connections_mut(&mut self) -> &mut $crate::connections::Connections<Self> {
+            &mut self.connections
+        }
+
+        fn watched(&self) -> &$crate::watching::Watched {
+            &self.own.watched
+        }
+
+        fn greeting(&self) -> &$crate::handshake::Greeting {
+            &self.own.greeting
+        }
+
+        fn connect_ms_max(&self) -> Option<u32> {
+            self.own.config.connect_ms_max
+        }
+    };
+}
+pub(crate) use medium_fields;

@@ -7,10 +7,9 @@ use super::ending::{Counts, Partner, Unread};
 use super::frame::LINKS_MAX;
 use super::own::random;
 use super::transport::Call;
-use crate::connections::{self, Accepted, Connections, Heard, Medium, Parts};
+use crate::connections::{self, Accepted, Heard, Medium, Parts};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
-use crate::watching::Watched;
 
 /// What a lane is opened with.
 pub(crate) struct Ends {
@@ -75,25 +74,7 @@ impl Parts for Ofi {
 }
 
 impl Medium for Ofi {
-    fn connections(&self) -> &Connections<Self> {
-        &self.connections
-    }
-
-    fn connections_mut(&mut self) -> &mut Connections<Self> {
-        &mut self.connections
-    }
-
-    fn watched(&self) -> &Watched {
-        &self.own.watched
-    }
-
-    fn greeting(&self) -> &Greeting {
-        &self.own.greeting
-    }
-
-    fn connect_ms_max(&self) -> Option<u32> {
-        self.own.config.connect_ms_max
-    }
+    connections::medium_fields!();
 
     fn reserve(&mut self, link: u32, _is_new: bool) -> Result<(), String> {
         let token = random().map_err(|error| format!("no random numbers ({error})"))?;

@@ -6,11 +6,10 @@ use super::identity::HostCard;
 use super::lines::{PeerMemory, Unread};
 use super::socket::{self, NoRoom, Read, Received};
 use super::{Call, LINKS_MAX, Shm, Splicing};
-use crate::connections::{self, Accepted, Connections, Heard, Medium, Message, Parts, Socket};
+use crate::connections::{self, Accepted, Heard, Medium, Message, Parts, Socket};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
 use crate::rings::links::Ends;
-use crate::watching::Watched;
 use rustix::fd::OwnedFd;
 use tickwire_components::NIL;
 
@@ -68,25 +67,7 @@ impl Parts for Shm {
 }
 
 impl Medium for Shm {
-    fn connections(&self) -> &Connections<Self> {
-        &self.connections
-    }
-
-    fn connections_mut(&mut self) -> &mut Connections<Self> {
-        &mut self.connections
-    }
-
-    fn watched(&self) -> &Watched {
-        &self.own.watched
-    }
-
-    fn greeting(&self) -> &Greeting {
-        &self.own.greeting
-    }
-
-    fn connect_ms_max(&self) -> Option<u32> {
-        self.own.config.connect_ms_max
-    }
+    connections::medium_fields!();
 
     fn reserve(&mut self, link: u32, is_new: bool) -> Result<(), String> {
         if is_new {

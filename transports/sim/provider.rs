@@ -377,13 +377,8 @@ unsafe impl<T: Transport> Transport for Provider<T> {
         let before = events.len();
         self.inner.control(now_ns, events);
         for event in &events[before..] {
-            match *event {
-                LinkEvent::Accepted { link, proc } => self.open(link, proc),
-                LinkEvent::Replaced { link, by } => {
-                    let proc = self.proc_of_link(link);
-                    self.open(by, proc);
-                }
-                _ => {}
+            if let Some((link, proc)) = event.opened(|link| self.proc_of_link(link)) {
+                self.open(link, proc);
             }
         }
     }

@@ -1,0 +1,361 @@
+//! What a message is sent from and received into: buffers, as runs of bytes.
+
+use crate::{Span, Stretch};
+use bytemuck::{AnyBitPattern, NoUninit};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The runs of bytes that a buffer consists of, in message order.
+///
+/// Addresses alone are no buffers, since they may outlive what they point to.
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Span};
+/// fn post<B: Pieces>() {}
+/// post::<Span>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Stretch};
+/// fn post<B: Pieces>() {}
+/// post::<Stretch>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{Pieces, Span};
+/// fn post<B: Pieces + ?Sized>() {}
+/// post::<[Span]>();
+/// ```
+///
+/// # Safety
+/// [`Pieces::piece`] must keep giving the same addresses while the value is moved about, and these must stay valid
+/// as long as the value lives: for reads, and if the type is also [`LeasedBytes`] for writes. The same holds for the
+/// segment behind [`Pieces::layout`], if there is one; [`Pieces::pieces`] is 0 then, and [`Pieces::total`] its size.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer of a message",
+    note = "buffers are vectors, slices, boxes, arrays in a box and `Arc`s of plain data (`bytemuck::NoUninit`), `List`s of them, and `Typed`"
+)]
+pub unsafe trait Pieces {
+    /// How many runs there are; most buffers have one.
+    #[inline]
+    fn pieces(&self) -> usize {
+        1
+    }
+
+    /// Run `index`, below [`Pieces::pieces`].
+    fn piece(&self, index: usize) -> Span;
+
+    /// Bytes in all.
+    #[inline]
+    fn total(&self) -> usize {
+        (0..self.pieces()).map(|i| self.piece(i).len()).sum()
+    }
+
+    /// Whether a byte is in the message twice: such a buffer can be sent, and not be received into.
+    fn has_overlap(&self) -> bool {
+        false
+    }
+
+    /// What the bytes are of a buffer that has too many runs to count them up: there are no pieces then.
+    #[inline(always)]
+    fn layout(&self) -> Option<Stretch> {
+        None
+    }
+}
+
+/// A buffer that is one run of bytes: of these a [`List`] is a buffer, each of them a run of it.
+///
+/// # Safety
+/// [`Pieces::pieces`] is always 1 and [`Pieces::layout`] always `None`.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+pub unsafe trait OneRun: Pieces {}
+
+/// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and what is
+/// lent: `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>`, [`Cells`]. Any bytes must be values of `T`:
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::LeasedBytes;
+/// fn receive<B: LeasedBytes>(_: B) {}
+/// receive(vec![true; 8]);
+/// ```
+///
+/// What is shared is only read:
+///
+/// ```compile_fail,E0277
+/// # use std::sync::Arc;
+/// # use tickwire_components::LeasedBytes;
+/// fn receive<B: LeasedBytes>(_: B) {}
+/// receive(Arc::<[u32]>::from([0; 8]));
+/// ```
+///
+/// # Safety
+/// The runs that [`Pieces`] reports must be valid for writes while the value lives and nobody else uses it, and any bytes
+/// written to them leave it valid.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer that a message can be received into",
+    note = "it must be written (not `&[T]` or `Arc`), and any bytes must be values (`bytemuck::AnyBitPattern`)"
+)]
+pub unsafe trait LeasedBytes: Pieces {}
+
+/// What calls that keep a buffer take: a buffer that stands still while it is moved about, or an array, which is put into a
+/// box.
+pub trait IntoBuffer {
+    /// What the engine owns until the request is taken.
+    type Buffer: Pieces;
+
+    /// Makes a buffer of it.
+    fn into_buffer(self) -> Self::Buffer;
+}
+
+impl<B: Pieces> IntoBuffer for B {
+    type Buffer = B;
+
+    #[inline(always)]
+    fn into_buffer(self) -> B {
+        self
+    }
+}
+
+impl<T: NoUninit, const N: usize> IntoBuffer for [T; N] {
+    type Buffer = Box<[T; N]>;
+
+    #[inline]
+    fn into_buffer(self) -> Box<[T; N]> {
+        Box::new(self)
+    }
+}
+
+/// Elements of plain data that are read where they are.
+macro_rules! read {
+    ($(($($generic:tt)*) $type:ty, $self:ident => $start:expr, $count:expr;)*) => {$(
+        // SAFETY: the elements are on the heap or borrowed, so moving the value does not move them, and have no padding.
+        #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+        unsafe impl<$($generic)*> Pieces for $type {
+            #[inline]
+            fn piece(&$self, _index: usize) -> Span {
+                // SAFETY: valid while `self` lives; the engine holds it until the request is done.
+                unsafe { Span::new($start.cast::<u8>().cast_mut(), $count * size_of::<T>()) }
+            }
+        }
+        // SAFETY: as `Pieces` says where nothing else is said.
+        #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+        unsafe impl<$($generic)*> OneRun for $type {}
+    )*};
+}
+
+read! {
+    (T: NoUninit) Vec<T>, self => self.as_ptr(), self.len();
+    (T: NoUninit) Box<[T]>, self => unique(self), self.len();
+    (T: NoUninit, const N: usize) Box<[T; N]>, self => unique(self), N;
+    (T: NoUninit) Arc<[T]>, self => self.as_ptr(), self.len();
+    (T: NoUninit, const N: usize) Arc<[T; N]>, self => self.as_ptr(), N;
+    ('a, T: NoUninit) &'a [T], self => self.as_ptr(), self.len();
+    ('a, T: NoUninit, const N: usize) &'a [T; N], self => self.as_ptr(), N;
+    ('a, T: NoUninit) &'a mut [T], self => unique(self), self.len();
+    ('a, T: NoUninit, const N: usize) &'a mut [T; N], self => unique(self), N;
+    ('a, T: NoUninit) Cells<'a, T>, self => self.0.as_ptr(), self.0.len();
+}
+
+/// A box or a unique borrow.
+trait Unique {
+    type Target: ?Sized;
+}
+
+impl<T: ?Sized> Unique for Box<T> {
+    type Target = T;
+}
+
+impl<T: ?Sized> Unique for &mut T {
+    type Target = T;
+}
+
+/// Where a box or a unique borrow points to, with its own right to write there: one that was borrowed from it anew could
+/// only read.
+#[expect(unsafe_code, reason = "a pointer is read as what it is")]
+fn unique<P: Unique>(pointer: &P) -> *const u8 {
+    const { assert!(size_of::<P>() == size_of::<*mut P::Target>()) }
+    // SAFETY: both have the layout of a raw pointer to what they point to, and that begins with the address.
+    unsafe { (&raw const *pointer).cast::<*const u8>().read() }
+}
+
+macro_rules! write {
+    ($(($($generic:tt)*) $type:ty;)*) => {$(
+        // SAFETY: the value owns or mutably borrows its elements, or they are cells of this thread, and any bytes are elements.
+        #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+        unsafe impl<$($generic)*> LeasedBytes for $type {}
+    )*};
+}
+
+write! {
+    (T: NoUninit + AnyBitPattern) Vec<T>;
+    (T: NoUninit + AnyBitPattern) Box<[T]>;
+    (T: NoUninit + AnyBitPattern, const N: usize) Box<[T; N]>;
+    ('a, T: NoUninit + AnyBitPattern) &'a mut [T];
+    ('a, T: NoUninit + AnyBitPattern, const N: usize) &'a mut [T; N];
+    ('a, T: NoUninit + AnyBitPattern) Cells<'a, T>;
+}
+
+/// Cells of this thread, which may be written while they are shared.
+#[derive(Clone, Copy)]
+pub struct Cells<'a, T>(pub &'a [Cell<T>]);
+
+// SAFETY: a string's bytes are on the heap.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for String {
+    #[inline]
+    fn piece(&self, _index: usize) -> Span {
+        // SAFETY: valid while `self` lives; only read, since `String` is not `LeasedBytes`.
+        unsafe { Span::new(self.as_ptr().cast_mut(), self.len()) }
+    }
+}
+
+// SAFETY: as `Pieces` says where nothing else is said.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl OneRun for String {}
+
+/// Passes on what a borrowed buffer reports.
+macro_rules! borrowed {
+    ($($type:ty),*) => {$(
+        // SAFETY: the buffer stays where it is while it is borrowed, and reports what it always does.
+        #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+        unsafe impl<B: Pieces> Pieces for $type {
+            #[inline]
+            fn pieces(&self) -> usize {
+                (**self).pieces()
+            }
+
+            #[inline]
+            fn piece(&self, index: usize) -> Span {
+                (**self).piece(index)
+            }
+
+            #[inline]
+            fn total(&self) -> usize {
+                (**self).total()
+            }
+
+            fn has_overlap(&self) -> bool {
+                (**self).has_overlap()
+            }
+
+            #[inline]
+            fn layout(&self) -> Option<Stretch> {
+                (**self).layout()
+            }
+        }
+        // SAFETY: as the buffer itself.
+        #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+        unsafe impl<B: OneRun> OneRun for $type {}
+    )*};
+}
+
+borrowed!(&B, &mut B);
+
+// SAFETY: the buffer may be written, and is borrowed by nobody else.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B: LeasedBytes> LeasedBytes for &mut B {}
+
+/// Buffers that are one message, one after another (what MPI builds by `MPI_Type_create_hindexed`): each is a run of it.
+///
+/// Lists of lists are no buffers, nor are lists of elements that a datatype scatters:
+///
+/// ```
+/// # use tickwire_components::{List, Pieces};
+/// fn post<B: Pieces>(_: B) {}
+/// post(List(vec![vec![1u8, 2], vec![], vec![3]]));
+/// post(List(vec!["one".to_owned(), "two".to_owned()]));
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{List, Pieces};
+/// fn post<B: Pieces>(_: B) {}
+/// post(List(vec![List(vec![vec![1u8, 2], vec![3]])]));
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use tickwire_components::{List, Pieces, Typed};
+/// fn post<B: Pieces>(_: B) {}
+/// fn columns(columns: Vec<Typed<Vec<f64>>>) {
+///     post(List(columns));
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct List<B>(pub Vec<B>);
+
+impl<B> Deref for List<B> {
+    type Target = Vec<B>;
+
+    fn deref(&self) -> &Vec<B> {
+        &self.0
+    }
+}
+
+impl<B> From<Vec<B>> for List<B> {
+    fn from(buffers: Vec<B>) -> Self {
+        List(buffers)
+    }
+}
+
+// SAFETY: the elements are on the heap, and each reports one run, which does not move with it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B: OneRun> Pieces for List<B> {
+    #[inline]
+    fn pieces(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn piece(&self, index: usize) -> Span {
+        self.0[index].piece(0)
+    }
+}
+
+// SAFETY: the list owns its elements, and they may be written.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B: OneRun + LeasedBytes> LeasedBytes for List<B> {}
+
+/// A run of memory that the application lends on its own word.
+#[derive(Debug)]
+pub struct Ownership<'a>(Span, PhantomData<&'a mut [u8]>);
+
+impl Ownership<'static> {
+    /// Lends the bytes of a span.
+    ///
+    /// # Safety
+    /// What [`Span::new`] asks for holds until the request is done.
+    #[expect(unsafe_code, reason = "the caller lends memory")]
+    pub const unsafe fn new(span: Span) -> Self {
+        Ownership(span, PhantomData)
+    }
+}
+
+// SAFETY: the caller of `Ownership::new` promised it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for Ownership<'_> {
+    #[inline]
+    fn piece(&self, _index: usize) -> Span {
+        self.0
+    }
+}
+// SAFETY: the caller of `Ownership::new` promised it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl LeasedBytes for Ownership<'_> {}
+// SAFETY: as `Pieces` says where nothing else is said.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl OneRun for Ownership<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_buffers_is_a_list_of_runs() {
+        let list = List(vec![vec![0u8; 3], vec![], vec![0u8; 5]]);
+        assert_eq!((list.pieces(), list.total()), (3, 8));
+        assert_eq!(list.piece(2).len(), 5);
+    }
+}
