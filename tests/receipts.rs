@@ -127,6 +127,27 @@ fn others_pay_nothing_before_and_after() {
 }
 
 #[test]
+fn a_message_to_oneself_needs_no_tick_for_its_receipt() {
+    let mut cluster = Cluster::loopback(1);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    // The first one has the connection made.
+    let first = engine.irecv(vec![0u8; 8], Rank(0), Tag(5), world).unwrap();
+    engine.send(&[1u8; 8], Rank(0), Tag(5), world).unwrap();
+    engine.wait(&first).unwrap();
+    let incoming = engine.receipted().irecv(vec![0u8; 8], Rank(0), Tag(5), world).unwrap();
+    let ticks = engine.counters().runs();
+    let outgoing = engine.isend(vec![7u8; 8], Rank(0), Tag(5), world).unwrap();
+    let receipt = engine.receipt(&incoming).unwrap();
+    assert_eq!(engine.counters().runs(), ticks);
+    assert_eq!((receipt.protocol, receipt.copies, receipt.unexpected), (Some(Protocol::Eager), 1, false));
+    let stages = [receipt.matched_ns, receipt.first_byte_ns, receipt.last_byte_ns, receipt.completed_ns];
+    assert!(stages.iter().flatten().all(|&at_ns| at_ns >= receipt.posted_ns) && receipt.completed_ns.is_some());
+    assert_eq!(engine.take(incoming).unwrap().0, [7; 8]);
+    engine.take(outgoing).unwrap();
+}
+
+#[test]
 fn a_receipt_of_what_failed_has_no_bytes() {
     let mut cluster = Cluster::loopback(2);
     cluster.checked = false;

@@ -39,7 +39,7 @@ pub unsafe fn copy(to: Span, from: Span) -> usize {
     length
 }
 
-/// As [`copy`], for what is probably long.
+/// As [`copy`], for what may be long.
 ///
 /// # Safety
 /// As [`copy`].
@@ -48,29 +48,61 @@ pub unsafe fn copy(to: Span, from: Span) -> usize {
 pub unsafe fn copy_long(to: Span, from: Span) -> usize {
     let length = to.len().min(from.len());
     // SAFETY: by this function's contract.
-    unsafe { if length <= LOOP_MIN || length > LOOP_MAX { copy(to, from) } else { copy_by_lines(to, from, length) } }
+    unsafe { copy_run(to.start(), from.start(), length) };
+    length
+}
+
+/// Copies all of `from`, which may be long. A word or two are moved without a call: many messages are no longer.
+///
+/// # Safety
+/// As [`copy`], and `to` is no shorter than `from`.
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(always)]
+pub unsafe fn copy_whole(to: Span, from: Span) {
+    debug_assert!(to.len() >= from.len());
+    let (to, from, length) = (to.start(), from.start(), from.len());
+    // SAFETY: by this function's contract.
+    unsafe {
+        match length {
+            8..=16 => move_words::<u64, 2>(to, from, [0, length - 8]),
+            _ => copy_run(to, from, length),
+        }
+    }
+}
+
+/// Copies so many bytes.
+///
+/// # Safety
+/// As [`copy_bytes`].
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(never)]
+unsafe fn copy_run(to: *mut u8, from: *const u8, length: usize) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        if length <= LOOP_MIN || length > LOOP_MAX {
+            copy_bytes(to, from, length);
+        } else {
+            copy_by_lines(to, from, length);
+        }
+    }
 }
 
 /// Copies so many bytes line by line.
 ///
 /// # Safety
-/// As [`copy`], and both have so many bytes.
+/// As [`copy_bytes`].
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(never)]
-unsafe fn copy_by_lines(to: Span, from: Span, length: usize) -> usize {
-    debug_assert!(length <= to.len() && length <= from.len());
-    let (to, from) = (to.start(), from.start().cast_const());
+unsafe fn copy_by_lines(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: by this function's contract.
     unsafe {
         // Where the target starts within the source, a line would be written over one that is still to be read.
         if (to as usize).wrapping_sub(from as usize) < length {
-            to.copy_from(from, length);
-            return length;
+            return to.copy_from(from, length);
         }
         let lines = copy_lines(to, from, length);
         copy_bytes(to.add(lines), from.add(lines), length - lines);
     }
-    length
 }
 
 /// Copies as many whole lines as there are, forward, and returns how many bytes that was.

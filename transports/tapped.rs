@@ -61,6 +61,20 @@ impl<T: Transport> Tapped<T> {
         self.trace.record(&Event::Sent(message));
     }
 
+    /// Tells of an envelope that went past the transport to its receive, which has it now.
+    pub(crate) fn tell_own(&mut self, link: u32, header: &Header, begin_ns: u64) {
+        let Some(peer) = peer(&mut self.peers, &self.links, link) else { return };
+        let sent = message(peer.proc, header, peer.sent, begin_ns, begin_ns);
+        let received = message(peer.proc, header, peer.received, begin_ns, self.trace.now_ns());
+        (peer.sent, peer.received) = (peer.sent + 1, peer.received + 1);
+        self.trace.record(&Event::Sent(sent));
+        self.trace.record(&Event::Received(received));
+    }
+
+    pub(crate) fn inner_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+
     fn tell_received(&mut self, arrivals: &[Arrival]) {
         let Tapped { trace, peers, vcs, .. } = self;
         let mut heard = Heard { trace, peers, vcs };

@@ -5,6 +5,7 @@
 //! store buffer, behind the frame of a send. If it is read in other words than it was written in, every send waits until its
 //! frame's cache line has come: measured, 20 ns of 65 a message.
 
+mod own;
 mod receive;
 mod rows;
 mod run;

@@ -23,7 +23,7 @@ impl Engine {
     ///
     /// While such an operation is not done, the engine looks at it after each system that has run, and after Deliver: a stage
     /// has the time of that look. Nothing is paid for by others before and after. A send with a receipt has a row in the tables,
-    /// and messages to oneself go through a tick.
+    /// and goes through a tick also to oneself.
     pub fn receipted(&mut self) -> Receipted<'_, 'static> {
         Receipted::new(self, false)
     }

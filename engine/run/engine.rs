@@ -43,6 +43,8 @@ pub struct Engine {
     pub(crate) prompt: Box<[usize]>,
     /// Endpoints that are expensive to look at.
     pub(crate) rare: Box<[usize]>,
+    /// Whether there are endpoints of the last two kinds.
+    pub(crate) looks_apart: bool,
     /// Frames that the tick may still deliver.
     pub(crate) budget: u32,
     /// Frames that a tick delivers at most; those that DrainCq reads come on top.
@@ -65,7 +67,7 @@ pub struct Engine {
     pub(crate) watching: Watching,
     /// The own proc, if messages to it go to posted receives at once.
     pub(crate) own_at_once: u32,
-    /// The own proc's row.
+    /// The own VC's row, if nobody watches: whoever watches is told of messages that go so.
     pub(crate) own_row: Row,
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,

@@ -4,7 +4,7 @@ use crate::run::engine::Engine;
 use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK};
-use tickwire_components::{NIL, Pending, Work};
+use tickwire_components::{Pending, Work};
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
 use tickwire_systems::store::Tables;
@@ -60,19 +60,28 @@ impl Engine {
                 progress.pending |= Pending::DRAIN;
             }
         }
-        if !self.rare.is_empty() {
-            self.look_rarely();
-        }
-        let progress = self.store.progress();
-        let mut delivered = false;
         let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
-        if !self.prompt.is_empty() {
-            (delivered, pending) = self.look_promptly(patient);
+        let mut delivered = false;
+        if self.looks_apart {
+            (delivered, pending) = self.look_apart(patient);
         }
         if pending {
             self.run();
         }
         delivered | pending
+    }
+
+    /// Looks at the endpoints that have looks of their own; whether messages were delivered, and whether anything is pending.
+    #[inline(always)]
+    fn look_apart(&mut self, patient: bool) -> (bool, bool) {
+        if !self.rare.is_empty() {
+            self.look_rarely();
+        }
+        if !self.prompt.is_empty() {
+            return self.look_promptly(patient);
+        }
+        let progress = self.store.progress();
+        (false, progress.pending != Pending::NONE || !progress.senders.is_empty())
     }
 
     /// Looks at the endpoints that are expensive to look at, as often as is worth it.
@@ -223,14 +232,5 @@ impl Engine {
     pub(crate) fn allow_deliver(&mut self, delivers: bool) {
         self.delivers = delivers;
         self.choose_own_at_once();
-    }
-
-    /// Whether messages to oneself are delivered by the call that sends them. Without Deliver they go through a tick like all
-    /// others. With a sink too, which sees what goes through a transport, and while receipts are open, which are looked at in
-    /// ticks.
-    pub(crate) fn choose_own_at_once(&mut self) {
-        let seen = self.trace.is_none() && !self.observer.receipts;
-        let own = self.delivers && self.limits.own_at_once && seen;
-        self.own_at_once = if own { self.rank().0 } else { NIL };
     }
 }

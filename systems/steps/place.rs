@@ -16,23 +16,24 @@ use tickwire_transports::copy;
 pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
     let Rows { progress, cars, requests, .. } = rows;
     let car = &mut cars[row as usize];
-    if car.chain != NIL {
-        return receive_runs(rows, row, length, payload);
+    if car.chain != NIL || payload.len() > car.span.len() || payload.len() as u64 != length {
+        return receive_otherwise(rows, row, length, payload);
     }
     // SAFETY: the place of a posted receive is there until it ends, a payload until the transport is told to release it.
-    let moved = unsafe { copy::copy_long(car.span, payload) as u64 };
-    progress.moved.deliver += moved;
+    unsafe { copy::copy_whole(car.span, payload) };
+    progress.moved.deliver += length;
     car.done = length;
-    if moved < length || !end_at_once(progress, car, requests, row) {
-        finish_car(progress, cars, row, length, moved < length);
+    if !end_at_once(progress, car, requests, row) {
+        finish_car(progress, cars, row, length, false);
     }
 }
 
-/// As [`receive_whole`], of a receive in several runs, or with a datatype.
+/// As [`receive_whole`], of a receive in several runs, or with a datatype, or with too little room.
 #[cold]
-fn receive_runs(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+#[inline(never)]
+fn receive_otherwise(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
     let Rows { progress, cars, .. } = rows;
-    let moved = fill(cars, row, payload);
+    let moved = put(cars, row, payload);
     progress.moved.deliver += moved;
     finish_car(progress, cars, row, length, moved < length);
 }

@@ -58,6 +58,37 @@ fn every_run_and_every_message_is_told() {
 }
 
 #[test]
+fn a_message_to_oneself_needs_no_tick_and_is_told() {
+    let ring = Ring::new(MANY);
+    let mut engine = Engine::builder().trace(ring.clone()).build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    // The first one goes to the transport: nobody awaits it.
+    let unexpected = engine.isend(vec![0u8; 3], Rank(0), Tag(1), world).unwrap();
+    let late = engine.irecv(vec![0u8; 3], Rank(0), Tag(1), world).unwrap();
+    engine.wait(&late).unwrap();
+    engine.wait(&unexpected).unwrap();
+    let ticks = |events: &[Event<'_>]| {
+        let begins = |event: &&Event<'_>| matches!(event, Event::TickBegan { .. } | Event::Delivered { .. });
+        events.iter().filter(begins).count()
+    };
+    let before = ticks(&events(&ring));
+    let incoming = engine.irecv(vec![0u8; 8], Rank(0), Tag(2), world).unwrap();
+    let outgoing = engine.isend(vec![7u8; 8], Rank(0), Tag(2), world).unwrap();
+    assert!(matches!(engine.test(&incoming), Ok(Test::Done(_))));
+    assert_eq!(engine.take(incoming).unwrap().0, [7; 8]);
+    engine.take(outgoing).unwrap();
+    let events = events(&ring);
+    assert_eq!(ticks(&events), before, "the call that sent it has delivered it");
+    for sent in [true, false] {
+        let told: Vec<_> =
+            messages(&events, 0, sent).iter().map(|message| (message.number, message.tag, message.bytes)).collect();
+        assert_eq!(told, [(0, 1, 3), (1, 2, 8)], "sent: {sent}");
+    }
+    let (sent, received) = (messages(&events, 0, true)[1], messages(&events, 0, false)[1]);
+    assert!(sent.begin_ns <= received.begin_ns && received.begin_ns <= received.end_ns);
+}
+
+#[test]
 fn systems_of_the_application_have_names_and_runs() {
     let (ring, count) = (Ring::new(MANY), Arc::new(AtomicU64::new(0)));
     let counted = count.clone();

@@ -56,7 +56,22 @@ impl AnyTransport {
     pub fn is_drained(&mut self, link: u32) -> bool {
         match self {
             AnyTransport::Loopback(t) => t.links_mut().is_drained(link),
+            _ => self.is_otherwise_drained(link),
+        }
+    }
+
+    #[inline(never)]
+    fn is_otherwise_drained(&mut self, link: u32) -> bool {
+        match self {
+            AnyTransport::TappedLoopback(t) => t.inner_mut().links_mut().is_drained(link),
             _ => false,
+        }
+    }
+
+    /// Tells a sink of a message of the proc to itself that went past its transport.
+    pub fn tell_own(&mut self, link: u32, header: &Header, begin_ns: u64) {
+        if let AnyTransport::TappedLoopback(t) = self {
+            t.tell_own(link, header, begin_ns);
         }
     }
 

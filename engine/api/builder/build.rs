@@ -123,6 +123,7 @@ impl Builder {
             epoch,
             closed: Closed::No,
             holders,
+            looks_apart: !prompt.is_empty() || !rare.is_empty(),
             prompt,
             rare,
             polls: 0,

@@ -4,17 +4,14 @@ use super::run::{Run, only_run};
 use crate::api::request::{Rejected, Request};
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
-use tickwire_components::index::EnvelopeKey;
 use tickwire_components::{
     Car, Comm, Communicator, Large, NIL, Pieces, PostError, ProcId, Rank, Row, Span, Tag, VcState,
 };
-use tickwire_systems::protocols::eager::deliver_own;
 use tickwire_systems::rows::Rows;
 use tickwire_systems::steps::activate::{rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_null_send, check_send, send_envelope};
 use tickwire_systems::steps::posting::{queue_send, send_car, send_inline};
 use tickwire_systems::steps::send::{offer_now, send_now};
-use tickwire_traces::tracy;
 
 impl Engine {
     #[inline(always)]
@@ -88,7 +85,7 @@ impl Engine {
 
     /// A message whose envelope is right, to the transport of its VC.
     #[inline(always)]
-    fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
+    pub(super) fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
         let tables = self.store.all();
         let row = tables.procs.known[envelope.proc as usize].row;
         let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
@@ -97,27 +94,6 @@ impl Engine {
             return send_inline::<true, B>(tables.progress, vc, endpoint, envelope, buffer);
         }
         send_inline::<false, B>(tables.progress, vc, endpoint, envelope, buffer)
-    }
-
-    /// A message to oneself, past the transport if its receive is posted.
-    #[inline(never)]
-    fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
-        let message = EnvelopeKey { context, source, tag };
-        let own_row = self.own_row;
-        // SAFETY: the caller has the buffer.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let mut own = || self.store.with(|rows, wire| unsafe { deliver_own(rows, wire, own_row, &message, run) });
-        if !tracy::connected() && own() {
-            return true;
-        }
-        self.send_by_tick(run, context, tag, source)
-    }
-
-    /// A message to oneself, to the transport like any other one.
-    #[inline(never)]
-    fn send_by_tick(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
-        let envelope = Envelope { context, source, tag, proc: self.own_at_once, length: run.len() as u64 };
-        self.send_over_vc(&envelope, &Run(run))
     }
 
     /// As [`Engine::post_send`], with options, and through the tables in any case.

@@ -1,0 +1,78 @@
+//! Messages to oneself: past the transport if their receive is posted.
+
+use super::run::Run;
+use crate::run::engine::Engine;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{NIL, Row, Span};
+use tickwire_systems::protocols::eager::deliver_own;
+use tickwire_systems::steps::arguments::Envelope;
+use tickwire_systems::store::Tables;
+use tickwire_traces::tracy::{self, Zone};
+use tickwire_traces::{DELIVER, Trace};
+
+/// The row of the own VC.
+pub(crate) const OWN_ROW: Row = 0;
+
+impl Engine {
+    /// A message to oneself.
+    #[inline(never)]
+    pub(super) fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
+        let message = EnvelopeKey { context, source, tag };
+        if !tracy::connected() && self.deliver_own(self.own_row, &message, run) {
+            return true;
+        }
+        self.send_to_oneself_otherwise(run, &message)
+    }
+
+    /// As [`Engine::send_to_oneself`], for those who watch. If its receive does not take it, it goes to the transport like any
+    /// other message.
+    #[inline(never)]
+    fn send_to_oneself_otherwise(&mut self, run: Span, message: &EnvelopeKey) -> bool {
+        if self.watching.is_on() && self.deliver_own_watched(message, run) {
+            return true;
+        }
+        let EnvelopeKey { context, source, tag } = *message;
+        let envelope = Envelope { context, source, tag, proc: self.own_at_once, length: run.len() as u64 };
+        self.send_over_vc(&envelope, &Run(run))
+    }
+
+    #[inline(always)]
+    fn deliver_own(&mut self, row: Row, message: &EnvelopeKey, run: Span) -> bool {
+        // SAFETY: the caller of the send has the buffer.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        self.store.with(|rows, wire| unsafe { deliver_own(rows, wire, row, message, run) })
+    }
+
+    fn deliver_own_watched(&mut self, message: &EnvelopeKey, run: Span) -> bool {
+        let begin_ns = self.trace.as_mut().map(Trace::now_ns);
+        let zone = tracy::connected().then(|| Zone::begin(DELIVER as u16, "deliver"));
+        let delivered = self.deliver_own(OWN_ROW, message, run);
+        if let Some(zone) = zone {
+            zone.end(delivered.into());
+        }
+        if !delivered {
+            return false;
+        }
+        if let Some(begin_ns) = begin_ns {
+            let Tables { vcs, endpoints, .. } = self.store.all();
+            let vc = &vcs[OWN_ROW as usize];
+            let EnvelopeKey { context, source, tag } = *message;
+            let header = Header::new(Kind::Eager, context, source, tag, 0, run.len() as u64);
+            endpoints[vc.endpoint as usize].transport.get().tell_own(vc.link, &header, begin_ns);
+        }
+        if self.observer.receipts {
+            self.note_receipts();
+        }
+        true
+    }
+
+    /// Says who delivers messages to oneself by the call that sends them: without Deliver nobody, and they go through a tick
+    /// like all others; if somebody watches, the part that tells of it.
+    pub(crate) fn choose_own_at_once(&mut self) {
+        let own = self.delivers && self.limits.own_at_once;
+        self.own_at_once = if own { self.rank().0 } else { NIL };
+        let watched = self.trace.is_some() || self.observer.receipts;
+        self.own_row = if watched { NIL } else { OWN_ROW };
+    }
+}
