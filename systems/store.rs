@@ -31,7 +31,7 @@ use spawn::{COMMUNICATORS_INITIAL, Mark, link_all, spawn};
 use std::sync::Arc;
 use tickwire_components::limits;
 use tickwire_components::submission::{Inbound, Submissions};
-use tickwire_components::{Held, Progress, Vc};
+use tickwire_components::{Communicator, Held, Progress, Vc};
 
 /// A world with the tables of an engine.
 ///
@@ -167,6 +167,16 @@ impl Store {
     #[inline(always)]
     pub fn endpoints(&mut self) -> &mut [Endpoint] {
         self.look().2
+    }
+
+    /// The communicators, to be read.
+    pub fn communicators(&self) -> &[Communicator] {
+        // SAFETY: the store is borrowed for as long as the column is, and whoever writes the column borrows the store to change
+        // it.
+        #[expect(unsafe_code, reason = "a column of a borrowed store")]
+        unsafe {
+            self.shared.addresses.communicators()
+        }
     }
 
     /// What a look touches that finds nothing to do: the engine's one row, submissions, and endpoints.

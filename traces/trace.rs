@@ -80,6 +80,14 @@ impl Trace {
         self.shared.sink.record(event);
     }
 
+    /// Tells an event that no other one follows: also a message that has come is told at once.
+    pub fn record_alone(&mut self, event: &Event<'_>) {
+        match &mut self.shared.sink {
+            AnySink::Ring { ring, heard } => ring.tell_behind(heard, event),
+            sink => sink.record(event),
+        }
+    }
+
     /// Reads the clock.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {

@@ -68,7 +68,7 @@ impl<T: Transport> Tapped<T> {
         let received = message(peer.proc, header, peer.received, begin_ns, self.trace.now_ns());
         (peer.sent, peer.received) = (peer.sent + 1, peer.received + 1);
         self.trace.record(&Event::Sent(sent));
-        self.trace.record(&Event::Received(received));
+        self.trace.record_alone(&Event::Received(received));
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut T {

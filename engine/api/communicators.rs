@@ -22,7 +22,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no such communicator.
-    pub fn comm_rank(&mut self, comm: Comm) -> Result<Rank, CommError> {
+    pub fn comm_rank(&self, comm: Comm) -> Result<Rank, CommError> {
         Ok(Rank(self.communicator(comm, "comm_rank")?.rank))
     }
 
@@ -30,7 +30,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no such communicator.
-    pub fn comm_size(&mut self, comm: Comm) -> Result<u32, CommError> {
+    pub fn comm_size(&self, comm: Comm) -> Result<u32, CommError> {
         Ok(self.communicator(comm, "comm_size")?.size)
     }
 
@@ -38,7 +38,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no such communicator.
-    pub fn comm_group(&mut self, comm: Comm) -> Result<Group, CommError> {
+    pub fn comm_group(&self, comm: Comm) -> Result<Group, CommError> {
         Ok(self.communicator(comm, "comm_group")?.group())
     }
 
@@ -46,7 +46,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no such communicator.
-    pub fn comm_context_id(&mut self, comm: Comm) -> Result<u32, CommError> {
+    pub fn comm_context_id(&self, comm: Comm) -> Result<u32, CommError> {
         self.communicator(comm, "comm_context_id")?;
         Ok(Communicator::row(comm.0) as u32)
     }
@@ -55,7 +55,7 @@ impl Engine {
     ///
     /// # Errors
     /// If one of them does not exist.
-    pub fn comm_compare(&mut self, one: Comm, other: Comm) -> Result<Comparison, CommError> {
+    pub fn comm_compare(&self, one: Comm, other: Comm) -> Result<Comparison, CommError> {
         let first = self.communicator(one, "comm_compare")?.group();
         let second = self.communicator(other, "comm_compare")?.group();
         Ok(match first.compare(&second) {
@@ -70,7 +70,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_set_no_wildcard(&mut self, comm: Comm, no_wildcard: bool) -> Result<(), CommError> {
-        self.communicator(comm, "comm_set_no_wildcard")?.no_wildcard = no_wildcard;
+        self.communicator_mut(comm, "comm_set_no_wildcard")?.no_wildcard = no_wildcard;
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_set_priority(&mut self, comm: Comm, priority: u8) -> Result<(), CommError> {
-        self.communicator(comm, "comm_set_priority")?.priority = priority;
+        self.communicator_mut(comm, "comm_set_priority")?.priority = priority;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Engine {
     /// # Errors
     /// If there is no such communicator.
     pub fn comm_set_error_handler(&mut self, comm: Comm, handler: ErrorHandler) -> Result<(), CommError> {
-        self.communicator(comm, "comm_set_error_handler")?.error_handler = handler;
+        self.communicator_mut(comm, "comm_set_error_handler")?.error_handler = handler;
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no such communicator.
-    pub fn comm_error_handler(&mut self, comm: Comm) -> Result<ErrorHandler, CommError> {
+    pub fn comm_error_handler(&self, comm: Comm) -> Result<ErrorHandler, CommError> {
         Ok(self.communicator(comm, "comm_error_handler")?.error_handler)
     }
 
@@ -125,16 +125,22 @@ impl Engine {
         Ok(())
     }
 
-    /// The row of a communicator, for the call of this name.
-    fn communicator(&mut self, comm: Comm, what: &str) -> Result<&mut Communicator, CommError> {
+    /// A communicator, for the call of this name.
+    fn communicator(&self, comm: Comm, what: &str) -> Result<&Communicator, CommError> {
         let error = match self.closed {
-            Closed::No => live(self.store.all().communicators, comm.0).err(),
+            Closed::No => live(self.store.communicators(), comm.0).err(),
             _ => Some(self.closed.post_error()),
         };
         match error {
             Some(error) => Err(self.raise_post(comm, what, error).into()),
-            None => Ok(&mut self.store.all().communicators[Communicator::row(comm.0)]),
+            None => Ok(&self.store.communicators()[Communicator::row(comm.0)]),
         }
+    }
+
+    /// The same, to change it.
+    fn communicator_mut(&mut self, comm: Comm, what: &str) -> Result<&mut Communicator, CommError> {
+        self.communicator(comm, what)?;
+        Ok(&mut self.store.all().communicators[Communicator::row(comm.0)])
     }
 
     /// Frees the ids of closing communicators that nothing needs any more.

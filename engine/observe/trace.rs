@@ -48,9 +48,9 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
 impl Engine {
     /// Tells an error to those who watch.
     #[cold]
-    pub(crate) fn tell_error(&mut self, words: &str) {
+    pub(crate) fn tell_error(&self, words: &str) {
         tracy::message(self.rank().0, words);
-        if let Some(trace) = &mut self.trace {
+        if let Some(trace) = &mut *self.trace.borrow_mut() {
             trace.record(&Event::Error { words: words.into(), at_ns: now_ns() });
         }
     }
@@ -61,7 +61,7 @@ impl Engine {
             let Engine { watching, store, .. } = self;
             watching.with(|watcher| watcher.rest(&mut store.as_mut()));
         }
-        match &mut self.trace {
+        match self.trace.get_mut() {
             Some(trace) if self.closed == Closed::Finalized => trace.finish(),
             Some(trace) => trace.flush(),
             None => {}

@@ -9,6 +9,7 @@ use crate::run::home::Home;
 use crate::run::waiter::Waiter;
 use crate::run::watching::Watching;
 use bevy_ecs::prelude::{Schedule, World};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 use tickwire_components::limits::Limits;
@@ -72,7 +73,7 @@ pub struct Engine {
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,
     /// Where events go, if anywhere.
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: RefCell<Option<Trace>>,
     /// What other threads see of it.
     pub(crate) submissions: Arc<Submissions>,
     pub(crate) waiter: Waiter,

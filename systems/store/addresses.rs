@@ -204,6 +204,16 @@ impl Addresses {
         }
     }
 
+    /// The communicators, to be read.
+    ///
+    /// # Safety
+    /// The store is borrowed for as long as the column is, and nobody writes it.
+    #[expect(unsafe_code, reason = "a column of a borrowed store")]
+    pub(super) unsafe fn communicators(&self) -> &[Communicator] {
+        // SAFETY: by this function's contract.
+        unsafe { &*(*self.block.get()).rows.communicators.pointer() }
+    }
+
     /// All columns.
     ///
     /// # Safety

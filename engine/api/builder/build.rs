@@ -16,6 +16,7 @@ use crate::run::watching::Watching;
 use bevy_ecs::component::RequiredComponentsError;
 use bevy_ecs::prelude::World;
 use rustix::fd::AsFd;
+use std::cell::RefCell;
 use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
@@ -131,7 +132,7 @@ impl Builder {
             events: Vec::with_capacity(16),
             exchange,
             counters,
-            trace: self.trace,
+            trace: RefCell::new(self.trace),
             submissions,
             waiter,
             attached: Default::default(),

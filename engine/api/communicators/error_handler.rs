@@ -42,22 +42,22 @@ impl Engine {
     /// An operation could not be posted.
     #[cold]
     #[inline(never)]
-    pub(crate) fn raise_post(&mut self, comm: Comm, what: &str, error: PostError) -> PostError {
-        let alive = live(self.store.all().communicators, comm.0).is_ok();
+    pub(crate) fn raise_post(&self, comm: Comm, what: &str, error: PostError) -> PostError {
+        let alive = live(self.store.communicators(), comm.0).is_ok();
         self.raise(if alive { Communicator::row(comm.0) as Row } else { SELF_ROW }, Some(comm), what, &error);
         error
     }
 
     /// An operation on a communicator as a whole failed.
     #[cold]
-    pub(crate) fn raise_comm(&mut self, comm: Comm, what: &str, error: CommError) -> CommError {
+    pub(crate) fn raise_comm(&self, comm: Comm, what: &str, error: CommError) -> CommError {
         self.raise(Communicator::row(comm.0) as Row, None, what, &error);
         error
     }
 
     /// An agreement on a communicator's offspring failed; the communicator may be closing.
     #[cold]
-    pub(super) fn raise_row(&mut self, row: Row, what: &str, error: CommError) -> CommError {
+    pub(super) fn raise_row(&self, row: Row, what: &str, error: CommError) -> CommError {
         self.raise(row, None, what, &error);
         error
     }
@@ -88,9 +88,9 @@ impl Engine {
     }
 
     /// Does what a communicator's handler says. `given` is what the caller named it by, if it does not exist.
-    fn raise(&mut self, row: Row, given: Option<Comm>, what: &str, error: &dyn Display) {
+    fn raise(&self, row: Row, given: Option<Comm>, what: &str, error: &dyn Display) {
         self.tell_error(&format!("{what}: {error}"));
-        let Some(comm) = self.store.all().communicators.get(row as usize) else { return };
+        let Some(comm) = self.store.communicators().get(row as usize) else { return };
         if comm.error_handler != ErrorHandler::Abort {
             return;
         }
@@ -104,7 +104,9 @@ impl Engine {
         // One write, so that lines of several ranks do not mix; a closed stderr is no reason to go on.
         let line = format!("tickwire: rank {rank}: {what} on {name}: {error}; ending the process\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
-        self.flush_trace();
+        if let Some(trace) = &mut *self.trace.borrow_mut() {
+            trace.flush();
+        }
         std::process::exit(1);
     }
 }

@@ -45,7 +45,7 @@ impl Engine {
     }
 
     fn deliver_own_watched(&mut self, message: &EnvelopeKey, run: Span) -> bool {
-        let begin_ns = self.trace.as_mut().map(Trace::now_ns);
+        let begin_ns = self.trace.get_mut().as_mut().map(Trace::now_ns);
         let zone = tracy::connected().then(|| Zone::begin(DELIVER as u16, "deliver"));
         let delivered = self.deliver_own(OWN_ROW, message, run);
         if let Some(zone) = zone {
@@ -72,7 +72,7 @@ impl Engine {
     pub(crate) fn choose_own_at_once(&mut self) {
         let own = self.delivers && self.limits.own_at_once;
         self.own_at_once = if own { self.rank().0 } else { NIL };
-        let watched = self.trace.is_some() || self.observer.receipts;
+        let watched = self.trace.get_mut().is_some() || self.observer.receipts;
         self.own_row = if watched { NIL } else { OWN_ROW };
     }
 }
