@@ -202,9 +202,22 @@ pub enum BuildError {
     /// A limit is wrong, or two do not fit together.
     #[error("limits: {0}")]
     Limits(String),
-    /// The bootstrap failed.
+    /// A variable of the environment has a value that it cannot have.
+    #[error("{variable} is '{value}': {expected}")]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// What was found.
+        value: String,
+        /// What to give.
+        expected: String,
+    },
+    /// A file descriptor that the engine sleeps on could not be had.
+    #[error("descriptors: {0}")]
+    Descriptors(String),
+    /// The exchange with the other ranks failed: the error of the bootstrap.
     #[error("bootstrap: {0}")]
-    Bootstrap(String),
+    Bootstrap(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A transport could not be opened.
     #[error("transport {transport}: {reason}")]
     Transport {

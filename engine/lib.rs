@@ -113,7 +113,7 @@ pub mod testing;
 pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;
 pub use crate::api::builder::transports::ENV_TRANSPORTS;
-pub use crate::api::communicators::{Agreed, Agreement};
+pub use crate::api::communicators::{Agreed, Agreeing, Agreement};
 pub use crate::api::error::Error;
 #[cfg(feature = "dump")]
 pub use crate::api::jobs;
@@ -134,6 +134,7 @@ pub use crate::api::submit::{Submitted, Submitter};
 #[cfg(feature = "dump")]
 pub use crate::observe::door::ENV_DUMP_SIGNAL;
 pub use crate::observe::trace::ENV_TRACE;
+pub use crate::run::drive::Drive;
 pub use crate::run::engine::Engine;
 pub use crate::run::schedule::Tick;
 pub use bootstrap::Bootstrap;

@@ -1,6 +1,7 @@
 //! How an engine runs: its ticks, its schedule and its passes, how it waits and how it ends.
 
 mod contact;
+pub(crate) mod drive;
 pub(crate) mod engine;
 mod executor;
 mod finalize;
@@ -8,7 +9,9 @@ pub(crate) mod home;
 mod look_around;
 mod passes;
 mod poison;
+pub(crate) mod promise;
 pub(crate) mod schedule;
+mod sleeper;
 mod tick;
 mod wait;
 pub(crate) mod waiter;

@@ -42,6 +42,8 @@ pub struct Builder {
     worlds: Vec<Adder<World>>,
     #[cfg(feature = "dump")]
     dump_signal: Option<String>,
+    /// Whether the environment has named it.
+    is_signal_found: bool,
     shared_heap: Option<bool>,
     cross_memory_attach: bool,
     splicing: Option<Splicing>,
@@ -64,6 +66,7 @@ impl Engine {
             worlds: Vec::new(),
             #[cfg(feature = "dump")]
             dump_signal: None,
+            is_signal_found: false,
             shared_heap: None,
             cross_memory_attach: true,
             splicing: None,

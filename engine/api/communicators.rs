@@ -6,11 +6,13 @@ mod edges;
 mod error_handler;
 mod message;
 mod negotiation;
+mod notify;
 mod operation;
 mod passes;
 pub(crate) mod state;
 
 pub use agreement::{Agreed, Agreement};
+pub use notify::Agreeing;
 
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, Rank, Row};

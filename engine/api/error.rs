@@ -80,6 +80,9 @@ pub enum Error {
     /// An engine did not end cleanly.
     #[error(transparent)]
     Finalize(#[from] FinalizeError),
+    /// The system refused a descriptor or a thread.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
 }
 
 impl From<OperationError> for Error {

@@ -2,61 +2,23 @@
 
 use crate::api::request::Waitable;
 use crate::run::engine::Engine;
+use crate::run::promise::{Promise, promise};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use tickwire_components::{NIL, Outcome, Pending, RequestError, RequestState, Status};
 
 /// A future of how a request ends. Awaiting it takes nothing: [`Engine::take`] gives the buffer.
 ///
 /// Whoever owns the engine must tick meanwhile. If the request is taken or freed first it ends as the request did.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Completion(Arc<Mutex<Shared>>);
-
-#[derive(Default)]
-struct Shared {
-    outcome: Option<Outcome>,
-    waker: Option<Waker>,
-}
+pub struct Completion(Promise<Outcome>);
 
 impl Future for Completion {
     type Output = Outcome;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &shared.outcome {
-            Some(outcome) => Poll::Ready(outcome.clone()),
-            None => {
-                if !shared.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                    shared.waker = Some(context.waker().clone());
-                }
-                Poll::Pending
-            }
-        }
-    }
-}
-
-/// Tells the future, also if the callback is dropped without having been called.
-struct Teller(Arc<Mutex<Shared>>);
-
-impl Teller {
-    fn tell(&self, outcome: Outcome) {
-        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.outcome.get_or_insert(outcome);
-        let waker = shared.waker.take();
-        drop(shared);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for Teller {
-    fn drop(&mut self) {
-        // The waker is another's: its panic must not end what drops this.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.tell(Err(RequestError::Finalized))));
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        Pin::new(&mut self.0).poll(context)
     }
 }
 
@@ -115,9 +77,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::on_complete`].
     pub fn completion<W: Waitable>(&mut self, request: &W) -> Result<Completion, RequestError> {
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let teller = Teller(shared.clone());
+        let (teller, promise) = promise(Err(RequestError::Finalized));
         self.on_complete(request, move |outcome| teller.tell(outcome))?;
-        Ok(Completion(shared))
+        Ok(Completion(promise))
     }
 }

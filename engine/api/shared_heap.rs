@@ -16,7 +16,10 @@ pub(crate) fn decide(asked: Option<bool>) -> Result<bool, BuildError> {
         (None, Err(_)) => None,
         (None, Ok("1")) => Some(true),
         (None, Ok("0")) => Some(false),
-        (None, Ok(other)) => return Err(BuildError::Limits(format!("{ENV_SHARED_HEAP} is '{other}': give 1 or 0"))),
+        (None, Ok(other)) => {
+            let (value, expected) = (other.to_owned(), "give 1 or 0".to_owned());
+            return Err(BuildError::Environment { variable: ENV_SHARED_HEAP, value, expected });
+        }
     };
     if asked == Some(true) {
         let _ = heap::open();

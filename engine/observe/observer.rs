@@ -111,7 +111,7 @@ impl Observer {
     /// Answers a signal too, if one is named.
     ///
     /// # Errors
-    /// If there is no such signal, or it cannot be caught.
+    /// What to give, if there is no such signal or it cannot be caught.
     #[cfg(feature = "dump")]
     pub(crate) fn listen_to(mut self, signal: Option<&str>) -> Result<Self, String> {
         if let (Some(door), Some(name)) = (&mut self.door, signal) {

@@ -44,6 +44,7 @@ impl Engine {
         self.refuse_submissions();
         // The first panic is told; those of who hears of it change nothing.
         self.store.all().callbacks.tell_all(&Err(RequestError::Poisoned(words.clone())));
+        self.call_disappointed();
         // A sink may have been who panicked.
         let _ = catch_unwind(AssertUnwindSafe(|| self.tell_error(&format!("the engine is poisoned: {words}"))));
     }

@@ -9,4 +9,5 @@ mod kit;
 mod local;
 mod making;
 mod messages;
+mod notify;
 mod processes;

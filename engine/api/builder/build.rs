@@ -79,14 +79,24 @@ impl Builder {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let observer = Observer::new(exchange.job(), exchange.rank(), exchange.size(), &names);
         #[cfg(feature = "dump")]
-        let observer = observer.listen_to(self.dump_signal.as_deref()).map_err(BuildError::Limits)?;
+        let observer =
+            observer.listen_to(self.dump_signal.as_deref()).map_err(|expected| self.wrong_signal(expected))?;
         Ok(observer)
+    }
+
+    #[cfg(feature = "dump")]
+    fn wrong_signal(&self, expected: String) -> BuildError {
+        let value = self.dump_signal.clone().unwrap_or_default();
+        match self.is_signal_found {
+            true => BuildError::Environment { variable: crate::ENV_DUMP_SIGNAL, value, expected },
+            false => BuildError::Limits(format!("dump_signal is '{value}': {expected}")),
+        }
     }
 
     /// The engine, with tables, schedule and what it sleeps on. Nothing is connected yet.
     fn into_engine(mut self, world: World, mut opened: Opened) -> Result<Engine, BuildError> {
         let (home, epoch) = Home::take();
-        let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Limits)?;
+        let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Descriptors)?;
         let waiter = opened.waiter(&submissions)?;
         let [holders, prompt, rare] = opened.rows_by_look();
         let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;
@@ -200,7 +210,7 @@ impl Opened {
         let own = [Some(submissions.doorbell.as_fd())];
         let launcher = self.exchange.event_fd().map(Some);
         let visitors = self.observer.door().map(Some);
-        Waiter::new(transports.into_iter().chain(own).chain(launcher).chain(visitors)).map_err(BuildError::Limits)
+        Waiter::new(transports.into_iter().chain(own).chain(launcher).chain(visitors)).map_err(BuildError::Descriptors)
     }
 
     /// The rows of endpoints that may hold frames back, of those whose messages are delivered by the look that finds them, and

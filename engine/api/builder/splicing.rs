@@ -10,6 +10,10 @@ pub(crate) fn decide(asked: Option<Splicing>) -> Result<Splicing, BuildError> {
     match (asked, std::env::var(ENV_SPLICE).as_deref()) {
         (Some(asked), _) => Ok(asked),
         (None, Err(_)) => Ok(Splicing::default()),
-        (None, Ok(value)) => value.parse().map_err(|error| BuildError::Limits(format!("{ENV_SPLICE}: {error}"))),
+        (None, Ok(value)) => value.parse().map_err(|_| BuildError::Environment {
+            variable: ENV_SPLICE,
+            value: value.to_owned(),
+            expected: "give never, cheaper or always".to_owned(),
+        }),
     }
 }

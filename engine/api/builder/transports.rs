@@ -19,6 +19,7 @@ impl Builder {
         #[cfg(feature = "dump")]
         if self.dump_signal.is_none() {
             self.dump_signal = std::env::var(crate::ENV_DUMP_SIGNAL).ok();
+            self.is_signal_found = self.dump_signal.is_some();
         }
         let Ok(value) = std::env::var(ENV_TRANSPORTS) else { return Ok(()) };
         let (names, not) = match value.strip_prefix('^') {
@@ -27,9 +28,8 @@ impl Builder {
         };
         let names: Vec<String> = names.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect();
         if names.is_empty() {
-            return Err(BuildError::Limits(format!(
-                "{ENV_TRANSPORTS} is '{value}': give names such as 'shm', or '^shm'"
-            )));
+            let expected = "give names such as 'shm', or '^shm'".to_owned();
+            return Err(BuildError::Environment { variable: ENV_TRANSPORTS, value, expected });
         }
         if not {
             self.exclude.extend(names);
@@ -180,7 +180,7 @@ pub(super) fn exchange_cards(
     if exchange.size() == 1 || card.is_empty() {
         return Ok((Vec::new(), 0));
     }
-    let error = |e: crate::bootstrap::BootstrapError| BuildError::Bootstrap(e.to_string());
+    let error = |e: crate::bootstrap::BootstrapError| BuildError::Bootstrap(e.into());
     exchange.put("card", &card).map_err(error)?;
     exchange.fence().map_err(error)?;
     let all = exchange.get_all("card").map_err(error)?;

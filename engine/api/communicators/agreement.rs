@@ -14,6 +14,8 @@ use tickwire_systems::procs::communicators::live;
 
 /// An agreement in progress on a new communicator. [`Engine::start_dup`] and the other operations that start one return it.
 ///
+/// [`Engine::agreed`] makes a future of it, and [`Engine::on_agreed`] has a function called.
+///
 /// Dropping it does not withdraw this member: the engine completes the agreement, and then frees the communicator.
 #[must_use = "dropping an agreement frees its communicator; keep it to get the communicator"]
 pub struct Agreement {
@@ -218,7 +220,7 @@ impl Engine {
     }
 
     /// The position of an agreement among those in progress.
-    fn place(&self, agreement: &Agreement) -> Option<usize> {
+    pub(super) fn place(&self, agreement: &Agreement) -> Option<usize> {
         let is = |negotiation: &Negotiation| Arc::ptr_eq(&negotiation.token, &agreement.token);
         self.comms.negotiations.iter().position(is)
     }
@@ -231,7 +233,7 @@ impl Engine {
     }
 
     /// Removes a settled agreement and returns its result. An error goes to the error handler first.
-    fn take_and_raise(&mut self, place: usize) -> Result<Option<Comm>, CommError> {
+    pub(super) fn take_and_raise(&mut self, place: usize) -> Result<Option<Comm>, CommError> {
         let Negotiation { parent, operation, result, .. } = self.take_agreement(place);
         match result.unwrap_or(Err(CommError::Stale)) {
             Err(error) => Err(self.raise_row(parent, operation.name(), error)),
@@ -257,6 +259,7 @@ impl Engine {
         while list.iter_mut().any(|negotiation| negotiation.drive(self)) {}
         list.append(&mut self.comms.negotiations);
         self.comms.negotiations = list;
+        self.call_agreed();
         self.end_dropped();
     }
 

@@ -58,6 +58,7 @@ impl Negotiation {
             token: Arc::new(()),
             key,
             operation,
+            caller: None,
             parent,
             result: None,
             rank: comm.rank,

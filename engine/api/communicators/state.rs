@@ -1,6 +1,7 @@
 //! What an engine keeps about communicators that change.
 
 use super::message::{Entry, Message};
+use super::notify::Caller;
 use super::operation::Operation;
 use crate::api::request::Request;
 use std::collections::VecDeque;
@@ -31,6 +32,8 @@ pub(super) struct Negotiation {
     pub(super) token: Arc<()>,
     pub(super) key: Key,
     pub(super) operation: Operation,
+    /// Whom to call when it has ended, in place of a token.
+    pub(super) caller: Option<Caller>,
     /// The communicator it comes from.
     pub(super) parent: Row,
     /// How it ended.

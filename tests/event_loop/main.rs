@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod drive;
+
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::Pid;

@@ -1,0 +1,115 @@
+//! Callbacks and futures of agreements on new communicators.
+
+use super::agreement::Agreement;
+use super::state::Negotiation;
+use crate::run::engine::Engine;
+use crate::run::promise::{Promise, promise};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tickwire_components::{Comm, CommError, Pending, RequestError, Status};
+
+/// How an agreement ends: the new communicator, or `None` if this member is not in it.
+type Made = Result<Option<Comm>, CommError>;
+
+/// A future of the communicator that the members agree on: what [`Engine::agreed`] gives. Whoever owns the engine must tick
+/// meanwhile.
+///
+/// Dropping it before withdraws nothing: the engine completes the agreement, and then frees the communicator.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Agreeing(Promise<Made>);
+
+impl Future for Agreeing {
+    type Output = Made;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Made> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+/// Whom to call when an agreement has ended. Dropped before, it tells that the engine is closed.
+pub(super) struct Caller(Option<Box<dyn FnOnce(Made) + Send>>);
+
+impl Caller {
+    pub(super) fn call(mut self, made: Made) {
+        if let Some(call) = self.0.take() {
+            call(made);
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            // It is the application's: its panic must not end what drops this.
+            let _ = catch_unwind(AssertUnwindSafe(|| call(Err(CommError::Wait(RequestError::Finalized)))));
+        }
+    }
+}
+
+impl Engine {
+    /// Calls a function once when the members have agreed, with what [`Engine::test_agreement`] would have returned then. The
+    /// communicator is the function's to use and to free.
+    ///
+    /// It is called by a tick, from Complete, as [`Engine::on_complete`] is. It is called with an error too when the engine is
+    /// closed first.
+    ///
+    /// # Errors
+    /// [`CommError::Stale`] if the result was taken before.
+    pub fn on_agreed(
+        &mut self,
+        agreement: Agreement,
+        call: impl FnOnce(Result<Option<Comm>, CommError>) + Send + 'static,
+    ) -> Result<(), CommError> {
+        let Some(place) = self.place(&agreement) else { return Err(CommError::Stale) };
+        self.comms.negotiations[place].caller = Some(Caller(Some(Box::new(call))));
+        drop(agreement);
+        self.drive_negotiations();
+        Ok(())
+    }
+
+    /// A future of the communicator that the members agree on. Any thread may await it.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// # let world = engine.comm_world();
+    /// let agreement = engine.start_dup(world)?;
+    /// let made = engine.agreed(agreement)?;
+    /// let copy = engine.drive_until(made)?.expect("all members have called it");
+    /// assert_eq!(engine.comm_size(copy)?, 1);
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`CommError::Stale`] if the result was taken before.
+    pub fn agreed(&mut self, agreement: Agreement) -> Result<Agreeing, CommError> {
+        let (teller, promise) = promise(Err(CommError::Wait(RequestError::Finalized)));
+        self.on_agreed(agreement, move |made| teller.tell(made))?;
+        Ok(Agreeing(promise))
+    }
+
+    /// Has those called by the next run of Complete whose agreements have ended.
+    pub(super) fn call_agreed(&mut self) {
+        let due = |negotiation: &Negotiation| negotiation.is_settled() && negotiation.caller.is_some();
+        while let Some(place) = self.comms.negotiations.iter().position(due) {
+            let Some(caller) = self.comms.negotiations[place].caller.take() else { break };
+            let made = self.take_and_raise(place);
+            let all = self.store.all();
+            all.callbacks.add_late(Box::new(move |_| caller.call(made)), Ok(Status::NULL));
+            all.progress.late = true;
+            all.progress.pending |= Pending::COMPLETE;
+        }
+    }
+
+    /// The engine is closed by a panic: nobody will agree any more.
+    pub(crate) fn call_disappointed(&mut self) {
+        let callers: Vec<_> =
+            self.comms.negotiations.iter_mut().filter_map(|negotiation| negotiation.caller.take()).collect();
+        for caller in callers {
+            let error = self.closed.post_error().into();
+            let _ = catch_unwind(AssertUnwindSafe(|| caller.call(Err(error))));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The driver future: progress of an engine in any executor, without a runtime of its own.
+
+use crate::api::error::Error;
+use crate::run::engine::Engine;
+use crate::run::sleeper::Sleeper;
+use std::future::Future;
+use std::os::fd::AsFd;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Instant;
+
+/// Ticks that do something before other tasks have their turn.
+const TICKS: u32 = 64;
+/// Looks that find nothing, each in a turn of its own, before the future sleeps: a message that comes meanwhile needs no other
+/// thread to wake it.
+const LOOKS: u32 = 100;
+
+/// A future that makes an engine's progress: see [`Engine::drive`]. It ends only if that cannot go on, and says why.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Drive<'e> {
+    engine: &'e mut Engine,
+    /// Looks in a row that have found nothing.
+    looks: u32,
+    /// From the first sleep on.
+    sleeper: Option<Sleeper>,
+}
+
+impl Engine {
+    /// A future that ticks the engine while there is something to do, lets other tasks have their turn, and sleeps when there is
+    /// nothing. It needs no runtime: a thread of its own, started by the first sleep, waits for the engine's descriptor and wakes it.
+    /// The thread ends with the future.
+    ///
+    /// Other tasks use the engine through a [`Submitter`](crate::Submitter), and await what [`Engine::completion`] and
+    /// [`Engine::agreed`] have given before. It never ends well: combine it with what shall end it (`select!` of any library), or
+    /// use [`Engine::drive_with`].
+    pub fn drive(&mut self) -> Drive<'_> {
+        Drive { engine: self, looks: 0, sleeper: None }
+    }
+
+    /// Drives the engine until another future is ready, in whatever executor this is awaited. [`Engine::drive_until`] has an
+    /// example.
+    ///
+    /// # Errors
+    /// Why the engine makes no progress any more, if it ends before the future.
+    pub async fn drive_with<F: Future>(&mut self, future: F) -> Result<F::Output, Error> {
+        let mut future = pin!(future);
+        let mut drive = self.drive();
+        std::future::poll_fn(move |context| {
+            // What a message has made ready is taken in the same turn.
+            let driven = Pin::new(&mut drive).poll(context);
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            driven.map(Err)
+        })
+        .await
+    }
+
+    /// Drives the engine until a future is ready, and blocks the thread meanwhile: for programs without an executor.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// let (me, world, submitter) = (engine.rank(), engine.comm_world(), engine.submitter());
+    /// let greeted = engine.drive_until(async move {
+    ///     let incoming = submitter.irecv([0u32; 3], me, Tag(1), world)?;
+    ///     submitter.isend([1u32, 2, 3], me, Tag(1), world)?.await?;
+    ///     Ok::<_, tickwire::Error>(incoming.await?.0)
+    /// })?;
+    /// assert_eq!(*greeted, [1, 2, 3]);
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::drive_with`], or how the future has failed.
+    pub fn drive_until<T, E: Into<Error>>(&mut self, future: impl Future<Output = Result<T, E>>) -> Result<T, Error> {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut driven = pin!(self.drive_with(future));
+        loop {
+            match driven.as_mut().poll(&mut context) {
+                Poll::Ready(ended) => return ended?.map_err(Into::into),
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}
+
+impl Future for Drive<'_> {
+    type Output = Error;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
+        let Drive { engine, looks, sleeper } = self.get_mut();
+        // Whatever has ended a sleep, also another future of the same task.
+        engine.end_wait();
+        if let Some(sleeper) = sleeper {
+            sleeper.rest();
+        }
+        for _ in 0..TICKS {
+            if engine.tick().is_idle() {
+                *looks = looks.saturating_add(1);
+                break;
+            }
+            *looks = 0;
+        }
+        if let Err(error) = engine.closed.check_request() {
+            return Poll::Ready(error.into());
+        }
+        if *looks < LOOKS || !engine.prepare_wait() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let until = Instant::now() + engine.wait_timeout();
+        if sleeper.is_none() {
+            match engine.as_fd().try_clone_to_owned().and_then(Sleeper::new) {
+                Ok(started) => *sleeper = Some(started),
+                Err(error) => {
+                    engine.end_wait();
+                    return Poll::Ready(error.into());
+                }
+            }
+        }
+        if let Some(sleeper) = sleeper {
+            sleeper.sleep(until, context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Drive<'_> {
+    fn drop(&mut self) {
+        self.engine.end_wait();
+    }
+}

@@ -1,0 +1,74 @@
+//! A value that is told once, and the future that awaits it.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Who awaits the value. It can be asked again after it is there.
+pub(crate) struct Promise<T>(Arc<Mutex<Shared<T>>>);
+
+/// Who tells the value. Dropped without having told one, it tells the value for that case.
+pub(crate) struct Teller<T> {
+    shared: Arc<Mutex<Shared<T>>>,
+    untold: Option<T>,
+}
+
+struct Shared<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// Both ends; `untold` is what is told if nobody tells anything.
+pub(crate) fn promise<T>(untold: T) -> (Teller<T>, Promise<T>) {
+    let shared = Arc::new(Mutex::new(Shared { value: None, waker: None }));
+    (Teller { shared: shared.clone(), untold: Some(untold) }, Promise(shared))
+}
+
+fn lock<T>(shared: &Mutex<Shared<T>>) -> MutexGuard<'_, Shared<T>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<T> Teller<T> {
+    pub(crate) fn tell(mut self, value: T) {
+        self.untold = None;
+        self.put(value);
+    }
+
+    fn put(&self, value: T) {
+        let mut shared = lock(&self.shared);
+        shared.value = Some(value);
+        let waker = shared.waker.take();
+        drop(shared);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for Teller<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.untold.take() {
+            // The waker is another's: its panic must not end what drops this.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.put(value)));
+        }
+    }
+}
+
+impl<T: Clone> Future for Promise<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut shared = lock(&self.0);
+        match &shared.value {
+            Some(value) => Poll::Ready(value.clone()),
+            None => {
+                if !shared.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    shared.waker = Some(context.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
