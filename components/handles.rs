@@ -92,6 +92,13 @@ impl From<Tag> for TagFilter {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Comm(pub u32);
 
+impl Comm {
+    /// The communicator of all procs (`MPI_COMM_WORLD`), in every engine.
+    pub const WORLD: Comm = Comm(0);
+    /// The communicator of the own proc alone (`MPI_COMM_SELF`), in every engine.
+    pub const SELF: Comm = Comm(1);
+}
+
 /// The number of a proc in the world that the launcher started: its rank in the world's communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProcId(pub u32);

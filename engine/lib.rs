@@ -103,6 +103,8 @@
 //! schedule, the executor and the application's interface.
 
 mod api;
+#[cfg(feature = "bevy")]
+pub mod bevy;
 pub mod bootstrap;
 pub mod launch;
 mod observe;
@@ -137,6 +139,8 @@ pub use crate::observe::trace::ENV_TRACE;
 pub use crate::run::drive::Drive;
 pub use crate::run::engine::Engine;
 pub use crate::run::schedule::Tick;
+/// The entity-component system that the engine is made of, of its version: systems and slots of an application are written in it.
+pub use bevy_ecs;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components as components;
 pub use tickwire_components::{
@@ -161,6 +165,10 @@ mod book {
 
     #[doc = include_str!("../docs/embedding.md")]
     struct Embedding;
+
+    #[cfg(feature = "bevy")]
+    #[doc = include_str!("../docs/bevy.md")]
+    struct Bevy;
 
     #[doc = include_str!("../docs/from-mpi.md")]
     struct FromMpi;

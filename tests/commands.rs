@@ -260,6 +260,46 @@ fn heat_is_the_same_on_any_number_of_ranks() {
     assert!(pictures[0].starts_with(b"\x89PNG") && pictures.iter().all(|picture| *picture == pictures[0]));
 }
 
+/// A flock of boids on so many ranks, and the picture of it.
+fn boids(ranks: &str, args: &[&str]) -> Output {
+    let boids = example("boids");
+    match ranks {
+        "1" => Command::new(boids).args(args).output().unwrap(),
+        _ => tickwire(&[&["run", "-n", ranks, "--", boids.to_str().unwrap()], args].concat()),
+    }
+}
+
+#[test]
+fn boids_are_the_same_to_the_bit_on_any_number_of_ranks() {
+    for ranks in ["1", "2", "3"] {
+        let path = scratch::path(&format!("boids-{ranks}"));
+        let sizes = ["--boids", "300", "--frames", "60", "--seed", "7"];
+        let output = boids(ranks, &[&sizes[..], &["--picture", path.to_str().unwrap()]].concat());
+        let said = good(&output);
+        assert!(said.contains(&format!("300 boids on {ranks} rank")), "{said}");
+        assert!(said.contains("in the end: 300 boids, 0 not as in the serial answer\n"), "{said}");
+        let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap()));
+        let mut reader = decoder.read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        reader.next_frame(&mut pixels).unwrap();
+        let (background, bright) = (&pixels[..3], |pixel: &&[u8]| pixel.iter().any(|&part| part > 128));
+        assert_eq!(background, [13, 17, 28]);
+        assert!(pixels.chunks(3).filter(bright).count() > 300 * 5, "arrowheads");
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn boids_say_in_one_line_what_they_cannot_use() {
+    wrong(&boids("1", &["--boids", "0"]), "boids: ", "'--boids <N>'");
+    wrong(&boids("1", &["--picture", "/no/such/place.png"]), "boids: ", "cannot be written");
+    let crowded = boids("17", &["--picture", "/no/such/place.png"]);
+    assert_eq!(crowded.status.code(), Some(2));
+    assert!(text(&crowded.stderr).contains("boids: 17 ranks are too many for a plane of 960: use 16 at most\n"));
+    let help = good(&boids("1", &["--help"]));
+    assert!(help.contains("--frames") && help.contains("--picture") && help.contains("--seed"), "{help}");
+}
+
 #[test]
 fn heat_says_in_one_line_what_it_cannot_use() {
     let bad = scratch::path("heat-bad");

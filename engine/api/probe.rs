@@ -10,6 +10,7 @@ use crate::api::request::{OperationError, Request};
 use crate::run::engine::Engine;
 use looking::Found;
 use message::{Message, RejectedMessage};
+use tickwire_components::bytemuck::AnyBitPattern;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::{
     Basic, Comm, IntoBuffer, LeasedBytes, NIL, PostError, Rank, RequestError, Source, Status, TagFilter,
@@ -184,7 +185,7 @@ impl Engine {
 }
 
 /// As many elements as a message has.
-fn room_for<T: Basic>(status: Status) -> Result<Vec<T>, OperationError> {
+pub(crate) fn room_for<T: AnyBitPattern>(status: Status) -> Result<Vec<T>, OperationError> {
     let (count, mut elements) = (status.count::<T>()?, Vec::new());
     // The length is what a peer has said.
     elements.try_reserve_exact(count).map_err(|_| OperationError::Memory { bytes: status.length })?;

@@ -143,12 +143,12 @@ impl Closed {
 impl Engine {
     /// The communicator of all procs.
     pub fn comm_world(&self) -> Comm {
-        Comm(0)
+        Comm::WORLD
     }
 
     /// The communicator of this proc alone.
     pub fn comm_self(&self) -> Comm {
-        Comm(1)
+        Comm::SELF
     }
 
     /// The own rank in the world's communicator.

@@ -10,6 +10,8 @@ use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
 use tickwire_components::{Comm, NIL, PostError, ProcId, Rank, RequestError, Row, Status, Tag, VcState};
+#[cfg(feature = "bevy")]
+use tickwire_components::{Source, TagFilter};
 use tickwire_systems::procs::communicators::alive;
 use tickwire_systems::steps::credit::feed;
 
@@ -117,6 +119,30 @@ impl Engine {
             }
         }
         None
+    }
+
+    /// As [`Engine::improbe`], without a tick and without asking after the source. Nothing comes from [`Rank::NULL`].
+    #[cfg(feature = "bevy")]
+    pub(crate) fn claim_next(
+        &mut self,
+        source: Source,
+        tag: TagFilter,
+        comm: Comm,
+    ) -> Result<Option<Message>, PostError> {
+        let Some(wanted) = self.probed(source, tag, comm)? else { return Ok(None) };
+        if let Some(row) = self.find_message(&wanted) {
+            return Ok(Some(self.claim(row, comm)));
+        }
+        Ok(self.claim_there(&wanted).map(|row| self.message(row, comm)))
+    }
+
+    /// Whether something may still come from a source: not from a rank that has ended. Any source lives.
+    #[cfg(feature = "bevy")]
+    pub(crate) fn source_lives(&mut self, source: Source, comm: Comm) -> Result<(), RequestError> {
+        match source {
+            Source::Any => Ok(()),
+            Source::Rank(_) => self.check_sources(source.number(), comm),
+        }
     }
 
     /// Fails if the source of a probe has failed. Without this check, a loop of probes for its messages would never end.

@@ -1,0 +1,40 @@
+//! The end of an app: what was promised is sent, and the engine is finalized.
+
+use super::Bounds;
+use super::error::TickwireError;
+use super::send::Outbox;
+use crate::run::engine::{Closed, Engine};
+use bevy_app::AppExit;
+use bevy_ecs::prelude::*;
+use std::time::Instant;
+
+/// After an `AppExit`, sends the rest and finalizes the engine.
+///
+/// *Reads* `AppExit`. *Writes* the outbox and the engine, and queues events and messages as commands. *Bound* the plugin's
+/// time. *Why* peers are told that this rank has ended in order.
+pub(super) fn finalize(
+    mut exits: MessageReader<AppExit>,
+    engine: Option<NonSendMut<Engine>>,
+    bounds: Res<Bounds>,
+    mut outbox: ResMut<Outbox>,
+    mut commands: Commands,
+) {
+    let exits = exits.read().count() > 0;
+    let Some(mut engine) = engine.filter(|_| exits) else { return };
+    let engine = &mut *engine;
+    if engine.closed == Closed::Finalized {
+        return;
+    }
+    let end = Instant::now() + bounds.finalize;
+    while !outbox.post(engine, &mut commands) && Instant::now() < end {
+        engine.tick();
+        outbox.tell(engine, &mut commands);
+        std::thread::yield_now();
+    }
+    if let Err(error) = engine.finalize(end.saturating_duration_since(Instant::now())) {
+        commands.queue(TickwireError::Finalize(error));
+    }
+    // What has no row after the given time is refused by the engine that is closed.
+    outbox.post(engine, &mut commands);
+    outbox.tell(engine, &mut commands);
+}

@@ -1,0 +1,224 @@
+//! Sending: commands put messages into the outbox, and a system posts them.
+
+use super::error::{TickwireError, Told};
+use super::{Bounds, tick};
+use crate::components::Exclusive;
+use crate::run::engine::Engine;
+use crate::{
+    Comm, IntoBuffer, OperationError, Pieces, PostError, Rank, Rejected, Request, SendOptions, Status, Tag, Test,
+};
+use bevy_ecs::prelude::*;
+use std::collections::VecDeque;
+use thiserror::Error;
+
+/// Sends of systems.
+pub trait TickwireCommands {
+    /// Sends a buffer to a rank, in standard mode: any that [`Engine::isend`] takes. It is posted by
+    /// [`TickwireSystems::Send`](super::TickwireSystems::Send), after all that was sent before it.
+    ///
+    /// The end is told as a [`Sent`] or a [`TickwireError::Send`]. While the engine has no free row it waits.
+    fn send<B: IntoBuffer<Buffer: Send + 'static>>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> &mut Self {
+        self.send_with(buffer, to, tag, comm, SendOptions::new())
+    }
+
+    /// The same, with a mode and a priority.
+    fn send_with<B: IntoBuffer<Buffer: Send + 'static>>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> &mut Self;
+}
+
+impl TickwireCommands for Commands<'_, '_> {
+    fn send_with<B: IntoBuffer<Buffer: Send + 'static>>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+        options: SendOptions,
+    ) -> &mut Self {
+        let envelope = Envelope { to, tag, comm, options };
+        let outgoing: Box<dyn Outgoing> = Box::new(Typed { envelope, state: State::New(buffer.into_buffer()) });
+        self.queue(move |world: &mut World| match world.get_resource_mut::<Outbox>() {
+            Some(mut outbox) => {
+                outbox.0.get().new.push_back(outgoing);
+                Ok(())
+            }
+            None => Err(NoPlugin),
+        });
+        self
+    }
+}
+
+/// A command has sent something in an app that has no engine.
+#[derive(Debug, Error)]
+#[error("a message was sent in a world without an engine: add TickwirePlugin to the app")]
+struct NoPlugin;
+
+/// A send that is done: an event for observers, then a bevy message for readers.
+#[derive(Event, Message, Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// Whom it was for.
+    pub to: Rank,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its communicator.
+    pub comm: Comm,
+    /// Bytes.
+    pub length: usize,
+}
+
+impl Command for Sent {
+    type Out = ();
+
+    /// Tells it.
+    fn apply(mut self, world: &mut World) {
+        world.trigger_ref(&mut self);
+        world.write_message(self);
+    }
+}
+
+/// What is to be sent, and what is being sent.
+#[derive(Resource, Default)]
+pub(super) struct Outbox(Exclusive<Queues>);
+
+#[derive(Default)]
+struct Queues {
+    /// Not posted yet.
+    new: VecDeque<Box<dyn Outgoing>>,
+    posted: Vec<Box<dyn Outgoing>>,
+}
+
+impl Outbox {
+    /// Posts what there is room for. Whether all has been posted.
+    pub(super) fn post(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
+        let Queues { new, posted } = self.0.get();
+        while let Some(mut outgoing) = new.pop_front() {
+            match outgoing.post(engine) {
+                Ok(()) => posted.push(outgoing),
+                Err(PostError::Full { .. }) => {
+                    new.push_front(outgoing);
+                    return false;
+                }
+                Err(error) => commands.queue(outgoing.envelope().failed(error.into())),
+            }
+        }
+        true
+    }
+
+    /// Tells of sends that have ended.
+    pub(super) fn tell(&mut self, engine: &mut Engine, commands: &mut Commands) {
+        self.0.get().posted.retain_mut(|outgoing| {
+            let Some(ended) = outgoing.end(engine) else { return true };
+            let envelope = outgoing.envelope();
+            match ended {
+                Ok(status) => {
+                    let Envelope { to, tag, comm, .. } = envelope;
+                    commands.queue(Sent { to, tag, comm, length: status.length });
+                }
+                Err(error) => commands.queue(envelope.failed(error)),
+            }
+            false
+        });
+    }
+}
+
+/// What is known of a message but its bytes.
+#[derive(Clone, Copy)]
+struct Envelope {
+    to: Rank,
+    tag: Tag,
+    comm: Comm,
+    options: SendOptions,
+}
+
+impl Envelope {
+    fn failed(&self, error: OperationError) -> TickwireError {
+        let Envelope { to, tag, comm, .. } = *self;
+        TickwireError::Send { to, tag, comm, error }
+    }
+}
+
+/// A message to be sent, whatever its buffer is.
+trait Outgoing: Send {
+    fn envelope(&self) -> Envelope;
+
+    /// Posts it.
+    fn post(&mut self, engine: &mut Engine) -> Result<(), PostError>;
+
+    /// How it has ended; `None` if it has not. The buffer is freed.
+    fn end(&mut self, engine: &mut Engine) -> Option<Result<Status, OperationError>>;
+}
+
+struct Typed<B> {
+    envelope: Envelope,
+    state: State<B>,
+}
+
+enum State<B> {
+    New(B),
+    Posted(Request<B>),
+    Over,
+}
+
+impl<B: Pieces + Send + 'static> Outgoing for Typed<B> {
+    fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    fn post(&mut self, engine: &mut Engine) -> Result<(), PostError> {
+        let Envelope { to, tag, comm, options } = self.envelope;
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::New(buffer) => match engine.isend_with(buffer, to, tag, comm, options) {
+                Ok(request) => self.state = State::Posted(request),
+                Err(Rejected { error, buffer }) => {
+                    self.state = State::New(buffer);
+                    return Err(error);
+                }
+            },
+            posted => self.state = posted,
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, engine: &mut Engine) -> Option<Result<Status, OperationError>> {
+        if let State::Posted(request) = &self.state
+            && engine.test(request) == Ok(Test::Pending)
+        {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Posted(request) => match engine.take(request) {
+                Ok((_, status)) => Some(Ok(status)),
+                Err(failed) => Some(Err(failed.error.into())),
+            },
+            state => {
+                self.state = state;
+                None
+            }
+        }
+    }
+}
+
+/// Posts what commands have sent, ticks the engine, and tells of sends that are done.
+///
+/// *Reads* the outbox. *Writes* it and the engine, and queues events and messages as commands. *Bound* all that was sent since
+/// the last run, and `ticks_max` ticks. *Why* what the systems of a frame send leaves together, at one known place.
+pub(super) fn send(
+    engine: Option<NonSendMut<Engine>>,
+    bounds: Res<Bounds>,
+    mut outbox: ResMut<Outbox>,
+    mut told: ResMut<Told>,
+    mut commands: Commands,
+) {
+    let Some(mut engine) = engine else { return };
+    let engine = &mut *engine;
+    outbox.post(engine, &mut commands);
+    tick(engine, bounds.ticks_max);
+    outbox.tell(engine, &mut commands);
+    told.tell(engine, &mut commands);
+}
