@@ -37,7 +37,7 @@ impl Tag {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// One rank of the communicator.
-    Rank(u32),
+    Rank(Rank),
     /// Whoever sends first (`MPI_ANY_SOURCE`).
     Any,
 }
@@ -48,8 +48,8 @@ impl Source {
     #[inline(always)]
     pub const fn number(self) -> u32 {
         match self {
-            Source::Rank(ANY) => ANY - 1,
-            Source::Rank(rank) => rank,
+            Source::Rank(Rank(ANY)) => ANY - 1,
+            Source::Rank(rank) => rank.0,
             Source::Any => ANY,
         }
     }
@@ -57,7 +57,7 @@ impl Source {
 
 impl From<Rank> for Source {
     fn from(rank: Rank) -> Self {
-        Source::Rank(rank.0)
+        Source::Rank(rank)
     }
 }
 
@@ -65,7 +65,7 @@ impl From<Rank> for Source {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TagFilter {
     /// One tag.
-    Tag(u32),
+    Tag(Tag),
     /// Any tag (`MPI_ANY_TAG`).
     Any,
 }
@@ -75,8 +75,8 @@ impl TagFilter {
     #[inline(always)]
     pub const fn number(self) -> u32 {
         match self {
-            TagFilter::Tag(ANY) => ANY - 1,
-            TagFilter::Tag(tag) => tag,
+            TagFilter::Tag(Tag(ANY)) => ANY - 1,
+            TagFilter::Tag(tag) => tag.0,
             TagFilter::Any => ANY,
         }
     }
@@ -84,7 +84,7 @@ impl TagFilter {
 
 impl From<Tag> for TagFilter {
     fn from(tag: Tag) -> Self {
-        TagFilter::Tag(tag.0)
+        TagFilter::Tag(tag)
     }
 }
 

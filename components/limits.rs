@@ -124,8 +124,8 @@ pub const DRAINED_PART: usize = 8;
 pub const PASSES_MAX: u32 = 8;
 /// Submissions of other threads that one pass takes.
 pub const SUBMISSIONS_A_PASS: usize = 64;
-/// Queue slots and request slots for other threads.
-pub const SUBMISSION_SLOTS: usize = 1024;
+/// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.
+pub const SUBMISSIONS_MAX: usize = 1024;
 
 /// Entries of a matching queue that a look-up walks past before an index is made: 32 of 64 B are as many instructions as
 /// two look-ups in the index, and 2 KiB of a near cache.

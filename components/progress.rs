@@ -189,7 +189,7 @@ pub struct Progress {
     pub forward_bytes: [u64; 2],
     /// Callbacks of requests that were done before wait for Complete.
     pub late: bool,
-    /// Requests done that other threads await.
+    /// Requests done that other threads await; [`NIL`] for a call of another thread that is next in the inbound queue.
     pub answers: Vec<Row>,
     /// What each peer may have outstanding here.
     pub window: Credit,

@@ -1,11 +1,12 @@
 //! What other threads hand to the engine, and the slots in which they await the answer.
 
-use crate::{Lease, Lent, Panic, PostError, Rank, RequestError, Source, Status, Tag, TagFilter};
+use crate::{Exclusive, Lease, Lent, Panic, PostError, Rank, RequestError, Source, Status, Tag, TagFilter};
 use bevy_ecs::component::Component;
 use crossbeam_queue::ArrayQueue;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
@@ -32,6 +33,10 @@ pub enum Operation {
 pub struct Submission {
     /// Which.
     pub operation: Operation,
+    /// Bits of a send's CAR: its mode.
+    pub flags: u16,
+    /// A send's priority, unless it has that of its communicator.
+    pub priority: Option<u8>,
     /// Communicator row.
     pub comm: u32,
     /// The bytes.
@@ -40,6 +45,35 @@ pub struct Submission {
     pub lease: Lease,
     /// Where the answer goes.
     pub slot: u32,
+}
+
+/// A function that another thread wants to run on the engine's thread. It gets the engine, or why there is none any more.
+pub type Function = Box<dyn FnOnce(Result<&mut dyn Any, RequestError>) + Send>;
+
+/// What another thread has submitted.
+pub enum Task {
+    /// Is posted.
+    Operation(Submission),
+    /// Is called.
+    Call(Exclusive<Function>),
+}
+
+impl Task {
+    /// Tells who has submitted it that the engine is closed. `slot` is free then, or tells the answer.
+    ///
+    /// Returns what a waker has panicked with.
+    #[must_use = "others are to be told before a panic goes on"]
+    pub fn refuse(self, shared: &Submissions, error: &PostError) -> Option<Panic> {
+        match self {
+            Task::Operation(submission) => {
+                shared.answer(submission.slot, Answer::Refused(error.clone()), submission.lease)
+            }
+            Task::Call(call) => {
+                let function = call.into_inner();
+                catch_unwind(AssertUnwindSafe(|| function(Err(RequestError::NotPosted(error.clone()))))).err()
+            }
+        }
+    }
 }
 
 /// How a submitted operation ended.
@@ -54,6 +88,8 @@ pub enum Answer {
 /// What a slot holds for the thread that awaits it.
 #[derive(Default)]
 pub struct SlotState {
+    /// Which use of the slot this is.
+    pub generation: u32,
     /// The outcome and the buffer, once there.
     pub answer: Option<(Answer, Lease)>,
     /// Whom to wake.
@@ -62,10 +98,20 @@ pub struct SlotState {
     pub abandoned: bool,
 }
 
+impl SlotState {
+    /// Makes it ready for its next use. Returns what it had.
+    #[must_use = "it is to be dropped where no lock is held"]
+    pub fn clear(&mut self) -> SlotState {
+        std::mem::replace(self, SlotState { generation: self.generation.wrapping_add(1), ..SlotState::default() })
+    }
+}
+
 /// The part of an engine that all threads see.
 pub struct Submissions {
-    /// Operations on their way in.
-    pub queue: ArrayQueue<Submission>,
+    /// Operations and calls on their way in: room for as many calls, too, as there are slots.
+    pub queue: ArrayQueue<Task>,
+    /// How many more calls may come.
+    pub calls: AtomicUsize,
     /// Answers, by slot.
     pub slots: Box<[Mutex<SlotState>]>,
     /// Free slots.
@@ -92,7 +138,8 @@ impl Submissions {
             let _ = free.push(slot);
         }
         Ok(Arc::new(Submissions {
-            queue: ArrayQueue::new(slots),
+            queue: ArrayQueue::new(2 * slots),
+            calls: AtomicUsize::new(slots),
             slots: (0..slots).map(|_| Mutex::default()).collect(),
             free,
             armed: AtomicU32::new(0),
@@ -116,7 +163,7 @@ impl Submissions {
         let cell = self.slots.get(slot as usize)?;
         let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
         if state.abandoned {
-            let left = std::mem::take(&mut *state);
+            let left = state.clear();
             drop(state);
             let _ = self.free.push(slot);
             return catch_unwind(AssertUnwindSafe(|| drop((left, answer, lease)))).err();
@@ -159,13 +206,15 @@ pub struct Inbound {
     /// Shared with the submitting threads. A system of the application does not get at it: who answers chooses the buffer that
     /// another thread takes for its own.
     shared: Arc<Submissions>,
-    waiting: VecDeque<Submission>,
+    waiting: VecDeque<Task>,
+    /// A call runs: the next one waits for its end, and all that comes behind it.
+    calling: bool,
 }
 
 impl Inbound {
     /// Nothing has been taken in.
     pub fn new(shared: Arc<Submissions>) -> Self {
-        Inbound { shared, waiting: VecDeque::new() }
+        Inbound { shared, waiting: VecDeque::new(), calling: false }
     }
 
     /// What is shared with the submitting threads.
@@ -175,7 +224,7 @@ impl Inbound {
     }
 
     /// Taken from the queue but waiting for a row or a first contact, in order.
-    pub fn waiting(&mut self) -> &mut VecDeque<Submission> {
+    pub fn waiting(&mut self) -> &mut VecDeque<Task> {
         &mut self.waiting
     }
 
@@ -185,8 +234,31 @@ impl Inbound {
         !self.shared.queue.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Takes the next operation, first those that have waited.
-    pub fn pop(&mut self) -> Option<Submission> {
+    /// Takes the next task, first those that have waited.
+    pub fn pop(&mut self) -> Option<Task> {
         self.waiting.pop_front().or_else(|| self.shared.queue.pop())
+    }
+
+    /// Takes the call that comes next, if a call does and none runs. [`Inbound::has_returned`] is to be said behind it.
+    pub fn pop_call(&mut self) -> Option<Function> {
+        if self.calling {
+            return None;
+        }
+        match self.waiting.pop_front()? {
+            Task::Call(call) => {
+                self.calling = true;
+                self.shared.calls.fetch_add(1, Ordering::Relaxed);
+                Some(call.into_inner())
+            }
+            operation => {
+                self.waiting.push_front(operation);
+                None
+            }
+        }
+    }
+
+    /// The call that was taken last has returned.
+    pub fn has_returned(&mut self) {
+        self.calling = false;
     }
 }

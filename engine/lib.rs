@@ -25,12 +25,12 @@
 //! # The world
 //!
 //! All state is in a bevy_ecs [`World`](bevy_ecs::world::World). *Procs* are entities from their first contact on; what a
-//! library keeps about each is a component on them, an [endpoint slot](components::slots). *CARs* (communication agent
+//! library keeps about each is a component on them, an [endpoint slot](internals::components::slots). *CARs* (communication agent
 //! requests: one unit of work each), *requests*, *arrivals* and *buffers* are rows: entities spawned in blocks ahead of
 //! use, recycled through free lists, never despawned and never given or stripped of a component. A row's number is its
 //! handle, so links between rows are numbers and systems work on whole columns as slices. On the message path nothing is
 //! allocated, spawned or moved. Rows have addresses of memory in use, so the engine alone writes them: systems of an
-//! application read them ([`ReadColumn`](systems::views::ReadColumn), queries), and one that moves, clears or replaces them
+//! application read them ([`ReadColumn`](tables::ReadColumn), queries), and one that moves, clears or replaces them
 //! with the world as a whole poisons the engine.
 //!
 //! # The tick
@@ -69,7 +69,7 @@
 //! # Shared heap
 //!
 //! A large message between processes of one host is copied once, by the kernel, out of the sender's buffer into the
-//! receiver's. From a buffer in the [shared heap](transports::heap) the receiver copies it itself, without a system call:
+//! receiver's. From a buffer in the [shared heap](SharedHeap) the receiver copies it itself, without a system call:
 //! [`Engine::alloc`] has such buffers, or [`SharedHeap`] makes a program's whole heap one. It is off unless the program asks
 //! for it, since **all peers of the host can then read that heap at any time**, whatever else is in it.
 //!
@@ -126,13 +126,13 @@ pub use crate::api::procs::{Only, Route, TrafficClass};
 pub use crate::api::receipt::Receipted;
 pub use crate::api::registered::Registered;
 pub use crate::api::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
-pub use crate::api::scope::{IntoSource, IntoTag, Scope};
+pub use crate::api::scope::Scope;
 pub use crate::api::send_options::SendOptions;
 pub use crate::api::shared_heap::ENV_SHARED_HEAP;
 #[cfg(feature = "dynamic-endpoints")]
 pub use crate::api::slots::info::DynamicSlot;
 pub use crate::api::slots::info::SlotInfo;
-pub use crate::api::submit::{Submitted, Submitter};
+pub use crate::api::submit::{Called, Submitted, Submitter};
 #[cfg(feature = "dump")]
 pub use crate::observe::door::ENV_DUMP_SIGNAL;
 pub use crate::observe::trace::ENV_TRACE;
@@ -142,7 +142,7 @@ pub use crate::run::schedule::Tick;
 /// The entity-component system that the engine is made of, of its version: systems and slots of an application are written in it.
 pub use bevy_ecs;
 pub use bootstrap::Bootstrap;
-pub use tickwire_components as components;
+pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
     Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described,
     ErrorHandler, FinalizeError, Group, GroupError, IntoBuffer, LeasedBytes, List, Order, Pieces, PostError, ProcId,
@@ -151,11 +151,44 @@ pub use tickwire_components::{
     limits::{Lengths, Limits, Matching},
 };
 pub use tickwire_derive::Datatype;
-pub use tickwire_systems as systems;
 pub use tickwire_systems::ProgressSystems;
-pub use tickwire_traces as traces;
-pub use tickwire_transports as transports;
 pub use tickwire_transports::{HeapBuffer, HeapError, SharedHeap};
+
+/// Tables that systems of an application read, and the words in them. See the chapter on the tick in the book.
+pub mod tables {
+    pub use tickwire_components::wire::{Header, Kind};
+    pub use tickwire_components::{
+        Arrival, ArrivalState, Buffer, Car, CarKind, CarState, Large, NIL, Progress, Row, Vc, VcState,
+    };
+    pub use tickwire_systems::views::{Column, ReadColumn};
+}
+
+/// What a transport of an application implements, and the transports that there are.
+pub mod transport {
+    pub use tickwire_components::wire::{HEADER_BYTES, Header, Kind};
+    pub use tickwire_components::{Arrival, ArrivalState, Pieces, Row, Span};
+    pub use tickwire_transports::ofi::Choice;
+    pub use tickwire_transports::shm::Splicing;
+    pub use tickwire_transports::{
+        Capabilities, CreditWindows, Direct, Frame, Hub, Lending, LinkEvent, Loopback, Mapped, Matching, Memory,
+        MemoryRead, Ofi, OfiConfig, OfiError, Other, Peeked, Reach, ReceiveEnvelope, Registering, Sent, Shm, ShmConfig,
+        ShmError, TagLimits, Take, Traffic, Transport,
+    };
+}
+
+/// Events of an engine, and who is told of them. See the chapter on seeing in the book.
+pub mod traces {
+    pub use tickwire_traces::dump::Dump;
+    pub use tickwire_traces::{Counters, DELIVER, Depths, Event, Message, Ring, Sink, Trace, TraceFile, now_ns};
+}
+
+/// All of what the engine is made of, for its own tests and tools. It changes with any version.
+pub mod internals {
+    pub use tickwire_components as components;
+    pub use tickwire_systems as systems;
+    pub use tickwire_traces as traces;
+    pub use tickwire_transports as transports;
+}
 
 // The examples of README.md and of the book are doctests.
 #[cfg(doctest)]

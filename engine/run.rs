@@ -7,6 +7,7 @@ mod executor;
 mod finalize;
 pub(crate) mod home;
 mod look_around;
+pub(crate) mod park;
 mod passes;
 mod poison;
 pub(crate) mod promise;

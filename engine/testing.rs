@@ -9,9 +9,7 @@
 //!
 //! ```
 //! use bevy_ecs::prelude::*;
-//! use tickwire::components::wire::{Header, Kind};
-//! use tickwire::components::{Arrival, ArrivalState, Progress, Vc, VcState};
-//! use tickwire::systems::views::{Column, ReadColumn};
+//! use tickwire::tables::{Arrival, ArrivalState, Column, Header, Kind, Progress, ReadColumn, Vc, VcState};
 //! use tickwire::testing::{TestWorld, assert_rows};
 //!
 //! /// Messages that came whole from a proc.

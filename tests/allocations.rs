@@ -5,9 +5,9 @@
 use bevy_ecs::prelude::Entity;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use tickwire::internals::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
 use tickwire::testing::Cluster;
-use tickwire::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
-use tickwire::{Engine, Rank, Request, Tag, Test};
+use tickwire::{Datatype, Engine, Rank, Request, Tag, Test, Typed};
 
 /// Counts what the thread of a test allocates while it asks for it.
 struct Counting;
@@ -57,7 +57,7 @@ fn entities(engine: &Engine) -> Vec<Vec<Entity>> {
 }
 
 /// Ticks until a request is done.
-fn drive<B: tickwire::components::Pieces>(cluster: &mut Cluster, rank: usize, request: &Request<B>) {
+fn drive<B: tickwire::internals::components::Pieces>(cluster: &mut Cluster, rank: usize, request: &Request<B>) {
     for _ in 0..10_000 {
         if !matches!(cluster.engines[rank].test(request), Ok(Test::Pending)) {
             return;
@@ -150,6 +150,21 @@ fn events_in_memory_and_in_a_file_allocate_nothing() {
         assert_eq!(allocations(|| tell(&mut trace, 200..5000)), 0);
     }
     std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_datatype_of_a_struct_is_made_once() {
+    #[derive(Clone, Copy, Default, Datatype)]
+    struct Particle {
+        place: [f64; 3],
+        #[datatype(skip)]
+        _mark: bool,
+        number: u32,
+    }
+    let particles = [Particle::default(); 4];
+    let typed = || Typed::all(&particles[..]).unwrap().size();
+    assert_eq!(typed(), 4 * 28);
+    assert_eq!(allocations(|| assert_eq!(typed(), 4 * 28)), 1, "where the elements of this buffer are");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cases that hold over every transport, for a cluster of any size from 2 on.
 
-use tickwire::components::TagFilter;
-use tickwire::components::limits::{Limits, Matching};
+use tickwire::internals::components::TagFilter;
+use tickwire::internals::components::limits::{Limits, Matching};
 use tickwire::testing::{Cluster, SimConfig, SimNet, SplitMix};
 use tickwire::{List, Rank, Request, RequestError, Source, Tag, Test};
 
@@ -304,8 +304,8 @@ impl Storm<'_> {
             Receives::Anything => (None, None),
         };
         let world = cluster.engines[to].comm_world();
-        let source_filter = source.map_or(Source::Any, |rank| Source::Rank(rank as u32));
-        let tag_filter = tag.map_or(TagFilter::Any, TagFilter::Tag);
+        let source_filter = source.map_or(Source::Any, |rank| Source::Rank(Rank(rank as u32)));
+        let tag_filter = tag.map_or(TagFilter::Any, |tag| Tag(tag).into());
         let request = cluster.engines[to].irecv(vec![0u8; 40_000], source_filter, tag_filter, world).unwrap();
         self.receives.push((to, source, tag, request));
     }
@@ -335,6 +335,10 @@ impl Storm<'_> {
 }
 
 /// Whether a request of an engine is still pending.
-pub fn is_pending<B: tickwire::components::Pieces>(cluster: &mut Cluster, rank: usize, request: &Request<B>) -> bool {
+pub fn is_pending<B: tickwire::internals::components::Pieces>(
+    cluster: &mut Cluster,
+    rank: usize,
+    request: &Request<B>,
+) -> bool {
     matches!(cluster.engines[rank].test(request), Ok(Test::Pending))
 }

@@ -12,9 +12,9 @@ pub mod runner;
 use crate::model::program::{WAYS, limits, programs, runner};
 use crate::model::run::at_once_on;
 use proptest::strategy::{Strategy, ValueTree};
-use tickwire::components::limits::{Limits, PASSES_MAX};
+use tickwire::internals::components::limits::{Limits, PASSES_MAX};
+use tickwire::internals::traces::Ring;
 use tickwire::testing::{Cluster, Corruption, Death, SimConfig, SimNet, SplitMix};
-use tickwire::traces::Ring;
 
 /// Engines of a case at most.
 pub const ENGINES_MAX: u32 = 16;

@@ -5,11 +5,11 @@
 //! transports play the peers: they send frames of any header and, so that exchanges get far, answers that fit.
 
 use std::time::Duration;
-use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
-use tickwire::components::wire::{Header, Kind};
-use tickwire::components::{Arrival, CarState, TagFilter, VcState};
+use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
+use tickwire::internals::components::wire::{Header, Kind};
+use tickwire::internals::components::{Arrival, CarState, TagFilter, VcState};
+use tickwire::internals::transports::{Hub, Loopback, Transport};
 use tickwire::testing::{Board, STEP_NS, check_invariants, dump, rows};
-use tickwire::transports::{Hub, Loopback, Transport};
 use tickwire::{Agreed, Agreement, Comm, Engine, Message, Rank, Request, Source, Tag};
 
 /// Commands of one input at most.
@@ -250,8 +250,8 @@ impl<'a> Run<'a> {
 
     fn filters(&mut self) -> (Source, TagFilter) {
         let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
-        let source = if source == PROCS { Source::Any } else { Source::Rank(source) };
-        (source, if tag == 3 { TagFilter::Any } else { TagFilter::Tag(tag) })
+        let source = if source == PROCS { Source::Any } else { Source::Rank(Rank(source)) };
+        (source, if tag == 3 { TagFilter::Any } else { TagFilter::Tag(Tag(tag)) })
     }
 
     fn receive(&mut self) {

@@ -4,12 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use std::path::Path;
-use tickwire::components::CarState;
-use tickwire::components::limits::{LOOPBACK_RING_BYTES, Limits, WALK_MAX};
-use tickwire::components::wire::{DIRECT, Header, Kind, READABLE, READY};
-use tickwire::components::{Arrival, VcState};
+use tickwire::internals::components::CarState;
+use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, WALK_MAX};
+use tickwire::internals::components::wire::{DIRECT, Header, Kind, READABLE, READY};
+use tickwire::internals::components::{Arrival, VcState};
+use tickwire::internals::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::testing::{Board, STEP_NS, SplitMix, rows};
-use tickwire::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::{Engine, Rank, Request, RequestError, Source, Tag};
 use tickwire_tests::headers::{Reached, headers};
 
@@ -184,8 +184,8 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
     let header = frame(&stage);
     let what = format!("{:?} with {header:?}, systems {systems}, awaited {awaited}", header.kind());
     let mut receive = |source: Source, tag| stage.engine.irecv(vec![0u8; 100], source, Tag(tag), world).unwrap();
-    let hostile = awaited.then(|| receive(Source::Rank(1), 5));
-    let (any, own) = (receive(Source::Any, 6), receive(Source::Rank(2), 5));
+    let hostile = awaited.then(|| receive(Source::Rank(Rank(1)), 5));
+    let (any, own) = (receive(Source::Any, 6), receive(Source::Rank(Rank(2)), 5));
     stage.put(0, header);
     stage.tick(4);
     let reason = stage.reason();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::bootstrap::{BootstrapError, BootstrapEvent, Exchange};
+use tickwire::internals::traces::{Event, Sink};
 use tickwire::testing::{Board, BoardExchange};
-use tickwire::traces::{Event, Sink};
 use tickwire::{Bootstrap, Engine, List, OperationError, PostError, Rank, RequestError, Tag, Test};
 
 const TIME: Duration = Duration::from_secs(20);
@@ -239,8 +239,8 @@ fn a_buffer_that_panics_when_a_scope_drops_it_ends_the_loans_of_all() {
     }
     // SAFETY: as its bytes.
     #[expect(unsafe_code, reason = "a buffer of the application's own type")]
-    unsafe impl tickwire::components::Pieces for Bomb {
-        fn piece(&self, index: usize) -> tickwire::components::Span {
+    unsafe impl tickwire::internals::components::Pieces for Bomb {
+        fn piece(&self, index: usize) -> tickwire::internals::components::Span {
             self.0.piece(index)
         }
     }
@@ -275,4 +275,60 @@ fn lists_of_borrowed_runs_are_received_into() {
         scope.wait(&incoming).unwrap();
     });
     assert_eq!((&one, &other), (b"abc", b"defg"));
+}
+
+#[test]
+fn a_scope_does_what_its_engine_does() {
+    let mut engine = Engine::builder().build(tickwire::Bootstrap::solo()).unwrap();
+    let (me, world) = (engine.rank(), engine.comm_world());
+    let (mut outer, mut inner, mut cells) = ([0u8; 4], [0u8; 4], [1u16, 2]);
+    engine.attach_buffer(1 << 16);
+    engine.scope(|scope| {
+        let open = scope.irecv(&mut outer, me, Tag(9), world).unwrap();
+        scope.sendrecv(b"abcd", me, Tag(1), &mut inner, me, Tag(1), world).unwrap();
+        assert_eq!(scope.test(&open), Ok(tickwire::Test::Pending), "it is not ended by an exchange within the scope");
+        let wrong = scope.sendrecv(b"abcd", Rank(7), Tag(1), &mut [0u8; 4], me, Tag(1), world).unwrap_err();
+        assert!(wrong.to_string().contains("rank 7"), "{wrong}");
+        scope.sendrecv_replace(&mut cells, me, Tag(2), me, Tag(2), world).unwrap();
+        let copy = scope.comm_dup(world).unwrap();
+        scope.comm_set_priority(copy, 3).unwrap();
+        assert_eq!(scope.comm_rank(copy), Ok(me));
+        let buffered = scope.ibsend(&[1u8; 4], me, Tag(9), world).unwrap();
+        scope.wait(&buffered).unwrap();
+        scope.wait(&open).unwrap();
+        scope.comm_free(copy).unwrap();
+    });
+    assert_eq!((outer, inner, cells), ([1; 4], *b"abcd", [1, 2]));
+}
+
+#[test]
+fn persistent_requests_end_with_their_scope() {
+    let mut engine = Engine::builder().build(tickwire::Bootstrap::solo()).unwrap();
+    let (me, world) = (engine.rank(), engine.comm_world());
+    let (sent, mut came, mut never) = ([[1u32, 2], [3, 4]], [0u32; 2], [0u32; 2]);
+    let left = engine.scope(|scope| {
+        let send = scope.send_init(&sent[0], me, Tag(1), world).unwrap();
+        let receive = scope.recv_init(&mut came, me, Tag(1), world).unwrap();
+        for _ in 0..3 {
+            scope.start(&receive).unwrap();
+            scope.start(&send).unwrap();
+            scope.wait(&send).unwrap();
+            assert_eq!(scope.wait(&receive).unwrap().count::<u32>(), Ok(2));
+        }
+        let mut send = send;
+        *scope.buffer(&mut send).unwrap() = &sent[1];
+        scope.start(&receive).unwrap();
+        scope.start(&send).unwrap();
+        scope.wait(&receive).unwrap();
+        // Active, inactive, and given away without its buffer.
+        let open = scope.recv_init(&mut never, me, Tag(2), world).unwrap();
+        scope.start(&open).unwrap();
+        std::mem::forget(open);
+        std::mem::forget(receive);
+        send.id()
+    });
+    assert_eq!((came, never), (sent[1], [0; 2]));
+    let all = tickwire::testing::rows(&mut engine);
+    assert_eq!((all.progress.scoped, all.progress.active), (0, 0));
+    assert!(all.requests[left.row as usize].generation != left.generation, "its row is free");
 }

@@ -10,7 +10,7 @@ use proptest::test_runner::TestError;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tickwire::components::limits::{Limits, Matching as How, PASSES_MAX};
+use tickwire::internals::components::limits::{Limits, Matching as How, PASSES_MAX};
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire_tests::cases::BOUND;
 use tickwire_tests::model::Matching;

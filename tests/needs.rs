@@ -1,6 +1,6 @@
 //! What a test needs of the machine. Where it is missing the test is skipped, and says so; under CI it fails.
 
-use tickwire::transports::ofi::Library;
+use tickwire::internals::transports::ofi::Library;
 
 /// Whether libfabric can be loaded.
 pub fn has_libfabric() -> bool {

@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tickwire::components::Progress;
+use tickwire::internals::components::Progress;
 use tickwire::testing::{SplitMix, check_invariants};
 use tickwire::{
     Bootstrap, Cells, Engine, Limits, ProgressSystems, Rank, Request, RequestError, Source, Status, Tag, TagFilter,

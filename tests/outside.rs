@@ -16,10 +16,10 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tickwire::components::wire::{HEADER_BYTES, Header, Kind};
-use tickwire::components::{Arrival, ArrivalState, Pieces, Row, Span};
+use tickwire::internals::components::wire::{HEADER_BYTES, Header, Kind};
+use tickwire::internals::components::{Arrival, ArrivalState, Pieces, Row, Span};
+use tickwire::internals::transports::{Capabilities, LinkEvent, Memory, Reach, Registering, Sent, Transport};
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::transports::{Capabilities, LinkEvent, Memory, Reach, Registering, Sent, Transport};
 use tickwire::{Bootstrap, Builder, Engine, Rank, Tag};
 use tickwire_tests::cases::{self, BOUND, content};
 

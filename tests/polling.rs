@@ -1,10 +1,10 @@
 //! How often a transport is looked at that is expensive to look at, progress of one transport or one proc, and routes.
 
 use super::*;
-use tickwire::components::{NIL, VcState};
-use tickwire::systems::procs::endpoint::POLL_INTERVAL_MAX;
+use tickwire::internals::components::{NIL, VcState};
+use tickwire::internals::systems::procs::endpoint::POLL_INTERVAL_MAX;
+use tickwire::internals::transports::Hub;
 use tickwire::testing::rows;
-use tickwire::transports::Hub;
 use tickwire::{Only, ProcId, ProgressError, Request, Source, Test, TrafficClass};
 
 /// Above the priority of loopback.
@@ -93,7 +93,7 @@ fn operations_over_others_do_not_make_it_be_looked_at() {
 fn operations_over_it_make_it_be_looked_at_in_every_tick() {
     let (mut cluster, looks) = mixed();
     let near = post(&mut cluster, Rank(1));
-    for source in [Source::Rank(2), Source::Any] {
+    for source in [Source::Rank(Rank(2)), Source::Any] {
         let far = post(&mut cluster, source);
         assert_eq!(looks_in(TICKS, &mut cluster, &looks), TICKS, "{source:?}");
         assert_eq!(cluster.engines[0].cancel(&far), Ok(true));

@@ -4,7 +4,7 @@
 use super::{Streams, cases, content, streams};
 use proptest::prelude::*;
 use std::sync::Mutex;
-use tickwire::components::Large;
+use tickwire::internals::components::Large;
 use tickwire::testing::{Cluster, ROWS, rows};
 use tickwire::{Comm, Engine, Rank, SendOptions, Source, Tag, TagFilter};
 use tickwire_tests::agreements;

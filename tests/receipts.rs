@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
-use tickwire::components::{Protocol, Receipt};
+use tickwire::internals::components::{Protocol, Receipt};
 use tickwire::testing::Cluster;
 use tickwire::{Limits, Rank, RequestError, Source, Tag, Test};
 
@@ -87,7 +87,7 @@ fn messages_in_parts_are_told_from_those_in_pieces() {
 fn others_pay_nothing_before_and_after() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let delivered = |c: &mut Cluster| c.engines[0].counters().runs()[tickwire::traces::DELIVER];
+    let delivered = |c: &mut Cluster| c.engines[0].counters().runs()[tickwire::internals::traces::DELIVER];
     // From the peer, and how often Deliver took one.
     let message = |c: &mut Cluster| {
         let before = delivered(c);
@@ -274,8 +274,8 @@ fn borrowed_buffers_have_receipts() {
 
 #[test]
 fn messages_go_as_their_endpoint_says() {
-    use tickwire::systems::procs::endpoint::Endpoint;
-    use tickwire::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
+    use tickwire::internals::systems::procs::endpoint::Endpoint;
+    use tickwire::internals::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
     let limits = Limits { part_bytes: 1000, eager_max: 5000, read_min: 9000, ..Limits::default() };
     let shm = Shm::open(ShmConfig::new(format!("ways-{}", std::process::id()), 0, 2)).unwrap();
     let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();

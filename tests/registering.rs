@@ -3,11 +3,11 @@
 use super::{Streams, cases, cluster_with, content, streams};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use tickwire::components::wire::Header;
-use tickwire::components::{Access, Pieces, Registration, Span};
+use tickwire::internals::components::wire::Header;
+use tickwire::internals::components::{Access, Pieces, Registration, Span};
+use tickwire::internals::traces::Ring;
+use tickwire::internals::transports::{Capabilities, Memory, MemoryRead, Registering};
 use tickwire::testing::Cluster;
-use tickwire::traces::Ring;
-use tickwire::transports::{Capabilities, Memory, MemoryRead, Registering};
 use tickwire::{Builder, Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
 
 /// Bytes that it copies out at once, whatever memory they are in.

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
-use tickwire::components::Pieces;
-use tickwire::components::limits::MAPPED_MIN;
+use tickwire::internals::components::Pieces;
+use tickwire::internals::components::limits::MAPPED_MIN;
+use tickwire::internals::transports::heap::ENV_SHARED_HEAP_BYTES;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::transports::heap::ENV_SHARED_HEAP_BYTES;
 use tickwire::{Datatype, ENV_SPLICE, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::cases::{BOUND, content};
@@ -43,7 +43,7 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: O
 fn under_a_bound_of_file_sizes() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let path = scratch::path("bound");
-    let file = tickwire::traces::TraceFile::create(&path).unwrap();
+    let file = tickwire::internals::traces::TraceFile::create(&path).unwrap();
     setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum: None }).unwrap();
     let mut engine = Engine::builder().shared_heap(true).trace(file).build(tickwire::Bootstrap::solo()).unwrap();
     let refused = engine.alloc(100).unwrap_err();

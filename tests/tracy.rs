@@ -13,9 +13,9 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tickwire::internals::traces::{DELIVER, Depths, Event, Ring, tracy};
+use tickwire::internals::transports::Hub;
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::traces::{DELIVER, Depths, Event, Ring, tracy};
-use tickwire::transports::Hub;
 use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag};
 use tickwire_tests::cases;
 
@@ -35,7 +35,7 @@ fn exchange(cluster: &mut Cluster) {
         for length in [0, 8, 5000, 100_000] {
             for expected in [true, false] {
                 let post = |cluster: &mut Cluster| {
-                    let source = if length == 8 { Source::Any } else { Source::Rank(from as u32) };
+                    let source = if length == 8 { Source::Any } else { Source::Rank(Rank(from as u32)) };
                     cluster.engines[to].irecv(vec![0u8; length], source, Tag(1), world).unwrap()
                 };
                 let posted = expected.then(|| post(cluster));

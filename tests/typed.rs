@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tickwire::components::CountError;
+use tickwire::internals::components::CountError;
 use tickwire::testing::Cluster;
 use tickwire::{
     Bootstrap, Cells, Datatype, Described, Engine, List, OperationError, PostError, Rank, RequestError, SendOptions,

@@ -13,6 +13,8 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Index, Member, Meta, Result, 
 ///
 /// Fields are numbers and other `Basic` types, arrays, and structs that have the derive too. One with `#[datatype(skip)]` may be
 /// of any type: it is not sent, and keeps its value when a message is received.
+///
+/// The datatype of a struct is made once, that of a generic one at each use.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn datatype(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -31,7 +33,7 @@ fn described(mut input: DeriveInput) -> Result<Tokens> {
     let sent = sent(fields)?;
     let (members, types): (Vec<_>, Vec<_>) = sent.iter().map(|(member, field)| (member, &field.ty)).unzip();
     let layout = quote! {
-        ::tickwire::components::layout_of::<Self>(&[
+        ::tickwire::internals::components::layout_of::<Self>(&[
             #((
                 ::core::mem::offset_of!(Self, #members),
                 <#types as ::tickwire::Described>::layout(),
@@ -39,6 +41,15 @@ fn described(mut input: DeriveInput) -> Result<Tokens> {
         ])
     };
     let types: Vec<_> = types.into_iter().cloned().collect();
+    // A static of a generic struct would be one for all its types.
+    let is_generic = input.generics.type_params().next().is_some() || input.generics.const_params().next().is_some();
+    let layout = match is_generic {
+        true => layout,
+        false => quote! {
+            static LAYOUT: ::std::sync::OnceLock<::tickwire::Datatype> = ::std::sync::OnceLock::new();
+            LAYOUT.get_or_init(|| #layout).clone()
+        },
+    };
     if !input.generics.params.is_empty() {
         let bounds = input.generics.make_where_clause();
         types.iter().for_each(|of| bounds.predicates.push(parse_quote!(#of: ::tickwire::Described)));

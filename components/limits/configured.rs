@@ -4,7 +4,7 @@ use super::lengths::{Lengths, Matching};
 use super::{
     BUFFERS_MAX, CONTEXTS_MAX, CONTROL_US, DIRECT_MIN, EAGER_MAX, FABRIC_FRAME_MAX, FABRIC_LENGTHS, FIRST_RING_BYTES,
     FORWARD_BYTES, GRANT_BYTES, GROWN_BYTES, MAPPED_MIN, PART_BYTES, PASSES_MAX, PAST_MIN, PIECE_BYTES,
-    PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, ROWS_MAX, TICK_BUDGET,
+    PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, ROWS_MAX, SUBMISSIONS_MAX, TICK_BUDGET,
     UNEXPECTED_BYTES,
 };
 use crate::wire::HEADER_BYTES;
@@ -21,6 +21,8 @@ pub struct Limits {
     pub contexts_max: usize,
     /// Bytes of temporaries that operations which pass bytes on may hold.
     pub forward_bytes: usize,
+    /// Operations that other threads have submitted and not taken back, at most, and calls of theirs that wait; 1 to 1,048,576.
+    pub submissions_max: usize,
     /// Registered ranges that are kept while nobody needs them.
     pub registrations_max: usize,
     /// Bytes of such ranges.
@@ -100,6 +102,7 @@ impl Default for Limits {
             contexts_max: CONTEXTS_MAX,
             forward_bytes: FORWARD_BYTES,
             registrations_max: REGISTRATIONS_MAX,
+            submissions_max: SUBMISSIONS_MAX,
             registered_bytes: REGISTERED_BYTES,
             eager_max: EAGER_MAX,
             unexpected_bytes_max: UNEXPECTED_BYTES,
@@ -181,6 +184,9 @@ impl Limits {
         }
         if !(2..=CONTEXTS_MAX).contains(&self.contexts_max) {
             return Err(format!("contexts_max is {}: give 2 to {CONTEXTS_MAX}", self.contexts_max));
+        }
+        if !(1..=1 << 20).contains(&self.submissions_max) {
+            return Err(format!("submissions_max is {}: give 1 to 1048576", self.submissions_max));
         }
         if self.dead_link_ms_max < 1000 {
             return Err(format!("dead_link_ms_max is {}: give at least 1000", self.dead_link_ms_max));

@@ -24,7 +24,16 @@ impl Engine {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
-        let buffer = buffer.into_buffer();
+        self.post_buffered(buffer.into_buffer(), to, tag, comm)
+    }
+
+    pub(crate) fn post_buffered<B: Pieces>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B>, Rejected<B>> {
         match self.send_buffered(&buffer, to, tag, comm) {
             Ok(()) => Ok(Request::ready(self.home, buffer, to.0, tag.0)),
             Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),

@@ -152,7 +152,7 @@ impl Builder {
     }
 
     /// Opens the process's shared heap before peers connect, and lets all peers of this host read the whole of it at any time:
-    /// see [`transports::heap`](crate::transports::heap). [`Engine::alloc`] then has buffers. Overrides the environment.
+    /// see [`SharedHeap`](crate::SharedHeap). [`Engine::alloc`] then has buffers. Overrides the environment.
     ///
     /// It is off unless `TICKWIRE_SHARED_HEAP` is 1 or [`SharedHeap`](crate::SharedHeap) is the program's allocator; with
     /// `false` peers do not get a heap that is open for another reason.
@@ -179,7 +179,7 @@ impl Builder {
     }
 
     /// Opens endpoints over libfabric, also where all procs run on one host: which providers, which interface, how many.
-    /// What it leaves open the environment says ([`transports::ofi`](crate::transports::ofi)).
+    /// What it leaves open the environment says: see the chapter on libfabric in the book.
     ///
     /// Their names are `ofi:` and the provider's exact name. Without this call the list of transports may name them, or `ofi`
     /// for the highest-ranked; else one is opened where procs run on several hosts.

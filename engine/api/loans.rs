@@ -98,13 +98,13 @@ impl Engine {
         Ok(open.is_empty())
     }
 
-    /// Frees requests that are done and have borrowed buffers.
+    /// Frees requests that have borrowed buffers and are done, or are persistent and not started.
     fn free_lent(&mut self) {
         let all = self.store.all();
         let mut buffers = Vec::new();
         for row in 0..all.requests.len() {
             let request = &mut all.requests[row];
-            if request.scoped && request.state == RequestState::Done {
+            if request.scoped && matches!(request.state, RequestState::Done | RequestState::Inactive) {
                 buffers.push(std::mem::take(&mut all.held[row].0));
                 all.progress.registrations.let_go(row as Row);
                 free_request(all.progress, all.cars, all.requests, row as Row);

@@ -10,7 +10,8 @@ use tickwire_components::{NIL, Outcome, Pending, RequestError, RequestState, Sta
 
 /// A future of how a request ends. Awaiting it takes nothing: [`Engine::take`] gives the buffer.
 ///
-/// Whoever owns the engine must tick meanwhile. If the request is taken or freed first it ends as the request did.
+/// Whoever owns the engine must tick meanwhile. If the request is taken or freed first it ends as the request did. Polled again
+/// after its end it is [`RequestError::Stale`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Completion(Promise<Outcome>);
 
@@ -18,7 +19,7 @@ impl Future for Completion {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
-        Pin::new(&mut self.0).poll(context)
+        Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Err(RequestError::Stale)))
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Persistent<B> {
 
 /// How a persistent request sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mode {
+pub(crate) enum Mode {
     Standard,
     Synchronous,
     Buffered,
@@ -86,7 +86,7 @@ macro_rules! send_init {
             tag: Tag,
             comm: Comm,
         ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>> {
-            self.init(buffer.into_buffer(), Operation::Send { to, tag }, Mode::$mode, comm)
+            self.init(buffer.into_buffer(), Operation::Send { to, tag }, Mode::$mode, comm, false)
         }
     )*};
 }
@@ -119,15 +119,18 @@ impl Engine {
             Operation::Receive { source: source.into(), tag: tag.into() },
             Mode::Standard,
             comm,
+            false,
         )
     }
 
-    fn init<B: Pieces>(
+    /// `scoped` says that the buffer is borrowed. See [`crate::api::loans`].
+    pub(crate) fn init<B: Pieces>(
         &mut self,
         buffer: B,
         operation: Operation,
         mode: Mode,
         comm: Comm,
+        scoped: bool,
     ) -> Result<Persistent<B>, Rejected<B>> {
         let receives = matches!(operation, Operation::Receive { .. });
         let checked = match receives && buffer.has_overlap() {
@@ -139,9 +142,7 @@ impl Engine {
             Err(error) => return Err(Rejected { error: self.raise_post(comm, "init", error), buffer }),
         };
         self.register_persistent(row, &buffer, operation, comm);
-        let tables = self.store.all();
-        tables.held[row as usize].0.put(buffer);
-        let token = Request::new(self.home, row, tables.requests[row as usize].generation);
+        let token = self.hold(row, buffer, scoped);
         Ok(Persistent { token, operation, mode, comm, options: SendOptions::new(), _invariant: PhantomData })
     }
 
@@ -240,12 +241,15 @@ impl Engine {
                 Car { priority, ..send_car(envelope, vc_row, flags) }
             }
         };
+        let scoped = all.requests[row as usize].scoped;
         // SAFETY: the row holds the buffer, and nobody gets at it while the request is active.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let active = unsafe { activate(all.progress, all.cars, all.requests, lent, car, row) };
         if !active {
             return Err(self.full());
         }
+        // Its scope ends it, however often it is started.
+        all.requests[row as usize].scoped = scoped;
         match receives {
             true => queue_receive(all.progress, all.cars, all.vcs, row),
             false => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),

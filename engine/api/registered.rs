@@ -129,7 +129,7 @@ impl Engine {
         let route = match peer {
             Source::Any => None,
             Source::Rank(rank) => {
-                let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(rank)).unwrap_or(NIL);
+                let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(rank.0)).unwrap_or(NIL);
                 Some(endpoint_of(&mut all, proc))
             }
         };

@@ -1,18 +1,16 @@
 //! Scopes: lending plain slices to operations that outlive the call.
 
-use crate::api::persistent::Persistent;
+mod forwarded;
+mod persistent;
+
 use crate::api::probe::message::{Message, RejectedMessage};
 use crate::api::receipt::Receipted;
-use crate::api::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
+use crate::api::request::{Failed, Rejected, Request};
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::time::Duration;
-use tickwire_components::{
-    Basic, Comm, IntoBuffer, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestError, Source, Status, Tag,
-    TagFilter, Work,
-};
+use tickwire_components::{Comm, IntoBuffer, LeasedBytes, Pieces, Rank, Source, Status, Tag, TagFilter};
 
 /// An engine that borrows buffers: what `Engine::scope` gives to its closure.
 ///
@@ -20,6 +18,8 @@ use tickwire_components::{
 /// could be exchanged for another one would leave the scope with the buffers.
 pub struct Scope<'scope, 'env: 'scope> {
     engine: &'scope mut Engine,
+    /// Leaving it ends what it has posted. It does not where nothing borrowed can be posted: in a call of another thread.
+    lends: bool,
     /// Invariant in the buffers' lifetime; not `Send`, since it may hold cells of this thread.
     _env: PhantomData<(&'scope mut &'env (), *mut ())>,
 }
@@ -101,8 +101,13 @@ impl Engine {
             }
         }
         let leave = Leave(self);
-        let mut scope = Scope { engine: &mut *leave.0, _env: PhantomData };
+        let mut scope = Scope { engine: &mut *leave.0, lends: true, _env: PhantomData };
         body(&mut scope)
+    }
+
+    /// An engine that posts operations with buffers of their own, for code that must not exchange it for another one.
+    pub(crate) fn borrowed(&mut self) -> Scope<'_, 'static> {
+        Scope { engine: self, lends: false, _env: PhantomData }
     }
 }
 
@@ -119,7 +124,7 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
-        self.engine.post_send(buffer.into_buffer(), to, tag, comm, true)
+        self.engine.post_send(buffer.into_buffer(), to, tag, comm, self.lends)
     }
 
     /// As [`Engine::issend`], with a borrowed buffer.
@@ -133,7 +138,7 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
-        self.engine.post_synchronous(buffer.into_buffer(), to, tag, comm, true)
+        self.engine.post_synchronous(buffer.into_buffer(), to, tag, comm, self.lends)
     }
 
     /// As [`Engine::isend_with`], with a borrowed buffer.
@@ -148,7 +153,7 @@ impl<'env> Scope<'_, 'env> {
         comm: Comm,
         options: SendOptions,
     ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
-        self.engine.post_with(buffer.into_buffer(), to, tag, comm, true, options)
+        self.engine.post_with(buffer.into_buffer(), to, tag, comm, self.lends, options)
     }
 
     /// As [`Engine::irsend`], with a borrowed buffer.
@@ -162,7 +167,7 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
     ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
-        self.engine.post_ready(buffer.into_buffer(), to, tag, comm, true)
+        self.engine.post_ready(buffer.into_buffer(), to, tag, comm, self.lends)
     }
 
     /// As [`Engine::imrecv`], with a borrowed buffer.
@@ -174,7 +179,7 @@ impl<'env> Scope<'_, 'env> {
         message: Message,
         buffer: B,
     ) -> Result<Request<B::Buffer>, RejectedMessage<B::Buffer>> {
-        self.engine.receive_message(message, buffer.into_buffer(), true)
+        self.engine.receive_message(message, buffer.into_buffer(), self.lends)
     }
 
     /// As [`Engine::irecv`], with a borrowed buffer.
@@ -189,7 +194,21 @@ impl<'env> Scope<'_, 'env> {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
-        self.engine.post_receive(buffer.into_buffer(), source.into(), tag.into(), comm, true)
+        self.engine.post_receive(buffer.into_buffer(), source.into(), tag.into(), comm, self.lends)
+    }
+
+    /// As [`Engine::ibsend`], with a borrowed buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::ibsend`].
+    pub fn ibsend<B: IntoBuffer<Buffer: 'env>>(
+        &mut self,
+        buffer: B,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+        self.engine.post_buffered(buffer.into_buffer(), to, tag, comm)
     }
 
     /// See [`Engine::take`].
@@ -212,7 +231,14 @@ impl<'env> Scope<'_, 'env> {
 
     /// As [`Engine::receipted`], for operations with borrowed buffers.
     pub fn receipted(&mut self) -> Receipted<'_, 'env> {
-        Receipted::new(self.engine, true)
+        Receipted::new(self.engine, self.lends)
+    }
+}
+
+impl Scope<'_, '_> {
+    /// For code of the engine itself, which does not exchange it.
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine {
+        self.engine
     }
 }
 
@@ -223,79 +249,3 @@ impl Deref for Scope<'_, '_> {
         self.engine
     }
 }
-
-macro_rules! forward {
-    ($($(#[$doc:meta])* fn $name:ident $(<$($generic:ident: $bound:path),*>)? (&mut self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
-        impl Scope<'_, '_> {$(
-            $(#[$doc])*
-            #[inline]
-            #[allow(clippy::missing_errors_doc, reason = "the forwarded call says it")]
-            pub fn $name $(<$($generic: $bound),*>)? (&mut self $(, $arg: $type)*) -> $result {
-                // A panic that comes out of the engine ends all loans; one of the scope's own body does not.
-                self.engine.lending(|engine| engine.$name($($arg),*))
-            }
-        )*}
-    };
-}
-
-forward! {
-    /// See [`Engine::tick`].
-    fn tick(&mut self) -> Work;
-    /// See [`Engine::tick_at`].
-    fn tick_at(&mut self, now_ns: u64) -> Work;
-    /// See [`Engine::test`].
-    fn test<W: Waitable>(&mut self, request: &W) -> Result<Test, RequestError>;
-    /// See [`Engine::wait`].
-    fn wait<W: Waitable>(&mut self, request: &W) -> Result<Status, RequestError>;
-    /// See [`Engine::wait_for`].
-    fn wait_for<W: Waitable>(&mut self, request: &W, time: Duration) -> Result<Status, RequestError>;
-    /// See [`Engine::wait_all`].
-    fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError>;
-    /// See [`Engine::wait_any`].
-    fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<(usize, Status)>, RequestError>;
-    /// See [`Engine::wait_some`].
-    fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<(usize, Status)>, RequestError>;
-    /// See [`Engine::send`].
-    fn send<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
-    /// See [`Engine::ssend`].
-    fn ssend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
-    /// See [`Engine::rsend`].
-    fn rsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError>;
-    /// See [`Engine::bsend`].
-    fn bsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), PostError>;
-    /// See [`Engine::iprobe`].
-    fn iprobe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Option<Status>, PostError>;
-    /// See [`Engine::probe`].
-    fn probe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
-    /// See [`Engine::improbe`].
-    fn improbe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Option<Message>, PostError>;
-    /// See [`Engine::mprobe`].
-    fn mprobe<S: IntoSource, T: IntoTag>(&mut self, source: S, tag: T, comm: Comm) -> Result<Message, OperationError>;
-    /// See [`Engine::mrecv`].
-    fn mrecv<B: LeasedBytes>(&mut self, message: Message, buffer: B) -> Result<Status, OperationError>;
-    /// See [`Engine::test_any`].
-    fn test_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<(usize, Status)>, RequestError>;
-    /// See [`Engine::test_some`].
-    fn test_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Tested<Vec<(usize, Status)>>, RequestError>;
-    /// See [`Engine::test_all`].
-    fn test_all<W: Waitable>(&mut self, requests: &[W]) -> Result<bool, RequestError>;
-    /// See [`Engine::start`].
-    fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError>;
-    /// See [`Engine::start_all`].
-    fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError>;
-    /// See [`Engine::recv`].
-    fn recv<B: LeasedBytes, S: IntoSource, T: IntoTag>(&mut self, buffer: B, source: S, tag: T, comm: Comm) -> Result<Status, OperationError>;
-    /// See [`Engine::recv_vec`].
-    fn recv_vec<T: Basic, S: IntoSource, G: IntoTag>(&mut self, source: S, tag: G, comm: Comm) -> Result<(Vec<T>, Status), OperationError>;
-    /// See [`Engine::receipt`].
-    fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt>;
-    /// See [`Engine::cancel`].
-    fn cancel<W: Waitable>(&mut self, request: &W) -> Result<bool, RequestError>;
-}
-
-/// Whatever names a source.
-pub trait IntoSource: Into<Source> {}
-impl<T: Into<Source>> IntoSource for T {}
-/// Whatever names tags.
-pub trait IntoTag: Into<TagFilter> {}
-impl<T: Into<TagFilter>> IntoTag for T {}

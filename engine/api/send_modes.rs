@@ -6,6 +6,7 @@ use crate::run::engine::Engine;
 use bytemuck::{AnyBitPattern, NoUninit};
 use tickwire_components::{Comm, IntoBuffer, LeasedBytes, Pieces, Rank, Source, Status, Tag, TagFilter, car_flags};
 use tickwire_systems::procs::communicators::alive;
+use tickwire_systems::steps::posting::asks_when_ready;
 
 impl Engine {
     /// Starts a send in synchronous mode (`MPI_Issend`): it is done only when a receive has been paired with it.
@@ -93,13 +94,13 @@ impl Engine {
         let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(to.0));
         let Some(known) = proc.and_then(|proc| all.procs.known.get(proc as usize)) else { return false };
         let endpoint = all.vcs.get(known.row as usize).and_then(|vc| all.endpoints.get(vc.endpoint as usize));
-        proc == Some(all.procs.me) || endpoint.is_some_and(|endpoint| length as u64 > endpoint.eager_max)
+        proc.is_some_and(|proc| asks_when_ready(all.procs.me, endpoint, proc, length as u64))
     }
 
     /// Sends to one proc and receives from one at the same time (`MPI_Sendrecv`).
     ///
     /// # Errors
-    /// As [`Engine::send`] and [`Engine::recv`]; the other half is finished or given up then.
+    /// As [`Engine::send`] and [`Engine::recv`]. If the send fails, the receive is given up.
     #[expect(clippy::too_many_arguments, reason = "a send and a receive")]
     pub fn sendrecv<S: Pieces, R: LeasedBytes>(
         &mut self,
@@ -111,15 +112,18 @@ impl Engine {
         receive_tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
-        let (source, receive_tag) = (source.into(), receive_tag.into());
-        self.scope(|scope| {
-            let incoming = scope.irecv(into, source, receive_tag, comm)?;
-            let outgoing = scope.isend(buffer, to, send_tag, comm)?;
-            scope.wait(&outgoing)?;
-            scope.take(outgoing)?;
-            scope.wait(&incoming)?;
-            Ok(scope.take(incoming)?.1)
-        })
+        let incoming = self.post_receive(into, source.into(), receive_tag.into(), comm, true)?;
+        let sent = match self.lending(|engine| engine.post_send(buffer, to, send_tag, comm, true)) {
+            Ok(outgoing) => self.settle(outgoing).map(drop),
+            Err(rejected) => Err(rejected.error.into()),
+        };
+        if let Err(error) = sent {
+            // A message that was matched meanwhile comes to its end.
+            let _ = self.lending(|engine| engine.cancel(&incoming));
+            let _ = self.settle(incoming);
+            return Err(error);
+        }
+        self.settle(incoming)
     }
 
     /// As [`Engine::sendrecv`], with one buffer for what is sent and what is received (`MPI_Sendrecv_replace`).

@@ -61,6 +61,11 @@ impl SendOptions {
         self.flags
     }
 
+    /// The priority, unless it is the communicator's.
+    pub(crate) const fn priority_asked(&self) -> Option<u8> {
+        self.priority
+    }
+
     /// The priority, where the communicator's is `default`.
     pub(crate) fn priority_or(&self, default: u8) -> u8 {
         self.priority.unwrap_or(default)

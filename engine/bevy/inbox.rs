@@ -55,7 +55,7 @@ pub(super) struct Typed<T> {
     held: Option<(Message, Vec<T>)>,
     /// Nothing more comes, and that has been told.
     over: bool,
-    /// [`vc_changes`](crate::components::Progress::vc_changes) when the source was asked after last.
+    /// [`vc_changes`](tickwire_components::Progress::vc_changes) when the source was asked after last.
     asked: Option<u32>,
 }
 

@@ -2,7 +2,6 @@
 
 use super::error::{TickwireError, Told};
 use super::{Bounds, tick};
-use crate::components::Exclusive;
 use crate::run::engine::Engine;
 use crate::{
     Comm, IntoBuffer, OperationError, Pieces, PostError, Rank, Rejected, Request, SendOptions, Status, Tag, Test,
@@ -10,6 +9,7 @@ use crate::{
 use bevy_ecs::prelude::*;
 use std::collections::VecDeque;
 use thiserror::Error;
+use tickwire_components::Exclusive;
 
 /// Sends of systems.
 pub trait TickwireCommands {

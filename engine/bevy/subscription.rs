@@ -1,9 +1,9 @@
 //! What an app subscribes to, and what comes for it.
 
 use super::inbox::{Inbox, Typed};
-use crate::components::Exclusive;
 use crate::{Comm, Rank, Source, Tag, TagFilter};
 use bevy_ecs::prelude::*;
+use tickwire_components::Exclusive;
 use tickwire_components::bytemuck::{AnyBitPattern, NoUninit};
 
 /// An element of a message: plain data without padding, of which any bytes are a value (`bytemuck::Pod`).

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use tickwire::internals::traces::dump::Dump;
+use tickwire::internals::traces::whowaits::who_waits;
 use tickwire::jobs::{ask, process};
-use tickwire::traces::dump::Dump;
-use tickwire::traces::whowaits::who_waits;
 
 use crate::fault::Fault;
 use crate::jobs::{report, select};

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
-use tickwire::components::limits::PROCS_MAX;
+use tickwire::internals::components::limits::PROCS_MAX;
 
 use crate::fault::Fault;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tickwire::internals::traces::whowaits::RankReport;
 use tickwire::jobs::{AskError, Process, ask, is_named, processes};
-use tickwire::traces::whowaits::RankReport;
 
 use crate::fault::Fault;
 
@@ -71,7 +71,7 @@ pub(crate) fn report(processes: &[Process], patience: Duration) -> Vec<RankRepor
     reports
 }
 
-fn of_answer(answer: Result<Vec<tickwire::traces::dump::Dump>, AskError>) -> RankReport {
+fn of_answer(answer: Result<Vec<tickwire::internals::traces::dump::Dump>, AskError>) -> RankReport {
     match answer {
         Ok(dumps) => RankReport::Dumped(dumps),
         Err(AskError::NoEngine { .. }) => RankReport::NoEngine,

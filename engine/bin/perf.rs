@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use tickwire::bootstrap::ENV_RANK;
-use tickwire::transports::ofi::tags::TagMode;
-use tickwire::transports::ofi::{Choice, ENV_TAG_MODE};
+use tickwire::internals::transports::ofi::tags::TagMode;
+use tickwire::internals::transports::ofi::{Choice, ENV_TAG_MODE};
 use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
 
 use crate::fault::Fault;

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tickwire::internals::traces::page::Snapshot;
 use tickwire::jobs::{Process, now_ns};
-use tickwire::traces::page::Snapshot;
 
 use crate::fault::Fault;
 use crate::info::table;

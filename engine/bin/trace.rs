@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
-use tickwire::traces::join;
-use tickwire::traces::read::Reading;
-use tickwire::traces::words::{Nanoseconds, count};
+use tickwire::internals::traces::join;
+use tickwire::internals::traces::read::Reading;
+use tickwire::internals::traces::words::{Nanoseconds, count};
 
 use crate::fault::Fault;
 use window::{Messages, Window, time};

@@ -14,10 +14,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use bevy_ecs::prelude::*;
-use tickwire::components::slots::EndpointSlot;
-use tickwire::components::wire::Kind;
-use tickwire::components::{Arrival, ArrivalState, Progress};
-use tickwire::systems::views::{Column, ReadColumn};
+use tickwire::EndpointSlot;
+use tickwire::tables::{Arrival, ArrivalState, Column, Kind, Progress, ReadColumn};
 use tickwire::{Bootstrap, Engine, ProcId, ProgressSystems, Rank, Tag};
 
 /// What has come from a proc. 16 B in a column by proc row.
@@ -85,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tickwire::components::wire::Header;
+    use tickwire::tables::Header;
 
     /// Rows in, one run of the system alone, rows out.
     #[test]

@@ -2,13 +2,12 @@
 
 use crate::api::error::Error;
 use crate::run::engine::Engine;
+use crate::run::park::block_on;
 use crate::run::sleeper::Sleeper;
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 /// Ticks that do something before other tasks have their turn.
@@ -76,21 +75,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::drive_with`], or how the future has failed.
     pub fn drive_until<T, E: Into<Error>>(&mut self, future: impl Future<Output = Result<T, E>>) -> Result<T, Error> {
-        struct Unpark(Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        let mut driven = pin!(self.drive_with(future));
-        loop {
-            match driven.as_mut().poll(&mut context) {
-                Poll::Ready(ended) => return ended?.map_err(Into::into),
-                Poll::Pending => std::thread::park(),
-            }
-        }
+        block_on(self.drive_with(future))?.map_err(Into::into)
     }
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Who awaits the value. It can be asked again after it is there.
+/// Who awaits the value.
 pub(crate) struct Promise<T>(Arc<Mutex<Shared<T>>>);
 
 /// Who tells the value. Dropped without having told one, it tells the value for that case.
@@ -15,14 +15,18 @@ pub(crate) struct Teller<T> {
     untold: Option<T>,
 }
 
-struct Shared<T> {
-    value: Option<T>,
-    waker: Option<Waker>,
+struct Shared<T>(State<T>);
+
+enum State<T> {
+    /// Nobody has told it, and this one is to be woken.
+    Awaited(Option<Waker>),
+    Told(T),
+    Taken,
 }
 
 /// Both ends; `untold` is what is told if nobody tells anything.
 pub(crate) fn promise<T>(untold: T) -> (Teller<T>, Promise<T>) {
-    let shared = Arc::new(Mutex::new(Shared { value: None, waker: None }));
+    let shared = Arc::new(Mutex::new(Shared(State::Awaited(None))));
     (Teller { shared: shared.clone(), untold: Some(untold) }, Promise(shared))
 }
 
@@ -37,11 +41,8 @@ impl<T> Teller<T> {
     }
 
     fn put(&self, value: T) {
-        let mut shared = lock(&self.shared);
-        shared.value = Some(value);
-        let waker = shared.waker.take();
-        drop(shared);
-        if let Some(waker) = waker {
+        let before = std::mem::replace(&mut lock(&self.shared).0, State::Told(value));
+        if let State::Awaited(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -56,19 +57,21 @@ impl<T> Drop for Teller<T> {
     }
 }
 
-impl<T: Clone> Future for Promise<T> {
-    type Output = T;
+impl<T> Future for Promise<T> {
+    type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    /// The value; `None` if it was taken before.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut shared = lock(&self.0);
-        match &shared.value {
-            Some(value) => Poll::Ready(value.clone()),
-            None => {
-                if !shared.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-                    shared.waker = Some(context.waker().clone());
-                }
-                Poll::Pending
+        if let State::Awaited(waker) = &mut shared.0 {
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                *waker = Some(context.waker().clone());
             }
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut shared.0, State::Taken) {
+            State::Told(value) => Poll::Ready(Some(value)),
+            _ => Poll::Ready(None),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Passes are run for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
 //! [`Watcher`] looks at the tables before and after each system. Messages are not seen here but by
-//! [`Tapped`](crate::transports::Tapped), since a send may leave outside of ticks.
+//! [`Tapped`](tickwire_transports::Tapped), since a send may leave outside of ticks.
 
 use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{ArrivalState, Clock, Link, NIL, Queue, Row, VcState, Work};

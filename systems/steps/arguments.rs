@@ -3,7 +3,7 @@
 use crate::procs::communicators::{alive, live};
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
 use tickwire_components::submission::Operation;
-use tickwire_components::{Communicator, NIL, PostError, Rank, Source, TagFilter};
+use tickwire_components::{Communicator, NIL, PostError, Rank, Source, Tag, TagFilter};
 
 /// The checked envelope of an operation.
 // In this order: context and source, which make one word of a header, would as neighbours be read as one just after they
@@ -66,13 +66,13 @@ pub fn check_receive(comms: &[Communicator], comm: u32, source: Source, tag: Tag
         return Ok(envelope);
     }
     let communicator = live(comms, comm)?;
-    if let Source::Rank(rank) = source
+    if let Source::Rank(Rank(rank)) = source
         && communicator.proc(rank).is_none()
     {
         return Err(PostError::Rank { rank, last: communicator.size - 1 });
     }
     Err(match tag {
-        TagFilter::Tag(tag) if tag > communicator.tag_max => tag_error(communicator, tag),
+        TagFilter::Tag(Tag(tag)) if tag > communicator.tag_max => tag_error(communicator, tag),
         _ => PostError::Wildcard(comm),
     })
 }
@@ -110,7 +110,7 @@ pub fn check_null_send(comms: &[Communicator], comm: u32, tag: u32) -> Result<()
 /// # Errors
 /// Names the argument that is wrong and what it may be.
 pub fn check_null_receive(comms: &[Communicator], comm: u32, tag: TagFilter) -> Result<(), PostError> {
-    check_receive(comms, comm, Source::Rank(live(comms, comm)?.rank), tag).map(drop)
+    check_receive(comms, comm, Source::Rank(Rank(live(comms, comm)?.rank)), tag).map(drop)
 }
 
 /// Checks the arguments of an operation: its envelope, or `None` if it is with no proc. `length` is that of a send, bytes.

@@ -127,6 +127,12 @@ pub fn send_car(envelope: &Envelope, vc_row: Row, flags: u16) -> Car {
     Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, flags, ..Car::default() }
 }
 
+/// Whether the receiver of a message in ready mode can tell that it is not ready: it is this proc itself (`me`), or the message asks
+/// before it is sent.
+pub fn asks_when_ready(me: u32, endpoint: Option<&Endpoint>, proc: u32, length: u64) -> bool {
+    proc == me || endpoint.is_some_and(|endpoint| length > endpoint.eager_max)
+}
+
 /// The envelope CAR of a receive; `vc_row` is [`NIL`] for any source.
 #[inline(always)]
 pub fn receive_car(progress: &Progress, envelope: &Envelope, vc_row: Row) -> Car {

@@ -5,9 +5,11 @@ use super::world::TestWorld;
 use crate::steps::activate::take_rows;
 use crate::steps::arguments::{check_receive, check_send};
 use crate::steps::posting::{queue_receive, queue_send, receive_car, send_car};
-use tickwire_components::submission::{Operation, Submission};
+use tickwire_components::submission::{Operation, Submission, Task};
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, ArrivalState, Car, Lease, Lent, NIL, Pieces, Request, Row, Source, TagFilter};
+use tickwire_components::{
+    Arrival, ArrivalState, Car, Lease, Lent, NIL, Pieces, Rank, Request, Row, Source, Tag, TagFilter,
+};
 
 /// An operation that was posted by hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +29,8 @@ impl TestWorld {
         let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xEE; length]).collect();
         let spans = Spans(pieces.iter_mut().map(|piece| span(piece)).collect());
         let all = self.store.all();
-        let (source, tag) = (source.map_or(Source::Any, Source::Rank), tag.map_or(TagFilter::Any, TagFilter::Tag));
+        let source = source.map_or(Source::Any, |rank| Rank(rank).into());
+        let tag = tag.map_or(TagFilter::Any, |tag| Tag(tag).into());
         let checked = check_receive(all.communicators, 0, source, tag);
         let Ok(envelope) = checked else { panic!("{checked:?}") };
         let vc_row = if envelope.proc == NIL { NIL } else { all.procs.known[envelope.proc as usize].row };
@@ -75,8 +78,8 @@ impl TestWorld {
         let lent = unsafe { Lent::of(&bytes) };
         let mut lease = Lease::default();
         lease.put(bytes);
-        let submission = Submission { operation, comm: 0, lent, lease, slot };
-        let pushed = self.all().inbound.shared().queue.push(submission);
+        let submission = Submission { operation, flags: 0, priority: None, comm: 0, lent, lease, slot };
+        let pushed = self.all().inbound.shared().queue.push(Task::Operation(submission));
         assert!(pushed.is_ok(), "the queue of submissions is full");
     }
 

@@ -13,14 +13,14 @@ use crate::rows::{Rows, Wire};
 use crate::steps::activate::take_rows;
 use crate::steps::arguments::check_operation;
 use crate::steps::offer_counts::tell;
-use crate::steps::posting::{queue_receive, queue_send, receive_car, send_car};
+use crate::steps::posting::{asks_when_ready, queue_receive, queue_send, receive_car, send_car};
 use crate::steps::registering::serve;
 use crate::steps::send::{has_gone, parts_follow, send_control, send_row};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
-use tickwire_components::submission::{Answer, Operation, Submission};
+use tickwire_components::submission::{Answer, Operation, Submission, Task};
 use tickwire_components::{
     Access, Car, Communicator, Ended, NIL, Panic, Pending, Pieces as _, PostError, Progress, Queue, Row, Status, Vc,
-    VcState,
+    VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -31,12 +31,18 @@ const LINK_FAILED: &str = "the transport reports a failed link";
 #[inline]
 pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     for _ in 0..SUBMISSIONS_A_PASS {
-        let Some(submission) = rows.inbound.pop() else { break };
-        match take_submission(rows, submission) {
+        let Some(task) = rows.inbound.pop() else { break };
+        let Task::Operation(submission) = task else {
+            // It runs behind the systems, where the engine is whole. What comes behind it waits.
+            rows.inbound.waiting().push_front(task);
+            rows.progress.answers.push(NIL);
+            break;
+        };
+        match take_submission(rows, wire.endpoints, submission) {
             Taken::Posted => {}
             Taken::Done(submission) => answer(rows, *submission, Answer::Done(Ok(Status::NULL))),
             Taken::Later(submission) => {
-                rows.inbound.waiting().push_front(*submission);
+                rows.inbound.waiting().push_front(Task::Operation(*submission));
                 rows.progress.pending |= Pending::WORLD;
                 break;
             }
@@ -107,7 +113,7 @@ enum Taken {
 }
 
 #[cold]
-fn take_submission(rows: &mut Rows<'_>, submission: Submission) -> Taken {
+fn take_submission(rows: &mut Rows<'_>, endpoints: &[Endpoint], submission: Submission) -> Taken {
     let Rows { progress, procs, communicators, cars, large, requests, held, callbacks, vcs, .. } = rows;
     let Submission { operation, comm, .. } = submission;
     let receive = matches!(operation, Operation::Receive { .. });
@@ -134,8 +140,13 @@ fn take_submission(rows: &mut Rows<'_>, submission: Submission) -> Taken {
     let car = if receive {
         receive_car(progress, &envelope, vc_row)
     } else {
-        let priority = communicators[Communicator::row(comm)].priority;
-        Car { priority, ..send_car(&envelope, vc_row, 0) }
+        let priority = submission.priority.unwrap_or(communicators[Communicator::row(comm)].priority);
+        let endpoint = endpoints.get(vcs[vc_row as usize].endpoint as usize);
+        let flags = match submission.flags {
+            car_flags::READY if !asks_when_ready(procs.me, endpoint, envelope.proc, envelope.length) => 0,
+            flags => flags,
+        };
+        Car { priority, ..send_car(&envelope, vc_row, flags) }
     };
     // SAFETY: the row holds the buffer from here on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]

@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::time::Instant;
-use tickwire::components::{Elements, LeasedBytes, Pieces};
+use tickwire::internals::components::{Elements, LeasedBytes, Pieces};
 use tickwire::testing::SplitMix;
 use tickwire::{Bootstrap, Cells, Datatype, Engine, Tag, Typed};
 

@@ -4,7 +4,7 @@
 
 use bevy_ecs::prelude::*;
 use std::time::Instant;
-use tickwire::components::{Car, Held, Large, Request};
+use tickwire::internals::components::{Car, Held, Large, Request};
 
 /// Runs of systems after which bevy scans: `CHECK_TICK_THRESHOLD` of bevy_ecs 0.20.
 const RUNS: u32 = 518_400_000;

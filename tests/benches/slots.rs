@@ -10,8 +10,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::components::slots::EndpointSlot;
-use tickwire::systems::views::Column;
+use tickwire::internals::components::slots::EndpointSlot;
+use tickwire::internals::systems::views::Column;
 use tickwire::testing::Cluster;
 use tickwire::{Engine, ProcId, ProgressSystems, Rank, Tag};
 

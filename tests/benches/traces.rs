@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::Instant;
-use tickwire::components::Work;
-use tickwire::traces::{Depths, Event, Message, Ring, Sink, Trace, TraceFile, now_ns};
+use tickwire::internals::components::Work;
+use tickwire::internals::traces::{Depths, Event, Message, Ring, Sink, Trace, TraceFile, now_ns};
 
 /// Events of a tick.
 const EVENTS: u64 = 7;

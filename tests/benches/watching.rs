@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tickwire::internals::traces::{Ring, TraceFile};
 use tickwire::testing::Cluster;
-use tickwire::traces::{Ring, TraceFile};
 use tickwire::{Builder, Comm, Engine, Rank, Request, Tag};
 
 /// Rounds of which the best counts.

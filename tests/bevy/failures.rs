@@ -62,7 +62,7 @@ fn a_dead_peer_is_told_once_and_the_others_go_on() {
     // Only the subscription to that rank alone is over.
     one(|error| {
         let failed = |error: &OperationError| matches!(error, OperationError::Request(RequestError::PeerFailed { .. }));
-        matches!(error, TickwireError::Receive { from: Source::Rank(2), tag: TagFilter::Tag(6), error, .. } if failed(error))
+        matches!(error, TickwireError::Receive { from: Source::Rank(Rank(2)), tag: TagFilter::Tag(Tag(6)), error, .. } if failed(error))
     });
 }
 
@@ -73,7 +73,7 @@ fn a_message_of_the_wrong_size_is_told_and_the_next_one_comes() {
     apps[0].world_mut().commands().send(vec![1u8; 7], Rank(1), TAG, WORLD).send(vec![2u32], Rank(1), TAG, WORLD);
     until(&mut apps, "the second", |apps| seen::<u32>(&apps[1]).len() == 1);
     assert_eq!(seen::<u32>(&apps[1])[0].2, [2]);
-    let [error @ TickwireError::Receive { from: Source::Rank(0), .. }] = told(&apps[1]) else {
+    let [error @ TickwireError::Receive { from: Source::Rank(Rank(0)), .. }] = told(&apps[1]) else {
         panic!("{:?}", told(&apps[1]))
     };
     let words = error.to_string();

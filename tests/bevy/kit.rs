@@ -4,9 +4,9 @@ use bevy_app::{App, Last, TaskPoolPlugin};
 use bevy_ecs::prelude::*;
 use std::time::{Duration, Instant};
 use tickwire::bevy::{Element, Received, Sent, TickwireApp, TickwireError, TickwirePlugin};
-use tickwire::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
-use tickwire::transports::Hub;
 use tickwire::{Builder, Comm, Engine, Source, Tag};
 
 /// How long anything may take.

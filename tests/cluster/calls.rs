@@ -3,7 +3,7 @@
 use crate::kit::{ME, one, solo, some};
 use std::sync::Arc;
 use std::time::Duration;
-use tickwire::components::TagFilter;
+use tickwire::internals::components::TagFilter;
 use tickwire::testing::Cluster;
 use tickwire::{Comm, Limits, List, OperationError, PostError, Rank, RequestError, Source, Tag, Test};
 use tickwire_tests::cases::BOUND;
@@ -27,7 +27,7 @@ fn wrong_arguments_are_refused_and_buffers_come_back() {
     let refused = engine.irecv(vec![7u8], Rank(9), Tag(0), world).unwrap_err();
     assert_eq!((refused.error, refused.buffer), (PostError::Rank { rank: 9, last: 1 }, vec![7]));
     for tag in [1 << 31, u32::MAX] {
-        let refused = engine.irecv(vec![7u8], ME, TagFilter::Tag(tag), world).unwrap_err();
+        let refused = engine.irecv(vec![7u8], ME, TagFilter::Tag(Tag(tag)), world).unwrap_err();
         assert!(matches!(refused.error, PostError::Tag { .. }));
     }
     assert_eq!(engine.isend(vec![7u8], ME, Tag::MAX, alone).map(drop).map_err(|r| r.error), Ok(()));
@@ -119,7 +119,7 @@ fn a_finalized_engine_refuses_and_gives_buffers_back() {
 fn cancel_ends_receives_that_have_no_message_and_nothing_else() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
-    let posted: Vec<_> = [Source::Rank(1), Source::Any, Source::Rank(1)]
+    let posted: Vec<_> = [Source::Rank(Rank(1)), Source::Any, Source::Rank(Rank(1))]
         .map(|source| cluster.engines[0].irecv(vec![0u8; 8], source, Tag(0), world).unwrap())
         .into_iter()
         .collect();

@@ -1,7 +1,7 @@
 //! A connection from the first contact to its end: whoever gives it up, the other side is told.
 
 use crate::kit::{ME, ways};
-use tickwire::components::VcState;
+use tickwire::internals::components::VcState;
 use tickwire::testing::{Cluster, ROWS, STEP_NS, rows};
 use tickwire::{Engine, Limits, Rank, RequestError, Tag, Test};
 use tickwire_tests::cases::{self, BOUND};
@@ -75,7 +75,7 @@ fn a_link_that_one_side_gives_up_ends_at_the_other_whatever_it_goes_over() {
         let waits = cluster.engines[1].irecv(vec![0u8; 1], ME, Tag(1), world).unwrap();
         let mut all = rows(&mut cluster.engines[0]);
         let row = all.vcs.iter().position(|vc| vc.proc == 1).unwrap() as u32;
-        tickwire::systems::procs::ending::fail(&mut all, row, "it says what cannot be".into());
+        tickwire::internals::systems::procs::ending::fail(&mut all, row, "it says what cannot be".into());
         let error = cluster.finish(BOUND, 1, waits).unwrap_err().error.to_string();
         assert!(error.contains("gave the connection up: it says what cannot be"), "{error}");
     }

@@ -1,6 +1,6 @@
 //! Credit: a receiver keeps a bounded number of unexpected messages, and answers pass what waits.
 
-use tickwire::components::TagFilter;
+use tickwire::internals::components::TagFilter;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Engine, Limits, PostError, Rank, Source, Tag};
 use tickwire_tests::cases::{BOUND, content};

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwire::bootstrap::{BootstrapError, Exchange};
-use tickwire::components::{TagFilter, VcState};
+use tickwire::internals::components::{TagFilter, VcState};
 use tickwire::testing::{Board, BoardExchange, Cluster, Death, STEP_NS, SimConfig, SimNet};
 use tickwire::{Bootstrap, Engine, PostError, Rank, RequestError, Source, Tag};
 use tickwire_tests::cases::{self, BOUND, content};
@@ -196,13 +196,13 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
         }
         fn get_all(&mut self, key: &str) -> Result<Vec<Option<Vec<u8>>>, BootstrapError> {
             let own = self.board.get(0, key)?.unwrap();
-            let shm = tickwire::systems::procs::cards::card_of(&own, "shm").unwrap();
+            let shm = tickwire::internals::systems::procs::cards::card_of(&own, "shm").unwrap();
             let (pid, started) = self.process;
             // As cards have it: 22 bits of number and 34 of start time, in seven bytes.
             let process = &(u64::from(pid) << 34 | started & ((1 << 34) - 1)).to_be_bytes()[1..];
             let mut theirs = Vec::new();
             let card = [&shm[..shm.len() - process.len()], process].concat();
-            tickwire::systems::procs::cards::add_card(&mut theirs, "shm", &card);
+            tickwire::internals::systems::procs::cards::add_card(&mut theirs, "shm", &card);
             Ok(vec![Some(own), Some(theirs)])
         }
     }

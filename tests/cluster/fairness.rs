@@ -1,10 +1,10 @@
 //! A peer that sends without end does not keep others from being heard.
 
 use std::time::Duration;
-use tickwire::components::VcState;
-use tickwire::components::wire::{Header, Kind};
+use tickwire::internals::components::VcState;
+use tickwire::internals::components::wire::{Header, Kind};
+use tickwire::internals::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::testing::{Board, STEP_NS, rows};
-use tickwire::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::{Engine, Limits, Rank, Tag};
 use tickwire_tests::cases::content;
 

@@ -2,7 +2,7 @@
 
 use bevy_ecs::prelude::*;
 use std::time::Duration;
-use tickwire::components::slots::EndpointSlot;
+use tickwire::internals::components::slots::EndpointSlot;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{Bootstrap, Engine, FinalizeError, PostError, ProgressSystems, Rank, Request, RequestError, Tag, Test};
 

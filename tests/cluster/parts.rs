@@ -1,6 +1,6 @@
 //! Messages that arrive in parts: receives and probes that take them over, and senders that die half way.
 
-use tickwire::components::{TagFilter, VcState};
+use tickwire::internals::components::{TagFilter, VcState};
 use tickwire::testing::{Cluster, Death, SimConfig, SimNet, rows};
 use tickwire::{Limits, Rank, RequestError, Source, Tag, Test};
 use tickwire_tests::cases::{self, BOUND, content};

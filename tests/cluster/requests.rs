@@ -2,7 +2,7 @@
 //! and tags that are none.
 
 use crate::kit::{ME, one, solo, some};
-use tickwire::components::TagFilter;
+use tickwire::internals::components::TagFilter;
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet};
 use tickwire::{
     Comm, Engine, Failed, List, OperationError, PostError, Rank, Request, RequestError, RequestId, Source, Status, Tag,
@@ -83,7 +83,7 @@ fn a_receive_that_was_cancelled_can_be_taken_at_once() {
     let provider = Cluster::provider(2, &SimNet::new(2, SimConfig::calm(1)), config);
     for mut cluster in [Cluster::loopback(2), Cluster::shm(2), provider] {
         let world = cluster.engines[0].comm_world();
-        for source in [Source::Rank(1), Source::Any, Source::Rank(0)] {
+        for source in [Source::Rank(Rank(1)), Source::Any, Source::Rank(Rank(0))] {
             let engine = &mut cluster.engines[0];
             let one = engine.irecv(vec![3u8; 4], source, Tag(0), world).unwrap();
             let several = engine.irecv(List(vec![vec![4u8; 2]; 3]), source, Tag(0), world).unwrap();
@@ -144,7 +144,7 @@ fn what_was_done_when_it_was_posted_counts() {
     let world = engine.comm_world();
     let open = receive(&mut engine, 1);
     let ready = engine.isend(vec![1u8; 4], Rank::NULL, Tag(0), world).unwrap();
-    assert_eq!(ready.id().row, tickwire::components::NIL);
+    assert_eq!(ready.id().row, tickwire::internals::components::NIL);
     let mut requests = [Some(open), Some(ready), None];
     let told = Status { source: Rank::NULL, ..Status::NULL };
     assert_eq!(engine.test_any(&requests), Ok(Tested::Done((1, told))));

@@ -2,7 +2,7 @@
 
 use crate::kit::Seen;
 use bevy_ecs::prelude::*;
-use tickwire::systems::views::Column;
+use tickwire::internals::systems::views::Column;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{Engine, ProgressSystems};
 use tickwire_tests::cases;

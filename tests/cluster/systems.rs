@@ -4,7 +4,7 @@ use crate::kit::{ME, Seen, assert_poisoned, with_system};
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tickwire::systems::views::Column;
+use tickwire::internals::systems::views::Column;
 use tickwire::{Bootstrap, BuildError, Engine, ProgressSystems, Tag};
 use tickwire_tests::cases::content;
 
@@ -53,7 +53,7 @@ fn a_panic_in_a_system_poisons_the_engine() {
 
 #[test]
 fn systems_that_touch_the_engines_rows_poison_it() {
-    use tickwire::components::{Buffer, Car, Held, Large, Request};
+    use tickwire::internals::components::{Buffer, Car, Held, Large, Request};
     #[derive(Component)]
     struct Mark;
     let spawn = |world: &mut World| {
@@ -72,11 +72,11 @@ fn systems_that_touch_the_engines_rows_poison_it() {
         commands.entity(rows.iter().next().unwrap()).insert(Mark);
     };
     assert_poisoned(with_system(extend), "spawned, despawned or moved rows");
-    let procs = |mut commands: Commands, rows: Query<Entity, With<tickwire::components::Vc>>| {
+    let procs = |mut commands: Commands, rows: Query<Entity, With<tickwire::internals::components::Vc>>| {
         commands.entity(rows.iter().next().unwrap()).insert(Mark);
     };
     assert_poisoned(with_system(procs), "spawned, despawned or moved rows");
-    let own = |mut commands: Commands, rows: Query<Entity, With<tickwire::components::Progress>>| {
+    let own = |mut commands: Commands, rows: Query<Entity, With<tickwire::internals::components::Progress>>| {
         commands.entity(rows.iter().next().unwrap()).insert(Mark);
     };
     assert_poisoned(with_system(own), "spawned, despawned or moved rows");

@@ -25,7 +25,7 @@ fn a_pair_passes_messages_and_comes_to_rest() {
 
 #[test]
 fn credit_that_comes_of_nothing_or_is_lost_is_found() {
-    type Spoil = fn(&mut tickwire::components::Vc);
+    type Spoil = fn(&mut tickwire::internals::components::Vc);
     let spoils: [Spoil; 4] =
         [|vc| vc.lines += 1, |vc| vc.lines_owed += 1, |vc| vc.envelopes -= 1, |vc| vc.envelopes_left += 1];
     for spoil in spoils {

@@ -1,8 +1,8 @@
 //! The same cases over every transport, in rings of every size.
 
-use tickwire::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
-use tickwire::transports::Hub;
 use tickwire::{Engine, Limits, List, Rank, Tag, Test};
 use tickwire_tests::cases::{self, BOUND, content};
 

@@ -5,9 +5,11 @@ use bevy_ecs::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwire::components::slots::EndpointSlot;
-use tickwire::components::{Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Request, Supply, Vc};
-use tickwire::systems::views::ReadColumn;
+use tickwire::internals::components::slots::EndpointSlot;
+use tickwire::internals::components::{
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Request, Supply, Vc,
+};
+use tickwire::internals::systems::views::ReadColumn;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{
     Bootstrap, BuildError, Builder, Engine, FinalizeError, PostError, ProcId, ProgressSystems, Rank, RequestError, Tag,

@@ -2,10 +2,10 @@
 
 use crate::kit::{WORLD, id, pass};
 use bevy_ecs::prelude::*;
-use tickwire::components::context;
-use tickwire::components::limits::{CONTEXTS_MAX, Limits};
+use tickwire::internals::components::context;
+use tickwire::internals::components::limits::{CONTEXTS_MAX, Limits};
+use tickwire::internals::transports::Hub;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::transports::Hub;
 use tickwire::{Comm, CommError, Engine, Group, PostError, Rank, Source, Tag, TagFilter};
 use tickwire_tests::agreements::{agree, dup, everyone, settle};
 use tickwire_tests::cases::content;

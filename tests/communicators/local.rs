@@ -2,7 +2,7 @@
 
 use crate::kit::{WORLD, id, pass};
 use std::time::Duration;
-use tickwire::components::CommState;
+use tickwire::internals::components::CommState;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{
     Comm, CommError, Comparison, Engine, ErrorHandler, Group, PostError, ProcId, Rank, RequestError, Source, Tag,
@@ -50,8 +50,11 @@ fn a_promise_of_no_wildcards_is_held_and_handed_on() {
     let kept = dup(&mut cluster, plain[0]);
     for comm in [plain[0], kept[0]] {
         let engine = &mut cluster.engines[0];
-        let calls =
-            [(Source::Any, TagFilter::Tag(1)), (Source::Rank(1), TagFilter::Any), (Source::Any, TagFilter::Any)];
+        let calls = [
+            (Source::Any, TagFilter::Tag(Tag(1))),
+            (Source::Rank(Rank(1)), TagFilter::Any),
+            (Source::Any, TagFilter::Any),
+        ];
         for (source, tag) in calls {
             let refused = engine.irecv(vec![7u8], source, tag, comm).unwrap_err();
             assert_eq!((&refused.error, &refused.buffer), (&PostError::Wildcard(comm.0), &vec![7]));

@@ -1,7 +1,7 @@
 //! Messages that come before their communicator is made or after it was freed.
 
 use crate::kit::{WORLD, id, pass};
-use tickwire::components::CommState;
+use tickwire::internals::components::CommState;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{Agreed, PostError, Rank, Source, Tag, TagFilter};
 use tickwire_tests::agreements::{agree, dup, settle};

@@ -2,9 +2,9 @@
 
 use crate::kit::exchange;
 use crate::namespaces::Host;
+use tickwire::internals::transports::ofi::Choice;
 use tickwire::launch::{Job, OnFailure};
 use tickwire::testing::{Board, Cluster, ROWS};
-use tickwire::transports::ofi::Choice;
 use tickwire::{Builder, ENV_TRANSPORTS, Engine, Rank, Tag};
 use tickwire_tests::needs::has_libfabric;
 use tickwire_tests::scratch::Directory;

@@ -2,8 +2,8 @@
 
 use crate::kit::{DIRECT, direct_cluster, receipted};
 use std::time::{Duration, Instant};
+use tickwire::internals::transports::ofi::Choice;
 use tickwire::testing::Board;
-use tickwire::transports::ofi::Choice;
 use tickwire::{Engine, Protocol, Rank, Tag};
 use tickwire_tests::cases::{self, content};
 use tickwire_tests::needs::has_libfabric;

@@ -3,8 +3,8 @@
 use crate::namespaces::Hosts;
 use std::time::{Duration, Instant};
 use tickwire::ENV_TRANSPORTS;
+use tickwire::internals::transports::ofi::ENV_TAG_MODE;
 use tickwire::launch::{Job, OnFailure};
-use tickwire::transports::ofi::ENV_TAG_MODE;
 use tickwire_tests::clocks::monotonic_ms;
 use tickwire_tests::needs::has_libfabric;
 use tickwire_tests::scratch::Directory;

@@ -1,9 +1,9 @@
 //! Helpers of several files: clusters over one provider, jobs of processes over one provider, and receipts of a message.
 
 use std::time::{Duration, Instant};
+use tickwire::internals::transports::ofi::{Choice, ENV_TAG_MODE};
 use tickwire::launch::{Job, JobOutcome, OnFailure};
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::transports::ofi::{Choice, ENV_TAG_MODE};
 use tickwire::{ENV_TRANSPORTS, Engine, Protocol, Rank, Tag};
 use tickwire_tests::cases::{BOUND, content};
 use tickwire_tests::scratch::Directory;

@@ -1,11 +1,11 @@
 //! Tagged mode: the provider matches messages with receives.
 
 use crate::kit::{MATCHING, chosen, exchange, run_with};
+use tickwire::internals::transports::Transport;
+use tickwire::internals::transports::ofi::tags::{ProviderTags, TagFormat};
+use tickwire::internals::transports::ofi::{Choice, Info, Library, Ofi, OfiConfig, tagged_hints};
 use tickwire::launch::RankStatus;
 use tickwire::testing::{Board, Cluster, ROWS, TagMode, rows};
-use tickwire::transports::Transport;
-use tickwire::transports::ofi::tags::{ProviderTags, TagFormat};
-use tickwire::transports::ofi::{Choice, Info, Library, Ofi, OfiConfig, tagged_hints};
 use tickwire::{Engine, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::cases::{self, BOUND, content};
 use tickwire_tests::needs::has_libfabric;
@@ -35,7 +35,7 @@ fn all_tagged_cases(provider: &str) {
 fn special_cases(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     // Cancelled, and then the next one has the message.
-    for source in [Source::Any, Source::Rank(1)] {
+    for source in [Source::Any, Source::Rank(Rank(1))] {
         let request = cluster.engines[0].irecv(vec![0u8; 8], source, Tag(5), world).unwrap();
         cluster.tick_times(5);
         let cancelled = cluster.engines[0].cancel(&request).unwrap();

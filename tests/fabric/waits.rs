@@ -2,8 +2,8 @@
 
 use crate::kit::{cluster, direct_cluster, exchange};
 use std::time::{Duration, Instant};
+use tickwire::internals::transports::ofi::Choice;
 use tickwire::testing::Board;
-use tickwire::transports::ofi::Choice;
 use tickwire::{Engine, Rank, RequestError, Tag};
 use tickwire_tests::cases::{BOUND, content};
 use tickwire_tests::clocks::thread_time;

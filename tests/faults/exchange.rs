@@ -12,7 +12,7 @@
 use super::{Case, Ran};
 use crate::cases::{BOUND, content};
 use std::collections::BTreeMap;
-use tickwire::components::VcState;
+use tickwire::internals::components::VcState;
 use tickwire::testing::{Cluster, Corruption, Death, SimNet, SplitMix, rows};
 use tickwire::{Comm, PostError, ProcId, Rank, Request, RequestError, Source, Status, Tag, TagFilter, Test};
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use tickwire::traces::{Event, Ring};
+use tickwire::internals::traces::{Event, Ring};
 
 /// The variable that names one seed.
 pub const ENV_SEED: &str = "TICKWIRE_TEST_SEED";

@@ -4,9 +4,9 @@ use crate::calls::{Call, calls, choose};
 use crate::side::Side;
 use std::fmt::Debug;
 use std::ops::Range;
+use tickwire::internals::traces::DELIVER;
+use tickwire::internals::transports::shm::Splicing;
 use tickwire::testing::{Cluster, Corruption, Death, ProviderConfig, SimConfig, SimNet, SplitMix};
-use tickwire::traces::DELIVER;
-use tickwire::transports::shm::Splicing;
 use tickwire::{Limits, Matching};
 
 /// Seeds of a run that nobody asked for others, of each network.

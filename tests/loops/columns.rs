@@ -1,7 +1,7 @@
 //! What the tables of an engine say, in lines that do not depend on the numbers of rows.
 
 use tickwire::Engine;
-use tickwire::components::{Car, CarKind, CarState, NIL, Queue, RequestState, Row, car_flags};
+use tickwire::internals::components::{Car, CarKind, CarState, NIL, Queue, RequestState, Row, car_flags};
 use tickwire::testing::rows;
 
 /// A CAR without the numbers of its rows. The length of a message is known to its sender.

@@ -3,7 +3,7 @@
 use crate::calls::{Call, How, Shape, What};
 use crate::columns::columns;
 use std::fmt::Debug;
-use tickwire::components::{LeasedBytes, Pieces};
+use tickwire::internals::components::{LeasedBytes, Pieces};
 use tickwire::testing::Cluster;
 use tickwire::{Comm, Datatype, Engine, List, Rank, Request, SendOptions, Source, Tag, TagFilter, Test, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};
@@ -88,8 +88,8 @@ impl Side {
         let (rank, ranks) = (call.rank, self.cluster.engines.len() as u64);
         let engine = &mut self.cluster.engines[rank];
         let world = engine.comm_world();
-        let source = |source: Option<u64>| source.map_or(Source::Any, |rank| Source::Rank((rank % ranks) as u32));
-        let filter = |tag: Option<u32>| tag.map_or(TagFilter::Any, TagFilter::Tag);
+        let source = |source: Option<u64>| source.map_or(Source::Any, |rank| Source::Rank(Rank((rank % ranks) as u32)));
+        let filter = |tag: Option<u32>| tag.map_or(TagFilter::Any, |tag| Tag(tag).into());
         match call.what {
             What::Send { to, tag, length, how } => {
                 let bytes = content((number as u64) << 8 | rank as u64, length as usize);

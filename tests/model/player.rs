@@ -5,7 +5,7 @@ use super::{Envelope, Key};
 use crate::cases::content;
 use std::collections::HashMap;
 use std::mem::take;
-use tickwire::components::CarState;
+use tickwire::internals::components::CarState;
 use tickwire::testing::rows;
 use tickwire::{
     Comm, Engine, Message, Persistent, Rank, Request, RequestError, RequestId, Source, Status, Tag, TagFilter, Test,
@@ -92,7 +92,7 @@ const ANY: Key = Key { source: None, tag: None };
 
 /// A key as the engine's calls want it.
 fn filters(key: Key) -> (Source, TagFilter) {
-    (key.source.map_or(Source::Any, Source::Rank), key.tag.map_or(TagFilter::Any, TagFilter::Tag))
+    (key.source.map_or(Source::Any, |rank| Rank(rank).into()), key.tag.map_or(TagFilter::Any, |tag| Tag(tag).into()))
 }
 
 fn seen(status: Status) -> Seen {

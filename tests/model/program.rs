@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::ops::{Range, RangeInclusive};
-use tickwire::components::limits::{Limits, Matching};
+use tickwire::internals::components::limits::{Limits, Matching};
 
 /// Communicators of a program: the world, its duplicate, a part of it in reverse order, the proc alone.
 pub const COMMS: usize = 4;

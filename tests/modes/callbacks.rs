@@ -4,7 +4,7 @@ use crate::kit::{LONG, ME, solo};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use tickwire::components::{Outcome, PostError};
+use tickwire::internals::components::{Outcome, PostError};
 use tickwire::testing::{Cluster, rows};
 use tickwire::{Rank, RequestError, Status, Tag};
 use tickwire_tests::cases::{BOUND, content, everywhere};

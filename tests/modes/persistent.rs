@@ -2,7 +2,7 @@
 
 use crate::kit::{LONG, ME, SHORT, settle};
 use std::sync::Arc;
-use tickwire::components::{NIL, PostError, TagFilter};
+use tickwire::internals::components::{NIL, PostError, TagFilter};
 use tickwire::testing::Cluster;
 use tickwire::{Rank, RequestError, Source, Status, Tag, Tested};
 use tickwire_tests::cases::{BOUND, content, everywhere};
@@ -14,9 +14,9 @@ fn persistent_requests_start_again_and_again() {
         cluster.engines[1].attach_buffer(1 << 22);
         for length in [0, SHORT, LONG] {
             let zero = || vec![0u8; length];
-            let mut receives: Vec<_> = [Source::Rank(1), Source::Any]
+            let mut receives: Vec<_> = [Source::Rank(Rank(1)), Source::Any]
                 .iter()
-                .flat_map(|&source| [(source, TagFilter::Tag(2)), (source, TagFilter::Any)])
+                .flat_map(|&source| [(source, TagFilter::Tag(Tag(2))), (source, TagFilter::Any)])
                 .map(|(source, tag)| cluster.engines[0].recv_init(zero(), source, tag, world).unwrap())
                 .collect();
             let engine = &mut cluster.engines[1];

@@ -1,7 +1,7 @@
 //! Probes: what they see, and matched ones, which take a message out of reach.
 
 use crate::kit::{LONG, ME, SHORT, settle, solo};
-use tickwire::components::{PostError, TagFilter};
+use tickwire::internals::components::{PostError, TagFilter};
 use tickwire::testing::Cluster;
 use tickwire::{Rank, Request, RequestError, Source, Status, Tag};
 use tickwire_tests::cases::{BOUND, content, everywhere};

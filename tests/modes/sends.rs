@@ -2,8 +2,8 @@
 
 use crate::kit::{LONG, ME, SHORT, acquaint, receive, settle, solo};
 use std::time::Duration;
-use tickwire::components::limits::BUFFERED_OVERHEAD;
-use tickwire::components::{PostError, TagFilter};
+use tickwire::internals::components::limits::BUFFERED_OVERHEAD;
+use tickwire::internals::components::{PostError, TagFilter};
 use tickwire::testing::Cluster;
 use tickwire::{Rank, Request, RequestError, Source, Status, Tag, Test};
 use tickwire_tests::cases::{BOUND, content, everywhere};
@@ -112,7 +112,7 @@ fn modes_keep_the_order_of_one_sender() {
             );
         }
         for n in 0..24u64 {
-            let (source, tag) = (if n % 2 == 0 { Source::Any } else { Source::Rank(1) }, Tag(1));
+            let (source, tag) = (if n % 2 == 0 { Source::Any } else { Source::Rank(Rank(1)) }, Tag(1));
             let receive = cluster.engines[0].irecv(vec![0u8; 20_000], source, tag, world).unwrap();
             let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
             assert!(bytes[..status.length] == content(n, [0, SHORT, 20_000][n as usize % 3]), "message {n}");
@@ -212,7 +212,7 @@ fn cancelled_receives_in_any_order_eat_no_message() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]] {
-            let posted = [Source::Rank(1), Source::Any, Source::Rank(1), Source::Any]
+            let posted = [Source::Rank(Rank(1)), Source::Any, Source::Rank(Rank(1)), Source::Any]
                 .map(|source| cluster.engines[0].irecv(vec![0u8; 8], source, Tag(0), world).unwrap());
             let kept = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, TagFilter::Any, world).unwrap();
             for place in order {

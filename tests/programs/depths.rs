@@ -7,8 +7,8 @@
 
 use std::process::exit;
 use std::time::Instant;
-use tickwire::components::limits::Limits;
-use tickwire::components::{Car, Held, Large, Request};
+use tickwire::internals::components::limits::Limits;
+use tickwire::internals::components::{Car, Held, Large, Request};
 use tickwire::testing::rows;
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tickwire::components::limits::MAPPED_MIN;
+use tickwire::internals::components::limits::MAPPED_MIN;
 use tickwire::{Bootstrap, Engine, Rank, RequestError, SharedHeap, Tag};
 use tickwire_tests::cases::content;
 

@@ -5,8 +5,8 @@
 
 use bevy_ecs::prelude::*;
 use std::hint::black_box;
-use tickwire::components::slots::EndpointSlot;
-use tickwire::systems::views::Column;
+use tickwire::internals::components::slots::EndpointSlot;
+use tickwire::internals::systems::views::Column;
 use tickwire::testing::Board;
 use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Tag};
 

@@ -114,8 +114,8 @@ impl Part<'_> {
         let mut receive = |sent: &Sent| {
             let source = (number & 1 == 0).then_some(sent.envelope.source);
             let key = Key { source, tag: (number & 2 == 0).then_some(sent.envelope.tag) };
-            let source = key.source.map_or(Source::Any, Source::Rank);
-            let tag = key.tag.map_or(TagFilter::Any, TagFilter::Tag);
+            let source = key.source.map_or(Source::Any, |rank| Rank(rank).into());
+            let tag = key.tag.map_or(TagFilter::Any, |tag| Tag(tag).into());
             let longest = inbox.iter().map(|sent| sent.length).max().unwrap_or(0);
             receives.push((key, submitter.irecv(vec![0u8; longest], source, tag, comms[1]).unwrap()));
         };

@@ -8,13 +8,13 @@ use tickwire_tests::cases::{BOUND, content};
 /// Engines whose peers may make 64 offers before their receives.
 fn narrow(engines: u32, seed: u64) -> Cluster {
     let net = SimNet::new(engines, SimConfig::calm(seed));
-    let limits = tickwire::components::limits::Limits { unexpected_bytes_max: 0, ..Default::default() };
+    let limits = tickwire::internals::components::limits::Limits { unexpected_bytes_max: 0, ..Default::default() };
     Cluster::provider_with(engines, &net, |_| ProviderConfig::new(seed), |b| b.limits(limits.clone()))
 }
 
 /// Sends of an engine that were offered, and those that wait for credit.
 fn offered(cluster: &mut Cluster, rank: usize) -> [usize; 2] {
-    use tickwire::traces::dump::{Obstacle, Stage};
+    use tickwire::internals::traces::dump::{Obstacle, Stage};
     let operations = cluster.engines[rank].dump().operations;
     let waits = operations.iter().filter(|o| o.stage == Stage::Queued && o.obstacle == Obstacle::Credit).count();
     [operations.iter().filter(|o| o.stage == Stage::Offered).count(), waits]

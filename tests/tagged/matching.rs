@@ -162,7 +162,7 @@ fn long_messages_are_held_as_well() {
 
 #[test]
 fn a_receive_is_cancelled_or_has_its_message() {
-    for source in [Source::Any, Source::Rank(1)] {
+    for source in [Source::Any, Source::Rank(Rank(1))] {
         let mut cluster = race(ProviderConfig::calm(1));
         let request = post(&mut cluster, source, Tag(5));
         cluster.tick_times(5);
@@ -222,12 +222,12 @@ fn a_peer_that_dies_ends_what_needs_it_and_leaves_what_has_arrived() {
 
 #[test]
 fn one_endpoint_matches_at_most() {
-    let hubs = [0; 2].map(|_| tickwire::transports::Hub::new(2, 1 << 16));
+    let hubs = [0; 2].map(|_| tickwire::internals::transports::Hub::new(2, 1 << 16));
     let net = SimNet::new(2, SimConfig::calm(1));
     let mut cluster = Cluster::build(2, |rank| {
         let mut builder = tickwire::Engine::builder().exclude(["loopback", "shm"]);
         for ((hub, priority), name) in hubs.iter().zip([10, 20]).zip(["one", "two"]) {
-            let inner = tickwire::transports::Loopback::join(hub, rank).unwrap();
+            let inner = tickwire::internals::transports::Loopback::join(hub, rank).unwrap();
             let inner = tickwire::testing::Sim::new(inner, rank, &net);
             let config = ProviderConfig { name, priority, ..ProviderConfig::calm(1) };
             builder = builder.transport(tickwire::testing::Provider::new(inner, rank, config).unwrap());

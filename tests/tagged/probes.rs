@@ -140,8 +140,10 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
             drop(cluster.engines[from].isend(bytes, Rank(0), Tag(tag), worlds[from]).unwrap());
             sent += 1;
             if random.below(3) == 0 {
-                let source = if random.below(2) == 0 { Source::Any } else { Source::Rank(1 + random.below(3) as u32) };
-                let tag = if random.below(2) == 0 { TagFilter::Any } else { TagFilter::Tag(random.below(3) as u32) };
+                let source =
+                    if random.below(2) == 0 { Source::Any } else { Source::Rank(Rank(1 + random.below(3) as u32)) };
+                let tag =
+                    if random.below(2) == 0 { TagFilter::Any } else { TagFilter::Tag(Tag(random.below(3) as u32)) };
                 let engine = &mut cluster.engines[0];
                 receives.push((round, engine.irecv(vec![0u8; 9000], source, tag, worlds[0]).unwrap()));
             }

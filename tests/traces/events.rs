@@ -4,11 +4,11 @@ use crate::kit::{MANY, events, everywhere, messages, runs, simulated, told};
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tickwire::components::VcState;
-use tickwire::components::credit::{LINE_BYTES, cost};
+use tickwire::internals::components::VcState;
+use tickwire::internals::components::credit::{LINE_BYTES, cost};
+use tickwire::internals::traces::{DELIVER, Depths, Event, Message, Ring, Sink};
+use tickwire::internals::transports::Hub;
 use tickwire::testing::{Cluster, Death, SimConfig, SimNet};
-use tickwire::traces::{DELIVER, Depths, Event, Message, Ring, Sink};
-use tickwire::transports::Hub;
 use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag, Test};
 use tickwire_tests::cases;
 
@@ -148,7 +148,7 @@ fn connections_and_errors_are_told() {
 #[test]
 fn what_waits_is_counted() {
     for matching in [tickwire::Matching::Lists, tickwire::Matching::Index] {
-        let hub = Hub::new(2, tickwire::components::limits::LOOPBACK_RING_BYTES);
+        let hub = Hub::new(2, tickwire::internals::components::limits::LOOPBACK_RING_BYTES);
         let limits = tickwire::Limits { matching, ..Default::default() };
         let (mut cluster, rings) = told(2, |_| Engine::builder().hub(hub.clone()).limits(limits.clone()));
         let world = cluster.engines[0].comm_world();

@@ -6,7 +6,7 @@ use crate::pictures::picture;
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tickwire::traces::{Depths, Event, Message, Sink, TraceFile};
+use tickwire::internals::traces::{Depths, Event, Message, Sink, TraceFile};
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::scratch;
@@ -31,7 +31,7 @@ fn a_job_becomes_one_file_with_an_arrow_for_each_message() {
     for counter in Depths::NAMES.into_iter().chain(["shm bytes"]) {
         assert!(of(&lines, "C").any(|line| line["name"] == counter), "{counter}");
     }
-    assert!((0..3).all(|rank| !tickwire::traces::part(&path, rank).exists()), "the parts are gone");
+    assert!((0..3).all(|rank| !tickwire::internals::traces::part(&path, rank).exists()), "the parts are gone");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_program_that_is_killed_leaves_what_becomes_an_array() {
 #[test]
 fn files_of_ranks_whose_launcher_was_killed_are_put_together() {
     let (path, png) = (scratch::path("traces-joined"), scratch::path("traces-joined-png"));
-    let parts = [0, 1].map(|rank| tickwire::traces::part(&path, rank));
+    let parts = [0, 1].map(|rank| tickwire::internals::traces::part(&path, rank));
     for (rank, part) in (0..).zip(&parts) {
         let mut trace = TraceFile::create_part(part).unwrap();
         trace.record(&Event::Engine { rank, size: 2 });

@@ -1,9 +1,9 @@
 //! Clusters whose events are kept, and what is picked out of the events.
 
 use tickwire::Engine;
+use tickwire::internals::traces::{DELIVER, Event, Message, Ring};
+use tickwire::internals::transports::{Hub, Loopback};
 use tickwire::testing::{Cluster, ROWS, Sim, SimConfig, SimNet};
-use tickwire::traces::{DELIVER, Event, Message, Ring};
-use tickwire::transports::{Hub, Loopback};
 
 /// More events than any run here has.
 pub(crate) const MANY: usize = 1 << 20;
@@ -17,7 +17,7 @@ pub(crate) fn told(engines: u32, make: impl Fn(u32) -> tickwire::Builder + Sync)
 
 /// Runs a case with such a cluster over each transport.
 pub(crate) fn everywhere(engines: u32, case: impl Fn(Cluster, Vec<Ring>)) {
-    let hub = Hub::new(engines, tickwire::components::limits::LOOPBACK_RING_BYTES);
+    let hub = Hub::new(engines, tickwire::internals::components::limits::LOOPBACK_RING_BYTES);
     let (cluster, rings) = told(engines, |_| Engine::builder().hub(hub.clone()));
     case(cluster, rings);
     let (cluster, rings) = told(engines, |_| Engine::builder());
@@ -27,7 +27,7 @@ pub(crate) fn everywhere(engines: u32, case: impl Fn(Cluster, Vec<Ring>)) {
 }
 
 pub(crate) fn simulated(engines: u32, net: &SimNet) -> (Cluster, Vec<Ring>) {
-    let hub = Hub::new(engines, tickwire::components::limits::LOOPBACK_RING_BYTES);
+    let hub = Hub::new(engines, tickwire::internals::components::limits::LOOPBACK_RING_BYTES);
     told(engines, |rank| {
         let inner = Loopback::join(&hub, rank).unwrap();
         Engine::builder().exclude(["loopback", "shm"]).transport(Sim::new(inner, rank, net))

@@ -96,7 +96,7 @@ impl Builder {
     /// The engine, with tables, schedule and what it sleeps on. Nothing is connected yet.
     fn into_engine(mut self, world: World, mut opened: Opened) -> Result<Engine, BuildError> {
         let (home, epoch) = Home::take();
-        let submissions = Submissions::new(limits::SUBMISSION_SLOTS).map_err(BuildError::Descriptors)?;
+        let submissions = Submissions::new(self.limits.submissions_max).map_err(BuildError::Descriptors)?;
         let waiter = opened.waiter(&submissions)?;
         let [holders, prompt, rare] = opened.rows_by_look();
         let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;

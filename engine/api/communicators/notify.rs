@@ -16,7 +16,7 @@ type Made = Result<Option<Comm>, CommError>;
 /// A future of the communicator that the members agree on: what [`Engine::agreed`] gives. Whoever owns the engine must tick
 /// meanwhile.
 ///
-/// Dropping it before withdraws nothing: the engine completes the agreement, and then frees the communicator.
+/// Polled again after its end it is [`CommError::Stale`]. Dropping it before withdraws nothing: the engine completes the agreement, and then frees the communicator.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Agreeing(Promise<Made>);
 
@@ -24,7 +24,7 @@ impl Future for Agreeing {
     type Output = Made;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Made> {
-        Pin::new(&mut self.0).poll(context)
+        Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Err(CommError::Stale)))
     }
 }
 

@@ -32,7 +32,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn receive_from(&mut self, run: Span, source: Source, tag: TagFilter, comm: Comm) -> Row {
         match source {
-            Source::Rank(rank) => self.receive_run(run, rank, tag.number(), comm),
+            Source::Rank(rank) => self.receive_run(run, rank.0, tag.number(), comm),
             Source::Any => self.receive_among(run, ANY, tag.number(), comm),
         }
     }
@@ -42,7 +42,7 @@ impl Engine {
     #[inline(never)]
     fn receive_run(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         match self.receive_known(run, rank, tag, comm) {
-            NIL => self.receive_among(run, Source::Rank(rank).number(), tag, comm),
+            NIL => self.receive_among(run, Source::Rank(Rank(rank)).number(), tag, comm),
             row => row,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use tickwire::transports::ofi::{Candidate, Choice, Library, Verdict, message_hints};
+use tickwire::internals::transports::ofi::{Candidate, Choice, Library, Verdict, message_hints};
 
 /// libfabric as it was found.
 #[derive(Serialize)]

@@ -5,11 +5,11 @@ use std::fmt;
 use super::fabric::Fabric;
 use serde::Serialize;
 use tickwire::Limits;
-use tickwire::components::limits::WALK_MAX;
-use tickwire::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
-use tickwire::transports::ofi::OfiError;
-use tickwire::transports::rings::fences;
-use tickwire::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
+use tickwire::internals::components::limits::WALK_MAX;
+use tickwire::internals::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
+use tickwire::internals::transports::ofi::OfiError;
+use tickwire::internals::transports::rings::fences;
+use tickwire::internals::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
 
 use super::ways::{self, Way};
 
@@ -203,6 +203,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         buffers_max = "unexpected messages with payload";
         contexts_max = "communicators";
         forward_bytes = "B of temporaries of operations that pass bytes on";
+        submissions_max = "operations of other threads, and calls";
         registrations_max = "registered ranges that are kept while nobody needs them";
         registered_bytes = "B of such ranges";
         eager_max = "B of a message sent without asking";

@@ -11,11 +11,11 @@ use bevy_ecs::storage::Table;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fd::BorrowedFd;
 use serde::Serialize;
-use tickwire::components::slots::EndpointSlot;
-use tickwire::components::wire::Header;
-use tickwire::components::{Arrival, KnownProc, Pieces, ProcTable, Row, Vc};
-use tickwire::transports::rings::memory::RawRing;
-use tickwire::transports::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use tickwire::internals::components::slots::EndpointSlot;
+use tickwire::internals::components::wire::Header;
+use tickwire::internals::components::{Arrival, KnownProc, Pieces, ProcTable, Row, Vc};
+use tickwire::internals::transports::rings::memory::RawRing;
+use tickwire::internals::transports::{Capabilities, LinkEvent, Reach, Sent, Transport};
 use tickwire::{Bootstrap, Engine, Limits, ProcId};
 
 use crate::fault::Fault;

@@ -3,9 +3,9 @@
 use comfy_table::Table;
 use serde::Serialize;
 use tickwire::Limits;
-use tickwire::components::Protocol;
-use tickwire::systems::procs::endpoint::Endpoint;
-use tickwire::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig, heap};
+use tickwire::internals::components::Protocol;
+use tickwire::internals::systems::procs::endpoint::Endpoint;
+use tickwire::internals::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig, heap};
 
 /// How messages of some lengths go.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tickwire::components::limits::{LOOPBACK_RING_BYTES, PROCS_MAX};
-use tickwire::transports::Hub;
+use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, PROCS_MAX};
+use tickwire::internals::transports::Hub;
 use tickwire::{Bootstrap, Engine, Limits, Rank, Tag};
 
 use super::{FINALIZE_TIME, PerfArgs};

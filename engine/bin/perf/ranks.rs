@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use tickwire::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::transports::Hub;
 use tickwire::launch::{Job, Output};
-use tickwire::transports::Hub;
 use tickwire::{Bootstrap, Engine, OperationError, Rank, Tag};
 
 use super::PerfArgs;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 use tickwire::bootstrap::Exchange;
-use tickwire::transports::ofi::{Bare, OfiError};
+use tickwire::internals::transports::ofi::{Bare, OfiError};
 
 use super::PerfArgs;
 use super::loops::{LATENCIES, MAX, RATES, Say, WINDOW, place, rate, turns, windows};

@@ -2,7 +2,7 @@
 
 use super::loops::Say;
 use std::time::Instant;
-use tickwire::components::{LeasedBytes, Pieces};
+use tickwire::internals::components::{LeasedBytes, Pieces};
 use tickwire::{Comm, Datatype, Engine, OperationError, Rank, Tag, Typed};
 
 /// Lengths of the messages, bytes of doubles that are sent.

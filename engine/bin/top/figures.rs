@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tickwire::traces::page::{PeerFigures, Snapshot};
-use tickwire::traces::words::{Bytes, Nanoseconds};
+use tickwire::internals::traces::page::{PeerFigures, Snapshot};
+use tickwire::internals::traces::words::{Bytes, Nanoseconds};
 
 use super::Sample;
 
@@ -243,8 +243,8 @@ fn bytes(rate: f64) -> String {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+    use tickwire::internals::traces::page::Figures;
     use tickwire::jobs::Process;
-    use tickwire::traces::page::Figures;
 
     fn process(rank: u32) -> Process {
         Process { pid: 100 + rank, job: "job-1".into(), rank, size: 4, pages: Vec::new() }

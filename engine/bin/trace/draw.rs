@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tickwire::traces::read::{Band, Flight, Reading, Slice};
-use tickwire::traces::words::{Nanoseconds, count};
+use tickwire::internals::traces::read::{Band, Flight, Reading, Slice};
+use tickwire::internals::traces::words::{Nanoseconds, count};
 
 use super::window::Window;
 use crate::fault::Fault;
@@ -41,7 +41,7 @@ const SYSTEMS: [Colour; 7] =
 const RANKS: [Colour; 6] =
     [[205, 62, 48], [28, 104, 196], [20, 140, 92], [196, 116, 12], [130, 62, 180], [12, 134, 150]];
 
-/// Tracks that are no systems; see [`TraceFile`](tickwire::traces::TraceFile).
+/// Tracks that are no systems; see [`TraceFile`](tickwire::internals::traces::TraceFile).
 const TICKS: u32 = 1;
 const SENT: u32 = 1000;
 const RECEIVED: u32 = 1001;
@@ -287,7 +287,7 @@ fn arrows(picture: &mut Picture, plan: &Plan, flights: &[Flight], drawn: &mut Dr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tickwire::traces::read::Track;
+    use tickwire::internals::traces::read::Track;
 
     fn slice(name: &str, begin_ns: u64, end_ns: u64, value: u64) -> Slice {
         Slice { name: name.into(), begin_ns, end_ns, value }

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use tickwire::traces::read::Reading;
-use tickwire::traces::words::Nanoseconds;
+use tickwire::internals::traces::read::Reading;
+use tickwire::internals::traces::words::Nanoseconds;
 
 use crate::fault::Fault;
 
@@ -88,7 +88,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tickwire::traces::read::Flight;
+    use tickwire::internals::traces::read::Flight;
 
     #[test]
     fn times_have_units() {

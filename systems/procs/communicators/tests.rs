@@ -12,7 +12,7 @@ use crate::tick::transfer::transfer;
 use tickwire_components::context::INCARNATIONS;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{ArrivalState, NoBytes, Source, TagFilter, VcState};
+use tickwire_components::{ArrivalState, NoBytes, Rank, Source, Tag, TagFilter, VcState};
 
 /// A world of four procs, of which 1 and 2 are connected, and id 2 is reserved: (world, VC of 1, VC of 2).
 fn world() -> (TestWorld, Row, Row) {
@@ -124,13 +124,19 @@ fn what_was_promised_of_wildcards_is_held() {
     let handle = make_of(world, 2, 1);
     world.all().communicators[2].no_wildcard = true;
     let comms = world.all().communicators;
-    assert_eq!(check_receive(comms, handle, Source::Any, TagFilter::Tag(5)).unwrap_err(), PostError::Wildcard(handle));
-    assert_eq!(check_receive(comms, handle, Source::Rank(1), TagFilter::Any).unwrap_err(), PostError::Wildcard(handle));
     assert_eq!(
-        check_receive(comms, handle, Source::Rank(1), TagFilter::Tag(ANY)).unwrap_err(),
+        check_receive(comms, handle, Source::Any, TagFilter::Tag(Tag(5))).unwrap_err(),
+        PostError::Wildcard(handle)
+    );
+    assert_eq!(
+        check_receive(comms, handle, Source::Rank(Rank(1)), TagFilter::Any).unwrap_err(),
+        PostError::Wildcard(handle)
+    );
+    assert_eq!(
+        check_receive(comms, handle, Source::Rank(Rank(1)), TagFilter::Tag(Tag(ANY))).unwrap_err(),
         PostError::Tag { tag: ANY }
     );
-    assert_eq!(check_receive(comms, handle, Source::Rank(2), TagFilter::Tag(5)).unwrap().proc, 1);
+    assert_eq!(check_receive(comms, handle, Source::Rank(Rank(2)), TagFilter::Tag(Tag(5))).unwrap().proc, 1);
     assert_eq!(check_receive(comms, 0, Source::Any, TagFilter::Any).unwrap().proc, NIL, "others go on");
 }
 

@@ -182,7 +182,7 @@ fn submissions_with_no_proc_are_done_at_once_if_their_arguments_are_right() {
     world.submit(send(Rank::NULL.0, 5), b"abc".to_vec(), 0);
     world.submit(receive(TagFilter::Any), vec![0; 8], 1);
     world.submit(send(Rank::NULL.0, ANY), b"abc".to_vec(), 2);
-    world.submit(receive(TagFilter::Tag(ANY)), vec![0; 8], 3);
+    world.submit(receive(TagFilter::Tag(Tag(ANY))), vec![0; 8], 3);
     world.step(post);
     let shared = world.all().inbound.shared().clone();
     let answers = [0, 1, 2, 3].map(|slot: usize| match shared.slots[slot].lock().unwrap().answer.take() {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use tickwire::traces::read::Reading;
+use tickwire::internals::traces::read::Reading;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let _ = Reading::of(data);

@@ -5,8 +5,8 @@ use crate::messages::name;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::time::Instant;
-use tickwire::components::limits::Limits;
-use tickwire::transports::rings::memory::RawRing;
+use tickwire::internals::components::limits::Limits;
+use tickwire::internals::transports::rings::memory::RawRing;
 use tickwire::{Engine, Rank, Tag};
 use tickwire_tests::cases::content;
 

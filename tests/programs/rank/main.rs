@@ -19,8 +19,8 @@ use kit::{DEAD_LINK_MS, PATIENCE};
 use messages::{lengths, splices, storm};
 use networks::{devices, hosts};
 use std::path::Path;
-use tickwire::components::limits::Limits;
-use tickwire::transports::ofi::Choice;
+use tickwire::internals::components::limits::Limits;
+use tickwire::internals::transports::ofi::Choice;
 use tickwire::{Bootstrap, Engine};
 
 fn main() {

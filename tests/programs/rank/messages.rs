@@ -122,7 +122,7 @@ pub(crate) fn storm(engine: &mut Engine, seed: u64, messages: usize) {
             sends.push(engine.isend(message, Rank(rank), Tag(tag), world).unwrap());
         } else {
             let tag = plan(seed, rank, me, messages)[*number].0;
-            let filter = if me.is_multiple_of(2) { TagFilter::Tag(tag) } else { TagFilter::Any };
+            let filter = if me.is_multiple_of(2) { TagFilter::Tag(Tag(tag)) } else { TagFilter::Any };
             receives.push((rank, filter, engine.irecv(vec![0u8; 200_000], Rank(rank), filter, world).unwrap()));
         }
         *number += 1;
@@ -135,8 +135,9 @@ pub(crate) fn storm(engine: &mut Engine, seed: u64, messages: usize) {
         engine.wait_for(&request, PATIENCE).unwrap();
         let (bytes, status) = engine.take(request).unwrap();
         let plan = plan(seed, rank, me, messages);
-        let fits =
-            |n: &usize| !taken[rank as usize][*n] && (filter == TagFilter::Any || filter == TagFilter::Tag(plan[*n].0));
+        let fits = |n: &usize| {
+            !taken[rank as usize][*n] && (filter == TagFilter::Any || filter == TagFilter::Tag(Tag(plan[*n].0)))
+        };
         let number = (0..messages).find(fits).unwrap();
         taken[rank as usize][number] = true;
         assert_eq!((status.tag.0, status.length), plan[number], "{rank} to {me}: order");

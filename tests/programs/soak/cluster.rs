@@ -7,9 +7,9 @@ use crate::worker::Worker;
 use std::path::Path;
 use std::time::Duration;
 use tickwire::Engine;
-use tickwire::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, ROWS};
-use tickwire::transports::Hub;
 
 /// How long an engine may take to close.
 const CLOSING: Duration = Duration::from_secs(20);

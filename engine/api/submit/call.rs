@@ -1,0 +1,250 @@
+//! Calls: functions of other threads, which run on the engine's thread.
+
+use super::{Submitted, Submitter};
+use crate::api::communicators::Agreement;
+use crate::api::error::Error;
+use crate::api::probe::message::Message;
+use crate::api::request::Request;
+use crate::api::scope::Scope;
+use crate::run::engine::Engine;
+use crate::run::park::block_on;
+use crate::run::promise::{Promise, promise};
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use tickwire_components::submission::{Function, Task};
+use tickwire_components::{
+    Comm, CommError, Exclusive, Group, IntoBuffer, LeasedBytes, Panic, Pieces, PostError, Rank, RequestError, Source,
+    Status, Tag, TagFilter,
+};
+use tickwire_systems::store::words_of;
+
+/// A future of what a call returns: what [`Submitter::call`] gives. Dropping it leaves the call to the engine.
+///
+/// It fails if the engine is closed before the call is made, or has no room for it.
+#[must_use = "what the call returns, or why it was not made, is in the future"]
+pub struct Called<T>(Promise<Result<T, RequestError>>);
+
+impl<T> Future for Called<T> {
+    type Output = Result<T, RequestError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, RequestError>> {
+        Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Err(RequestError::Stale)))
+    }
+}
+
+impl<T> Called<T> {
+    /// Blocks this thread until the call has returned. The engine's owner must tick meanwhile.
+    ///
+    /// # Errors
+    /// Why it was not made, or that it has panicked.
+    pub fn wait(self) -> Result<T, RequestError> {
+        block_on(self)
+    }
+}
+
+impl Engine {
+    /// Makes the call that is next, if one is. Returns what it has panicked with.
+    #[cold]
+    pub(super) fn run_call(&mut self) -> Option<Panic> {
+        let call = self.store.all().inbound.pop_call()?;
+        // Whatever it leaves behind: the next one may run.
+        let returned = catch_unwind(AssertUnwindSafe(|| call(Ok(self))));
+        if !self.is_lost() {
+            self.store.all().inbound.has_returned();
+        }
+        returned.err()
+    }
+
+    /// Cancels the receive that another thread awaits in this slot. `false` if there is none.
+    #[cold]
+    pub(super) fn cancel_slot(&mut self, slot: u32) -> bool {
+        let all = self.store.all();
+        let row = (0..all.requests.len() as u32).find(|&row| all.callbacks.slot(row) == Some(slot));
+        row.is_some_and(|row| self.cancel_row(row))
+    }
+}
+
+impl Scope<'_, '_> {
+    pub(super) fn cancel_submitted(&mut self, slot: u32) -> bool {
+        self.engine_mut().cancel_slot(slot)
+    }
+}
+
+impl Submitter {
+    /// Has the engine's thread call a function, in its turn after all that this thread has submitted before. What the engine can
+    /// do, the function can: probe, make communicators, start persistent requests.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Rank, Source, Tag};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// # let world = engine.comm_world();
+    /// let submitter = engine.submitter();
+    /// let worker = async move {
+    ///     let receive = submitter.call(move |engine| engine.recv_init([0u8; 4], Source::Any, Tag(1), world)).await??;
+    ///     let (receive, done) = submitter
+    ///         .call(move |engine| {
+    ///             engine.start(&receive)?;
+    ///             let done = engine.completion(&receive)?;
+    ///             Ok::<_, tickwire::Error>((receive, done))
+    ///         })
+    ///         .await??;
+    ///     submitter.isend(b"ping".to_vec(), Rank(0), Tag(1), world)?.await?;
+    ///     let status = done.await?;
+    ///     Ok::<_, tickwire::Error>((status, submitter.call(move |engine| engine.free(receive)).await??))
+    /// };
+    /// let (status, bytes) = engine.drive_until(worker)?;
+    /// assert_eq!((status.length, &bytes[..]), (4, &b"ping"[..]));
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    ///
+    /// It runs within a tick, and the engine does nothing else meanwhile: what takes long is to be started by it and awaited
+    /// outside. Other calls, and what is submitted behind them, wait for its end. A panic in it poisons the engine, as one in a
+    /// callback does.
+    pub fn call<T: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut Scope<'_, 'static>) -> T + Send + 'static,
+    ) -> Called<T> {
+        let (teller, promise) = promise(Err(RequestError::Finalized));
+        let room = |left: usize| left.checked_sub(1);
+        if let Some(error) = self.refusal() {
+            teller.tell(Err(RequestError::NotPosted(error)));
+            return Called(promise);
+        }
+        if self.shared.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
+            let rows = self.shared.slots.len();
+            let error = PostError::Full { table: "submission", rows, limit: "submissions_max" };
+            teller.tell(Err(RequestError::NotPosted(error)));
+            return Called(promise);
+        }
+        let run: Function = Box::new(move |engine: Result<&mut dyn Any, RequestError>| {
+            let engine = match engine.map(|engine| engine.downcast_mut::<Engine>()) {
+                Ok(Some(engine)) => engine,
+                Ok(None) => return,
+                Err(error) => return teller.tell(Err(error)),
+            };
+            match catch_unwind(AssertUnwindSafe(|| function(&mut engine.borrowed()))) {
+                Ok(value) => teller.tell(Ok(value)),
+                Err(panic) => {
+                    teller.tell(Err(RequestError::Poisoned(words_of(&*panic))));
+                    resume_unwind(panic);
+                }
+            }
+        });
+        self.push(Task::Call(Exclusive::new(run)));
+        Called(promise)
+    }
+
+    /// Posts an operation on the engine's thread, and gives its buffer and status: for what has no call of its own here, such as a
+    /// receive of a probed message.
+    ///
+    /// # Errors
+    /// Why it was not posted, or how it has ended.
+    pub async fn post<B: Pieces + Send + 'static, E: Into<Error> + Send + 'static>(
+        &self,
+        post: impl FnOnce(&mut Scope<'_, 'static>) -> Result<Request<B>, E> + Send + 'static,
+    ) -> Result<(B, Status), Error> {
+        let posted = self.call(|engine| {
+            let request = post(engine).map_err(Into::into)?;
+            let done = engine.completion(&request)?;
+            Ok::<_, Error>((request, done))
+        });
+        let (request, done) = posted.await??;
+        done.await?;
+        Ok(self.call(move |engine| engine.take(request)).await??)
+    }
+
+    /// Sends and receives (`MPI_Sendrecv`), in any order. Gives both buffers, and the status of what has come.
+    ///
+    /// # Errors
+    /// As [`Submitter::isend`] and [`Submitter::irecv`], or how one of them has ended. If the send fails, the receive is cancelled.
+    #[expect(clippy::too_many_arguments, reason = "a send and a receive")]
+    pub async fn sendrecv<S, R>(
+        &self,
+        buffer: S,
+        to: Rank,
+        send_tag: Tag,
+        into: R,
+        source: impl Into<Source>,
+        receive_tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Result<(S::Buffer, R::Buffer, Status), Error>
+    where
+        S: IntoBuffer<Buffer: Send + 'static>,
+        R: IntoBuffer<Buffer: LeasedBytes + Send + 'static>,
+    {
+        let incoming: Submitted<R::Buffer> = self.irecv(into, source, receive_tag, comm)?;
+        let sent = match self.isend(buffer, to, send_tag, comm) {
+            Ok(outgoing) => outgoing.await.map_err(Error::from),
+            Err(rejected) => Err(rejected.into()),
+        };
+        let (buffer, _) = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                let _ = incoming.cancel().await;
+                return Err(error);
+            }
+        };
+        let (into, status) = incoming.await?;
+        Ok((buffer, into, status))
+    }
+
+    /// Looks for a message (`MPI_Iprobe`). See [`Engine::iprobe`].
+    pub fn iprobe(
+        &self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Called<Result<Option<Status>, PostError>> {
+        let (source, tag) = (source.into(), tag.into());
+        self.call(move |engine| engine.iprobe(source, tag, comm))
+    }
+
+    /// Looks for a message and takes it out of matching (`MPI_Improbe`). See [`Engine::improbe`].
+    pub fn improbe(
+        &self,
+        source: impl Into<Source>,
+        tag: impl Into<TagFilter>,
+        comm: Comm,
+    ) -> Called<Result<Option<Message>, PostError>> {
+        let (source, tag) = (source.into(), tag.into());
+        self.call(move |engine| engine.improbe(source, tag, comm))
+    }
+
+    /// Duplicates a communicator (`MPI_Comm_dup`). See [`Engine::start_dup`].
+    ///
+    /// # Errors
+    /// As [`Engine::comm_dup`].
+    pub async fn comm_dup(&self, comm: Comm) -> Result<Comm, CommError> {
+        let made = self.agree(move |engine| engine.start_dup(comm)).await?;
+        made.ok_or(CommError::Stale)
+    }
+
+    /// Splits a communicator (`MPI_Comm_split`). See [`Engine::start_split`].
+    ///
+    /// # Errors
+    /// As [`Engine::comm_split`].
+    pub async fn comm_split(&self, comm: Comm, color: Option<u32>, key: i32) -> Result<Option<Comm>, CommError> {
+        self.agree(move |engine| engine.start_split(comm, color, key)).await
+    }
+
+    /// Makes a communicator of a group (`MPI_Comm_create`). See [`Engine::start_create`].
+    ///
+    /// # Errors
+    /// As [`Engine::comm_create`].
+    pub async fn comm_create(&self, comm: Comm, group: &Group) -> Result<Option<Comm>, CommError> {
+        let group = group.clone();
+        self.agree(move |engine| engine.start_create(comm, &group)).await
+    }
+
+    async fn agree(
+        &self,
+        start: impl FnOnce(&mut Scope<'_, 'static>) -> Result<Agreement, CommError> + Send + 'static,
+    ) -> Result<Option<Comm>, CommError> {
+        let agreed = self.call(|engine| start(engine).and_then(|agreement| engine.agreed(agreement)));
+        agreed.await.map_err(CommError::Wait)??.await
+    }
+}
