@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use error::BootstrapError;
 pub use exchange::{BootstrapEvent, EXITED, Exchange};
 pub use name::JOB_BYTES_MAX;
-pub use place::{ENV_FD, ENV_FENCE_MS, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
+pub use place::{ENV_APPNUM, ENV_FD, ENV_FENCE_MS, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 pub use wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 pub(crate) use name::unique_job;

@@ -12,6 +12,8 @@ mod forward;
 mod job;
 mod outcome;
 mod output;
+mod processors;
+mod programs;
 mod ranks;
 mod signals;
 mod start;

@@ -247,6 +247,108 @@ fn wrong_use_is_one_clear_line_and_status_2() {
     }
 }
 
+/// Runs the launcher with these words and nothing else.
+fn run_words(words: &[&str]) -> Output {
+    Command::new(binary("tickwire")).arg("run").args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn several_programs_have_ranks_variables_and_directories_of_their_own() {
+    let say = "echo $TICKWIRE_RANK of $TICKWIRE_SIZE: $TICKWIRE_APPNUM $LEVEL $(pwd) $0 $1";
+    let first = ["-n", "1", "--env", "LEVEL=a=b", "--wdir", "/", "--", "sh", "-c", say, "one", "-n"];
+    let second = [":", "-n", "2", "sh", "-c", say, "two", "--wdir"];
+    let third = [":", "--ranks", "1", "--env", "LEVEL=c", "--wdir=/bin", "./sh", "-c", say, "three"];
+    let output = run_words(&[&first[..], &second, &third].concat());
+    assert_eq!(stderr(&output), "");
+    let here = std::env::current_dir().unwrap().display().to_string();
+    let expected = [
+        "0 of 4: 0 a=b / one -n".to_owned(),
+        format!("1 of 4: 1 {here} two --wdir"),
+        format!("2 of 4: 1 {here} two --wdir"),
+        "3 of 4: 2 c /bin three".to_owned(),
+    ];
+    assert_eq!(sorted_lines(&stdout(&output)), expected);
+}
+
+#[test]
+fn wrong_programs_variables_directories_and_times_are_one_clear_line_and_status_2() {
+    let wrong: [(&[&str], &str); 11] = [
+        (&["-n", "1", "--env", "LEVEL", "true"], "NAME=VALUE"),
+        (&["-n", "1", "--env", "=1", "true"], "NAME=VALUE"),
+        (&["-n", "1", "--wdir", "/no/such", "true"], "directory /no/such: No such file or directory"),
+        (&["-n", "1", "--wdir", "/etc/passwd", "true"], "directory /etc/passwd: not a directory"),
+        (&["-n", "1", "--timeout", "0", "true"], "give a number of seconds above 0, such as 90 or 0.5"),
+        (&["-n", "1", "--timeout", "soon", "true"], "give a number of seconds above 0"),
+        (&["-n", "1", "true", ":"], "required arguments were not provided"),
+        (&["-n", "1", "true", ":", "true"], "required arguments were not provided: --ranks <N>"),
+        (&["-n", "1", "true", ":", "-n", "1", "no-such-program"], "`no-such-program` was not found in PATH"),
+        (&["-n", "1", "true", ":", "-n", "1", "--pin", "true"], "program `--pin` was not found in PATH"),
+        (&["-n", "4096", "true", ":", "-n", "1", "true"], "4097 ranks are too many for one host"),
+    ];
+    for (words, expected) in wrong {
+        let output = run_words(words);
+        let text = stderr(&output);
+        assert!(text.starts_with("tickwire run: ") && text.contains(expected), "{words:?}: {text}");
+        assert_eq!((output.status.code(), text.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{text}");
+    }
+}
+
+#[test]
+fn a_job_that_takes_too_long_is_ended_and_leaves_nobody() {
+    let started = Instant::now();
+    let (mut running, pids) =
+        Running::start(launcher(&["-n", "3", "--timeout", "2"], "echo $$ >&2; exec sleep 1000"), 3);
+    assert_eq!(running.wait().code(), Some(124));
+    assert!(started.elapsed() >= Duration::from_secs(2));
+    all_gone(&pids);
+    let output = run(&["-n", "2", "--timeout", "0.05"], "exec sleep 1000");
+    assert_eq!(stderr(&output), "tickwire run: 2 ranks have not ended after 50ms; ending them\n");
+    // A job that ends in time has its own status.
+    assert_eq!(run(&["-n", "2", "--timeout", "1000"], "exit 3").status.code(), Some(3));
+}
+
+#[test]
+fn two_jobs_of_a_user_are_not_bound_to_the_same_processor() {
+    let bound = "taskset=$(grep Cpus_allowed_list /proc/self/status); echo ${taskset##*:}";
+    let processors = std::thread::available_parallelism().unwrap().get();
+    if processors < 2 {
+        return;
+    }
+    // The first says where it is and stays there until its input ends.
+    let mut first = launcher(&["-n", "1", "--pin"], &format!("{bound}; read end"));
+    let mut first = Running(first.stdin(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(first.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let other = run(&["-n", "1", "--pin"], bound);
+    let (first_number, other): (usize, usize) = (line.trim().parse().unwrap(), stdout(&other).trim().parse().unwrap());
+    assert_ne!(first_number, other);
+    drop(first.0.stdin.take());
+    first.wait();
+    // As many ranks as processors have one each; more use them again.
+    let mut all: Vec<usize> = Vec::new();
+    let output = run(&["-n", &(2 * processors).to_string(), "--pin"], bound);
+    all.extend(stdout(&output).split_whitespace().map(|number| number.parse::<usize>().unwrap()));
+    all.sort_unstable();
+    assert!(all.chunks(2).all(|pair| pair[0] == pair[1]), "{all:?}");
+    all.dedup();
+    assert_eq!(all.len(), processors);
+}
+
+#[test]
+fn every_shells_completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = Command::new(binary("tickwire")).args(["completions", shell]).output().unwrap();
+        let script = stdout(&output);
+        assert!(
+            output.status.success() && ["whowaits", "wdir", "completions"].iter().all(|word| script.contains(word))
+        );
+    }
+    let check = format!("{} completions bash | bash -n", binary("tickwire").display());
+    assert!(Command::new("bash").args(["-c", &check]).status().unwrap().success());
+    let output = Command::new(binary("tickwire")).args(["completions", "tcsh"]).output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(2), 1));
+}
+
 #[test]
 fn a_launcher_inside_a_rank_makes_a_job_of_its_own() {
     let inner =

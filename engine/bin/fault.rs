@@ -8,7 +8,7 @@ use anstyle::{AnsiColor, Style};
 use clap::error::ErrorKind;
 
 /// The commands, for their names in errors.
-const COMMANDS: [&str; 7] = ["run", "top", "dump", "whowaits", "trace", "perf", "info"];
+const COMMANDS: [&str; 8] = ["run", "top", "dump", "whowaits", "trace", "perf", "info", "completions"];
 
 /// Why a command failed, in words that say what to do.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The command `tickwire`: starts jobs, watches them, says why they hang, measures the engine, and says what this machine
 //! offers it.
 
+mod completions;
 mod dump;
 mod fault;
 mod info;
@@ -14,7 +15,7 @@ mod worlds;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Starts, watches and measures programs that pass messages with tickwire.
 ///
@@ -31,7 +32,8 @@ use clap::{Parser, Subcommand};
   tickwire perf p2p                 latency, message rate and bandwidth between two ranks
   tickwire perf self 100000         messages to oneself, for counting instructions
   tickwire info                     transports, limits and what this machine offers
-  tickwire info --procs 1000000     memory a proc")]
+  tickwire info --procs 1000000     memory a proc
+  tickwire completions bash         what makes bash complete these words")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -47,6 +49,7 @@ enum Command {
     Trace(trace::TraceArgs),
     Perf(perf::PerfArgs),
     Info(info::InfoArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 fn main() -> ExitCode {
@@ -55,12 +58,13 @@ fn main() -> ExitCode {
         Err(error) => return fault::usage(&error),
     };
     match cli.command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args).unwrap_or_else(|error| fault::usage(&error)),
         Command::Top(args) => fault::report("top", top::top(args)),
         Command::Dump(args) => fault::report("dump", dump::dump(args)),
         Command::WhoWaits(args) => fault::report("whowaits", dump::who(args)),
         Command::Trace(args) => fault::report("trace", trace::trace(args)),
         Command::Perf(args) => fault::report("perf", perf::perf(args)),
         Command::Info(args) => fault::report("info", info::info(args)),
+        Command::Completions(args) => completions::completions(args, Cli::command()),
     }
 }

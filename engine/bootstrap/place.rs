@@ -12,6 +12,8 @@ use tickwire_components::limits::LOCAL_RANKS_MAX;
 pub const ENV_RANK: &str = "TICKWIRE_RANK";
 /// Environment variable with the number of ranks in the job.
 pub const ENV_SIZE: &str = "TICKWIRE_SIZE";
+/// The variable that has the number of a rank's program among those of its job: 0 unless there are several.
+pub const ENV_APPNUM: &str = "TICKWIRE_APPNUM";
 /// Environment variable with the job's name, unique on this host.
 pub const ENV_JOB: &str = "TICKWIRE_JOB";
 /// Environment variable with the number of the inherited socket to the launcher.

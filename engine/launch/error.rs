@@ -34,6 +34,20 @@ pub enum LaunchError {
         /// As it was found.
         program: String,
     },
+    /// A variable that no environment can have.
+    #[error("`{name}` is no name of a variable, or its value has a zero byte: give NAME=VALUE")]
+    Variable {
+        /// Its name.
+        name: String,
+    },
+    /// Ranks cannot start in this directory.
+    #[error("directory {path}: {source}; name one that is there and that you may enter")]
+    Directory {
+        /// As it was given.
+        path: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The file for events cannot be written.
     #[error("trace file {path}: {source}; name a file in a directory where you may write")]
     Trace {
@@ -74,11 +88,14 @@ impl LaunchError {
     /// Whether the caller asked for something that cannot be, rather than the system lacking something.
     #[must_use]
     pub fn is_wrong_use(&self) -> bool {
-        use LaunchError::{NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace};
-        matches!(
-            self,
-            NoRanks | TooManyRanks { .. } | NoProgram | ProgramNotFound { .. } | NotExecutable { .. } | Trace { .. }
-        )
+        use LaunchError::{
+            Directory, NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace, Variable,
+        };
+        match self {
+            NoRanks | TooManyRanks { .. } | NoProgram | ProgramNotFound { .. } | NotExecutable { .. } => true,
+            Variable { .. } | Directory { .. } | Trace { .. } => true,
+            LaunchError::Files { .. } | LaunchError::Spawn { .. } | LaunchError::System { .. } => false,
+        }
     }
 }
 

@@ -6,6 +6,9 @@ use std::io::{self};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+/// The exit status of a job that took too long: that of coreutils' `timeout`.
+const TIMED_OUT: i32 = 124;
+
 /// How the process of a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -70,6 +73,8 @@ pub struct JobOutcome {
     pub first_failure: Option<(u32, RankStatus)>,
     /// The signal that made the launcher end the job, if one did.
     pub interrupted: Option<i32>,
+    /// Whether the job was ended because it took longer than it [may](super::Job::timeout).
+    pub timed_out: bool,
     /// The end of every rank that was started, in rank order.
     pub statuses: Vec<RankStatus>,
     /// Why the events of the ranks did not become one file: those of each are still beside it.
@@ -77,11 +82,13 @@ pub struct JobOutcome {
 }
 
 impl JobOutcome {
-    /// The exit status for the launcher: 0, the first failing rank's, or 128 + signal if a signal ended the job.
+    /// The exit status for the launcher: 0, the first failing rank's, 128 + signal if a signal ended the job, or 124, as
+    /// of `timeout`, if it took too long.
     #[must_use]
     pub fn code(&self) -> i32 {
         match (self.interrupted, self.first_failure) {
             (Some(signal), _) => 128 + signal,
+            _ if self.timed_out => TIMED_OUT,
             (None, Some((_, status))) => status.code(),
             (None, None) => i32::from(self.trace_error.is_some()),
         }
@@ -102,8 +109,10 @@ mod tests {
         let failed = Some((1, RankStatus::Exited(3)));
         let outcome = JobOutcome { first_failure: failed, interrupted: Some(2), ..JobOutcome::default() };
         assert_eq!(outcome.code(), 130);
-        assert_eq!(JobOutcome { interrupted: None, ..outcome }.code(), 3);
+        assert_eq!(JobOutcome { interrupted: None, ..outcome.clone() }.code(), 3);
         assert_eq!(JobOutcome::default().code(), 0);
+        assert_eq!(JobOutcome { timed_out: true, interrupted: None, ..outcome.clone() }.code(), 124);
+        assert_eq!(JobOutcome { timed_out: true, ..outcome }.code(), 130);
         let lost = Some("no space left".to_owned());
         assert_eq!(JobOutcome { trace_error: lost, ..JobOutcome::default() }.code(), 1);
     }

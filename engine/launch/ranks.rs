@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -13,13 +13,15 @@ use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getppid, getrlimit, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal, setrlimit,
 };
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 
 use super::error::LaunchError;
 use super::job::{Job, Output};
 use super::outcome::RankStatus;
 use super::output::Line;
-use crate::bootstrap::{ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
+use super::processors::Processors;
+use super::programs::Program;
+use crate::bootstrap::{ENV_APPNUM, ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 
 /// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and
 /// what the calling process has open.
@@ -31,14 +33,14 @@ static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 /// Makes room for the descriptors of the job before anything is started.
 pub(super) fn raise_file_limit(job: &Job) -> Result<(), LaunchError> {
     let per_rank = if job.output == Output::Forward { 4 } else { 2 };
-    let needed = u64::from(job.ranks) * per_rank + FILES_BESIDE;
+    let needed = u64::from(job.ranks()) * per_rank + FILES_BESIDE;
     let found = getrlimit(Resource::Nofile);
     FILE_LIMIT.get_or_init(|| found);
     if found.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
     if let Some(limit) = found.maximum.filter(|limit| *limit < needed) {
-        return Err(LaunchError::Files { ranks: job.ranks, needed, limit });
+        return Err(LaunchError::Files { ranks: job.ranks(), needed, limit });
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..found })
         .map_err(|source| LaunchError::System { operation: "setrlimit(RLIMIT_NOFILE)", source: source.into() })
@@ -92,20 +94,21 @@ impl Drop for Rank {
 pub(super) struct Starter<'a> {
     job: &'a Job,
     name: &'a str,
-    program: &'a Path,
-    cores: Vec<usize>,
+    /// What each rank runs: the number of its program, the program, and its file.
+    runs: Vec<(usize, &'a Program, &'a Path)>,
+    /// Empty unless ranks are bound: then they are given out in turn.
+    processors: Processors,
     launcher: Pid,
 }
 
 impl<'a> Starter<'a> {
-    pub(super) fn new(job: &'a Job, name: &'a str, program: &'a Path) -> Result<Self, LaunchError> {
-        let mut cores = Vec::new();
-        if job.pin {
-            let allowed = sched_getaffinity(None)
-                .map_err(|source| LaunchError::System { operation: "sched_getaffinity", source: source.into() })?;
-            cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
+    pub(super) fn new(job: &'a Job, name: &'a str, files: &'a [PathBuf]) -> Result<Self, LaunchError> {
+        let mut runs = Vec::with_capacity(job.ranks() as usize);
+        for (appnum, (program, file)) in job.programs().zip(files).enumerate() {
+            runs.extend((0..program.ranks).map(|_| (appnum, program, file.as_path())));
         }
-        Ok(Self { job, name, program, cores, launcher: getpid() })
+        let processors = if job.pin { Processors::choose(runs.len())? } else { Processors::default() };
+        Ok(Self { job, name, runs, processors, launcher: getpid() })
     }
 
     pub(super) fn start(&self, rank: u32) -> Result<Rank, LaunchError> {
@@ -114,12 +117,18 @@ impl<'a> Starter<'a> {
 
     fn spawn(&self, rank: u32) -> io::Result<Rank> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let mut command = Command::new(self.program);
-        command.arg0(&self.job.program).args(&self.job.args);
+        let (appnum, program, file) = self.runs[rank as usize];
+        let mut command = Command::new(file);
+        command.arg0(&program.name).args(&program.args);
+        if let Some(directory) = &program.directory {
+            // A shell calls the directory what it was called here, not what its links resolve to.
+            command.current_dir(directory).env("PWD", std::path::absolute(directory)?);
+        }
         // Said of whatever is started without a launcher.
         command.env_remove(ENV_SOLO);
-        command.envs(self.job.env.iter().map(|(name, value)| (name, value)));
-        command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.job.ranks.to_string());
+        command.envs(program.env.iter().map(|(name, value)| (name, value)));
+        command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.runs.len().to_string());
+        command.env(ENV_APPNUM, appnum.to_string());
         command.env(ENV_JOB, self.name).env(ENV_FD, theirs.as_raw_fd().to_string());
         command.envs(super::trace::variables(self.job.trace.as_deref(), rank));
         command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
@@ -151,11 +160,7 @@ impl<'a> Starter<'a> {
     fn prepare(&self, command: &mut Command, rank: u32, socket: OwnedFd) {
         let launcher = self.launcher;
         let limit = FILE_LIMIT.get().copied();
-        let core = self.cores.get(rank as usize % self.cores.len().max(1)).map(|&core| {
-            let mut set = CpuSet::new();
-            set.set(core);
-            set
-        });
+        let processors = self.processors.of(rank as usize);
         let in_child = move || {
             // The kernel ends the rank with the launcher, however that ends.
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -168,8 +173,8 @@ impl<'a> Starter<'a> {
             if let Some(limit) = &limit {
                 setrlimit(Resource::Nofile, *limit)?;
             }
-            if let Some(core) = &core {
-                sched_setaffinity(None, core)?;
+            if let Some(processors) = &processors {
+                sched_setaffinity(None, processors)?;
             }
             Ok(())
         };

@@ -3,12 +3,11 @@
 use super::error::LaunchError;
 use super::job::Job;
 use super::outcome::JobOutcome;
+use super::programs::Program;
 use super::{ranks, supervise, trace};
 use crate::observe::trace::ENV_TRACE;
-use rustix::fs::Access;
-use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tickwire_components::limits::LOCAL_RANKS_MAX;
 
 impl Job {
@@ -19,41 +18,20 @@ impl Job {
     /// # Errors
     /// The job cannot be started; ranks that had been started are ended first.
     pub fn run(mut self) -> Result<JobOutcome, LaunchError> {
-        match self.ranks as usize {
+        let ranks = self.ranks();
+        match ranks as usize {
             0 => return Err(LaunchError::NoRanks),
             1..=LOCAL_RANKS_MAX => {}
-            _ => return Err(LaunchError::TooManyRanks { ranks: self.ranks }),
+            _ => return Err(LaunchError::TooManyRanks { ranks }),
         }
-        let program = resolve(&self.program, std::env::var_os("PATH"))?;
+        let files = self.programs().map(Program::check).collect::<Result<Vec<_>, _>>()?;
         ranks::raise_file_limit(&self)?;
         let named = std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        self.trace = trace::prepare(self.trace.or(named), self.ranks)?;
+        self.trace = trace::prepare(self.trace.or(named), ranks)?;
         // What the caller has printed comes before what the ranks print.
         let _ = io::stdout().flush();
-        let outcome = supervise::run(&self, &program);
-        trace::merge(self.trace.as_deref(), self.ranks, outcome)
-    }
-}
-
-/// The file that `execvp` would take, so that a wrong name is one message before anything is started.
-fn resolve(program: &OsStr, path: Option<OsString>) -> Result<PathBuf, LaunchError> {
-    if program.is_empty() {
-        return Err(LaunchError::NoProgram);
-    }
-    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
-        vec![program.into()]
-    } else {
-        let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        // An empty entry means the current directory; without the dot it would be searched in PATH again.
-        std::env::split_paths(&path).map(|dir| Path::new(".").join(dir).join(program)).collect()
-    };
-    let executable = |p: &&PathBuf| p.is_file() && rustix::fs::access(*p, Access::EXEC_OK).is_ok();
-    if let Some(found) = candidates.iter().find(executable) {
-        return Ok(found.clone());
-    }
-    match candidates.iter().find(|p| p.exists()) {
-        Some(found) => Err(LaunchError::NotExecutable { program: found.display().to_string() }),
-        None => Err(LaunchError::ProgramNotFound { program: program.display().to_string() }),
+        let outcome = supervise::run(&self, &files);
+        trace::merge(self.trace.as_deref(), ranks, outcome)
     }
 }
 
@@ -62,6 +40,7 @@ mod tests {
     use super::super::job::{OnFailure, Output};
     use super::super::outcome::RankStatus;
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn wrong_jobs_are_refused_with_one_line_before_anything_starts() {
@@ -73,6 +52,12 @@ mod tests {
             (Job::new(1).program("./no/such/program"), "`./no/such/program` was not found: check the path"),
             (Job::new(1).program("/etc/passwd"), "`/etc/passwd` is not an executable file"),
             (Job::new(1).program("/tmp"), "`/tmp` is not an executable file"),
+            (Job::new(1).program("true").and(0).program("true"), "0 ranks are no job"),
+            (Job::new(4000).program("true").and(97).program("true"), "4097 ranks are too many for one host"),
+            (Job::new(u32::MAX).program("true").and(u32::MAX).program("true"), "ranks are too many for one host"),
+            (Job::new(1).program("true").and(1).program("no-such-program"), "`no-such-program` was not found in PATH"),
+            (Job::new(1).program("true").directory("/no/such"), "directory /no/such: No such file or directory"),
+            (Job::new(1).program("true").env("A=B", "1"), "`A=B` is no name of a variable"),
         ];
         for (job, expected) in wrong {
             let error = job.run().unwrap_err();
@@ -83,15 +68,6 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_searched_in_path_as_execvp_does() {
-        let found = resolve("sh".as_ref(), Some("/nowhere:/bin".into())).unwrap();
-        assert_eq!(found, Path::new("/bin/sh"));
-        assert!(resolve("sh".as_ref(), Some("/nowhere".into())).is_err());
-        assert!(resolve("/bin/sh".as_ref(), Some("/nowhere".into())).is_ok());
-        assert!(resolve("sh".as_ref(), None).is_ok());
-    }
-
-    #[test]
     fn a_job_reports_the_end_of_each_rank() {
         let script = "exit $((TICKWIRE_RANK == 2 ? 7 : 0))";
         let job = Job::new(4).program("/bin/sh").args(["-c", script]);
@@ -99,6 +75,27 @@ mod tests {
         assert_eq!(outcome.first_failure, Some((2, RankStatus::Exited(7))));
         let statuses = [0, 0, 7, 0].map(RankStatus::Exited);
         assert_eq!(outcome.statuses, statuses);
+    }
+
+    #[test]
+    fn each_program_has_its_own_ranks_arguments_variables_and_directory() {
+        let script = "test $0.$TICKWIRE_APPNUM.$TICKWIRE_RANK.$TICKWIRE_SIZE.$LEVEL.$(pwd) = $1";
+        let job = |job: Job, name: &str, expected: &str| job.program("sh").args(["-c", script, name, expected]);
+        let here = std::env::current_dir().unwrap().display().to_string();
+        let first = job(Job::new(1), "one", &format!("one.0.0.3.7.{here}")).env("LEVEL", "7");
+        let second = job(first.and(1), "two", "two.1.1.3../").directory("/");
+        let third = job(second.and(1), "three", "three.2.2.3.9./bin").directory("/bin").env("LEVEL", "9");
+        assert_eq!(third.run().unwrap().statuses, [RankStatus::Exited(0); 3]);
+    }
+
+    #[test]
+    fn a_job_that_takes_too_long_is_ended() {
+        let job = Job::new(2).program("sleep").args(["1000"]).timeout(Duration::from_millis(20));
+        let outcome = job.run().unwrap();
+        assert!(outcome.timed_out && outcome.first_failure.is_none());
+        assert_eq!((outcome.code(), outcome.statuses), (124, vec![RankStatus::Killed(15); 2]));
+        let job = Job::new(2).program("true").timeout(Duration::from_secs(1000));
+        assert!(!job.run().unwrap().timed_out);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -28,15 +28,15 @@ const KILLED: Duration = Duration::from_secs(10);
 /// How long an interrupted launcher still tries to write the last output to a reader that does not read.
 const FLUSH: Duration = Duration::from_secs(2);
 
-pub(super) fn run(job: &Job, program: &Path) -> Result<JobOutcome, LaunchError> {
+pub(super) fn run(job: &Job, files: &[PathBuf]) -> Result<JobOutcome, LaunchError> {
     let name = unique_job("job");
     if job.print_name {
         // A closed stderr is no reason to fail.
         let _ = writeln!(io::stderr(), "tickwire run: job {name}, launcher {}", std::process::id());
     }
-    let starter = Starter::new(job, &name, program)?;
+    let starter = Starter::new(job, &name, files)?;
     let mut supervisor = Supervisor::new(job, &name)?;
-    for rank in 0..job.ranks {
+    for rank in 0..job.ranks() {
         supervisor.adopt(starter.start(rank)?)?;
         supervisor.turn(Some(Duration::ZERO))?;
         if supervisor.ending.is_some() {
@@ -67,6 +67,9 @@ struct Supervisor<'a> {
     forward: Forward,
     ending: Option<Ending>,
     flush_until: Option<Instant>,
+    /// When the job has taken too long, unless it is being ended.
+    overdue: Option<Instant>,
+    timed_out: bool,
     failure: Option<(u32, RankStatus)>,
     interrupted: Option<Signal>,
     buffer: Vec<u8>,
@@ -82,14 +85,16 @@ impl<'a> Supervisor<'a> {
         let forward = Forward::new(job.tag_output, &poll)?;
         Ok(Self {
             job,
-            ranks: Vec::with_capacity(job.ranks as usize),
+            ranks: Vec::with_capacity(job.ranks() as usize),
             running: 0,
-            server: Server::new(job.ranks as usize, name.to_owned()),
+            server: Server::new(job.ranks() as usize, name.to_owned()),
             signals,
             poll,
             forward,
             ending: None,
             flush_until: None,
+            overdue: job.timeout.and_then(|longest| Instant::now().checked_add(longest)),
+            timed_out: false,
             failure: None,
             interrupted: None,
             buffer: vec![0; READ_BYTES],
@@ -134,6 +139,7 @@ impl<'a> Supervisor<'a> {
         while let Some(rank) = self.server.next_pending() {
             self.answer(rank as usize);
         }
+        self.expire();
         self.forward.write(&mut self.ranks, &self.poll);
         self.enforce();
         Ok(())
@@ -142,7 +148,7 @@ impl<'a> Supervisor<'a> {
     fn timeout(&self, longest: Option<Duration>) -> Option<Timespec> {
         let due = match self.running {
             0 => self.flush_until,
-            _ => self.ending.as_ref().map(|ending| ending.next),
+            _ => self.ending.as_ref().map_or(self.overdue, |ending| Some(ending.next)),
         };
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         let left = left.into_iter().chain(longest).min()?;
@@ -161,6 +167,19 @@ impl<'a> Supervisor<'a> {
         // Who asks twice does not want to wait.
         if let Some(ending) = self.ending.as_mut().filter(|ending| again && !ending.killed) {
             ending.next = Instant::now();
+        }
+    }
+
+    /// Ends a job that has taken too long.
+    fn expire(&mut self) {
+        let Some(longest) = self.job.timeout.filter(|_| self.ending.is_none() && self.running > 0) else {
+            return;
+        };
+        if self.overdue.is_some_and(|due| Instant::now() >= due) {
+            let many = self.running;
+            self.forward.say(&format!("{many} ranks have not ended after {longest:?}; ending them"));
+            (self.timed_out, self.flush_until) = (true, Some(Instant::now() + GRACE + FLUSH));
+            self.end();
         }
     }
 
@@ -295,6 +314,7 @@ impl<'a> Supervisor<'a> {
         JobOutcome {
             first_failure: self.failure.take(),
             interrupted: self.interrupted.map(Signal::as_raw),
+            timed_out: self.timed_out,
             statuses,
             trace_error: None,
         }

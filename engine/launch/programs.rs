@@ -1,0 +1,114 @@
+//! The programs of a job: which file each is, where it starts, and with which variables.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use super::error::LaunchError;
+
+/// What some ranks of a job run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Program {
+    /// Number of ranks that run it.
+    pub(super) ranks: u32,
+    /// As it was given: a path, or a name that is searched in PATH.
+    pub(super) name: OsString,
+    pub(super) args: Vec<OsString>,
+    pub(super) env: Vec<(OsString, OsString)>,
+    /// None: the launcher's.
+    pub(super) directory: Option<PathBuf>,
+}
+
+impl Program {
+    /// The file that is started, once all that can be wrong with this program has been looked at.
+    pub(super) fn check(&self) -> Result<PathBuf, LaunchError> {
+        if self.ranks == 0 {
+            return Err(LaunchError::NoRanks);
+        }
+        for (name, value) in &self.env {
+            let (name, value) = (name.as_encoded_bytes(), value.as_encoded_bytes());
+            if name.is_empty() || name.contains(&b'=') || [name, value].concat().contains(&0) {
+                return Err(LaunchError::Variable { name: String::from_utf8_lossy(name).into_owned() });
+            }
+        }
+        let Some(directory) = &self.directory else {
+            return resolve(&self.name, std::env::var_os("PATH"), Path::new("."));
+        };
+        let failed = |source| LaunchError::Directory { path: directory.display().to_string(), source };
+        // Ranks start there, and so a relative path is one from there. It must be absolute to mean the same file here.
+        let directory = std::path::absolute(directory).map_err(failed)?;
+        if !directory.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+        }
+        rustix::fs::access(&directory, Access::EXEC_OK).map_err(|error| failed(error.into()))?;
+        resolve(&self.name, std::env::var_os("PATH"), &directory)
+    }
+}
+
+/// The file that `execvp` would take in a directory, so that a wrong name is one message before anything is started.
+fn resolve(program: &OsStr, path: Option<OsString>, directory: &Path) -> Result<PathBuf, LaunchError> {
+    if program.is_empty() {
+        return Err(LaunchError::NoProgram);
+    }
+    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
+        vec![directory.join(program)]
+    } else {
+        let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        // An empty entry means the current directory; without the dot it would be searched in PATH again.
+        std::env::split_paths(&path).map(|entry| directory.join(entry).join(program)).collect()
+    };
+    let executable = |p: &&PathBuf| p.is_file() && rustix::fs::access(*p, Access::EXEC_OK).is_ok();
+    if let Some(found) = candidates.iter().find(executable) {
+        return Ok(found.clone());
+    }
+    match candidates.iter().find(|p| p.exists()) {
+        Some(found) => Err(LaunchError::NotExecutable { program: found.display().to_string() }),
+        None => Err(LaunchError::ProgramNotFound { program: program.display().to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(program: &str, path: Option<&str>, directory: &str) -> Result<PathBuf, LaunchError> {
+        resolve(program.as_ref(), path.map(Into::into), Path::new(directory))
+    }
+
+    #[test]
+    fn a_program_is_searched_in_path_as_execvp_does() {
+        assert_eq!(found("sh", Some("/nowhere:/bin"), ".").unwrap(), Path::new("/bin/sh"));
+        assert!(found("sh", Some("/nowhere"), ".").is_err());
+        assert!(found("/bin/sh", Some("/nowhere"), ".").is_ok());
+        assert!(found("sh", None, ".").is_ok());
+    }
+
+    #[test]
+    fn a_relative_path_is_one_from_the_working_directory() {
+        assert_eq!(found("./sh", None, "/bin").unwrap(), Path::new("/bin/./sh"));
+        assert_eq!(found("sh", Some(""), "/bin").unwrap(), Path::new("/bin/sh"));
+        assert_eq!(found("sh", Some("bin"), "/").unwrap(), Path::new("/bin/sh"));
+        assert!(found("./sh", None, "/").is_err());
+    }
+
+    #[test]
+    fn wrong_variables_and_directories_are_told() {
+        let program = |env: &[(&str, &str)], directory: Option<&str>| Program {
+            ranks: 1,
+            name: "sh".into(),
+            env: env.iter().map(|&(name, value)| (name.into(), value.into())).collect(),
+            directory: directory.map(Into::into),
+            ..Program::default()
+        };
+        assert!(program(&[("A", ""), ("B", "=")], Some("/")).check().is_ok());
+        for name in ["", "A=B", "A\0"] {
+            assert!(matches!(program(&[(name, "1")], None).check(), Err(LaunchError::Variable { .. })), "{name:?}");
+        }
+        assert!(matches!(program(&[("A", "\0")], None).check(), Err(LaunchError::Variable { .. })));
+        for directory in ["/no/such/place", "/etc/passwd", ""] {
+            let error = program(&[], Some(directory)).check().unwrap_err();
+            assert!(matches!(error, LaunchError::Directory { .. }) && error.is_wrong_use(), "{error}");
+        }
+    }
+}
