@@ -83,8 +83,10 @@ pub mod car_flags {
     pub const STARTED: u16 = 1 << 9;
     /// Of a row in a data queue: a transport has refused a frame of it that it may have taken in part.
     pub const REFUSED: u16 = 1 << 10;
+    /// The message is of another type than the receive.
+    pub const OTHER_TYPE: u16 = 1 << 11;
     /// Those that say how an operation failed.
-    pub const ERRORS: u16 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY;
+    pub const ERRORS: u16 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE;
     /// Those that make an envelope ask before its data is sent, however short it is.
     pub const ASKING: u16 = READY | SYNCHRONOUS;
 }

@@ -164,7 +164,7 @@ mod tests {
         ];
         for (control, kind) in frames {
             let header = control.header();
-            assert_eq!((header.kind(), header.check(0)), (Some(kind), Ok(())), "{control:?}");
+            assert_eq!((header.kind(), header.check(0, false)), (Some(kind), Ok(())), "{control:?}");
         }
         assert_eq!(frames[0].0.header().credit(), Credit { lines: 7, envelopes: 8 });
         assert_eq!((frames[1].0.header().tag(), frames[2].0.header().message()), (9, 5));

@@ -105,6 +105,29 @@ pub enum PostError {
     },
 }
 
+/// A receive whose message is of another type.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "a message of `{sent}` from rank {} with tag {} into a receive of `{expected}`: send and receive the same type",
+    status.source, status.tag
+)]
+#[non_exhaustive]
+pub struct OtherType {
+    /// The message as it was sent.
+    pub status: Status,
+    /// The type of its elements, as its sender calls it.
+    pub sent: String,
+    /// The type of the receive's elements.
+    pub expected: &'static str,
+}
+
+impl OtherType {
+    /// Of a receive with this status.
+    pub fn new(status: Status, sent: String, expected: &'static str) -> Box<Self> {
+        Box::new(OtherType { status, sent, expected })
+    }
+}
+
 /// How an operation ended that did not succeed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -117,6 +140,9 @@ pub enum RequestError {
         /// Bytes of the receive.
         capacity: usize,
     },
+    /// The message is of another type than the receive, and the engine checks types. Its bytes are in the buffer.
+    #[error(transparent)]
+    OtherType(Box<OtherType>),
     /// An operation that another thread submitted could not be posted.
     #[error(transparent)]
     NotPosted(#[from] PostError),

@@ -64,6 +64,11 @@ pub unsafe trait Pieces {
     fn layout(&self) -> Option<Stretch> {
         None
     }
+
+    /// The name of its elements' type ([`std::any::type_name`]), for engines that check types; `None` fits all of them.
+    fn type_name(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A buffer that is one run of bytes: of these a [`List`] is a buffer, each of them a run of it.
@@ -140,6 +145,10 @@ macro_rules! read {
                 // SAFETY: valid while `self` lives; the engine holds it until the request is done.
                 unsafe { Span::new($start.cast::<u8>().cast_mut(), $count * size_of::<T>()) }
             }
+
+            fn type_name(&self) -> Option<&'static str> {
+                Some(std::any::type_name::<T>())
+            }
         }
         // SAFETY: as `Pieces` says where nothing else is said.
         #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
@@ -211,6 +220,10 @@ unsafe impl Pieces for String {
         // SAFETY: valid while `self` lives; only read, since `String` is not `LeasedBytes`.
         unsafe { Span::new(self.as_ptr().cast_mut(), self.len()) }
     }
+
+    fn type_name(&self) -> Option<&'static str> {
+        Some(std::any::type_name::<u8>())
+    }
 }
 
 // SAFETY: as `Pieces` says where nothing else is said.
@@ -245,6 +258,10 @@ macro_rules! borrowed {
             #[inline]
             fn layout(&self) -> Option<Stretch> {
                 (**self).layout()
+            }
+
+            fn type_name(&self) -> Option<&'static str> {
+                (**self).type_name()
             }
         }
         // SAFETY: as the buffer itself.
@@ -311,6 +328,10 @@ unsafe impl<B: OneRun> Pieces for List<B> {
     #[inline]
     fn piece(&self, index: usize) -> Span {
         self.0[index].piece(0)
+    }
+
+    fn type_name(&self) -> Option<&'static str> {
+        self.0.first()?.type_name()
     }
 }
 

@@ -4,8 +4,8 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, ControlFrames, FreeList, NIL, ProviderMatching, Queue, Receipts, Registrations, Row, Segment, Stamp,
-    Stamps, Stream, Tally, UnexpectedQueue,
+    Buffer, ControlFrames, FreeList, NIL, ProviderMatching, Queue, Receipts, Registrations, Row, Segment, Signatures,
+    Stamp, Stamps, Stream, Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -222,6 +222,8 @@ pub struct Progress {
     pub stamps: Stamps,
     /// Receipts of operations, where they were asked for.
     pub receipts: Receipts,
+    /// Types of messages, if they are checked.
+    pub signatures: Option<Box<Signatures>>,
 }
 
 impl Default for Progress {
@@ -283,6 +285,7 @@ impl Default for Progress {
             ticks: 0,
             stamps: Stamps::default(),
             receipts: Receipts::default(),
+            signatures: None,
         }
     }
 }

@@ -33,6 +33,7 @@ unsafe impl Sync for Span {}
 pub struct Lent {
     spans: Spans,
     layout: Option<Stretch>,
+    type_name: Option<&'static str>,
 }
 
 impl Lent {
@@ -42,7 +43,8 @@ impl Lent {
     /// The buffer outlives the value, and the operation that it is posted for.
     #[expect(unsafe_code, reason = "addresses apart from their buffer")]
     pub unsafe fn of<P: Pieces + ?Sized>(buffer: &P) -> Self {
-        Lent { spans: (0..buffer.pieces()).map(|index| buffer.piece(index)).collect(), layout: buffer.layout() }
+        let spans = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+        Lent { spans, layout: buffer.layout(), type_name: buffer.type_name() }
     }
 }
 
@@ -70,6 +72,10 @@ unsafe impl Pieces for Lent {
     #[inline]
     fn layout(&self) -> Option<Stretch> {
         self.layout
+    }
+
+    fn type_name(&self) -> Option<&'static str> {
+        self.type_name
     }
 }
 

@@ -6,7 +6,7 @@
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
 //! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`]) |
 //! | 2 | priority, of a [`Kind::Rts`] or a [`Kind::Sync`]; else 0 |
-//! | 3 | reserved: 0 |
+//! | 3 | number of the type of the message's elements, of an envelope where types are checked ([`crate::signatures`]); else 0 |
 //! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
@@ -16,22 +16,25 @@
 //!
 //! What each kind may have is in one table; [`Header::check`] refuses all else.
 //!
-//! | kind | flags | priority | length, bytes | payload, bytes |
-//! |---|---|---|---|---|
-//! | [`Kind::Eager`] | none | 0 | any | its length |
-//! | [`Kind::Sync`] | none | any | any | its length |
-//! | [`Kind::Rts`] | [`READY`], and at most one of [`READABLE`] and [`DIRECT`] | any | any | with [`READABLE`] [`ADDRESS_BYTES`]; else 0 |
-//! | [`Kind::Cts`] | [`DIRECT`] | 0 | any | 0 |
-//! | [`Kind::Head`] | none | 0 | more than its payload | bytes 20–23, at least 1 |
-//! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | at least 1 | its length |
-//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 |
+//! | kind | flags | priority | type | length, bytes | payload, bytes |
+//! |---|---|---|---|---|---|
+//! | [`Kind::Eager`] | none | 0 | any | any | its length |
+//! | [`Kind::Sync`] | none | any | 0 | any | its length |
+//! | [`Kind::Rts`] | [`READY`], and at most one of [`READABLE`] and [`DIRECT`] | any | any | any | with [`READABLE`] [`ADDRESS_BYTES`]; else 0 |
+//! | [`Kind::Cts`] | [`DIRECT`] | 0 | 0 | any | 0 |
+//! | [`Kind::Head`] | none | 0 | any | more than its payload | bytes 20–23, at least 1 |
+//! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | 0 | at least 1 | its length |
+//! | [`Kind::Type`] | none | 0 | 0 | any | its length |
+//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 | 0 |
 //!
 //! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
-//! has its number, which wraps, in its tag field. Kind 12 is reserved.
+//! has its number, which wraps, in its tag field. A [`Kind::Type`] has the number of the type in its tag field, and the type's
+//! name as its payload.
 //!
 //! The kinds from [`Kind::Wrap`] on are a ring's own and never handed on.
 
 use crate::credit::Credit;
+use crate::signatures::TypeNumber;
 
 /// Bytes of [`Header`] on the wire.
 pub const HEADER_BYTES: usize = 32;
@@ -39,7 +42,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 14;
+pub const VERSION: u16 = 15;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -83,6 +86,8 @@ pub enum Kind {
     Part = 10,
     /// An envelope with its whole payload, whose sender waits for a [`Kind::Done`]. Only where a transport matches by itself.
     Sync = 11,
+    /// Its sender checks the types of messages, and calls one of them so. The first has number 0 and no name.
+    Type = 12,
     /// How many offers its sender has given to the receiver's transport so far, which matches by itself: it has none left to make.
     Offers = 13,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
@@ -112,6 +117,7 @@ impl Kind {
             9 => Kind::Head,
             10 => Kind::Part,
             11 => Kind::Sync,
+            12 => Kind::Type,
             13 => Kind::Offers,
             14 => Kind::Wrap,
             15 => Kind::Moved,
@@ -125,6 +131,8 @@ impl Kind {
 struct Rule {
     flags: u8,
     priority: bool,
+    /// Whether it may have the number of a type.
+    typed: bool,
     length: Length,
 }
 
@@ -142,13 +150,18 @@ enum Length {
 impl Kind {
     /// What it may have; nothing of a ring's own mark is ever handed on.
     fn rule(self) -> Option<Rule> {
-        let bare = |length| Some(Rule { flags: 0, priority: false, length });
+        let of = |length| Rule { flags: 0, priority: false, typed: false, length };
+        let bare = |length| Some(of(length));
+        let typed = |length| Some(Rule { typed: true, ..of(length) });
         match self {
-            Kind::Eager => bare(Length::Any),
-            Kind::Sync => Some(Rule { flags: 0, priority: true, length: Length::Any }),
-            Kind::Rts => Some(Rule { flags: READY | READABLE | DIRECT, priority: true, length: Length::Any }),
-            Kind::Cts => Some(Rule { flags: DIRECT, priority: false, length: Length::Any }),
-            Kind::Head => bare(Length::BeyondPayload),
+            Kind::Eager => typed(Length::Any),
+            Kind::Sync => Some(Rule { priority: true, ..of(Length::Any) }),
+            Kind::Rts => {
+                Some(Rule { flags: READY | READABLE | DIRECT, priority: true, typed: true, length: Length::Any })
+            }
+            Kind::Cts => Some(Rule { flags: DIRECT, ..of(Length::Any) }),
+            Kind::Head => typed(Length::BeyondPayload),
+            Kind::Type => bare(Length::Any),
             Kind::Piece | Kind::Part => bare(Length::Some),
             Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => bare(Length::None),
             Kind::Wrap | Kind::Moved | Kind::Question => None,
@@ -160,7 +173,7 @@ impl Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(8))]
 pub struct Header {
-    /// Kind, flags, priority, a reserved byte, credits.
+    /// Kind, flags, priority, type, credits.
     pub lead: u64,
     /// Context id (low half) and source (high half).
     pub origin: u64,
@@ -202,16 +215,21 @@ impl Header {
         (self.lead >> 16) as u8
     }
 
-    /// The same header with this reserved byte. No engine sends another one than 0: it is for tests of frames that are refused.
+    /// The same header with the number of the message's type.
     #[inline]
-    pub const fn with_reserved(self, byte: u8) -> Self {
-        Header { lead: self.lead | (byte as u64) << 24, ..self }
+    pub const fn with_type(self, number: TypeNumber) -> Self {
+        Header { lead: self.lead | (number as u64) << 24, ..self }
     }
 
-    /// The reserved byte.
+    /// The number of the message's type; 0 if it is not told.
     #[inline]
-    pub const fn reserved(&self) -> u8 {
+    pub const fn type_number(&self) -> TypeNumber {
         (self.lead >> 24) as u8
+    }
+
+    /// Whether it is one that may have the number of a type.
+    pub fn has_type(&self) -> bool {
+        self.kind().and_then(Kind::rule).is_some_and(|rule| rule.typed)
     }
 
     /// The same header with credit, as much as its fields take; and how much that is.
@@ -273,7 +291,7 @@ impl Header {
     /// As [`Header::payload`], of anything but a message in one frame.
     fn other_payload(&self) -> u64 {
         match self.kind() {
-            Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part) => self.length,
+            Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part | Kind::Type) => self.length,
             Some(Kind::Head) => self.message().into(),
             Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,
@@ -283,22 +301,23 @@ impl Header {
 
 impl Header {
     /// Whether kind, flags, priority and lengths can be together, as the module's table says, where `payload` bytes have come
-    /// behind the header. All that a transport hands on is checked by this, once, before anything is done with it.
+    /// behind the header; only where types are checked (`types`) it may have one. All that a transport hands on is checked by
+    /// this, once, before anything is done with it.
     ///
     /// # Errors
     /// What cannot be, in words.
     #[inline(always)]
-    pub fn check(&self, payload: usize) -> Result<(), &'static str> {
+    pub fn check(&self, payload: usize, types: bool) -> Result<(), &'static str> {
         // A whole message, whatever credit it brings, is the frequent case.
         if self.lead as u32 == Kind::Eager as u32 && self.length == payload as u64 {
             return Ok(());
         }
-        self.check_other(payload as u64)
+        self.check_other(payload as u64, types)
     }
 
     #[inline(never)]
-    fn check_other(&self, payload: u64) -> Result<(), &'static str> {
-        let Some(Rule { flags, priority, length }) = self.kind().and_then(Kind::rule) else {
+    fn check_other(&self, payload: u64, types: bool) -> Result<(), &'static str> {
+        let Some(Rule { flags, priority, typed, length }) = self.kind().and_then(Kind::rule) else {
             return Err("a frame of unknown kind");
         };
         let both = READABLE | DIRECT;
@@ -308,8 +327,8 @@ impl Header {
         if self.priority() != 0 && !priority {
             return Err("a frame with a priority, which its kind cannot have");
         }
-        if self.reserved() != 0 {
-            return Err("a frame whose reserved byte is not 0");
+        if self.type_number() != 0 && !(typed && types) {
+            return Err("a frame with a type, which its kind cannot have or nobody checks here");
         }
         let fits = match length {
             Length::Any => true,

@@ -145,8 +145,8 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
     Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described,
-    ErrorHandler, FinalizeError, Group, GroupError, IntoBuffer, LeasedBytes, List, Order, Pieces, PostError, ProcId,
-    ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Source, Status, Tag,
+    ErrorHandler, FinalizeError, Group, GroupError, IntoBuffer, LeasedBytes, List, Order, OtherType, Pieces, PostError,
+    ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Source, Status, Tag,
     TagFilter, Typed, Work, bytemuck,
     limits::{Lengths, Limits, Matching},
 };

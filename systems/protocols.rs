@@ -14,6 +14,7 @@ pub(crate) mod rendezvous;
 use crate::rows::Rows;
 use crate::steps::check::{NotTaken, refuse, was_offered};
 use crate::steps::credit::{add, take_envelope};
+use crate::steps::signatures::learn;
 use crate::steps::unexpected::find_place;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, Car, Ended, NIL, Pending, Progress, Row, wire};
@@ -31,7 +32,7 @@ use tickwire_transports::Other;
 pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Other {
     let (header, vc_row) = (arrival.header, arrival.vc);
     if !AT_ONCE {
-        if let Err(wrong) = header.check(arrival.payload.len()) {
+        if let Err(wrong) = header.check(arrival.payload.len(), rows.progress.signatures.is_some()) {
             refuse(&mut rows.progress, arrival, wrong);
             return Other::Taken;
         }
@@ -63,6 +64,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         Some(Kind::Nack) => rendezvous::end_refused(&mut rows.progress, &mut rows.cars, &header, vc_row),
         Some(Kind::Piece) => pieces::take(rows, arrival),
         Some(Kind::Credit) => Ok(()),
+        Some(Kind::Type) => learn(&mut rows.progress, &header, arrival.payload, vc_row),
         Some(Kind::Offers) => provider_matched::take_count(&mut rows.progress, &mut rows.vcs, &header, vc_row),
         Some(Kind::Bye) => end_vc(&mut rows.progress, &header, vc_row),
         _ => Err(NotTaken::Wrong("a message past the matching of its transport")),

@@ -15,6 +15,7 @@ pub mod posting;
 pub mod provider;
 pub mod registering;
 pub mod send;
+pub mod signatures;
 pub(crate) mod streams;
 pub mod supply;
 pub mod unexpected;

@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
             byte => [0, 1, 8, 100, 4000, 20_000][usize::from(byte) % 6],
         };
         let header = Header::new(kind, 0, source, tag, message, length);
-        self.put(header.with_flags(flags).with_priority(priority).with_reserved(reserved));
+        self.put(header.with_flags(flags).with_priority(priority).with_type(reserved));
     }
 
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.

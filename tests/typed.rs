@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod checked_types;
+
 use std::sync::Arc;
 use std::time::Duration;
 use tickwire::internals::components::CountError;

@@ -155,6 +155,10 @@ unsafe impl<B: Elements> Pieces for Typed<B> {
         // SAFETY: the segment is on the heap and lives as long as `self`, which lends the buffer.
         self.segment.only_run().is_none().then(|| unsafe { Stretch::new(&self.segment) })
     }
+
+    fn type_name(&self) -> Option<&'static str> {
+        Some(std::any::type_name::<B::Element>())
+    }
 }
 
 // SAFETY: the buffer may be written.

@@ -70,6 +70,8 @@ pub struct Limits {
     /// the steps of all systems by itself (Deliver). Otherwise every message goes through the systems column by column. Both
     /// ways do the same; `false` is for tests that compare them, and for whoever looks for a difference.
     pub deliver: bool,
+    /// A receive whose message is of another type fails, with the names of both. See `Builder::check_types`.
+    pub check_types: bool,
     /// Frames that a tick reads at most; at least 2.
     pub tick_budget: usize,
     /// Passes of a tick at most.
@@ -121,6 +123,7 @@ impl Default for Limits {
             wildcard_bits: 32,
             own_at_once: true,
             deliver: true,
+            check_types: false,
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,
             control_us: CONTROL_US,

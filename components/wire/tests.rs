@@ -29,7 +29,7 @@ fn credit_stands_in_the_first_word_as_far_as_it_fits() {
 #[test]
 fn an_offer_to_read_has_an_address() {
     let offer = Header::new(Kind::Rts, 2, 3, 4, 5, 9000).with_flags(READABLE);
-    assert_eq!((offer.payload(), offer.flags(), offer.priority(), offer.reserved()), (8, READABLE, 0, 0));
+    assert_eq!((offer.payload(), offer.flags(), offer.priority(), offer.type_number()), (8, READABLE, 0, 0));
     assert_eq!(offer.lead.to_le_bytes(), [2, READABLE, 0, 0, 0, 0, 0, 0]);
     assert_eq!(Header { lead: offer.lead ^ u64::from(READABLE) << 8, ..offer }.payload(), 0, "else there is none");
     assert_eq!(frame_bytes(ADDRESS_BYTES), 64);
@@ -40,7 +40,7 @@ fn every_byte_is_a_kind_or_refused() {
     for byte in 0..=255u8 {
         match Kind::from_byte(byte) {
             Some(kind) => assert_eq!(kind as u8, byte),
-            None => assert!(byte == 0 || byte == 12 || byte > 16),
+            None => assert!(byte == 0 || byte > 16),
         }
     }
 }
@@ -56,7 +56,7 @@ fn plain(kind: Kind) -> Header {
 }
 
 fn check(header: Header) -> Result<(), &'static str> {
-    header.check(header.payload() as usize)
+    header.check(header.payload() as usize, true)
 }
 
 #[test]
@@ -76,18 +76,21 @@ fn each_kind_has_what_its_table_says_and_nothing_else() {
         }
         let (urgent, offers) = (matches!(kind, Kind::Rts | Kind::Sync), kind == Kind::Rts);
         assert_eq!(check(plain(kind).with_priority(1)).is_ok(), urgent, "{kind:?}");
-        let words = "reserved byte is not 0";
-        assert!(check(plain(kind).with_reserved(1)).is_err_and(|wrong| wrong.contains(words)), "{kind:?}");
+        let typed = matches!(kind, Kind::Eager | Kind::Rts | Kind::Head);
+        let (words, found) = ("a type, which its kind cannot have", check(plain(kind).with_type(1)));
+        assert_eq!((found.is_ok(), plain(kind).has_type()), (typed, typed), "{kind:?}");
+        assert!(typed || found.is_err_and(|wrong| wrong.contains(words)), "{kind:?}");
+        assert!(plain(kind).with_type(1).check(plain(kind).payload() as usize, false).is_err(), "{kind:?}");
         assert_eq!(check(plain(kind).with_flags(READABLE)).is_ok(), offers, "{kind:?}");
-        assert!(check(plain(kind).with_flags(READABLE).with_reserved(255)).is_err(), "{kind:?}");
+        assert_eq!(check(plain(kind).with_flags(READABLE).with_type(255)).is_ok(), offers, "{kind:?}");
         let credit = Credit { lines: 7, envelopes: 8 };
         assert_eq!(check(plain(kind).with_credit(credit).0), Ok(()), "{kind:?} may bring credit");
         let [payload, length] = [plain(kind).payload() as usize, plain(kind).length as usize];
-        assert!(plain(kind).check(payload + 1).is_err(), "{kind:?}");
-        assert!(payload == 0 || plain(kind).check(payload - 1).is_err(), "{kind:?}");
+        assert!(plain(kind).check(payload + 1, true).is_err(), "{kind:?}");
+        assert!(payload == 0 || plain(kind).check(payload - 1, true).is_err(), "{kind:?}");
         let [none, other] = [0, if length == 0 { 1 } else { 64 }].map(|length| Header { length, ..plain(kind) });
         let [empty, some] = match kind {
-            Kind::Eager | Kind::Sync | Kind::Rts | Kind::Cts => [true, true],
+            Kind::Eager | Kind::Sync | Kind::Rts | Kind::Cts | Kind::Type => [true, true],
             Kind::Piece | Kind::Part => [false, true],
             Kind::Head => [false, false],
             _ => [true, false],
@@ -95,7 +98,7 @@ fn each_kind_has_what_its_table_says_and_nothing_else() {
         assert_eq!([check(none).is_ok(), check(other).is_ok()], [empty, some], "{kind:?}");
     }
     assert!(check(Header::new(Kind::Head, 0, 1, 4, 0, 100)).is_err(), "a head without a part");
-    for lead in [0, 12, Kind::Wrap as u64, Kind::Moved as u64, Kind::Question as u64, 17, 255] {
+    for lead in [0, Kind::Wrap as u64, Kind::Moved as u64, Kind::Question as u64, 17, 255] {
         assert_eq!(check(Header { lead, ..Header::default() }), Err("a frame of unknown kind"));
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Attached {
 /// The engine's own copy of a message in buffered mode; its bytes are free again when it is dropped.
 pub(crate) struct Copied {
     pub(crate) bytes: Box<[u8]>,
+    /// Of the message that it is a copy of.
+    pub(crate) type_name: Option<&'static str>,
     pub(crate) used: Arc<AtomicUsize>,
 }
 
@@ -29,5 +31,9 @@ impl Drop for Copied {
 unsafe impl Pieces for Copied {
     fn piece(&self, index: usize) -> Span {
         self.bytes.piece(index)
+    }
+
+    fn type_name(&self) -> Option<&'static str> {
+        self.type_name
     }
 }

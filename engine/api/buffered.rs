@@ -66,7 +66,8 @@ impl Engine {
             return Err(PostError::BufferFull { needed, free, attached });
         }
         self.attached.used.fetch_add(needed, Ordering::Relaxed);
-        let copied = Copied { bytes: copy::gather(buffer), used: self.attached.used.clone() };
+        let copied =
+            Copied { bytes: copy::gather(buffer), type_name: buffer.type_name(), used: self.attached.used.clone() };
         // Nobody will ask for it: it is freed when it has left.
         self.post_send_rows(copied, length, to, tag, comm, false, SendOptions::new())
             .map(drop)

@@ -188,6 +188,30 @@ impl Builder {
         self
     }
 
+    /// Whether a receive fails if its message's elements are of another type ([`RequestError::OtherType`](crate::RequestError::OtherType)), for finding
+    /// mistakes. Off unless said otherwise. All ranks must say the same; ranks that do not refuse each other's first message.
+    ///
+    /// A type is known by its name and path ([`std::any::type_name`]), arrays by that of their elements. Messages without bytes
+    /// fit all types, as do buffers that are lent as raw memory. Each engine tells 255 types apart; more are not checked.
+    /// Messages go through the systems one by one meanwhile, which takes several times as long as usual.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, RequestError, Rank, Tag};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut engine = Engine::builder().check_types(true).build(Bootstrap::solo())?;
+    /// let (me, world) = (engine.rank(), engine.comm_world());
+    /// let received = engine.irecv(vec![0f32; 4], me, Tag(1), world)?;
+    /// engine.send(&[1f64, 2.0], me, Tag(1), world)?;
+    /// let error = engine.wait_take(received).unwrap_err().error;
+    /// assert!(error.to_string().starts_with("a message of `f64` from rank 0 with tag 1 into a receive of `f32`"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn check_types(mut self, on: bool) -> Self {
+        self.limits.check_types = on;
+        self
+    }
+
     /// CAR and request rows to begin with.
     pub fn initial_rows(mut self, rows: usize) -> Self {
         self.rows = rows.max(1);

@@ -86,6 +86,10 @@ unsafe impl<B: Pieces> Pieces for Registered<B> {
     fn layout(&self) -> Option<Stretch> {
         self.buffer.as_ref()?.layout()
     }
+
+    fn type_name(&self) -> Option<&'static str> {
+        self.buffer.as_ref()?.type_name()
+    }
 }
 
 // SAFETY: as the buffer itself.

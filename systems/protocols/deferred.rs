@@ -71,7 +71,7 @@ pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool 
             rows.progress.unexpected.restore(deferred.entry);
         } else {
             rows.progress.unexpected.release(deferred.entry);
-            receive_unexpected(rows, receive, &found);
+            receive_unexpected(rows, receive, deferred.entry, &found);
         }
     }
     if rows.progress.provider.deferred.is_empty() {

@@ -7,6 +7,7 @@ use crate::steps::credit::owe_lines;
 use crate::steps::matching::{find_posted, meet};
 use crate::steps::place::receive_whole;
 use crate::steps::posted::key;
+use crate::steps::signatures::{check_peer, compare};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, ArrivalState, CarState, Row, Span};
@@ -31,7 +32,12 @@ pub(crate) fn pair(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<
 /// As [`pair`].
 #[inline(always)]
 pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
+    check_peer(&mut rows.progress, arrival.vc)?;
     let row = pair(rows, &arrival.header, arrival.vc)?;
+    if let Some(types) = &mut rows.progress.signatures {
+        let (number, length) = (arrival.header.type_number(), arrival.header.length);
+        compare(types, &mut rows.cars[row as usize], row, arrival.vc, number, length);
+    }
     rows.cars[row as usize].state = CarState::Matched;
     (arrival.car, arrival.state) = (row, ArrivalState::Placed);
     Ok(())

@@ -5,6 +5,7 @@ use crate::steps::check::NotTaken;
 use crate::steps::check::check_envelope;
 use crate::steps::credit::owe_lines;
 use crate::steps::matching::{find_posted, meet};
+use crate::steps::signatures::{check_peer, compare};
 use crate::steps::streams::{begin, may_begin};
 use tickwire_components::{Arrival, ArrivalState, CarState, Destination, Large, Pending, Progress, VcState};
 
@@ -20,6 +21,7 @@ pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<()
         // Its connection has ended since it was read, and with it the parts that were to come.
         return Ok(());
     }
+    check_peer(progress, vc_row)?;
     if !may_begin(progress, arrival) {
         return Err(NotTaken::Wrong("a message in parts that cannot be"));
     }
@@ -27,6 +29,9 @@ pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<()
     owe_lines(progress, vcs, vc_row, header.length);
     let car = &mut cars[row as usize];
     meet(progress, car, &header, vc_row);
+    if let Some(types) = &mut progress.signatures {
+        compare(types, car, row, vc_row, header.type_number(), header.length);
+    }
     (car.state, car.done) = (CarState::Receiving, 0);
     large[row as usize] = Large { wanted: 0, ..Large::of(header.length) };
     begin(progress, arrival, Destination::Receive(row));

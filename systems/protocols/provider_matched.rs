@@ -177,7 +177,7 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
 /// Whether a transport can have paired or claimed it: a message or an offer that can be.
 fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
     match arrival.header.kind() {
-        Some(Kind::Eager | Kind::Sync | Kind::Rts) => arrival.header.check(arrival.payload.len()),
+        Some(Kind::Eager | Kind::Sync | Kind::Rts) => arrival.header.check(arrival.payload.len(), false),
         _ => Err("a message of a kind that no transport pairs"),
     }
 }

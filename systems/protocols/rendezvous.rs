@@ -12,6 +12,7 @@ use crate::steps::finish::{abort, finish_car};
 use crate::steps::matching::{find_posted, meet};
 use crate::steps::offer::{body_of, offer};
 use crate::steps::registering::serve;
+use crate::steps::signatures::{check_peer, compare};
 use crate::steps::supply::decide::{decide, received};
 use tickwire_components::wire::Header;
 use tickwire_components::{
@@ -29,10 +30,14 @@ pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc
     if vcs[vc_row as usize].envelopes_left == 0 {
         return Err(NotTaken::Wrong("more offers than it was granted"));
     }
+    check_peer(progress, vc_row)?;
     let row = find_posted(progress, vc_row, header, cars, vcs).ok_or(NotTaken::Unexpected)?;
     take_envelope(progress, vcs, vc_row);
     meet(progress, &mut cars[row as usize], header, vc_row);
     cars[row as usize].priority = header.priority();
+    if let Some(types) = &mut progress.signatures {
+        compare(types, &mut cars[row as usize], row, vc_row, header.type_number(), header.length);
+    }
     offer(progress, cars, large, row, header.message(), header.length, body_of(header, payload));
     Ok(())
 }

@@ -3,8 +3,9 @@
 use crate::rows::Rows;
 use crate::steps::chain::capacity;
 use crate::steps::registering;
+use crate::steps::signatures::mismatch;
 use tickwire_components::{
-    Car, CarKind, CarState, Held, Large, NIL, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Request,
+    Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Request,
     RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
 };
 
@@ -97,7 +98,7 @@ pub(crate) fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
 ///
 /// # Errors
 /// If it did not end well.
-pub fn outcome(cars: &[Car], large: &[Large], vcs: &[Vc], procs: &ProcTable, row: Row) -> Outcome {
+pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], procs: &ProcTable, row: Row) -> Outcome {
     let car = &cars[row as usize];
     let (status, flags) = (status(car), car.flags & car_flags::ERRORS);
     Err(if flags == 0 {
@@ -114,6 +115,9 @@ pub fn outcome(cars: &[Car], large: &[Large], vcs: &[Vc], procs: &ProcTable, row
         RequestError::Finalized
     } else if flags & car_flags::NOT_READY != 0 {
         RequestError::NotReady
+    } else if flags & car_flags::OTHER_TYPE != 0 {
+        let (sent, expected) = mismatch(progress.signatures.as_deref(), row);
+        RequestError::OtherType(OtherType::new(status, sent, expected))
     } else {
         RequestError::Truncated { status, capacity: large[row as usize].wanted as usize }
     })

@@ -8,6 +8,7 @@ use crate::steps::chain::{Chain, capacity};
 use crate::steps::credit::{collect, due, granted};
 use crate::steps::offer_counts::gave;
 use crate::steps::posting::{queue_send, send_car};
+use crate::steps::signatures::stamp;
 use crate::store::Tables;
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
@@ -33,6 +34,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     let mut header = head(cars, large, vc.link, endpoint, row);
     let car = &mut cars[row as usize];
+    header = stamp(progress, car, row, header);
     let mut state = None;
     if let Some(states) = endpoint.rows {
         state = row_states.get(states, row);

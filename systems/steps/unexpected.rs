@@ -8,6 +8,7 @@ use crate::steps::finish::{abort, finish_car};
 use crate::steps::offer::{body_of, offer};
 use crate::steps::place::{buffer_span, put};
 use crate::steps::posted::key;
+use crate::steps::signatures::compare;
 use crate::steps::streams::{begin, take_over};
 use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
@@ -21,12 +22,16 @@ use tickwire_components::{
 pub fn take_unexpected(rows: &mut Rows<'_>, row: Row) -> bool {
     let Some(entry) = rows.progress.unexpected.find(&key(&rows.cars[row as usize])) else { return false };
     let found = rows.progress.unexpected.remove(entry);
-    receive_unexpected(rows, row, &found);
+    receive_unexpected(rows, row, entry, &found);
     true
 }
 
-/// Pairs a receive with a message that has left the unexpected queue.
-pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, found: &Unexpected) {
+/// Pairs a receive with a message that has left the unexpected queue, where it was in `entry`.
+pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, entry: Row, found: &Unexpected) {
+    if let Some(types) = &mut rows.progress.signatures {
+        let number = *types.unexpected(entry);
+        compare(types, &mut rows.cars[row as usize], row, found.vc, number, found.length);
+    }
     let car = &mut rows.cars[row as usize];
     car.source = found.source;
     car.tag = found.tag;
@@ -106,6 +111,9 @@ pub(crate) fn find_place(
     });
     let stamp = progress.stamp();
     progress.unexpected.stamp(entry, stamp);
+    if let Some(types) = &mut progress.signatures {
+        *types.unexpected(entry) = header.type_number();
+    }
     progress.pending |= Pending::TRANSFER;
     if rts || header.length == 0 {
         arrival.state = ArrivalState::Handled;

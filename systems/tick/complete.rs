@@ -18,7 +18,7 @@ pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
         let Some(owner) = take_part(rows, row) else { continue };
         let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
         if std::mem::take(&mut requests[owner as usize].notified) {
-            callbacks.tell(owner, &outcome(cars, large, vcs, procs, owner));
+            callbacks.tell(owner, &outcome(progress, cars, large, vcs, procs, owner));
             progress.late |= callbacks.has_panic();
             if callbacks.slot(owner).is_some() {
                 finish_submitted(progress, requests, owner);
@@ -47,7 +47,7 @@ pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
     let Some(owner) = take_part(rows, row) else { return };
     let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
     if std::mem::take(&mut requests[owner as usize].notified) {
-        callbacks.tell_later(owner, &outcome(cars, large, vcs, procs, owner));
+        callbacks.tell_later(owner, &outcome(progress, cars, large, vcs, procs, owner));
         progress.late = true;
         if callbacks.slot(owner).is_some() {
             return finish_submitted(progress, requests, owner);

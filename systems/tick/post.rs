@@ -12,10 +12,11 @@ use crate::protocols::provider_matched;
 use crate::rows::{Rows, Wire};
 use crate::steps::activate::take_rows;
 use crate::steps::arguments::check_operation;
-use crate::steps::offer_counts::tell;
+use crate::steps::offer_counts;
 use crate::steps::posting::{asks_when_ready, queue_receive, queue_send, receive_car, send_car};
 use crate::steps::registering::serve;
 use crate::steps::send::{has_gone, parts_follow, send_control, send_row};
+use crate::steps::signatures::{note, tell};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Operation, Submission, Task};
 use tickwire_components::{
@@ -72,7 +73,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             }
             let vc = &rows.vcs[vc_row as usize];
             if endpoint.matches && vc.envelopes == 0 && !vc.sends.is_empty() {
-                tell(rows, vc_row);
+                offer_counts::tell(rows, vc_row);
             }
             grant(rows, endpoint, vc_row);
         }
@@ -158,6 +159,7 @@ fn take_submission(rows: &mut Rows<'_>, endpoints: &[Endpoint], submission: Subm
         }
         return Taken::Later(Box::new(submission));
     };
+    note(progress, row, lent.type_name());
     requests[row as usize].notified = true;
     callbacks.await_in(row, submission.slot);
     held[row as usize].0 = submission.lease;
@@ -220,6 +222,13 @@ fn drive(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<()
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(words) => return Err(format!("the memory of a message cannot be registered: {words}")),
+            }
+        }
+        if rows.progress.signatures.is_some() {
+            match tell(rows, endpoint, vc_row, row) {
+                Sent::Done => {}
+                Sent::Failed => return Err(LINK_FAILED.into()),
+                _ => return Ok(()),
             }
         }
         match send_row(rows, endpoint, vc_row, row) {

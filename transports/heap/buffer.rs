@@ -119,6 +119,10 @@ unsafe impl Pieces for HeapBuffer {
         // SAFETY: valid while `self` lives; the engine holds it until the request is done.
         unsafe { Span::new(self.start.as_ptr(), self.length) }
     }
+
+    fn type_name(&self) -> Option<&'static str> {
+        Some(std::any::type_name::<u8>())
+    }
 }
 // SAFETY: the value owns its bytes.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]

@@ -146,14 +146,14 @@ fn what_is_shown_can_be_and_all_else_is_left_to_read() {
     let read = |kind, length| Header::new(kind, 0, 1, 5, 33, length);
     let offer = |length| read(Kind::Rts, length).with_flags(READABLE);
     let shown = [offer(0), offer(2), read(Kind::Done, 0)];
-    let left = [offer(9).with_reserved(1), read(Kind::Done, 1), read(Kind::Question, 1), read(Kind::Cts, 1)];
+    let left = [offer(9).with_type(1), read(Kind::Done, 1), read(Kind::Question, 1), read(Kind::Cts, 1)];
     let flagged = [read(Kind::Done, 0).with_flags(1), offer(9).with_priority(1)];
     for (headers, is_shown) in [(&shown[..], true), (&left, false), (&flagged, false)] {
         for header in headers {
             let Both { writer, reader, memory: _memory } = both();
             writer.memory().store_header(0, header);
             assert_eq!(reader.peek_read().map(|(found, _)| found), is_shown.then_some(*header));
-            assert!(!is_shown || header.check(header.payload() as usize).is_ok());
+            assert!(!is_shown || header.check(header.payload() as usize, false).is_ok());
         }
     }
 }

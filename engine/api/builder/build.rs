@@ -37,6 +37,8 @@ impl Builder {
     pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
         self.limits.check().map_err(BuildError::Limits)?;
         self.read_environment()?;
+        // What is checked column by column is checked once, and costs nothing where it is not.
+        self.limits.deliver &= !self.limits.check_types;
         self.shared_heap = Some(shared_heap::decide(self.shared_heap)?);
         let mut exchange = bootstrap.into_exchange();
         self.trace = trace::open(self.trace, &*exchange)?;
@@ -103,6 +105,7 @@ impl Builder {
         let delivered_max = self.limits.tick_budget as u32 - drained_min;
         let mut store = self.store(world, &mut opened, submissions.clone(), epoch)?;
         store.progress().drained_min = drained_min;
+        store.progress().signatures = self.limits.check_types.then(Box::default);
         let Opened { exchange, slots, tags, observer, .. } = opened;
         let counters = Arc::new(Counters::default());
         let has_systems = !self.systems.is_empty();

@@ -123,7 +123,7 @@ pub(super) fn choose_matcher(
 ) -> Result<(Option<u32>, TagLimits), BuildError> {
     let (mut matcher, mut tags) = (None, TagLimits::NONE);
     for (row, mut endpoint) in (0..).zip(std::mem::take(endpoints)) {
-        if endpoint.matches && matcher.is_some() {
+        if endpoint.matches && (matcher.is_some() || limits.check_types) {
             endpoint = endpoint.leave_matching(limits);
         } else if endpoint.matches {
             tags = endpoint.transport.get().capabilities().tags;

@@ -2,7 +2,8 @@
 
 use crate::api::request::Request;
 use crate::run::engine::Engine;
-use tickwire_components::{Communicator, PostError, Row};
+use tickwire_components::{Communicator, Pieces, PostError, Row};
+use tickwire_systems::steps::signatures::note;
 
 impl Engine {
     /// Checks the arguments of an operation with no proc.
@@ -17,7 +18,10 @@ impl Engine {
 
     /// Gives a posted request its buffer, and its poster the token.
     #[inline(always)]
-    pub(crate) fn hold<B>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
+    pub(crate) fn hold<B: Pieces>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
+        if self.limits.check_types {
+            self.note_type(row, &buffer);
+        }
         let tables = self.store.all();
         tables.held[row as usize].0.put(buffer);
         let request = &mut tables.requests[row as usize];
@@ -26,6 +30,12 @@ impl Engine {
             tables.progress.scoped += 1;
         }
         Request::new(self.home, row, request.generation)
+    }
+
+    /// Notes the type of a posted operation, if types are checked.
+    #[cold]
+    pub(crate) fn note_type(&mut self, row: Row, buffer: &impl Pieces) {
+        note(self.store.progress(), row, buffer.type_name());
     }
 
     /// Sees to it that an operation finds so many rows.

@@ -136,6 +136,6 @@ impl Engine {
     /// How a request that is done has ended.
     pub(crate) fn ended(&mut self, id: RequestId) -> Result<Status, RequestError> {
         let all = self.store.all();
-        outcome(all.cars, all.large, all.vcs, all.procs, id.row)
+        outcome(all.progress, all.cars, all.large, all.vcs, all.procs, id.row)
     }
 }

@@ -55,7 +55,9 @@ impl Engine {
         let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
         let Some(row) = row else { return Err(self.full()) };
         all.progress.unexpected.release(message.row);
-        self.store.with(|rows, _| receive_unexpected(rows, row, &found));
+        // Before it is compared with its message.
+        self.note_type(row, buffer);
+        self.store.with(|rows, _| receive_unexpected(rows, row, message.row, &found));
         Ok(row)
     }
 
@@ -81,7 +83,7 @@ impl Engine {
             };
             all.requests[row as usize].state = RequestState::Detached;
             all.progress.unexpected.release(entry);
-            self.store.with(|rows, _| receive_unexpected(rows, row, &found));
+            self.store.with(|rows, _| receive_unexpected(rows, row, entry, &found));
         }
     }
 }

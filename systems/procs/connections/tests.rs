@@ -344,7 +344,7 @@ fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
     assert_eq!(world.request(submitted).state, RequestState::Done);
     let all = world.all();
     assert_eq!(all.progress.answers, [submitted.car]);
-    let outcome = crate::steps::finish::outcome(all.cars, all.large, all.vcs, all.procs, submitted.car);
+    let outcome = crate::steps::finish::outcome(all.progress, all.cars, all.large, all.vcs, all.procs, submitted.car);
     assert_eq!(outcome, Err(RequestError::PeerFailed { proc, reason }));
 }
 

@@ -157,7 +157,7 @@ fn a_message_that_cannot_be_ends_its_vc_and_the_receive_is_given_again() {
     let posted = world.receive(None, Some(5), &[8]);
     world.step(post);
     let frames = [Header::new(Kind::Piece, 0, 1, 5, 0, 0), Header { lead: Kind::Wrap as u64, ..eager(1, 5, b"") }];
-    let flagged = [eager(1, 5, b"").with_flags(wire::READABLE), eager(1, 5, b"x"), eager(1, 5, b"").with_reserved(1)];
+    let flagged = [eager(1, 5, b"").with_flags(wire::READABLE), eager(1, 5, b"x"), eager(1, 5, b"").with_type(1)];
     let envelopes = [eager(2, 5, b""), eager(1, 6, b"")];
     for wrong in envelopes.into_iter().chain(frames).chain(flagged) {
         tell(&mut world, ArrivalState::Matched, posted, far, wrong, b"");

@@ -181,7 +181,7 @@ fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
     let (one, two) = (1, 2);
     let (send, receive) = (0, 1);
     let flagged = |kind, flags| Header::new(kind, 0, 1, 5, 3, 0).with_flags(flags);
-    let hostile: [(&str, Row, Header); 29] = [
+    let hostile: [(&str, Row, Header); 30] = [
         ("unknown context", one, Header::new(Eager, 2, 1, 5, 0, 0)),
         ("unknown context", one, Header::new(Rts, u32::MAX, 1, 5, 3, 0)),
         ("source is not", one, Header::new(Eager, 0, 2, 5, 0, 0)),
@@ -200,7 +200,7 @@ fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
         ("was not offered", one, Header::new(Cts, 0, 0, 9, NIL, 1)),
         ("was not offered", two, Header::new(Cts, 0, 0, 9, send, 1)),
         ("for more than was offered", one, Header::new(Cts, 0, 0, 9, send, 101)),
-        ("unknown kind", one, Header { lead: 12, ..Header::new(Eager, 0, 0, 0, send, 1) }),
+        ("unknown kind", one, Header { lead: 17, ..Header::new(Eager, 0, 0, 0, send, 1) }),
         ("unknown kind", one, Header::new(Kind::Question, 0, 0, 0, send, 1)),
         ("unknown kind", one, Header::new(Wrap, 0, 1, 5, 0, 0)),
         ("flags that its kind cannot have", one, flagged(Eager, wire::READABLE)),
@@ -208,7 +208,8 @@ fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
         ("flags that its kind cannot have", one, flagged(Rts, wire::READABLE | wire::DIRECT)),
         ("flags that its kind cannot have", one, flagged(Cts, wire::READABLE)),
         ("a priority, which its kind cannot have", one, flagged(Eager, 0).with_priority(1)),
-        ("reserved byte is not 0", one, flagged(Rts, 0).with_reserved(1)),
+        ("a type, which its kind cannot have or nobody checks here", one, flagged(Rts, 0).with_type(1)),
+        ("one engine checks the types", one, Header::new(Kind::Type, 0, 0, 0, 0, 0)),
         ("length that its kind cannot have", one, Header::new(Done, 0, 0, 0, send, 1)),
         ("past the matching of its transport", one, Header::new(Sync, 0, 1, 5, 3, 0)),
     ];

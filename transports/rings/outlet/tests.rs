@@ -70,7 +70,7 @@ fn only_what_is_offered_may_be_asked_for() {
         assert_eq!(outlet.ask(&wrong.header()), Err(Corrupt::Question(wrong.address, wrong.length)));
     }
     let good = at(start, 1).header();
-    for wrong in [good.with_flags(1), good.with_priority(1), good.with_reserved(1), Header { name: 1 << 32, ..good }] {
+    for wrong in [good.with_flags(1), good.with_priority(1), good.with_type(1), Header { name: 1 << 32, ..good }] {
         assert_eq!(outlet.ask(&wrong), Err(Corrupt::Kind(Kind::Question as u8)));
     }
     assert_eq!(outlet.answers.len(), 4, "nothing has changed");

@@ -161,7 +161,7 @@ fn a_reader_that_says_what_is_not_so_is_not_believed() {
     }
     for (what, wrong) in [
         ("flags", question(start, 1).with_flags(1)),
-        ("a reserved byte", question(start, 1).with_reserved(1)),
+        ("a reserved byte", question(start, 1).with_type(1)),
         ("a message", Header { name: 1 << 32, ..question(start, 1) }),
     ] {
         expose(&mut net, b, &mut from);
