@@ -8,7 +8,7 @@ const README_MAX: usize = 8192;
 /// How the book links to files that are not in it.
 const FILES: &str = "https://github.com/tickwire/tickwire/blob/main/";
 
-fn root() -> &'static Path {
+pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 

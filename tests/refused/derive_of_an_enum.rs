@@ -1,0 +1,7 @@
+#[derive(Clone, Copy, tickwire::Datatype)]
+enum Colour {
+    Red,
+    Green,
+}
+
+fn main() {}

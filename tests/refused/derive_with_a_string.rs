@@ -1,0 +1,7 @@
+#[derive(tickwire::Datatype)]
+struct Named {
+    number: u32,
+    name: String,
+}
+
+fn main() {}
