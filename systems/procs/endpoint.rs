@@ -57,7 +57,7 @@ pub struct Endpoint {
     /// Frames leave at once and need nothing beside themselves: no registered memory, no credit that goes with them, and the
     /// engine matches. Fixed when it is opened.
     pub plain: bool,
-    /// Frames leave by Post alone, never within the call that makes them: the transport keeps a state for each row, or
+    /// Frames leave by Post alone, never within the call that makes them: the transport may take a part of a frame, or
     /// [`Limits::deliver`] is off. Fixed when it is opened.
     pub by_post: bool,
     /// It matches receives with messages by itself. Fixed when it is opened.
@@ -149,7 +149,8 @@ impl Endpoint {
         let mapped = capabilities.mapped;
         let mapped_min = if reads && mapped.bytes > 0 { limits.mapped_min as u64 } else { u64::MAX };
         let inline_end = if capabilities.whole_frames && limits.deliver { inline_max + 1 } else { 0 };
-        let by_post = rows.is_some() || !limits.deliver;
+        // A frame that may be taken in part is in a queue until all of it has gone.
+        let by_post = rows.is_some() && !capabilities.whole_frames || !limits.deliver;
         let piggybacks = capabilities.whole_frames && !windows && !matches;
         Endpoint {
             eager_max,
@@ -165,7 +166,7 @@ impl Endpoint {
             windows,
             // A message that is matched has no header to bring it.
             piggybacks,
-            plain: !by_post && !registers && !piggybacks && !matches,
+            plain: !by_post && rows.is_none() && !registers && !piggybacks && !matches,
             by_post,
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,

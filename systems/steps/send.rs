@@ -1,7 +1,7 @@
 //! Sending: what a row says first, an envelope or an answer, goes to its transport.
 
 use crate::procs::endpoint::Endpoint;
-use crate::rows::Rows;
+use crate::rows::{RowStateColumns, Rows};
 use crate::steps::activate::take_rows;
 use crate::steps::arguments::Envelope;
 use crate::steps::chain::{Chain, capacity};
@@ -35,14 +35,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     let mut header = head(cars, large, vc.link, endpoint, row);
     let car = &mut cars[row as usize];
     header = stamp(progress, car, row, header);
-    let mut state = None;
-    if let Some(states) = endpoint.rows {
-        state = row_states.get(states, row);
-        if let Some(state) = state.as_deref_mut().filter(|_| car.flags & car_flags::STARTED == 0) {
-            (states.reset)(state);
-        }
-        car.flags |= car_flags::STARTED;
-    }
+    let state = state_of(row_states, endpoint, car, row);
     let mut credit = Credit::NONE;
     if endpoint.piggybacks {
         // A transport that matches is not one of these.
@@ -54,6 +47,23 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     granted(progress, vc, credit);
     Ok(header)
+}
+
+/// The state that a transport keeps for a row, fresh if this is the row's first frame; `None` where transports keep none.
+#[inline]
+fn state_of<'a>(
+    row_states: &'a mut RowStateColumns,
+    endpoint: &Endpoint,
+    car: &mut Car,
+    row: Row,
+) -> Option<&'a mut dyn Any> {
+    let states = endpoint.rows?;
+    let mut state = row_states.get(states, row);
+    if let Some(state) = state.as_deref_mut().filter(|_| car.flags & car_flags::STARTED == 0) {
+        (states.reset)(state);
+    }
+    car.flags |= car_flags::STARTED;
+    state
 }
 
 /// Sends a control frame, with what there is to grant.
@@ -84,7 +94,7 @@ pub(crate) fn send_control(rows: &mut Rows<'_>, endpoint: &mut Endpoint, frame: 
 /// The bytes of the row are there.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> bool {
-    let Rows { progress, cars, large, vcs, .. } = rows;
+    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
     let vc = &mut vcs[vc_row as usize];
     let is_send = cars[row as usize].kind == CarKind::Send;
     let kept_back = if is_send { !vc.sends.is_empty() } else { !progress.replies.is_empty() };
@@ -99,8 +109,9 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         large[row as usize].way = way;
     }
     let header = head(cars, large, vc.link, endpoint, row);
+    let state = state_of(row_states, endpoint, &mut cars[row as usize], row);
     // A failure is told by the next frame, which the queue sends.
-    if send_head(cars, vc.link, endpoint, &header, row, None) != Sent::Done {
+    if send_head(cars, vc.link, endpoint, &header, row, state) != Sent::Done {
         return false;
     }
     if is_send {

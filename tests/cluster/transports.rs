@@ -2,7 +2,8 @@
 
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::internals::transports::Hub;
-use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
+use tickwire::tables::CarState;
+use tickwire::testing::{Board, Cluster, SimConfig, SimNet, rows};
 use tickwire::{Engine, Limits, List, Rank, Tag, Test};
 use tickwire_tests::cases::{self, BOUND, content};
 
@@ -120,6 +121,25 @@ fn all_cases_over_a_simulated_network() {
     for seed in 0..6 {
         let net = SimNet::new(3, SimConfig::new(seed));
         cases::all(&mut Cluster::sim(3, &net));
+    }
+}
+
+#[test]
+fn over_a_simulated_network_messages_leave_within_the_call_as_over_others() {
+    for (partial_of_256, expected) in [(0, CarState::Offered), (128, CarState::Queued)] {
+        let net = SimNet::new(2, SimConfig { partial_of_256, ..SimConfig::calm(7) });
+        let mut cluster = Cluster::sim(2, &net);
+        let world = cluster.engines[0].comm_world();
+        for number in 0..3u8 {
+            let receive = cluster.engines[1].irecv(vec![0u8; 20_000], Rank(0), Tag(1), world).unwrap();
+            let send = cluster.engines[0].isend(vec![number; 20_000], Rank(1), Tag(1), world).unwrap();
+            // The first one waits for its connection.
+            let states: Vec<_> = rows(&mut cluster.engines[0]).cars.iter().map(|car| car.state).collect();
+            assert!(number == 0 || states.contains(&expected), "{states:?}");
+            assert_eq!(cluster.finish(BOUND, 1, receive).unwrap().0, vec![number; 20_000]);
+            cluster.finish(BOUND, 0, send).unwrap();
+        }
+        cluster.assert_at_rest();
     }
 }
 

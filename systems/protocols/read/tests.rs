@@ -83,6 +83,8 @@ fn what_cannot_be_read_is_asked_for_in_pieces() {
 #[test]
 fn one_pass_reads_a_bounded_number_of_bytes() {
     let (mut world, vc) = world();
+    // The answer stays in its queue until Post.
+    world.all().endpoints[0].by_post = true;
     let a_pass = READ_TURNS_A_PASS * READ_BYTES_A_TURN;
     let length = a_pass + 1000;
     world.wire().memory.push((4096, vec![7; length]));
