@@ -1,6 +1,7 @@
 //! What each part of the message path costs, in instructions a message: counted by callgrind over messages of 8 B to
 //! oneself, so that it is repeatable on a noisy machine. The engine has a system of the application, so that its own
-//! run as functions apart; without one they are called directly, which saves about 250 instructions a message.
+//! run as functions apart; without one they are called directly, which saves about 250 instructions a message. Then, of
+//! two engines without such a system, what a message from one to the other takes over shared memory, at both.
 //!
 //! `cargo bench -p tickwire-tests --bench budget`; with `--test` it only checks that it could run.
 
@@ -34,8 +35,8 @@ fn main() {
         std::process::exit(1);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let program = build(&root);
-    let (few, many) = (count(&program, FEW), count(&program, MANY));
+    build(&root);
+    let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, "tests-messages"), messages));
     println!("{:<24}{:>14}", "part", "instructions");
     for (name, symbol) in PARTS {
         let of = |counts: &HashMap<String, u64>| {
@@ -45,21 +46,31 @@ fn main() {
                 std::process::exit(1);
             })
         };
-        println!("{name:<24}{:>14.1}", (of(&many) - of(&few)) as f64 / (MANY - FEW) as f64);
+        print(name, of(&few), of(&many));
     }
+    let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, "tests-pair"), messages)["PROGRAM TOTALS"]);
+    print("between two processes", few, many);
 }
 
-/// Builds the program with symbols that tell generic functions apart.
-fn build(root: &Path) -> PathBuf {
-    let target = root.join("target/budget");
+/// Prints what a part takes.
+fn print(name: &str, few: u64, many: u64) {
+    println!("{name:<24}{:>14.1}", (many - few) as f64 / (MANY - FEW) as f64);
+}
+
+/// Where a program is built.
+fn program(root: &Path, name: &str) -> PathBuf {
+    root.join("target/budget/release").join(name)
+}
+
+/// Builds the programs with symbols that tell generic functions apart.
+fn build(root: &Path) {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "-p", "tickwire-tests", "--bin", "tests-messages"])
+        .args(["build", "--release", "-p", "tickwire-tests", "--bin", "tests-messages", "--bin", "tests-pair"])
         .current_dir(root)
-        .env("CARGO_TARGET_DIR", &target)
+        .env("CARGO_TARGET_DIR", root.join("target/budget"))
         .env("RUSTFLAGS", "-C symbol-mangling-version=v0")
         .status();
-    assert!(built.is_ok_and(|s| s.success()), "the program does not build");
-    target.join("release/tests-messages")
+    assert!(built.is_ok_and(|s| s.success()), "the programs do not build");
 }
 
 /// Instructions of each function and all it calls, over a run with `messages` messages.
