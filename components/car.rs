@@ -18,6 +18,10 @@ pub enum CarKind {
     Data,
     /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
     Layout,
+    /// A computation in a graph. See [`crate::Node::computation`].
+    Computation,
+    /// The request of a graph; the graph's nodes are CARs of their own.
+    Graph,
 }
 
 /// Where a CAR stands.
@@ -51,6 +55,10 @@ pub enum CarState {
     Reading,
     /// The transport moves the message between the memory of sender and receiver, on either side, and says when it is done.
     Direct,
+    /// In a graph: it has not started, or is done.
+    Waiting,
+    /// In the list of nodes of graphs that Post starts.
+    Staged,
     /// In the list that Complete empties.
     Finished,
     /// A data CAR under an envelope, which holds the state of both.
@@ -85,8 +93,13 @@ pub mod car_flags {
     pub const REFUSED: u16 = 1 << 10;
     /// The message is of another type than the receive.
     pub const OTHER_TYPE: u16 = 1 << 11;
+    /// Of a receive in a graph: the message is shorter than all members must send.
+    pub const SHORT: u16 = 1 << 12;
+    /// Of a receive in a graph: its peer cannot go on with the operation.
+    pub const ABANDONED: u16 = 1 << 13;
     /// Those that say how an operation failed.
-    pub const ERRORS: u16 = TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE;
+    pub const ERRORS: u16 =
+        TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED;
     /// Those that make an envelope ask before its data is sent, however short it is.
     pub const ASKING: u16 = READY | SYNCHRONOUS;
 }

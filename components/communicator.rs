@@ -30,6 +30,10 @@ pub mod context {
     pub const AGREEMENT: u32 = 1 << 29;
     /// What some of its members do together.
     pub const GROUP: u32 = 2 << 29;
+    /// Collective operations: messages of graphs.
+    pub const COLLECTIVE: u32 = 3 << 29;
+    /// In place of a message of a collective operation that its sender cannot go on with.
+    pub const ABANDONED: u32 = 4 << 29;
 
     /// The word of an id in an incarnation, for the application's messages.
     pub const fn word(id: u32, incarnation: u32) -> u32 {
@@ -118,6 +122,8 @@ pub struct Communicator {
     pub incarnation: u32,
     /// Operations of all members on it so far: what keeps their messages apart.
     pub calls: u32,
+    /// Collective operations on it so far.
+    pub collectives: u32,
     /// While closing: CAR rows below this one need it no more.
     pub cursor: Row,
     /// Operations of its members that are in progress on it here.
@@ -152,6 +158,7 @@ impl Communicator {
         lives: 0,
         incarnation: 0,
         calls: 0,
+        collectives: 0,
         cursor: 0,
         agreements: 0,
         state: CommState::Free,
@@ -228,7 +235,7 @@ mod tests {
         let word = context::word(8190, 513);
         assert_eq!((context::id(word), context::base(word), context::plane(word)), (8190, word, context::USER));
         assert_eq!(word >> context::ID_BITS, 1, "an incarnation counts modulo its width");
-        for plane in [context::AGREEMENT, context::GROUP] {
+        for plane in [context::AGREEMENT, context::GROUP, context::COLLECTIVE, context::ABANDONED] {
             assert_eq!((context::id(word | plane), context::base(word | plane)), (8190, word));
             assert_eq!(context::plane(word | plane), plane);
         }

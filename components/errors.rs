@@ -1,6 +1,6 @@
 //! The errors of the application's interface, one enum per kind of operation.
 
-use crate::{ProcId, Status};
+use crate::{ProcId, Rank, Status};
 use thiserror::Error;
 
 /// Why an operation could not be posted. Nothing has been queued.
@@ -53,6 +53,16 @@ pub enum PostError {
         "the buffer's datatype has a byte twice: a receive could not tell what to write there; set its blocks apart"
     )]
     Overlap,
+    /// A buffer of a collective operation that does not fit the other one, or the number of ranks.
+    #[error("the {what} has {given} elements, and {needed} are needed")]
+    Elements {
+        /// Which buffer.
+        what: &'static str,
+        /// Its elements.
+        given: usize,
+        /// How many it must have.
+        needed: usize,
+    },
     /// All rows are in use.
     #[error("all {rows} {table} rows are in use: complete some requests first, or raise the limit `{limit}`")]
     Full {
@@ -143,6 +153,22 @@ pub enum RequestError {
     /// The message is of another type than the receive, and the engine checks types. Its bytes are in the buffer.
     #[error(transparent)]
     OtherType(Box<OtherType>),
+    /// Of a collective operation: a member has sent less than this one expects.
+    #[error(
+        "{sent} bytes from rank {source} where {expected} were expected: give all members of a collective operation the same lengths",
+        source = .from
+    )]
+    Short {
+        /// The member.
+        from: Rank,
+        /// Bytes that it has sent.
+        sent: usize,
+        /// Bytes that it should have sent.
+        expected: usize,
+    },
+    /// Of a collective operation: a member has failed in it, or had to give it up for the sake of another one.
+    #[error("rank {0} cannot go on with the collective operation: a member that it needs has failed")]
+    Abandoned(Rank),
     /// An operation that another thread submitted could not be posted.
     #[error(transparent)]
     NotPosted(#[from] PostError),

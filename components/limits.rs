@@ -122,6 +122,8 @@ pub const TICK_BUDGET: usize = 256;
 pub const DRAINED_PART: usize = 8;
 /// Passes over the systems in one tick. An eager message needs one, a rendezvous step two.
 pub const PASSES_MAX: u32 = 8;
+/// Nodes of graphs that one pass starts.
+pub const STAGED_A_PASS: usize = 256;
 /// Submissions of other threads that one pass takes.
 pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.

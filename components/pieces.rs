@@ -1,6 +1,6 @@
 //! What a message is sent from and received into: buffers, as runs of bytes.
 
-use crate::{Span, Stretch};
+use crate::{Element, Span, Stretch};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -77,6 +77,61 @@ pub unsafe trait Pieces {
 /// [`Pieces::pieces`] is always 1 and [`Pieces::layout`] always `None`.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
 pub unsafe trait OneRun: Pieces {}
+
+/// A buffer that is a run of elements which can be reduced and compared in number: what collective operations take.
+///
+/// # Safety
+/// The bytes are values of [`Sequence::Item`], at an address that is aligned for it.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer of a collective operation",
+    note = "it is a vector, slice, box or array of plain data (`bytemuck::NoUninit + AnyBitPattern`)"
+)]
+pub unsafe trait Sequence: OneRun {
+    /// The type of its elements.
+    type Item: Element;
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.total().checked_div(size_of::<Self::Item>()).unwrap_or(0)
+    }
+}
+
+macro_rules! sequence {
+    ($(($($generic:tt)*) $type:ty, $item:ty;)*) => {$(
+        // SAFETY: these are elements of the type in memory of Rust.
+        #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+        unsafe impl<$($generic)*> Sequence for $type {
+            type Item = $item;
+        }
+    )*};
+}
+
+sequence! {
+    (T: Element) Vec<T>, T;
+    (T: Element) Box<[T]>, T;
+    (T: Element, const N: usize) Box<[T; N]>, T;
+    (T: Element) Arc<[T]>, T;
+    (T: Element, const N: usize) Arc<[T; N]>, T;
+    ('a, T: Element) &'a [T], T;
+    ('a, T: Element, const N: usize) &'a [T; N], T;
+    ('a, T: Element) &'a mut [T], T;
+    ('a, T: Element, const N: usize) &'a mut [T; N], T;
+    ('a, B: Sequence) &'a B, B::Item;
+    ('a, B: Sequence) &'a mut B, B::Item;
+}
+
+// SAFETY: each reports one run, which does not move with it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<A: OneRun, B: OneRun> Pieces for (A, B) {
+    fn pieces(&self) -> usize {
+        2
+    }
+
+    fn piece(&self, index: usize) -> Span {
+        if index == 0 { self.0.piece(0) } else { self.1.piece(0) }
+    }
+}
 
 /// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and what is
 /// lent: `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>`, [`Cells`]. Any bytes must be values of `T`:

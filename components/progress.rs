@@ -4,8 +4,8 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, ControlFrames, FreeList, NIL, ProviderMatching, Queue, Receipts, Registrations, Row, Segment, Signatures,
-    Stamp, Stamps, Stream, Tally, UnexpectedQueue,
+    Buffer, ControlFrames, FreeList, Graphs, NIL, ProviderMatching, Queue, Receipts, Registrations, Row, Segment,
+    Signatures, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -150,6 +150,8 @@ pub struct Progress {
     pub replies: Queue,
     /// Control frames that are owed to peers.
     pub control: ControlFrames,
+    /// Graphs of CARs.
+    pub graphs: Box<Graphs>,
     /// VCs with something to send, linked through the VC rows.
     pub senders: Queue,
     /// Whether a priority above 0 may wait in a queue: else nobody looks at priorities.
@@ -250,6 +252,7 @@ impl Default for Progress {
             moved: Moved::default(),
             replies: Queue::EMPTY,
             control: ControlFrames::default(),
+            graphs: Box::default(),
             senders: Queue::EMPTY,
             urgent: false,
             turns: 0,

@@ -161,6 +161,16 @@ impl Span {
         self.length == 0
     }
 
+    /// Copies as many bytes as both have out of another run.
+    ///
+    /// # Safety
+    /// The bytes of both are valid, and they do not overlap.
+    #[expect(unsafe_code, reason = "addresses of bytes")]
+    pub unsafe fn copy_from(&self, from: &Span) {
+        // SAFETY: by this function's contract.
+        unsafe { self.start.copy_from_nonoverlapping(from.start, self.length.min(from.length)) }
+    }
+
     /// The part from `first` on, at most `most` bytes; empty past the end.
     #[inline]
     pub fn part(&self, first: usize, most: usize) -> Span {

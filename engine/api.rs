@@ -4,6 +4,7 @@ pub(crate) mod attached;
 pub(crate) mod buffered;
 pub(crate) mod builder;
 pub(crate) mod cancel;
+pub(crate) mod collectives;
 pub(crate) mod communicators;
 pub(crate) mod error;
 #[cfg(feature = "dump")]

@@ -66,6 +66,12 @@
 //! described by `#[derive(Datatype)]` ([`Described`]). Bytes go straight from their places into the transport's
 //! memory and out of it, a piece at a time, so a message costs what packing it would.
 //!
+//! # Collective operations
+//!
+//! [`Engine::allreduce`], [`Engine::bcast`], [`Engine::barrier`] and the others are called by all members of a communicator.
+//! Each has a form that returns a request at once ([`Engine::iallreduce`]). Results of reductions have the same bits on all
+//! members and in all runs, wherever the ranks are.
+//!
 //! # Shared heap
 //!
 //! A large message between processes of one host is copied once, by the kernel, out of the sender's buffer into the
@@ -125,7 +131,7 @@ pub use crate::api::probe::message::{Message, RejectedMessage};
 pub use crate::api::procs::{Only, Route, TrafficClass};
 pub use crate::api::receipt::Receipted;
 pub use crate::api::registered::Registered;
-pub use crate::api::request::{Failed, OperationError, Rejected, Request, Test, Tested, Waitable};
+pub use crate::api::request::{Failed, OperationError, Posted, Rejected, Request, Test, Tested, Waitable};
 pub use crate::api::scope::Scope;
 pub use crate::api::send_options::SendOptions;
 pub use crate::api::shared_heap::ENV_SHARED_HEAP;
@@ -144,11 +150,12 @@ pub use bevy_ecs;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
-    Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described,
-    ErrorHandler, FinalizeError, Group, GroupError, IntoBuffer, LeasedBytes, List, Order, OtherType, Pieces, PostError,
-    ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Source, Status, Tag,
-    TagFilter, Typed, Work, bytemuck,
+    Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described, Element,
+    ErrorHandler, FinalizeError, Group, GroupError, Indexed, IntoBuffer, LeasedBytes, List, Operation, Order,
+    OtherType, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError,
+    RequestId, Sequence, Source, Status, Tag, TagFilter, Typed, Work, bytemuck,
     limits::{Lengths, Limits, Matching},
+    op,
 };
 pub use tickwire_derive::Datatype;
 pub use tickwire_systems::ProgressSystems;
@@ -214,6 +221,9 @@ mod book {
 
     #[doc = include_str!("../docs/architecture.md")]
     struct Architecture;
+
+    #[doc = include_str!("../docs/collectives.md")]
+    struct Collectives;
 
     #[doc = include_str!("../docs/shared-heap.md")]
     struct SharedHeap;

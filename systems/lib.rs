@@ -1,5 +1,6 @@
 //! The transforms of tickwire: one file is one system, and this file alone says in which order they run.
 
+pub mod collectives;
 pub mod procs;
 pub mod protocols;
 pub mod rows;

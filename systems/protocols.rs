@@ -5,6 +5,7 @@ pub mod credit;
 pub(crate) mod deferred;
 pub(crate) mod direct;
 pub mod eager;
+pub mod graph;
 pub(crate) mod parts;
 pub(crate) mod pieces;
 pub mod provider_matched;
@@ -103,6 +104,9 @@ fn end_vc(progress: &mut Progress, header: &Header, vc_row: Row) -> Result<(), N
 #[cold]
 fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let header = arrival.header;
+    if graph::is_abandonment(&header) && graph::abandon(rows, arrival) {
+        return;
+    }
     if header.kind() == Some(Kind::Rts) {
         take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
     }

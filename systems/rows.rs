@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use tickwire_components::submission::Inbound;
 use tickwire_components::{
-    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, ProcTable, Progress, Request, Row, Supply, Vc,
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Node, ProcTable, Progress, Request, Row, Supply, Vc,
 };
 
 /// Ties a column to the store that it is of: columns of two stores have two types, so that none can take another's place.
@@ -130,6 +130,8 @@ pub struct Rows<'store> {
     pub cars: Column<'store, Car>,
     /// CARs, cold column.
     pub large: Column<'store, Large>,
+    /// CARs, their places in graphs.
+    pub nodes: Column<'store, Node>,
     /// Requests.
     pub requests: Column<'store, Request>,
     /// Buffers of requests.

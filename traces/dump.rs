@@ -175,6 +175,8 @@ data! {
         Agreement,
         /// The engine's own, in an operation of some of its members.
         Group,
+        /// Of a collective operation.
+        Collective,
     }
 
     /// What an operation is.

@@ -165,6 +165,7 @@ fn place(dump: &Dump, operation: &OperationDump) -> String {
         Plane::User => format!(" in {name}"),
         Plane::Agreement => format!(" of all of {name}"),
         Plane::Group => format!(" of a group in {name}"),
+        Plane::Collective => format!(" of a collective operation of {name}"),
     }
 }
 

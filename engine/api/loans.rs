@@ -120,6 +120,7 @@ impl Engine {
     /// For loans that have to end before their requests do: the engine is closed or poisoned, or a wait failed.
     #[cold]
     pub(crate) fn end_loans(&mut self, only: Option<RequestId>) {
+        self.cancel_graphs(only);
         let withdrawn =
             self.withdraw(|id, request, _| request.scoped && is_open(request) && only.is_none_or(|only| only == id));
         for &vc in &withdrawn.cut {
@@ -143,6 +144,9 @@ impl Engine {
         let _ = self.store.verify();
         if self.closed == Closed::No {
             let _ = catch_unwind(AssertUnwindSafe(|| self.close_poisoned(LEFT.into())));
+        }
+        if !self.is_lost() {
+            self.cancel_graphs(None);
         }
         let withdrawn = self.withdraw(|_, request, held| request.scoped || is_open(request) && held.0.is_empty());
         for &vc in &withdrawn.cut {
@@ -172,7 +176,8 @@ impl Engine {
             if open.binary_search_by_key(&car.request, |id| id.row).is_ok() {
                 // The peer cannot tell a message that lost its buffer in the middle from a whole one. So the connection has
                 // to fail.
-                let half = car.kind == CarKind::Send && car.state != CarState::Finished;
+                let at_rest = matches!(car.state, CarState::Finished | CarState::Waiting);
+                let half = car.kind == CarKind::Send && !at_rest;
                 let half = half || matches!(car.state, CarState::Receiving | CarState::Reading);
                 if (half || large.is_lent(car.state)) && !cut.contains(&car.vc) {
                     cut.push(car.vc);

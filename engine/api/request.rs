@@ -222,6 +222,9 @@ impl<T> Tested<T> {
     }
 }
 
+/// The token of an operation that was posted, or its buffer back.
+pub type Posted<B> = Result<Request<B>, Rejected<B>>;
+
 /// An operation that could not be posted; its buffer comes back.
 #[derive(Error)]
 #[error("{error}")]

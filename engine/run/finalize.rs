@@ -3,7 +3,7 @@
 use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
-use tickwire_components::{CarKind, CarState, FinalizeError, Pending, RequestState, VcState, car_flags, posting};
+use tickwire_components::{CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting};
 use tickwire_systems::steps::finish::abort;
 use tickwire_transports::Sent;
 
@@ -137,7 +137,8 @@ impl Engine {
         for row in 0..all.cars.len() {
             let car = &all.cars[row];
             let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained | CarState::Done);
-            if !idle && car.kind != CarKind::Data {
+            let over = car.state == CarState::Waiting && all.nodes[row].unmet == NIL;
+            if !idle && !over && !matches!(car.kind, CarKind::Data | CarKind::Graph) {
                 abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
             }
         }
@@ -155,6 +156,7 @@ impl Engine {
         *progress.provider = Default::default();
         progress.posting &= !tickwire_components::posting::PROVIDER;
         progress.replies = tickwire_components::Queue::EMPTY;
+        progress.graphs.staged = tickwire_components::Queue::EMPTY;
         progress.control.clear();
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;

@@ -106,6 +106,7 @@ fn lists(all: &Tables<'_>) -> Vec<(&'static str, Queue, CarState)> {
         ("reads", progress.reads, CarState::Reading),
         ("replies", progress.replies, CarState::Queued),
         ("finished", progress.finished, CarState::Finished),
+        ("staged", progress.graphs.staged, CarState::Staged),
     ];
     for vc in all.vcs.iter() {
         lists.push(("sends", vc.sends, CarState::Queued));
@@ -161,8 +162,8 @@ fn check_free_cars(all: &mut Tables<'_>) -> Result<(), String> {
 /// Every CAR whose state asks for it is in a list or in the index of posted receives, and the index counts its own.
 fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> {
     let in_list = |state| {
-        use CarState::{AtProvider, Chained, Direct, Done, Matched, Offered, Recalled, Receiving};
-        !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | AtProvider | Recalled)
+        use CarState::{AtProvider, Chained, Direct, Done, Matched, Offered, Recalled, Receiving, Waiting};
+        !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | AtProvider | Recalled | Waiting)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {
@@ -182,7 +183,8 @@ fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> 
 fn check_requests(all: &Tables<'_>) -> Result<(), String> {
     for (row, (car, request)) in all.cars.iter().zip(all.requests.iter()).enumerate() {
         let over = matches!(request.state, RequestState::Done | RequestState::Inactive);
-        let needs_none = matches!(car.state, CarState::Free | CarState::Chained);
+        let in_graph = all.nodes[row].graph != NIL;
+        let needs_none = matches!(car.state, CarState::Free | CarState::Chained) || in_graph;
         if (car.state == CarState::Done) != over || (request.state == RequestState::Free && !needs_none) {
             return Err(format!("CAR {row} is {:?} and its request {:?}", car.state, request.state));
         }

@@ -1,5 +1,6 @@
 //! The end of CARs and of their requests, and of the rows of both.
 
+use crate::protocols::graph;
 use crate::rows::Rows;
 use crate::steps::chain::capacity;
 use crate::steps::registering;
@@ -85,6 +86,9 @@ pub(crate) fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
     let mut parts = 1;
     if flags != 0 || car.chain != NIL || owner != row {
+        if rows.nodes[row as usize].graph != NIL {
+            return graph::ended(rows, row);
+        }
         parts = part(&mut rows.progress, &mut rows.cars, &mut rows.large, row);
     } else {
         car.state = CarState::Done;
@@ -115,6 +119,11 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
         RequestError::Finalized
     } else if flags & car_flags::NOT_READY != 0 {
         RequestError::NotReady
+    } else if flags & car_flags::ABANDONED != 0 {
+        RequestError::Abandoned(status.source)
+    } else if flags & car_flags::SHORT != 0 {
+        let expected = large[row as usize].wanted as usize;
+        RequestError::Short { from: status.source, sent: status.length, expected }
     } else if flags & car_flags::OTHER_TYPE != 0 {
         let (sent, expected) = mismatch(progress.signatures.as_deref(), row);
         RequestError::OtherType(OtherType::new(status, sent, expected))

@@ -12,7 +12,7 @@ use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use tickwire_components::submission::Inbound;
 use tickwire_components::{
-    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, ProcTable, Progress, Request, Supply, Vc,
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Node, ProcTable, Progress, Request, Supply, Vc,
 };
 
 /// Tables whose rows only the engine may spawn or move, in the order of [`super::guard::Table`].
@@ -109,6 +109,7 @@ columns! {
     callbacks: Callbacks, Callbacks, rows, One;
     cars: Car, Car, rows, Column;
     large: Large, Large, rows, Column;
+    nodes: Node, Node, rows, Column;
     requests: Request, Request, rows, Column;
     held: Held, Held, rows, Column;
     buffers: Buffer, Buffer, rows, Column;
@@ -129,6 +130,7 @@ impl Block {
             callbacks: One::dangling(),
             cars: Column::dangling(),
             large: Column::dangling(),
+            nodes: Column::dangling(),
             requests: Column::dangling(),
             held: Column::dangling(),
             buffers: Column::dangling(),
@@ -235,6 +237,7 @@ impl Addresses {
                 arrivals: &mut *arrivals.pointer(),
                 cars: &mut *rows.cars.pointer(),
                 large: of_length(rows.large.pointer(), cars),
+                nodes: of_length(rows.nodes.pointer(), cars),
                 requests: of_length(rows.requests.pointer(), cars),
                 held: of_length(rows.held.pointer(), cars),
                 buffers: &mut *rows.buffers.pointer(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tickwire_components::limits::{self, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
-    Arrival, Buffer, Callbacks, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, ProcTable,
-    Progress, Request, Row, Supply,
+    Arrival, Buffer, Callbacks, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Node,
+    ProcTable, Progress, Request, Row, Supply,
 };
 
 /// What the tables are spawned from.
@@ -98,7 +98,7 @@ pub(super) fn link_free<L: Link>(list: &mut FreeList, rows: &mut [L], first: usi
 /// Spawns CAR rows, each with a request that is free.
 pub(super) fn spawn_cars(world: &mut World, count: usize, generation: u64) {
     let request = Request { generation, ..Request::FREE };
-    spawn_rows(world, count, |_| (Car::default(), Large::default(), request, Held::default()));
+    spawn_rows(world, count, |_| (Car::default(), Large::default(), Node::NONE, request, Held::default()));
 }
 
 pub(super) fn spawn_rows<B: Bundle<Effect: NoBundleEffect>>(

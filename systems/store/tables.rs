@@ -5,7 +5,7 @@ use bevy_ecs::prelude::*;
 use tickwire_components::limits::Limits;
 use tickwire_components::submission::Inbound;
 use tickwire_components::{
-    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, ProcTable, Progress, Request, Supply, Vc,
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Node, ProcTable, Progress, Request, Supply, Vc,
 };
 
 /// The limits, where systems and maintenance can read them. On the engine's one row.
@@ -41,6 +41,8 @@ pub struct Tables<'w> {
     pub cars: &'w mut [Car],
     /// CARs, cold column.
     pub large: &'w mut [Large],
+    /// CARs, their places in graphs.
+    pub nodes: &'w mut [Node],
     /// Requests.
     pub requests: &'w mut [Request],
     /// Buffers of requests.

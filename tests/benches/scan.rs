@@ -4,7 +4,7 @@
 
 use bevy_ecs::prelude::*;
 use std::time::Instant;
-use tickwire::internals::components::{Car, Held, Large, Request};
+use tickwire::internals::components::{Car, Held, Large, Node, Request};
 
 /// Runs of systems after which bevy scans: `CHECK_TICK_THRESHOLD` of bevy_ecs 0.20.
 const RUNS: u32 = 518_400_000;
@@ -13,8 +13,9 @@ fn main() {
     let test = std::env::args().any(|a| a == "--test");
     let rows = if test { 1_000 } else { 1_000_000 };
     let mut world = World::new();
-    let cars: Vec<_> =
-        (0..rows).map(|_| (Car::default(), Large::default(), Request::default(), Held::default())).collect();
+    let cars: Vec<_> = (0..rows)
+        .map(|_| (Car::default(), Large::default(), Node::default(), Request::default(), Held::default()))
+        .collect();
     world.spawn_batch(cars).for_each(drop);
     for _ in 0..RUNS {
         world.increment_change_tick();

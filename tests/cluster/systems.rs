@@ -53,11 +53,11 @@ fn a_panic_in_a_system_poisons_the_engine() {
 
 #[test]
 fn systems_that_touch_the_engines_rows_poison_it() {
-    use tickwire::internals::components::{Buffer, Car, Held, Large, Request};
+    use tickwire::internals::components::{Buffer, Car, Held, Large, Node, Request};
     #[derive(Component)]
     struct Mark;
     let spawn = |world: &mut World| {
-        world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
+        world.spawn((Car::default(), Large::default(), Node::default(), Request::default(), Held::default()));
     };
     assert_poisoned(with_system(spawn), "spawned, despawned or moved rows");
     let despawn = |mut commands: Commands, rows: Query<Entity, With<Car>>| {
@@ -83,7 +83,7 @@ fn systems_that_touch_the_engines_rows_poison_it() {
     // Many rows before the panic, so that the tables have moved in memory.
     fn many(world: &mut World) {
         for _ in 0..10_000 {
-            world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
+            world.spawn((Car::default(), Large::default(), Node::default(), Request::default(), Held::default()));
         }
         panic!("after a mess");
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwire::internals::components::slots::EndpointSlot;
 use tickwire::internals::components::{
-    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Request, Supply, Vc,
+    Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Node, Request, Supply, Vc,
 };
 use tickwire::internals::systems::views::ReadColumn;
 use tickwire::testing::{Cluster, rows};
@@ -48,7 +48,7 @@ fn clear_and_spawn(world: &mut World) {
     let (cars, buffers) = (count(world, cars), count(world, buffers));
     world.clear_entities();
     for _ in 0..cars {
-        world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
+        world.spawn((Car::default(), Large::default(), Node::default(), Request::default(), Held::default()));
     }
     for _ in 0..buffers {
         world.spawn(Buffer::default());
@@ -233,7 +233,7 @@ fn observers_of_rows_that_grow_are_met_as_systems_are() {
         (|_| panic!("an observer has a bug"), "an observer has a bug"),
         (
             |world| {
-                world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
+                world.spawn((Car::default(), Large::default(), Node::default(), Request::default(), Held::default()));
             },
             "moved rows",
         ),
@@ -274,7 +274,7 @@ fn a_world_with_rows_of_the_engine_is_refused() {
             world.spawn(Car::default());
         },
         |world| {
-            world.spawn((Car::default(), Large::default(), Request::default(), Held::default()));
+            world.spawn((Car::default(), Large::default(), Node::default(), Request::default(), Held::default()));
         },
         |world| {
             world.spawn(Vc::new(7, 0));

@@ -8,7 +8,7 @@
 use std::process::exit;
 use std::time::Instant;
 use tickwire::internals::components::limits::Limits;
-use tickwire::internals::components::{Car, Held, Large, Request};
+use tickwire::internals::components::{Car, Held, Large, Node, Request};
 use tickwire::testing::rows;
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 
@@ -83,7 +83,8 @@ fn storage(engine: &mut Engine, kind: &str, count: u32) {
     let each = |bytes: usize| bytes as f64 / f64::from(count);
     match kind {
         "posted" => {
-            let row = size_of::<Car>() + size_of::<Large>() + size_of::<Request>() + size_of::<Held>();
+            let row =
+                size_of::<Car>() + size_of::<Large>() + size_of::<Node>() + size_of::<Request>() + size_of::<Held>();
             println!("bytes row {}", row + 4 * TICKS);
             println!("bytes index {:.1}", each(progress.posted.bytes()));
         }

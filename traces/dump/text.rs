@@ -115,6 +115,7 @@ fn in_comm(name: &str, plane: Plane) -> String {
         Plane::User => format!(" in {name}"),
         Plane::Agreement => format!(" of an operation of all of {name}"),
         Plane::Group => format!(" of an operation of a group in {name}"),
+        Plane::Collective => format!(" of a collective operation of {name}"),
     }
 }
 

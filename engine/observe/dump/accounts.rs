@@ -4,7 +4,7 @@ use super::operations::{is_used, messages};
 use super::peers::traffic;
 use std::mem::size_of;
 use tickwire_components::{
-    Arrival, Buffer, Car, CarKind, CarState, Communicator, Held, Large, NIL, Request, Stamp, Unexpected, Vc,
+    Arrival, Buffer, Car, CarKind, CarState, Communicator, Held, Large, NIL, Node, Request, Stamp, Unexpected, Vc,
 };
 use tickwire_systems::steps::chain::capacity;
 use tickwire_systems::store::Tables;
@@ -54,7 +54,8 @@ pub(super) fn queues(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {
 
 pub(super) fn tables(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {
     let row = |components: &[usize]| components.iter().map(|bytes| bytes + TICK_BYTES).sum::<usize>() as u64;
-    let operation = row(&[size_of::<Car>(), size_of::<Large>(), size_of::<Request>(), size_of::<Held>()]);
+    let operation =
+        row(&[size_of::<Car>(), size_of::<Large>(), size_of::<Node>(), size_of::<Request>(), size_of::<Held>()]);
     let table = |rows: usize, bytes: u64| QueueBytes { rows: rows as u64, bytes: rows as u64 * bytes };
     let progress = &all.progress;
     let (entries, used) = (progress.unexpected.entries.capacity(), all.buffers.len() as u64);

@@ -152,6 +152,7 @@ fn plane(word: u32) -> Plane {
     match context::plane(word) {
         context::USER => Plane::User,
         context::GROUP => Plane::Group,
+        context::COLLECTIVE | context::ABANDONED => Plane::Collective,
         _ => Plane::Agreement,
     }
 }

@@ -1,0 +1,152 @@
+//! Graphs of CARs: operations of several messages and computations, such as collectives. See `systems/protocols/graph.rs`.
+
+use crate::{Comm, NIL, Queue, Row, Span};
+use bevy_ecs::component::Component;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// The place of a CAR in a graph: a cold column of the CAR table. 24 B.
+///
+/// Written when a graph is built, and while it runs (`unmet`).
+#[derive(Component, Clone, Copy, PartialEq, Eq, Debug)]
+#[component(immutable, on_discard = crate::car::refuse_removal)]
+pub struct Node {
+    /// Which graph of [`Graphs`]; [`NIL`] for a CAR that is in none.
+    pub graph: u32,
+    /// Nodes that must be done before this one starts.
+    pub needs: u32,
+    /// Those of them that are not done yet; [`NIL`] once the node itself is done.
+    pub unmet: u32,
+    /// Its successors: so many of [`Graph::successors`], from `first` on.
+    pub first: u32,
+    /// See `first`.
+    pub successors: u32,
+    /// What it computes: index into [`Graph::computations`]; [`NIL`] for a message.
+    pub computation: u32,
+}
+
+const _: () = assert!(size_of::<Node>() == 24);
+
+impl Node {
+    /// Of a CAR in no graph.
+    pub const NONE: Node = Node { graph: NIL, needs: 0, unmet: 0, first: 0, successors: 0, computation: NIL };
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Node::NONE
+    }
+}
+
+/// A reduction of runs of elements: of `into` and `other`, which have the same length, into `into`.
+pub type Reduce = dyn Fn(Span, Span, Side) + Send + Sync;
+
+/// On which side of an operation a run of elements stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The left operand: of lower ranks.
+    Left,
+    /// The right operand.
+    Right,
+}
+
+/// What a node does without a peer.
+#[derive(Clone, Copy, Debug)]
+pub enum Computation {
+    /// Reduces `into` and `other` into `into`, which is the operand on this side.
+    Reduce {
+        /// Where the result goes.
+        into: Span,
+        /// The other operand.
+        other: Span,
+        /// The side of `into`.
+        side: Side,
+    },
+    /// Copies bytes; both runs are of the same length and do not overlap.
+    Copy {
+        /// Where they are.
+        from: Span,
+        /// Where they go.
+        to: Span,
+    },
+}
+
+/// Memory of a graph's own, aligned for elements of up to 16 bytes.
+pub type Temporary = Box<[u128]>;
+
+/// A graph: its nodes are CARs, and an edge says that a node starts when another one is done.
+///
+/// The request of a graph is on a CAR row of its own, of kind [`Graph`](crate::CarKind::Graph); it counts the nodes that are not done.
+pub struct Graph {
+    /// What it is, in the words of its caller.
+    pub name: &'static str,
+    /// The communicator.
+    pub comm: Comm,
+    /// The row of its request.
+    pub request: Row,
+    /// Its CARs.
+    pub nodes: Box<[Row]>,
+    /// The successors of all nodes.
+    pub successors: Box<[Row]>,
+    /// What nodes compute.
+    pub computations: Box<[Computation]>,
+    /// How operands are reduced, if they are.
+    pub reduce: Option<Arc<Reduce>>,
+    /// Memory that its nodes use. Freed when the graph is dissolved, and never with the engine: a peer may be reading it then,
+    /// as it may be with buffers of requests ([`Held`](crate::Held)).
+    pub temporaries: ManuallyDrop<Vec<Temporary>>,
+    /// Whether it stays when it is done, to be started again.
+    pub persistent: bool,
+    /// Whether a node of it has failed: it cannot be started any more.
+    pub failed: bool,
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Graph { name, comm, request, nodes, failed, .. } = self;
+        write!(f, "Graph({name} on {comm:?}, request {request}, {} nodes, failed: {failed})", nodes.len())
+    }
+}
+
+/// The graphs of an engine.
+#[derive(Debug)]
+pub struct Graphs {
+    /// By number; `None` is free.
+    pub list: Vec<Option<Box<Graph>>>,
+    /// Nodes that may start.
+    pub staged: Queue,
+}
+
+impl Default for Graphs {
+    fn default() -> Self {
+        Graphs { list: Vec::new(), staged: Queue::EMPTY }
+    }
+}
+
+impl Graphs {
+    /// Adds a graph; its number.
+    pub fn add(&mut self, graph: Graph) -> u32 {
+        let graph = Some(Box::new(graph));
+        match self.list.iter().position(Option::is_none) {
+            Some(free) => {
+                self.list[free] = graph;
+                free as u32
+            }
+            None => {
+                self.list.push(graph);
+                self.list.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A graph that is there.
+    pub fn get(&self, number: u32) -> Option<&Graph> {
+        self.list.get(number as usize)?.as_deref()
+    }
+
+    /// A graph that is there, to be changed.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Graph> {
+        self.list.get_mut(number as usize)?.as_deref_mut()
+    }
+}

@@ -1,0 +1,229 @@
+//! Reductions: what combines the elements of two buffers.
+
+use crate::Span;
+use crate::graph::{Reduce, Side};
+use bytemuck::{AnyBitPattern, NoUninit};
+use std::sync::Arc;
+
+/// What can be reduced: plain data that any thread may have.
+pub trait Element: NoUninit + AnyBitPattern + Send + Sync + 'static {}
+
+impl<T: NoUninit + AnyBitPattern + Send + Sync + 'static> Element for T {}
+
+/// A reduction operation on elements of a type: one of [`op`], or a function of two elements.
+///
+/// The left operand is that of lower ranks. An operation must be associative up to rounding; it need not be commutative: all
+/// reductions keep the order of ranks, and which operands meet is the same in all runs.
+///
+/// ```
+/// use tickwire_components::{Operation, op};
+/// fn is_operation<T>(_: impl Operation<T>) {}
+/// is_operation::<f64>(op::Sum);
+/// is_operation::<u32>(|left: u32, right: u32| left.wrapping_mul(right));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no reduction of elements of `{T}`",
+    note = "use one of `tickwire::op`, or a function `Fn(T, T) -> T`"
+)]
+pub trait Operation<T>: Send + Sync + 'static {
+    /// Combines two elements.
+    fn combine(&self, left: T, right: T) -> T;
+}
+
+impl<T, F: Fn(T, T) -> T + Send + Sync + 'static> Operation<T> for F {
+    fn combine(&self, left: T, right: T) -> T {
+        self(left, right)
+    }
+}
+
+/// A value and where it is from: the element of [`op::MinLoc`] and [`op::MaxLoc`].
+///
+/// Value and index have the same size, so that there is no padding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Indexed<V, I> {
+    /// What is compared.
+    pub value: V,
+    /// Of equal values the lowest index is taken.
+    pub index: I,
+}
+
+/// Predefined operations (`MPI_SUM` and so on).
+pub mod op {
+    use super::{Indexed, Operation};
+
+    /// Declares operations.
+    macro_rules! operations {
+        ($($(#[$doc:meta])* $name:ident;)*) => {$(
+            $(#[$doc])*
+            #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+            pub struct $name;
+        )*};
+    }
+
+    operations! {
+        /// The sum; of integers it wraps around.
+        Sum;
+        /// The product; of integers it wraps around.
+        Product;
+        /// The least one. Of floats, a NaN loses against a number.
+        Min;
+        /// The greatest one. Of floats, a NaN loses against a number.
+        Max;
+        /// Whether both are other than 0: 1 or 0.
+        LogicalAnd;
+        /// Whether one is other than 0: 1 or 0.
+        LogicalOr;
+        /// Whether exactly one is other than 0: 1 or 0.
+        LogicalXor;
+        /// Bit by bit and.
+        BitAnd;
+        /// Bit by bit or.
+        BitOr;
+        /// Bit by bit exclusive or.
+        BitXor;
+        /// The least value, and its index.
+        MinLoc;
+        /// The greatest value, and its index.
+        MaxLoc;
+    }
+
+    /// Implements an operation for types.
+    macro_rules! combine {
+        ($name:ident: $($type:ty)*, |$left:ident, $right:ident| $result:expr) => {$(
+            impl Operation<$type> for $name {
+                #[inline(always)]
+                fn combine(&self, $left: $type, $right: $type) -> $type {
+                    $result
+                }
+            }
+        )*};
+    }
+
+    /// Implements operations for integers.
+    macro_rules! integers {
+        ($($type:ty)*) => {
+            combine!(Sum: $($type)*, |left, right| left.wrapping_add(right));
+            combine!(Product: $($type)*, |left, right| left.wrapping_mul(right));
+            combine!(Min: $($type)*, |left, right| left.min(right));
+            combine!(Max: $($type)*, |left, right| left.max(right));
+            combine!(LogicalAnd: $($type)*, |left, right| (left != 0 && right != 0).into());
+            combine!(LogicalOr: $($type)*, |left, right| (left != 0 || right != 0).into());
+            combine!(LogicalXor: $($type)*, |left, right| ((left != 0) != (right != 0)).into());
+            combine!(BitAnd: $($type)*, |left, right| left & right);
+            combine!(BitOr: $($type)*, |left, right| left | right);
+            combine!(BitXor: $($type)*, |left, right| left ^ right);
+        };
+    }
+
+    integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
+    combine!(Sum: f32 f64, |left, right| left + right);
+    combine!(Product: f32 f64, |left, right| left * right);
+    combine!(Min: f32 f64, |left, right| left.min(right));
+    combine!(Max: f32 f64, |left, right| left.max(right));
+
+    impl<V: PartialOrd + Send + Sync + 'static, I: Ord + Send + Sync + 'static> Operation<Indexed<V, I>> for MinLoc {
+        fn combine(&self, left: Indexed<V, I>, right: Indexed<V, I>) -> Indexed<V, I> {
+            let less = right.value < left.value || right.value == left.value && right.index < left.index;
+            if less { right } else { left }
+        }
+    }
+
+    impl<V: PartialOrd + Send + Sync + 'static, I: Ord + Send + Sync + 'static> Operation<Indexed<V, I>> for MaxLoc {
+        fn combine(&self, left: Indexed<V, I>, right: Indexed<V, I>) -> Indexed<V, I> {
+            let greater = right.value > left.value || right.value == left.value && right.index < left.index;
+            if greater { right } else { left }
+        }
+    }
+}
+
+/// Pairs of types of one size.
+macro_rules! indexed {
+    ($($value:ty, $index:ty;)*) => {$(
+        const _: () = assert!(size_of::<$value>() == size_of::<$index>());
+
+        // SAFETY: two fields of plain data of one size and alignment have no padding.
+        #[expect(unsafe_code, reason = "plain data")]
+        unsafe impl NoUninit for Indexed<$value, $index> {}
+        // SAFETY: any bytes are values of both fields.
+        #[expect(unsafe_code, reason = "plain data")]
+        unsafe impl bytemuck::Zeroable for Indexed<$value, $index> {}
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "plain data")]
+        unsafe impl AnyBitPattern for Indexed<$value, $index> {}
+    )*};
+}
+
+indexed! {
+    f32, u32; f32, i32; i32, u32; i32, i32; u32, u32;
+    f64, u64; f64, i64; i64, u64; i64, i64; u64, u64;
+}
+
+/// An operation on runs of bytes that are elements of a type.
+pub fn reduce<T: Element>(operation: impl Operation<T>) -> Arc<Reduce> {
+    const { assert!(align_of::<T>() <= align_of::<u128>(), "elements are aligned to 16 bytes at most") };
+    Arc::new(move |into: Span, other: Span, side: Side| {
+        let count = into.len().min(other.len()) / size_of::<T>().max(1);
+        debug_assert!(into.start().cast::<T>().is_aligned() && other.start().cast::<T>().is_aligned());
+        // SAFETY: whoever makes a graph gives its computations runs of elements of this type, which do not overlap.
+        #[expect(unsafe_code, reason = "addresses of elements")]
+        let (into, other) = unsafe {
+            let into = std::slice::from_raw_parts_mut(into.start().cast::<T>(), count);
+            (into, std::slice::from_raw_parts(other.start().cast::<T>(), count))
+        };
+        let pairs = into.iter_mut().zip(other);
+        match side {
+            Side::Left => pairs.for_each(|(into, other)| *into = operation.combine(*into, *other)),
+            Side::Right => pairs.for_each(|(into, other)| *into = operation.combine(*other, *into)),
+        }
+    })
+}
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "addresses of elements")]
+mod tests {
+    use super::*;
+
+    fn span<T: Element>(elements: &mut [T]) -> Span {
+        // SAFETY: the elements outlive the call.
+        unsafe { Span::new(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+    }
+
+    fn apply<T: Element>(operation: impl Operation<T>, mut left: Vec<T>, mut right: Vec<T>) -> Vec<T> {
+        let reduce = reduce::<T>(operation);
+        let mut other = left.clone();
+        reduce(span(&mut left), span(&mut right), Side::Left);
+        reduce(span(&mut right), span(&mut other), Side::Right);
+        let bytes = |of: &[T]| bytemuck::cast_slice::<T, u8>(of).to_vec();
+        assert_eq!(bytes(&left), bytes(&right), "into the left and into the right operand");
+        left
+    }
+
+    #[test]
+    fn operations_combine_element_by_element_and_keep_the_sides() {
+        assert_eq!(apply(op::Sum, vec![1i32, i32::MAX], vec![2, 1]), [3, i32::MIN]);
+        assert_eq!(apply(op::Product, vec![3u8, 16], vec![5, 16]), [15, 0]);
+        assert_eq!(apply(op::Min, vec![1.5f64, f64::NAN], vec![-2.0, 7.0]), [-2.0, 7.0]);
+        assert_eq!(apply(op::Max, vec![-3i64], vec![-4]), [-3]);
+        assert_eq!(apply(op::LogicalAnd, vec![0u16, 7, 7], vec![9, 0, 9]), [0, 0, 1]);
+        assert_eq!(apply(op::LogicalOr, vec![0u16, 7], vec![0, 0]), [0, 1]);
+        assert_eq!(apply(op::LogicalXor, vec![0u16, 7, 7], vec![9, 9, 0]), [1, 0, 1]);
+        assert_eq!(apply(op::BitAnd, vec![6u64], vec![3]), [2]);
+        assert_eq!(apply(op::BitOr, vec![6u64], vec![3]), [7]);
+        assert_eq!(apply(op::BitXor, vec![6u64], vec![3]), [5]);
+        assert_eq!(apply(|left: u32, right: u32| left * 10 + right, vec![1, 2], vec![3, 4]), [13, 24]);
+    }
+
+    #[test]
+    fn of_equal_values_the_lowest_index_is_taken() {
+        let at = |value: f64, index: u64| Indexed { value, index };
+        assert_eq!(
+            apply(op::MinLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 2), at(1.0, 9)]),
+            [at(1.0, 2), at(1.0, 9)]
+        );
+        assert_eq!(
+            apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]),
+            [at(1.0, 3), at(2.0, 0)]
+        );
+    }
+}

@@ -1,0 +1,182 @@
+//! Posting the graph of a collective operation.
+
+use crate::api::request::{Posted, Rejected, Request};
+use crate::run::engine::Engine;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use tickwire_components::limits::TAG_MAX;
+use tickwire_components::{
+    Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, Node, Pieces, PostError, Rank, Reduce,
+    Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
+};
+use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS};
+use tickwire_systems::procs::communicators::live;
+use tickwire_systems::protocols::graph;
+use tickwire_systems::steps::signatures::note;
+
+/// What a collective operation is, beside its messages.
+pub(super) struct Collective {
+    /// Its name, in errors.
+    pub(super) name: &'static str,
+    /// How operands are reduced, if they are.
+    pub(super) reduce: Option<Arc<Reduce>>,
+}
+
+impl From<&'static str> for Collective {
+    fn from(name: &'static str) -> Self {
+        Collective { name, reduce: None }
+    }
+}
+
+impl Engine {
+    /// Posts this rank's part of an operation, which `draw` draws once the arguments are checked.
+    pub(super) fn post_collective<B: Pieces>(
+        &mut self,
+        collective: impl Into<Collective>,
+        comm: Comm,
+        buffer: B,
+        scoped: bool,
+        draw: impl FnOnce(&mut Draft, &B) -> Result<(), PostError>,
+    ) -> Posted<B> {
+        let collective = collective.into();
+        let name = collective.name;
+        let posted = self.lending(|engine| engine.start_collective(collective, comm, &buffer, draw));
+        match posted {
+            Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
+            Ok(row) => Ok(self.hold(row, buffer, scoped)),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
+    }
+
+    /// The row of its request; [`NIL`] if there is nothing to do.
+    fn start_collective<B: Pieces>(
+        &mut self,
+        collective: Collective,
+        comm: Comm,
+        buffer: &B,
+        draw: impl FnOnce(&mut Draft, &B) -> Result<(), PostError>,
+    ) -> Result<Row, PostError> {
+        self.closed.check_post()?;
+        let communicator = live(self.store.all().communicators, comm.0)?;
+        let mut draft = Draft::new(communicator.rank, communicator.size);
+        draw(&mut draft, buffer)?;
+        if draft.acts.is_empty() {
+            return Ok(NIL);
+        }
+        let number = self.build_graph(collective, comm, draft)?;
+        self.store.with(|rows, _| graph::start(rows, number));
+        Ok(self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request))
+    }
+
+    /// Takes the rows of a graph, and counts an operation of the communicator.
+    fn build_graph(&mut self, collective: Collective, comm: Comm, draft: Draft) -> Result<u32, PostError> {
+        let peers = self.reach_peers(comm, &draft)?;
+        self.need_rows(draft.acts.len() + 1)?;
+        let all = self.store.all();
+        let communicator = &mut all.communicators[Communicator::row(comm.0)];
+        let first_tag = communicator.collectives << STEP_BITS & TAG_MAX;
+        communicator.collectives = communicator.collectives.wrapping_add(1);
+        let Communicator { context: word, rank: me, priority, .. } = *communicator;
+        let word = word | context::COLLECTIVE;
+        let mut rows = Vec::with_capacity(draft.acts.len() + 1);
+        // As many as were asked for.
+        rows.extend(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(draft.acts.len() + 1));
+        let Some(request) = rows.pop().filter(|_| rows.len() == draft.acts.len()) else { return Err(self.full()) };
+        let computations: Vec<Computation> = draft.acts.iter().filter_map(computation).collect();
+        let (needs, successors) = edges(&draft, &rows);
+        let mut computed = 0;
+        let mut first = 0;
+        for ((&row, act), (&vc, (needs, following))) in
+            rows.iter().zip(&draft.acts).zip(peers.iter().zip(needs.iter().zip(&successors)))
+        {
+            let (kind, source, step, span) = match *act {
+                Act::Send { step, bytes, .. } => (CarKind::Send, me, step, bytes),
+                Act::Receive { from, step, bytes } => (CarKind::Receive, from, step, bytes),
+                Act::Compute(_) => (CarKind::Computation, me, 0, Span::EMPTY),
+            };
+            let tag = first_tag | step;
+            let car = Car { kind, state: CarState::Waiting, context: word, source, tag, ..Car::default() };
+            all.cars[row as usize] = Car { vc, span, request, priority, ..car };
+            let count = following.len() as u32;
+            let computation = if kind == CarKind::Computation { computed } else { NIL };
+            computed += u32::from(kind == CarKind::Computation);
+            all.nodes[row as usize] =
+                Node { graph: NIL, needs: *needs, unmet: NIL, first, successors: count, computation };
+            first += count;
+            note(all.progress, row, None);
+        }
+        let Status { source, tag, .. } = Status::NULL;
+        let owner = Car { kind: CarKind::Graph, state: CarState::Waiting, context: word, ..Car::default() };
+        all.cars[request as usize] = Car { source: source.0, tag: tag.0, request, ..owner };
+        let generation = all.requests[request as usize].generation;
+        // Active from the start on.
+        all.requests[request as usize] = RequestRow { generation, ..RequestRow::FREE };
+        let graph = Graph {
+            name: collective.name,
+            comm,
+            request,
+            nodes: rows.into(),
+            successors: successors.concat().into(),
+            computations: computations.into(),
+            reduce: collective.reduce,
+            temporaries: ManuallyDrop::new(draft.temporaries),
+            persistent: false,
+            failed: false,
+        };
+        let number = all.progress.graphs.add(graph);
+        if let Some(graph) = all.progress.graphs.get(number) {
+            graph.nodes.iter().for_each(|&row| all.nodes[row as usize].graph = number);
+        }
+        Ok(number)
+    }
+
+    /// The VC of the peer of each act; [`NIL`] for those without one.
+    fn reach_peers(&mut self, comm: Comm, draft: &Draft) -> Result<Vec<Row>, PostError> {
+        let mut peers = Vec::with_capacity(draft.acts.len());
+        for act in &draft.acts {
+            let (Act::Send { to: rank, .. } | Act::Receive { from: rank, .. }) = *act else {
+                peers.push(NIL);
+                continue;
+            };
+            let communicator = live(self.store.all().communicators, comm.0)?;
+            let last = communicator.size - 1;
+            let proc = communicator.proc(rank).ok_or(PostError::Rank { rank, last })?;
+            peers.push(self.reach(proc)?);
+        }
+        Ok(peers)
+    }
+
+    /// Cancels graphs whose requests have borrowed buffers: of one request, or all.
+    #[cold]
+    pub(crate) fn cancel_graphs(&mut self, only: Option<RequestId>) {
+        for number in 0..self.store.progress().graphs.list.len() as u32 {
+            let all = self.store.all();
+            let Some(graph) = all.progress.graphs.get(number) else { continue };
+            let request = &all.requests[graph.request as usize];
+            let meant = only.is_none_or(|only| only.row == graph.request && only.generation == request.generation);
+            let open = matches!(request.state, RequestState::Active | RequestState::Detached);
+            if meant && open && request.scoped {
+                self.store.with(|rows, _| graph::cancel(rows, number));
+            }
+        }
+    }
+}
+
+/// What an act computes.
+fn computation(act: &Act) -> Option<Computation> {
+    match *act {
+        Act::Compute(computation) => Some(computation),
+        _ => None,
+    }
+}
+
+/// How many nodes each one needs, and the rows of those that need it.
+fn edges(draft: &Draft, rows: &[Row]) -> (Vec<u32>, Vec<Vec<Row>>) {
+    let mut needs = vec![0; rows.len()];
+    let mut successors = vec![Vec::new(); rows.len()];
+    for &(before, node) in &draft.edges {
+        needs[node as usize] += 1;
+        successors[before as usize].push(rows[node as usize]);
+    }
+    (needs, successors)
+}

@@ -1,0 +1,107 @@
+//! The draft of one rank's part of a graph.
+
+use tickwire_components::{Computation, Side, Span, Temporary};
+
+/// A node of a draft.
+pub type NodeId = u32;
+
+/// What a node does. A message meets the receive of its sender and step. Nodes start in no certain order, so that two messages from
+/// one rank to another one have two steps.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    /// Sends a run of bytes.
+    Send {
+        /// Rank of the receiver.
+        to: u32,
+        /// Number of the step: below [`STEPS_MAX`].
+        step: u32,
+        /// What.
+        bytes: Span,
+    },
+    /// Receives a run of bytes.
+    Receive {
+        /// Rank of the sender.
+        from: u32,
+        /// Number of the step: below [`STEPS_MAX`].
+        step: u32,
+        /// Where to.
+        bytes: Span,
+    },
+    /// Needs no peer.
+    Compute(Computation),
+}
+
+/// Steps of an operation, at most: they are the low bits of the tags of its messages.
+pub const STEPS_MAX: u32 = 1 << STEP_BITS;
+/// See [`STEPS_MAX`].
+pub const STEP_BITS: u32 = 8;
+
+/// One rank's part of a graph, as it is drawn.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// The own rank.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub size: u32,
+    /// What the nodes do.
+    pub acts: Vec<Act>,
+    /// Edges: the second node starts when the first one is done.
+    pub edges: Vec<(NodeId, NodeId)>,
+    /// Memory of its own.
+    pub temporaries: Vec<Temporary>,
+}
+
+impl Draft {
+    /// An empty one.
+    pub fn new(rank: u32, size: u32) -> Self {
+        Draft { rank, size, ..Draft::default() }
+    }
+
+    /// Sends bytes in a step, when these nodes are done.
+    pub fn send(&mut self, to: u32, step: u32, bytes: Span, after: &[NodeId]) -> NodeId {
+        self.add(Act::Send { to, step, bytes }, after)
+    }
+
+    /// Receives bytes in a step, when these nodes are done.
+    pub fn receive(&mut self, from: u32, step: u32, bytes: Span, after: &[NodeId]) -> NodeId {
+        self.add(Act::Receive { from, step, bytes }, after)
+    }
+
+    /// Combines two runs of elements into the first, which is the operand on this side, when these nodes are done.
+    pub fn reduce(&mut self, into: Span, other: Span, side: Side, after: &[NodeId]) -> NodeId {
+        self.add(Act::Compute(Computation::Reduce { into, other, side }), after)
+    }
+
+    /// Copies bytes, when these nodes are done.
+    pub fn copy(&mut self, from: Span, to: Span, after: &[NodeId]) -> NodeId {
+        self.add(Act::Compute(Computation::Copy { from, to }), after)
+    }
+
+    fn add(&mut self, act: Act, after: &[NodeId]) -> NodeId {
+        debug_assert!(!matches!(act, Act::Send { step, .. } | Act::Receive { step, .. } if step >= STEPS_MAX));
+        let node = self.acts.len() as NodeId;
+        self.acts.push(act);
+        self.edges.extend(after.iter().map(|&before| (before, node)));
+        node
+    }
+
+    /// So many bytes of memory that live as long as the graph.
+    pub fn temporary(&mut self, bytes: usize) -> Span {
+        let mut memory: Temporary = vec![0; bytes.div_ceil(size_of::<u128>())].into();
+        // SAFETY: the draft keeps the memory, then the graph, for as long as its nodes.
+        #[expect(unsafe_code, reason = "memory that nodes use by its address")]
+        let span = unsafe { Span::new(memory.as_mut_ptr().cast(), bytes) };
+        self.temporaries.push(memory);
+        span
+    }
+
+    /// The rank so many places behind the own one, around the end.
+    pub fn ahead(&self, by: u32) -> u32 {
+        ((u64::from(self.rank) + u64::from(by)) % u64::from(self.size)) as u32
+    }
+
+    /// The rank so many places before the own one, around the end; `by` is not above the size.
+    pub fn behind(&self, by: u32) -> u32 {
+        self.ahead(self.size - by)
+    }
+}

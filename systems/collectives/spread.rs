@@ -1,0 +1,164 @@
+//! What one rank has goes to all: barrier, broadcast, scatter; and gather, the other way.
+
+use super::draft::{Draft, NodeId};
+use tickwire_components::Span;
+
+/// Bytes of a piece of a long broadcast: it is passed on while the next one comes.
+const PIECE: usize = 64 << 10;
+/// Pieces of a broadcast, at most.
+const PIECES_MAX: usize = 64;
+/// Blocks that are longer go to their ranks past those in between.
+const BLOCK_DIRECT: usize = 2 << 10;
+
+/// Nobody leaves before all have come: in round k each rank tells the one 2^k ahead that it and the 2^k − 1 before it are there.
+pub fn barrier(draft: &mut Draft) {
+    let (mut step, mut distance, mut heard): (u32, u32, Option<NodeId>) = (0, 1, None);
+    while distance < draft.size {
+        let (to, from) = (draft.ahead(distance), draft.behind(distance));
+        draft.send(to, step, Span::EMPTY, heard.as_slice());
+        let receive = draft.receive(from, step, Span::EMPTY, &[]);
+        // All that was heard before counts for what is told next.
+        let all = draft.copy(Span::EMPTY, Span::EMPTY, &[heard.unwrap_or(receive), receive]);
+        heard = Some(all);
+        (step, distance) = (step + 1, distance.saturating_mul(2));
+    }
+}
+
+/// The bytes of `root` come to all. Short ones along a binomial tree; long ones from rank to rank, in pieces.
+pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
+    let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
+    let piece = bytes.len().div_ceil(pieces);
+    let place = relative(draft, root);
+    let children = if pieces >= draft.size as usize {
+        Vec::from_iter((place + 1 < draft.size).then_some(place + 1))
+    } else {
+        children(place, draft.size)
+    };
+    let parent = if pieces >= draft.size as usize { place.wrapping_sub(1) } else { parent(place) };
+    for number in 0..pieces {
+        let part = bytes.part(number * piece, piece);
+        let mut before = None;
+        if place != 0 {
+            before = Some(draft.receive(absolute(draft, root, parent), number as u32, part, &[]));
+        }
+        for &child in &children {
+            draft.send(absolute(draft, root, child), number as u32, part, before.as_slice());
+        }
+    }
+}
+
+/// Blocks of `block` bytes, one for each rank in the order of ranks, go from `all` at the root to `own` at each.
+pub fn scatter(draft: &mut Draft, all: Span, own: Span, block: usize, root: u32) {
+    let place = relative(draft, root);
+    if block > BLOCK_DIRECT {
+        if place != 0 {
+            draft.receive(root, 0, own, &[]);
+            return;
+        }
+        for rank in (0..draft.size).filter(|&rank| rank != root) {
+            draft.send(rank, 0, all.part(rank as usize * block, block), &[]);
+        }
+        draft.copy(all.part(root as usize * block, block), own, &[]);
+        return;
+    }
+    let mut came = Vec::new();
+    let mut held = all;
+    if place != 0 {
+        let span = subtree(place, draft.size);
+        held = if span == 1 { own } else { draft.temporary(span as usize * block) };
+        for (step, (first, count)) in (0..).zip(runs(draft, root, place, parent(place) == 0)) {
+            let part = held.part((first - place) as usize * block, count as usize * block);
+            came.push(draft.receive(absolute(draft, root, parent(place)), step, part, &[]));
+        }
+    }
+    for child in children(place, draft.size) {
+        for (step, (first, count)) in (0..).zip(runs(draft, root, child, place == 0)) {
+            let at = if place == 0 { absolute(draft, root, first) } else { first - place };
+            let part = held.part(at as usize * block, count as usize * block);
+            draft.send(absolute(draft, root, child), step, part, &came);
+        }
+    }
+    match place {
+        0 => drop(draft.copy(all.part(root as usize * block, block), own, &[])),
+        _ if subtree(place, draft.size) > 1 => drop(draft.copy(held.part(0, block), own, &came)),
+        _ => {}
+    }
+}
+
+/// Blocks of `block` bytes go from `own` at each rank to `all` at the root, in the order of ranks.
+pub fn gather(draft: &mut Draft, own: Span, all: Span, block: usize, root: u32) {
+    let place = relative(draft, root);
+    if block > BLOCK_DIRECT {
+        if place != 0 {
+            draft.send(root, 0, own, &[]);
+            return;
+        }
+        for rank in (0..draft.size).filter(|&rank| rank != root) {
+            draft.receive(rank, 0, all.part(rank as usize * block, block), &[]);
+        }
+        draft.copy(own, all.part(root as usize * block, block), &[]);
+        return;
+    }
+    let mut came = Vec::new();
+    let span = subtree(place, draft.size);
+    let held = match place {
+        0 => all,
+        _ if span == 1 => own,
+        _ => draft.temporary(span as usize * block),
+    };
+    for child in children(place, draft.size) {
+        for (step, (first, count)) in (0..).zip(runs(draft, root, child, place == 0)) {
+            let at = if place == 0 { absolute(draft, root, first) } else { first - place };
+            let part = held.part(at as usize * block, count as usize * block);
+            came.push(draft.receive(absolute(draft, root, child), step, part, &[]));
+        }
+    }
+    match place {
+        0 => drop(draft.copy(own, all.part(root as usize * block, block), &[])),
+        _ if span > 1 => came.push(draft.copy(own, held.part(0, block), &[])),
+        _ => {}
+    }
+    if place != 0 {
+        for (step, (first, count)) in (0..).zip(runs(draft, root, place, parent(place) == 0)) {
+            let part = held.part((first - place) as usize * block, count as usize * block);
+            draft.send(absolute(draft, root, parent(place)), step, part, &came);
+        }
+    }
+}
+
+/// The own place in a tree whose top is the root: ranks are counted from it.
+fn relative(draft: &Draft, root: u32) -> u32 {
+    draft.behind(root)
+}
+
+/// The rank of a place.
+fn absolute(draft: &Draft, root: u32, place: u32) -> u32 {
+    ((u64::from(place) + u64::from(root)) % u64::from(draft.size)) as u32
+}
+
+/// The place above one that is not the top: its lowest bit is cleared.
+fn parent(place: u32) -> u32 {
+    place & place.wrapping_sub(1)
+}
+
+/// The places below one, those with most below them first.
+fn children(place: u32, size: u32) -> Vec<u32> {
+    let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
+    (0..bits).rev().map(|bit| place + (1 << bit)).filter(|&child| child < size).collect()
+}
+
+/// How many places are in the part of the tree that begins with a place: it and those that follow.
+fn subtree(place: u32, size: u32) -> u32 {
+    if place == 0 { size } else { (1 << place.trailing_zeros()).min(size - place) }
+}
+
+/// The places of such a part, as runs whose ranks follow each other: where the blocks are in the order of ranks, at the root
+/// (`split`), those behind the last rank begin anew with rank 0.
+fn runs(draft: &Draft, root: u32, place: u32, split: bool) -> Vec<(u32, u32)> {
+    let count = subtree(place, draft.size);
+    let before = draft.size - root;
+    if !split || place >= before || place + count <= before {
+        return vec![(place, count)];
+    }
+    vec![(place, before - place), (before, place + count - before)]
+}

@@ -1,0 +1,354 @@
+//! Drafts of all ranks, run without tables: against serial models, in random orders, and counted.
+
+use super::draft::{Act, Draft};
+use super::{exchange, reduce, scan, spread};
+use std::collections::{HashMap, VecDeque};
+use tickwire_components::{Computation, Reduce, Span, op, reduce as reducer};
+
+/// What a run of drafts has cost.
+#[derive(Debug, Default)]
+struct Cost {
+    /// Messages on the longest chain of messages that wait for each other.
+    rounds: u32,
+    /// Messages that a rank has sent, at most.
+    messages: usize,
+    /// Bytes that a rank has sent, at most.
+    bytes: usize,
+}
+
+fn bytes_of(span: &Span) -> Vec<u8> {
+    // SAFETY: the tests keep what spans are made of.
+    #[expect(unsafe_code, reason = "addresses of bytes")]
+    unsafe {
+        std::slice::from_raw_parts(span.start(), span.len()).to_vec()
+    }
+}
+
+fn write(span: &Span, bytes: &mut Vec<u8>) {
+    assert_eq!(span.len(), bytes.len(), "a message and its receive have one length");
+    // SAFETY: as above.
+    #[expect(unsafe_code, reason = "addresses of bytes")]
+    unsafe {
+        let from = Span::new(bytes.as_mut_ptr(), bytes.len());
+        span.copy_from(&from);
+    }
+}
+
+/// Does a computation.
+fn compute(computation: Computation, reduce: &Reduce) {
+    match computation {
+        Computation::Copy { from, to } => write(&to, &mut bytes_of(&from)),
+        Computation::Reduce { into, other, side } => reduce(into, other, side),
+    }
+}
+
+/// Runs the nodes of all drafts, in an order that the seed says. A send takes its bytes as late as it can: when its message is
+/// received.
+fn run(drafts: &[Draft], reduce: &Reduce, seed: u64) -> Cost {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut unmet: Vec<Vec<usize>> = drafts.iter().map(|draft| vec![0; draft.acts.len()]).collect();
+    let mut chain: Vec<Vec<u32>> = drafts.iter().map(|draft| vec![0; draft.acts.len()]).collect();
+    let mut ready: Vec<(usize, usize)> = Vec::new();
+    for (rank, draft) in drafts.iter().enumerate() {
+        draft.edges.iter().for_each(|&(_, to)| unmet[rank][to as usize] += 1);
+        ready.extend((0..draft.acts.len()).filter(|&node| unmet[rank][node] == 0).map(|node| (rank, node)));
+    }
+    type Waiting = HashMap<(usize, u32, u32), VecDeque<usize>>;
+    let (mut sent, mut posted): (Waiting, Waiting) = Default::default();
+    let (mut done, mut cost) = (0, Cost::default());
+    while !ready.is_empty() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (rank, node) = ready.swap_remove(random as usize % ready.len());
+        let mut over = vec![];
+        match drafts[rank].acts[node] {
+            Act::Compute(computation) => {
+                compute(computation, reduce);
+                over.push((rank, node));
+            }
+            Act::Send { to, step, .. } => sent.entry((rank, to, step)).or_default().push_back(node),
+            Act::Receive { from, step, .. } => {
+                posted.entry((from as usize, rank as u32, step)).or_default().push_back(node);
+            }
+        }
+        let keys: Vec<_> =
+            sent.keys().filter(|key| posted.get(*key).is_some_and(|of| !of.is_empty())).copied().collect();
+        for key in keys {
+            while let (Some(&from), Some(&to)) = (sent[&key].front(), posted[&key].front()) {
+                sent.get_mut(&key).and_then(VecDeque::pop_front);
+                posted.get_mut(&key).and_then(VecDeque::pop_front);
+                let (sender, receiver) = (key.0, key.1 as usize);
+                let (Act::Send { bytes, .. }, Act::Receive { bytes: room, .. }) =
+                    (drafts[sender].acts[from], drafts[receiver].acts[to])
+                else {
+                    panic!("a message and its receive")
+                };
+                write(&room, &mut bytes_of(&bytes));
+                let round = chain[sender][from] + 1;
+                chain[receiver][to] = chain[receiver][to].max(round);
+                cost.rounds = cost.rounds.max(chain[receiver][to]);
+                over.extend([(sender, from), (receiver, to)]);
+            }
+        }
+        for (rank, node) in over {
+            done += 1;
+            for &(_, next) in drafts[rank].edges.iter().filter(|&&(before, _)| before as usize == node) {
+                let next = next as usize;
+                // What waits for a send waits for no round of it.
+                chain[rank][next] = chain[rank][next].max(chain[rank][node]);
+                unmet[rank][next] -= 1;
+                if unmet[rank][next] == 0 {
+                    ready.push((rank, next));
+                }
+            }
+        }
+    }
+    assert_eq!(done, drafts.iter().map(|draft| draft.acts.len()).sum::<usize>(), "all nodes end");
+    for draft in drafts {
+        let sends = draft.acts.iter().filter_map(|act| match act {
+            Act::Send { bytes, .. } => Some(bytes.len()),
+            _ => None,
+        });
+        cost.messages = cost.messages.max(sends.clone().count());
+        cost.bytes = cost.bytes.max(sends.sum());
+    }
+    cost
+}
+
+/// A run of bytes for all of a vector's elements.
+fn span<T>(elements: &mut [T]) -> Span {
+    // SAFETY: the elements outlive the drafts.
+    #[expect(unsafe_code, reason = "addresses of bytes")]
+    unsafe {
+        Span::new(elements.as_mut_ptr().cast(), size_of_val(elements))
+    }
+}
+
+/// An affine map, x ↦ factor · x + offset, modulo 2⁶⁴: putting one behind another is associative and not commutative.
+type Map = [u64; 2];
+
+fn behind(left: Map, right: Map) -> Map {
+    [left[0].wrapping_mul(right[0]), left[1].wrapping_mul(right[0]).wrapping_add(right[1])]
+}
+
+/// Different values for each rank and element.
+fn values(rank: u32, count: usize) -> Vec<Map> {
+    (0..count as u64).map(|at| [u64::from(rank) * 1000 + 2 * at + 1, at.wrapping_mul(31) + u64::from(rank)]).collect()
+}
+
+/// The values of ranks from one up to another one, in order.
+fn model(ranks: std::ops::Range<u32>, count: usize) -> Vec<Map> {
+    let all: Vec<_> = ranks.map(|rank| values(rank, count)).collect();
+    (0..count).map(|at| all.iter().map(|of| of[at]).reduce(behind).unwrap_or_default()).collect()
+}
+
+const SIZES: [u32; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 23, 64];
+
+/// Draws the part of each rank.
+fn draw(size: u32, mut part: impl FnMut(u32, &mut Draft)) -> Vec<Draft> {
+    (0..size)
+        .map(|rank| {
+            let mut draft = Draft::new(rank, size);
+            part(rank, &mut draft);
+            draft
+        })
+        .collect()
+}
+
+fn log2(size: u32) -> u32 {
+    size.next_power_of_two().ilog2()
+}
+
+#[test]
+fn a_barrier_has_heard_of_all_when_it_ends() {
+    for size in SIZES {
+        let drafts = draw(size, |_, draft| spread::barrier(draft));
+        let cost = run(&drafts, &*reducer(behind), size.into());
+        assert_eq!((cost.rounds, cost.messages as u32), (log2(size), log2(size)), "{size} ranks");
+        // Reachability: who is heard of, by the nodes of each rank.
+        for start in 0..size.min(9) {
+            let mut heard: Vec<bool> = (0..size).map(|rank| rank == start).collect();
+            for round in 0..log2(size) {
+                let before = heard.clone();
+                for rank in (0..size).filter(|&rank| before[rank as usize]) {
+                    heard[((rank + (1 << round)) % size) as usize] = true;
+                }
+            }
+            assert!(heard.iter().all(|&heard| heard));
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_reaches_all_from_any_root() {
+    for (size, count, seed) in SIZES.into_iter().flat_map(|size| [(size, 3, 1), (size, 300_000, 2), (size, 0, 3)]) {
+        for root in [0, size / 2, size - 1] {
+            let mut data: Vec<Vec<u8>> = (0..size).map(|_| vec![0; count]).collect();
+            let sent: Vec<u8> = (0..count).map(|at| (at * 7 + 1) as u8).collect();
+            data[root as usize] = sent.clone();
+            let drafts = draw(size, |rank, draft| spread::broadcast(draft, span(&mut data[rank as usize]), root));
+            let cost = run(&drafts, &*reducer(behind), seed);
+            assert!(data.iter().all(|data| *data == sent), "{size} ranks, root {root}, {count} bytes");
+            if count < 100 {
+                assert!(cost.rounds <= log2(size));
+            }
+        }
+    }
+}
+
+#[test]
+fn scatter_and_gather_keep_the_order_of_ranks() {
+    for (size, block) in SIZES.into_iter().flat_map(|size| [(size, 5), (size, 3000)]) {
+        for root in [0, size / 3, size - 1] {
+            let mut all: Vec<u8> = (0..size as usize * block).map(|at| (at % 251) as u8).collect();
+            let mut own: Vec<Vec<u8>> = (0..size).map(|_| vec![0; block]).collect();
+            let drafts = draw(size, |rank, draft| {
+                let all = if rank == root { span(&mut all) } else { Span::EMPTY };
+                spread::scatter(draft, all, span(&mut own[rank as usize]), block, root);
+            });
+            let cost = run(&drafts, &*reducer(behind), 5);
+            for (rank, own) in own.iter().enumerate() {
+                assert_eq!(*own, all[rank * block..][..block], "{size} ranks, root {root}: rank {rank}");
+            }
+            if block == 5 {
+                assert!(cost.rounds <= log2(size));
+            }
+            let mut back = vec![0u8; all.len()];
+            let drafts = draw(size, |rank, draft| {
+                let all = if rank == root { span(&mut back) } else { Span::EMPTY };
+                spread::gather(draft, span(&mut own[rank as usize]), all, block, root);
+            });
+            run(&drafts, &*reducer(behind), 6);
+            assert!(back == all, "{size} ranks, root {root}");
+        }
+    }
+}
+
+#[test]
+fn all_get_the_blocks_of_all() {
+    for (size, block) in SIZES.into_iter().flat_map(|size| [(size, 8), (size, 700)]) {
+        let expected: Vec<u8> = (0..size as usize * block).map(|at| (at % 249) as u8).collect();
+        let mut all: Vec<Vec<u8>> = (0..size).map(|_| vec![0; expected.len()]).collect();
+        let drafts = draw(size, |rank, draft| {
+            let at = rank as usize * block;
+            let data = &mut all[rank as usize];
+            data[at..at + block].copy_from_slice(&expected[at..at + block]);
+            let bytes = span(data);
+            let place = |first: u32, end: u32| bytes.part(first as usize * block, (end - first) as usize * block);
+            let own = draft.copy(Span::EMPTY, Span::EMPTY, &[]);
+            exchange::allgather(draft, place, own);
+        });
+        let cost = run(&drafts, &*reducer(behind), 7);
+        assert!(all.iter().all(|all| *all == expected), "{size} ranks");
+        assert_eq!((cost.rounds, cost.bytes), (log2(size), (size as usize - 1) * block));
+        let mut from: Vec<Vec<u8>> =
+            (0..size).map(|rank| (0..size).map(|to| (rank * 3 + to) as u8).collect()).collect();
+        let mut to: Vec<Vec<u8>> = (0..size).map(|_| vec![0; size as usize]).collect();
+        let drafts = draw(size, |rank, draft| {
+            let (from, to) = (span(&mut from[rank as usize]), span(&mut to[rank as usize]));
+            exchange::alltoall(draft, |rank| from.part(rank as usize, 1), |rank| to.part(rank as usize, 1));
+        });
+        run(&drafts, &*reducer(behind), 8);
+        for (rank, to) in to.iter().enumerate() {
+            assert!((0..size).all(|source| to[source as usize] == (source * 3 + rank as u32) as u8));
+        }
+    }
+}
+
+#[test]
+fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
+    for (size, count) in SIZES.into_iter().flat_map(|size| [(size, 1), (size, 3), (size, 1500), (size, 0)]) {
+        let (expected, bytes) = (model(0..size, count), count * size_of::<Map>());
+        for root in [0, 1 % size, size / 2, size - 1] {
+            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
+            let mut output = vec![Map::default(); count];
+            let drafts = draw(size, |rank, draft| {
+                let output = (rank == root).then(|| span(&mut output));
+                reduce::reduce(draft, span(&mut inputs[rank as usize]), output, root);
+            });
+            let cost = run(&drafts, &*reducer(behind), 9);
+            assert!(output == expected, "{size} ranks, {count} elements, root {root}");
+            assert!(cost.rounds <= log2(size) && cost.messages <= 1);
+        }
+        for in_place in [false, true] {
+            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
+            let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
+            let drafts = draw(size, |rank, draft| {
+                let input = span(&mut inputs[rank as usize]);
+                let output = if in_place { input } else { span(&mut outputs[rank as usize]) };
+                reduce::allreduce(draft, input, output, size_of::<Map>());
+            });
+            let cost = run(&drafts, &*reducer(behind), 10);
+            let results = if in_place { &inputs } else { &outputs };
+            assert!(results.iter().all(|of| *of == expected), "{size} ranks, {count} elements, in place: {in_place}");
+            if size.is_power_of_two() && bytes >= 1 << 14 {
+                assert!(cost.rounds <= 2 * log2(size) && cost.bytes <= 2 * bytes, "{size} ranks: {cost:?}");
+            } else if bytes < 1 << 14 {
+                assert!(cost.rounds <= log2(size) + 1, "{size} ranks: {cost:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
+    for (size, count) in SIZES.into_iter().flat_map(|size| [(size, 2), (size, 40)]) {
+        let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count * size as usize)).collect();
+        let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
+        let length = count * size_of::<Map>();
+        let drafts = draw(size, |rank, draft| {
+            let input = span(&mut inputs[rank as usize]);
+            let part = |rank: u32| input.part(rank as usize * length, length);
+            reduce::reduce_scatter(draft, part, span(&mut outputs[rank as usize]));
+        });
+        run(&drafts, &*reducer(behind), 11);
+        let expected = model(0..size, count * size as usize);
+        assert!(outputs.concat() == expected, "{size} ranks");
+        for exclusive in [false, true] {
+            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
+            let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
+            let drafts = draw(size, |rank, draft| {
+                let (input, output) = (span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]));
+                scan::scan(draft, input, output, exclusive);
+            });
+            let cost = run(&drafts, &*reducer(behind), 12);
+            assert!(cost.rounds <= log2(size) + 1);
+            for (rank, output) in (0..size).zip(&outputs) {
+                let end = if exclusive { rank } else { rank + 1 };
+                assert!(*output == model(0..end, count), "{size} ranks, exclusive: {exclusive}: rank {rank}");
+            }
+        }
+    }
+}
+
+/// The tree is the same whatever the algorithm: floats that do not add associatively give the same bits.
+#[test]
+fn all_reductions_combine_the_same_operands() {
+    let value = |rank: u32, at: usize| (f64::from(rank) * 1e10 + 0.1 * at as f64).sin() * 10f64.powi(rank as i32 % 17);
+    for size in SIZES {
+        let mut results = Vec::new();
+        for count in [1, 3000] {
+            let mut inputs: Vec<Vec<f64>> =
+                (0..size).map(|rank| (0..count).map(|at| value(rank, at)).collect()).collect();
+            let mut outputs = vec![vec![0f64; count]; size as usize];
+            let drafts = draw(size, |rank, draft| {
+                reduce::allreduce(draft, span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]), 8);
+            });
+            run(&drafts, &*reducer::<f64>(op::Sum), 13);
+            let bits = |of: &[f64]| of.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert!(outputs.iter().all(|of| bits(of) == bits(&outputs[0])), "{size} ranks");
+            results.push(outputs[0][0].to_bits());
+            for root in [0, size - 1] {
+                let mut output = vec![0f64; count];
+                let drafts = draw(size, |rank, draft| {
+                    let output = (rank == root).then(|| span(&mut output));
+                    reduce::reduce(draft, span(&mut inputs[rank as usize]), output, root);
+                });
+                run(&drafts, &*reducer::<f64>(op::Sum), 14);
+                assert_eq!(bits(&output), bits(&outputs[0]), "{size} ranks, root {root}");
+            }
+        }
+        assert!(results.iter().all(|bits| *bits == results[0]), "short and long ones");
+    }
+}

@@ -1,0 +1,322 @@
+//! Collective operations: clusters of engines in one process against serial models, over every transport that a cluster has, with
+//! deaths and wrong use.
+
+#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails by panic, and results have the same bits")]
+
+use std::time::Duration;
+use tickwire::internals::transports::sim::Death;
+use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
+use tickwire::{
+    Builder, Comm, Engine, Indexed, Limits, Pieces, PostError, Rank, Rejected, Request, RequestError, Tag, op,
+};
+
+/// Rounds in which operations must be done.
+const BOUND: u32 = 50_000;
+
+/// What is run on each cluster.
+const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 8, 13];
+
+/// Clusters of so many engines over all transports.
+fn clusters(size: u32) -> Vec<Cluster> {
+    let seed = u64::from(size);
+    let mut clusters = vec![Cluster::loopback(size), Cluster::sim(size, &SimNet::new(size, SimConfig::calm(seed)))];
+    if size <= 5 {
+        clusters.push(Cluster::shm(size));
+        clusters.push(Cluster::sim(size, &SimNet::new(size, SimConfig::new(seed))));
+        // Nothing but rows and columns; and short rings, so that all but the shortest is long.
+        clusters.push(Cluster::loopback_with(size, |builder| limits(builder, 1024)));
+    }
+    clusters
+}
+
+fn limits(builder: Builder, eager: usize) -> Builder {
+    builder.limits(Limits { deliver: false, eager_max: eager, ..Limits::default() })
+}
+
+/// Posts an operation on every engine, waits for all, and gives their buffers.
+fn all<B: Pieces>(
+    cluster: &mut Cluster,
+    mut post: impl FnMut(&mut Engine, u32, Comm) -> Result<Request<B>, Rejected<B>>,
+) -> Vec<B> {
+    let requests: Vec<_> = (0..)
+        .zip(&mut cluster.engines)
+        .map(|(rank, engine)| {
+            let world = engine.comm_world();
+            post(engine, rank, world).unwrap()
+        })
+        .collect();
+    (0..).zip(requests).map(|(rank, request)| cluster.finish(BOUND, rank, request).unwrap().0).collect()
+}
+
+/// Each rank's elements.
+fn values(rank: u32, count: usize) -> Vec<i64> {
+    (0..count as i64).map(|at| i64::from(rank) * 1000 + at * at + 1).collect()
+}
+
+fn sum(ranks: std::ops::Range<u32>, count: usize) -> Vec<i64> {
+    (0..count).map(|at| ranks.clone().map(|rank| values(rank, count)[at]).sum()).collect()
+}
+
+#[test]
+fn every_operation_gives_what_a_serial_program_would() {
+    for size in SIZES {
+        for (number, mut cluster) in clusters(size).into_iter().enumerate() {
+            // Long ones over loopback, with and without Deliver.
+            let counts = if number.is_multiple_of(4) { &[0, 1, 5000][..] } else { &[0, 7, 300] };
+            counts.iter().for_each(|&count| every_operation(&mut cluster, size, count));
+            cluster.tick_times(200);
+            cluster.assert_at_rest();
+        }
+    }
+}
+
+fn every_operation(cluster: &mut Cluster, size: u32, count: usize) {
+    let (ranks, root, last) = (size as usize, size / 2, size - 1);
+    let joined: Vec<i64> = (0..size).flat_map(|rank| values(rank, count)).collect();
+    all(cluster, |engine, _, world| engine.ibarrier(world));
+    let results = all(cluster, |engine, rank, world| {
+        let buffer = if rank == root { values(root, count) } else { vec![0; count] };
+        engine.ibcast(buffer, Rank(root), world)
+    });
+    assert!(results.iter().all(|of| *of == values(root, count)), "bcast of {count} to {size}");
+    let results = all(cluster, |engine, rank, world| {
+        let room = if rank == last { joined.len() } else { 0 };
+        engine.igather(values(rank, count), vec![0i64; room], Rank(last), world)
+    });
+    assert!(results[last as usize].1 == joined, "gather of {count} to {size}");
+    let results = all(cluster, |engine, rank, world| {
+        let send = if rank == root { joined.clone() } else { vec![] };
+        engine.iscatter(send, vec![0i64; count], Rank(root), world)
+    });
+    assert!((0..).zip(&results).all(|(rank, of)| of.1 == values(rank, count)), "scatter of {count} to {size}");
+    let results =
+        all(cluster, |engine, rank, world| engine.iallgather(values(rank, count), vec![0i64; ranks * count], world));
+    assert!(results.iter().all(|of| of.1 == joined), "allgather of {count} to {size}");
+    let results = all(cluster, |engine, rank, world| {
+        let send = (0..size).flat_map(|to| values(rank * 100 + to, count)).collect::<Vec<_>>();
+        engine.ialltoall(send, vec![0i64; ranks * count], world)
+    });
+    for (rank, (_, received)) in (0..).zip(&results) {
+        let expected: Vec<_> = (0..size).flat_map(|from| values(from * 100 + rank, count)).collect();
+        assert!(*received == expected, "alltoall of {count} to {size}");
+    }
+    let results = all(cluster, |engine, rank, world| {
+        let room = if rank == root { count } else { 0 };
+        engine.ireduce(values(rank, count), vec![0i64; room], op::Sum, Rank(root), world)
+    });
+    assert!(results[root as usize].1 == sum(0..size, count), "reduce of {count} to {size}");
+    let results =
+        all(cluster, |engine, rank, world| engine.iallreduce(values(rank, count), vec![0i64; count], op::Sum, world));
+    assert!(results.iter().all(|of| of.1 == sum(0..size, count)), "allreduce of {count} to {size}");
+    let results = all(cluster, |engine, rank, world| engine.iallreduce_in_place(values(rank, count), op::Max, world));
+    assert!(results.iter().all(|of| *of == values(last, count)), "allreduce in place of {count} to {size}");
+    let results = all(cluster, |engine, rank, world| {
+        engine.ireduce_scatter_block(values(rank, ranks * count), vec![0i64; count], op::Sum, world)
+    });
+    let sums = sum(0..size, ranks * count);
+    assert!(results.iter().flat_map(|of| &of.1).eq(&sums), "reduce_scatter_block of {count} to {size}");
+    let results =
+        all(cluster, |engine, rank, world| engine.iscan(values(rank, count), vec![0i64; count], op::Sum, world));
+    assert!((1..).zip(&results).all(|(end, of)| of.1 == sum(0..end, count)), "scan of {count} to {size}");
+    let results =
+        all(cluster, |engine, rank, world| engine.iexscan(values(rank, count), vec![0i64; count], op::Sum, world));
+    assert!((0..).zip(&results).all(|(end, of)| of.1 == sum(0..end, count)), "exscan of {count} to {size}");
+}
+
+/// Any number may be in progress at once, also on two communicators in another order on each rank.
+#[test]
+fn operations_in_progress_do_not_meet_each_other() {
+    let size = 5;
+    for mut cluster in clusters(size) {
+        let mut first = Vec::new();
+        let mut second = Vec::new();
+        for (rank, engine) in (0..).zip(&mut cluster.engines) {
+            let (world, own) = (engine.comm_world(), engine.comm_self());
+            let mut of_own = |engine: &mut Engine| {
+                second.push(engine.iallreduce([rank].to_vec(), vec![0u32], op::Sum, own).unwrap());
+            };
+            if rank % 2 == 0 {
+                of_own(engine);
+            }
+            first.push(
+                (0..40u32)
+                    .map(|n| engine.iallreduce(vec![rank + n], vec![0], op::Sum, world).unwrap())
+                    .collect::<Vec<_>>(),
+            );
+            if rank % 2 == 1 {
+                of_own(engine);
+            }
+        }
+        // The youngest first.
+        for (rank, requests) in first.into_iter().enumerate() {
+            for (n, request) in requests.into_iter().enumerate().rev() {
+                assert_eq!(cluster.finish(BOUND, rank, request).unwrap().0.1, [10 + 5 * n as u32]);
+            }
+        }
+        for (rank, request) in second.into_iter().enumerate() {
+            assert_eq!(cluster.finish(BOUND, rank, request).unwrap().0.1, [rank as u32]);
+        }
+        cluster.tick_times(200);
+        cluster.assert_at_rest();
+    }
+}
+
+/// A sum that depends on the order has the same bits on all ranks, over all transports, in place or not, short or long.
+#[test]
+fn sums_of_floats_have_the_same_bits_everywhere() {
+    let value = |rank: u32| (f64::from(rank) * 12.9898).sin() * 10f64.powi((rank % 9) as i32 * 2 - 8);
+    for size in SIZES {
+        let mut seen = Vec::new();
+        for mut cluster in clusters(size) {
+            for count in [1usize, 4000] {
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.iallreduce(vec![value(rank); count], vec![0f64; count], op::Sum, world)
+                });
+                seen.extend(results.iter().flat_map(|of| of.1.iter().map(|value| value.to_bits())));
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.iallreduce_in_place(vec![value(rank); count], op::Sum, world)
+                });
+                seen.extend(results.iter().flatten().map(|value| value.to_bits()));
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.ireduce(vec![value(rank); count], vec![0f64; count], op::Sum, Rank(0), world)
+                });
+                seen.extend(results[0].1.iter().map(|value| value.to_bits()));
+            }
+        }
+        assert!(seen.iter().all(|bits| *bits == seen[0]), "{size} ranks");
+    }
+}
+
+#[test]
+fn functions_of_the_application_keep_the_order_of_ranks() {
+    // Products of matrices do not commute.
+    let product = |a: [i64; 4], b: [i64; 4]| {
+        [a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3], a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3]]
+    };
+    let matrix = |rank: u32| [1, i64::from(rank), 1 - i64::from(rank % 3), 1];
+    for size in SIZES {
+        let expected = (0..size).map(matrix).reduce(product).unwrap();
+        for mut cluster in clusters(size) {
+            let results = all(&mut cluster, |engine, rank, world| {
+                engine.iallreduce(vec![matrix(rank)], vec![[0i64; 4]], product, world)
+            });
+            assert!(results.iter().all(|of| of.1 == [expected]), "{size} ranks");
+            let results = all(&mut cluster, |engine, rank, world| {
+                let at = Indexed { value: f64::from(rank % 3), index: u64::from(rank) };
+                engine.iallreduce_in_place(vec![at], op::MaxLoc, world)
+            });
+            let greatest = (size - 1).min(2);
+            let expected = Indexed { value: f64::from(greatest), index: u64::from(greatest) };
+            assert!(results.iter().all(|of| *of == [expected]));
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_are_errors_and_the_communicator_stays_as_it_was() {
+    let mut cluster = Cluster::loopback(2);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    let rejected = engine.ibcast(vec![1u8], Rank(2), world).unwrap_err();
+    assert_eq!((rejected.error, rejected.buffer), (PostError::Rank { rank: 2, last: 1 }, vec![1]));
+    let rejected = engine.iallreduce(vec![1u8; 3], vec![0; 2], op::Sum, world).unwrap_err();
+    assert_eq!(rejected.error.to_string(), "the receive buffer has 2 elements, and 3 are needed");
+    assert!(engine.ialltoall(vec![1u8; 3], vec![0; 3], world).is_err(), "3 elements for 2 ranks");
+    assert!(engine.ibarrier(Comm(77)).is_err());
+    let results = all(&mut cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
+    assert!(results.iter().all(|of| of.1 == [1]));
+    cluster.assert_at_rest();
+}
+
+/// Lengths that differ between ranks are an error on all who see it, and the next messages arrive.
+#[test]
+fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
+    for (first, second) in [(3usize, 2usize), (2, 3), (9000, 2), (2, 9000)] {
+        for mut cluster in clusters(2) {
+            let mut requests = Vec::new();
+            for (engine, count) in cluster.engines.iter_mut().zip([first, second]) {
+                let world = engine.comm_world();
+                requests.push(engine.iallreduce(vec![1u64; count], vec![0; count], op::Sum, world).unwrap());
+            }
+            let errors =
+                (0..).zip(requests).map(|(rank, request)| cluster.finish(BOUND, rank, request).unwrap_err().error);
+            for error in errors.collect::<Vec<_>>() {
+                use RequestError::{Abandoned, Short, Truncated};
+                assert!(matches!(error, Short { .. } | Truncated { .. } | Abandoned(_)), "{error}");
+            }
+            let results =
+                all(&mut cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
+            assert!(results.iter().all(|of| of.1 == [1]), "{first} and {second}");
+            cluster.tick_times(300);
+            // Long and short ones are drawn otherwise: receives are left of messages that the peer never meant to send.
+            if first.max(second) < 100 {
+                cluster.assert_at_rest();
+            }
+        }
+    }
+}
+
+/// A member dies: whoever needs it gets an error, nobody hangs, nothing is left behind, and those who live talk on.
+#[test]
+fn a_dead_member_fails_the_operation_and_the_others_talk_on() {
+    let size = 6;
+    for (seed, victim) in (0..8).flat_map(|seed| [(seed, 0), (seed, 3), (seed, 5)]) {
+        for count in [1usize, 3000] {
+            let net = SimNet::new(size, SimConfig::calm(seed));
+            let mut cluster = Cluster::sim(size, &net);
+            all(&mut cluster, |engine, _, world| engine.ibarrier(world));
+            let mut requests = Vec::new();
+            for (rank, engine) in (0..size).zip(&mut cluster.engines).filter(|(rank, _)| *rank != victim) {
+                let world = engine.comm_world();
+                requests.push((rank, engine.iallreduce(vec![1u64; count], vec![0; count], op::Sum, world).unwrap()));
+            }
+            cluster.tick_times(seed as u32);
+            net.kill(victim, Death::At(cluster.now_ns));
+            for (rank, request) in requests {
+                let error = cluster.finish(BOUND, rank as usize, request).unwrap_err().error;
+                assert!(matches!(error, RequestError::PeerFailed { .. } | RequestError::Abandoned(_)), "{error}");
+            }
+            let living: Vec<usize> = (0..size as usize).filter(|&rank| rank as u32 != victim).collect();
+            for pair in living.windows(2) {
+                let world = cluster.engines[pair[0]].comm_world();
+                let send = cluster.engines[pair[0]].isend(vec![7u8; 100], Rank(pair[1] as u32), Tag(1), world).unwrap();
+                let receive =
+                    cluster.engines[pair[1]].irecv(vec![0u8; 100], Rank(pair[0] as u32), Tag(1), world).unwrap();
+                assert_eq!(cluster.finish(BOUND, pair[1], receive).unwrap().0, [7; 100]);
+                cluster.finish(BOUND, pair[0], send).unwrap();
+            }
+        }
+    }
+}
+
+/// The calls that wait, each engine in a thread of its own.
+#[test]
+fn calls_that_wait_give_what_they_should() {
+    let size = 4;
+    let board = Board::new(size);
+    std::thread::scope(|scope| {
+        for rank in 0..size {
+            let board = &board;
+            scope.spawn(move || {
+                let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
+                let world = engine.comm_world();
+                for round in 0..200 {
+                    engine.barrier(world).unwrap();
+                    let mut total = [0u32];
+                    engine.allreduce(&[rank + round], &mut total, op::Sum, world).unwrap();
+                    assert_eq!(total, [6 + 4 * round]);
+                    let mut shared = vec![if rank == 1 { round } else { 0 }; 3];
+                    engine.bcast(&mut shared, Rank(1), world).unwrap();
+                    assert_eq!(shared, [round; 3]);
+                    let mut gathered = vec![0; if rank == 2 { 4 } else { 0 }];
+                    engine.gather(&[rank], &mut gathered, Rank(2), world).unwrap();
+                    assert!(rank != 2 || gathered == [0, 1, 2, 3]);
+                    let mut before = [u32::MAX];
+                    engine.exscan(&[1u32], &mut before, op::Sum, world).unwrap();
+                    assert_eq!(before, [if rank == 0 { u32::MAX } else { rank }]);
+                }
+                engine.finalize(Duration::from_secs(10)).unwrap();
+            });
+        }
+    });
+}
