@@ -1,6 +1,5 @@
 //! The end of CARs and of their requests, and of the rows of both.
 
-use crate::protocols::graph;
 use crate::rows::Rows;
 use crate::steps::chain::capacity;
 use crate::steps::registering;
@@ -86,9 +85,6 @@ pub(crate) fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let (owner, flags) = (car.request, car.flags & car_flags::ERRORS);
     let mut parts = 1;
     if flags != 0 || car.chain != NIL || owner != row {
-        if rows.nodes[row as usize].graph != NIL {
-            return graph::ended(rows, row);
-        }
         parts = part(&mut rows.progress, &mut rows.cars, &mut rows.large, row);
     } else {
         car.state = CarState::Done;

@@ -5,17 +5,18 @@
 //! *Bound* the finished list, which the other systems' bounds limit.
 //! *Why* an application never sees a request half done: its counter reaches 0 here, or in Deliver if it has but one part.
 
+use crate::protocols::graph;
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{finish_request, finish_submitted, outcome, take_part};
 use std::panic::resume_unwind;
-use tickwire_components::{CarState, Pending, Queue, Row, car_flags};
+use tickwire_components::{CarState, NIL, Pending, Queue, Row, car_flags};
 
 /// The system.
 #[inline]
 pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
     let mut finished = std::mem::replace(&mut rows.progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(&mut rows.cars) {
-        let Some(owner) = take_part(rows, row) else { continue };
+        let Some(owner) = end(rows, row) else { continue };
         let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
         if std::mem::take(&mut requests[owner as usize].notified) {
             callbacks.tell(owner, &outcome(progress, cars, large, vcs, procs, owner));
@@ -36,6 +37,15 @@ pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
     }
 }
 
+/// A CAR is done; the row of its request if it was its last.
+#[inline(always)]
+fn end(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
+    if rows.cars[row as usize].request != row && rows.nodes[row as usize].graph != NIL {
+        return graph::ended(rows, row);
+    }
+    take_part(rows, row)
+}
+
 /// Completes a receive that was cancelled before it had a message: whoever cancels can take it at once. Callbacks are called with
 /// the next run of Complete.
 pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
@@ -44,7 +54,7 @@ pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
     car.state = CarState::Finished;
     // What comes behind Complete is to see it too.
     rows.progress.pending |= Pending::COMPLETE;
-    let Some(owner) = take_part(rows, row) else { return };
+    let Some(owner) = end(rows, row) else { return };
     let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
     if std::mem::take(&mut requests[owner as usize].notified) {
         callbacks.tell_later(owner, &outcome(progress, cars, large, vcs, procs, owner));
