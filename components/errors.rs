@@ -102,6 +102,18 @@ pub enum PostError {
     /// A persistent request is active.
     #[error("the request is active: wait for it before it is started or freed")]
     Active,
+    /// A persistent collective operation has failed before.
+    #[error("the operation has failed before: free it, and make it anew where all members are alive")]
+    HasFailed,
+    /// The buffer of a persistent collective operation is not the one that it was made with.
+    #[error("the buffer of the operation has moved: change what is in it, not where it is or how long it is")]
+    Moved,
+    /// A member other than the root gives no buffer of its own, or the one that has nothing in place.
+    #[error("in place is for {who}: give a buffer")]
+    InPlace {
+        /// Who may.
+        who: &'static str,
+    },
     /// The handle belongs to no live request.
     #[error("the request is stale: it was freed or belongs to another engine")]
     Stale,

@@ -51,6 +51,16 @@ pub enum Side {
     Right,
 }
 
+impl Side {
+    /// The other one.
+    pub const fn other(self) -> Side {
+        match self {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
+        }
+    }
+}
+
 /// What a node does without a peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Computation {
@@ -98,6 +108,8 @@ pub struct Graph {
     pub temporaries: ManuallyDrop<Vec<Temporary>>,
     /// Whether it stays when it is done, to be started again.
     pub persistent: bool,
+    /// Where the buffers of a persistent one are: its nodes have these addresses.
+    pub buffers: Box<[Span]>,
     /// Whether a node of it has failed: it cannot be started any more.
     pub failed: bool,
 }
@@ -116,11 +128,13 @@ pub struct Graphs {
     pub list: Vec<Option<Box<Graph>>>,
     /// Nodes that may start.
     pub staged: Queue,
+    /// How many persistent operations each communicator has made, by its handle.
+    pub made: Vec<(u32, u32)>,
 }
 
 impl Default for Graphs {
     fn default() -> Self {
-        Graphs { list: Vec::new(), staged: Queue::EMPTY }
+        Graphs { list: Vec::new(), staged: Queue::EMPTY, made: Vec::new() }
     }
 }
 

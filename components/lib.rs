@@ -67,13 +67,15 @@ pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;
 pub use own::Own;
-pub use pieces::{Cells, IntoBuffer, LeasedBytes, List, OneRun, Ownership, Pieces, Sequence};
+pub use pieces::{
+    Cells, InPlace, IntoBuffer, LeasedBytes, List, NoLayout, OneRun, Ownership, Pieces, Sequence, in_place,
+};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, Moved, Pending, Progress, posting};
 pub use provider_matching::{DeferredMessage, MatchedPeer, ProviderMatching, Pull};
 pub use queue::{FreeList, Link, Queue};
 pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
-pub use reduction::{Element, Indexed, Operation, op, reduce};
+pub use reduction::{Element, Indexed, Operation, combine, op, reduce};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use signatures::Signatures;

@@ -95,6 +95,48 @@ pub unsafe trait Sequence: OneRun {
     fn count(&self) -> usize {
         self.total().checked_div(size_of::<Self::Item>()).unwrap_or(0)
     }
+
+    /// Whether it is [`InPlace`].
+    fn is_in_place(&self) -> bool {
+        false
+    }
+}
+
+/// Stands for a buffer of a collective operation whose elements are in the other one already (`MPI_IN_PLACE`). See [`in_place`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InPlace<T>(PhantomData<T>);
+
+/// The elements are in the other buffer of the operation already (`MPI_IN_PLACE`): what a rank sends is where the result goes.
+///
+/// At the root of a scatter it takes the place of what is received: the root's part stays where it is.
+pub const fn in_place<T>() -> InPlace<T> {
+    InPlace(PhantomData)
+}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<T> Pieces for InPlace<T> {
+    fn piece(&self, _: usize) -> Span {
+        Span::EMPTY
+    }
+}
+
+// SAFETY: it is one run, and has no layout.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T> OneRun for InPlace<T> {}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T> LeasedBytes for InPlace<T> {}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T: Element> Sequence for InPlace<T> {
+    type Item = T;
+
+    fn is_in_place(&self) -> bool {
+        true
+    }
 }
 
 macro_rules! sequence {
@@ -121,15 +163,31 @@ sequence! {
     ('a, B: Sequence) &'a mut B, B::Item;
 }
 
-// SAFETY: each reports one run, which does not move with it.
+/// A buffer whose bytes are its pieces: a run, or a [`List`] of them.
+///
+/// # Safety
+/// [`Pieces::layout`] is always `None`.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+pub unsafe trait NoLayout: Pieces {}
+
+// SAFETY: what is one run has no layout.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B: OneRun> NoLayout for B {}
+
+// SAFETY: it has a piece for each entry.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B: OneRun> NoLayout for List<B> {}
+
+// SAFETY: each reports its runs, which do not move with it.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<A: OneRun, B: OneRun> Pieces for (A, B) {
+unsafe impl<A: NoLayout, B: NoLayout> Pieces for (A, B) {
     fn pieces(&self) -> usize {
-        2
+        self.0.pieces() + self.1.pieces()
     }
 
     fn piece(&self, index: usize) -> Span {
-        if index == 0 { self.0.piece(0) } else { self.1.piece(0) }
+        let first = self.0.pieces();
+        if index < first { self.0.piece(index) } else { self.1.piece(index - first) }
     }
 }
 

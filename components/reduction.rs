@@ -1,7 +1,7 @@
 //! Reductions: what combines the elements of two buffers.
 
-use crate::Span;
 use crate::graph::{Reduce, Side};
+use crate::{LeasedBytes, Sequence, Span};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::sync::Arc;
 
@@ -162,21 +162,45 @@ indexed! {
 /// An operation on runs of bytes that are elements of a type.
 pub fn reduce<T: Element>(operation: impl Operation<T>) -> Arc<Reduce> {
     const { assert!(align_of::<T>() <= align_of::<u128>(), "elements are aligned to 16 bytes at most") };
-    Arc::new(move |into: Span, other: Span, side: Side| {
-        let count = into.len().min(other.len()) / size_of::<T>().max(1);
-        debug_assert!(into.start().cast::<T>().is_aligned() && other.start().cast::<T>().is_aligned());
-        // SAFETY: whoever makes a graph gives its computations runs of elements of this type, which do not overlap.
-        #[expect(unsafe_code, reason = "addresses of elements")]
-        let (into, other) = unsafe {
-            let into = std::slice::from_raw_parts_mut(into.start().cast::<T>(), count);
-            (into, std::slice::from_raw_parts(other.start().cast::<T>(), count))
-        };
-        let pairs = into.iter_mut().zip(other);
-        match side {
-            Side::Left => pairs.for_each(|(into, other)| *into = operation.combine(*into, *other)),
-            Side::Right => pairs.for_each(|(into, other)| *into = operation.combine(*other, *into)),
-        }
-    })
+    // SAFETY: whoever makes a graph gives its computations runs of elements of this type, which do not overlap.
+    #[expect(unsafe_code, reason = "addresses of elements")]
+    Arc::new(move |into: Span, other: Span, side: Side| unsafe { combine_runs(into, other, side, &operation) })
+}
+
+/// Combines the elements of two buffers into the right one.
+pub fn combine<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
+    left: &S,
+    right: R,
+    operation: &impl Operation<S::Item>,
+) {
+    // SAFETY: they are runs of elements; what may be written overlaps with nothing that is lent beside it.
+    #[expect(unsafe_code, reason = "addresses of elements")]
+    unsafe {
+        combine_runs::<S::Item>(right.piece(0), left.piece(0), Side::Right, operation);
+    }
+}
+
+/// Combines two runs into the first, which is the operand on this side.
+///
+/// # Safety
+/// They are runs of elements of this type, and do not overlap.
+#[expect(unsafe_code, reason = "addresses of elements")]
+unsafe fn combine_runs<T: Element>(into: Span, other: Span, side: Side, operation: &impl Operation<T>) {
+    let count = into.len().min(other.len()) / size_of::<T>().max(1);
+    debug_assert!(into.start().cast::<T>().is_aligned() && other.start().cast::<T>().is_aligned());
+    if count == 0 {
+        return;
+    }
+    // SAFETY: by this function's contract.
+    let (into, other) = unsafe {
+        let into = std::slice::from_raw_parts_mut(into.start().cast::<T>(), count);
+        (into, std::slice::from_raw_parts(other.start().cast::<T>(), count))
+    };
+    let pairs = into.iter_mut().zip(other);
+    match side {
+        Side::Left => pairs.for_each(|(into, other)| *into = operation.combine(*into, *other)),
+        Side::Right => pairs.for_each(|(into, other)| *into = operation.combine(*other, *into)),
+    }
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ pub mod testing;
 pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;
 pub use crate::api::builder::transports::ENV_TRANSPORTS;
+pub use crate::api::collectives::{consecutive, reduce_local};
 pub use crate::api::communicators::{Agreed, Agreeing, Agreement};
 pub use crate::api::error::Error;
 #[cfg(feature = "dump")]
@@ -151,9 +152,9 @@ pub use bootstrap::Bootstrap;
 pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
     Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described, Element,
-    ErrorHandler, FinalizeError, Group, GroupError, Indexed, IntoBuffer, LeasedBytes, List, Operation, Order,
+    ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, IntoBuffer, LeasedBytes, List, Operation, Order,
     OtherType, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError,
-    RequestId, Sequence, Source, Status, Tag, TagFilter, Typed, Work, bytemuck,
+    RequestId, Sequence, Source, Status, Tag, TagFilter, Typed, Work, bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tickwire::internals::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
 use tickwire::testing::Cluster;
-use tickwire::{Datatype, Engine, Rank, Request, Tag, Test, Typed};
+use tickwire::{Datatype, Engine, Persistent, Rank, Request, Tag, Test, Typed, op};
 
 /// Counts what the thread of a test allocates while it asks for it.
 struct Counting;
@@ -121,6 +121,47 @@ fn the_message_path_over_loopback_allocates_nothing() {
 #[test]
 fn the_message_path_over_shared_memory_allocates_nothing() {
     check(Cluster::shm(2), "shared memory");
+}
+
+/// One start on every engine, until all are done.
+fn start_all(cluster: &mut Cluster, sums: &[Persistent<(Vec<f64>, Vec<f64>)>]) {
+    for (engine, sum) in cluster.engines.iter_mut().zip(sums) {
+        engine.start(sum).unwrap();
+    }
+    for _ in 0..10_000 {
+        let pending = |(engine, sum): (&mut Engine, _)| engine.test(sum).unwrap() == Test::Pending;
+        if !cluster.engines.iter_mut().zip(sums).any(pending) {
+            return;
+        }
+        cluster.tick_all();
+    }
+    panic!("not done\n{}", cluster.report());
+}
+
+#[test]
+fn starting_a_persistent_collective_operation_allocates_nothing() {
+    for (mut cluster, name) in [(Cluster::loopback(5), "loopback"), (Cluster::shm(3), "shared memory")] {
+        cluster.checked = false;
+        for count in [1usize, 4000] {
+            let make = |engine: &mut Engine| {
+                let world = engine.comm_world();
+                engine.allreduce_init(vec![1.0; count], vec![0.0; count], op::Sum, world).unwrap()
+            };
+            let mut sums: Vec<_> = cluster.engines.iter_mut().map(make).collect();
+            (0..20).for_each(|_| start_all(&mut cluster, &sums));
+            let before: Vec<_> = cluster.engines.iter().map(entities).collect();
+            let allocated = allocations(|| (0..100).for_each(|_| start_all(&mut cluster, &sums)));
+            assert_eq!(allocated, 0, "allocations of 100 starts over {name}, {count} elements");
+            let after: Vec<_> = cluster.engines.iter().map(entities).collect();
+            assert!(before == after, "entities stay where they are over {name}");
+            let ranks = cluster.engines.len() as f64;
+            for (engine, sum) in cluster.engines.iter_mut().zip(&mut sums) {
+                assert!(engine.buffer(sum).unwrap().1.iter().all(|of| *of == ranks));
+            }
+        }
+        cluster.tick_times(100);
+        cluster.assert_at_rest();
+    }
 }
 
 /// Events of ticks that move bytes.

@@ -127,6 +127,25 @@ fn every_second_double_is_sent_in_four_ways() {
 }
 
 #[test]
+fn collective_operations_are_timed_by_the_length_of_their_buffers() {
+    let all = |ranks: usize| {
+        let mut expected = of("barrier", &[ranks], "us");
+        for bytes in [8, 1 << 10, 16 << 10, 64 << 10, 1 << 20] {
+            let mut metrics = vec!["allreduce", "iallreduce", "allreduce_init", "bcast", "reduce"];
+            if bytes >= 8 * ranks {
+                metrics.extend(["allgather", "alltoall", "reduce_scatter"]);
+            }
+            metrics.push("scan");
+            expected.extend(metrics.iter().flat_map(|metric| of(metric, &[bytes], "us")));
+        }
+        expected
+    };
+    assert_eq!(figures(&tickwire(&["perf", "coll", "--plain", "--quick"])), all(2));
+    assert_eq!(figures(&tickwire(&["perf", "coll", "--plain", "--quick", "--shared-heap", "--ranks", "3"])), all(3));
+    assert_eq!(figures(&tickwire(&["perf", "coll", "--plain", "--quick", "--transport", "loopback"])), all(2));
+}
+
+#[test]
 fn messages_to_oneself_need_no_other_process() {
     assert_eq!(figures(&tickwire(&["perf", "self", "1000", "--plain"])), of("self", &[1000], "ns"));
 }

@@ -1,18 +1,119 @@
 //! Collective operations (MPI 4.1 chapter 6): all members of a communicator call them, in the same order.
 //!
 //! An operation is a graph: the engine draws this rank's part of it when it is called, and ticks run it. Any number may be in
-//! progress, on one communicator and on several. Each has two forms: the one whose name begins with `i` returns a request at
-//! once, the other one waits.
+//! progress, on one communicator and on several. Each has three forms: one that waits, one whose name begins with `i` and that
+//! returns a request at once, and one whose name ends with `_init` and that returns a persistent request.
 
 mod exchange;
+mod forms;
 mod graph;
-mod reduce;
-mod scan;
+mod prefix;
+mod reduction;
 mod spread;
 
-use tickwire_components::PostError;
+pub use reduction::reduce_local;
+use std::ops::Range;
+use std::sync::Arc;
+use tickwire_components::{PostError, Rank, Reduce, Sequence, Span};
+use tickwire_systems::collectives::draft::Draft;
+
+/// Checks the arguments of an operation with these buffers, and draws this rank's part of its graph.
+pub(crate) trait Draw<B>: FnOnce(&mut Draft, &B) -> Result<(), PostError> {}
+
+impl<B, D: FnOnce(&mut Draft, &B) -> Result<(), PostError>> Draw<B> for D {}
+
+/// A call of a collective operation, whatever its form.
+pub(crate) struct Call<B, D> {
+    /// Its name, in errors.
+    name: &'static str,
+    /// How operands are reduced, if they are.
+    reduce: Option<Arc<Reduce>>,
+    /// Its buffers.
+    buffer: B,
+    /// See [`Draw`].
+    draw: D,
+}
+
+impl<B, D: Draw<B>> Call<B, D> {
+    /// One that reduces nothing.
+    fn new(name: &'static str, buffer: B, draw: D) -> Self {
+        Call { name, reduce: None, buffer, draw }
+    }
+}
 
 /// Says that a buffer has another number of elements than it must have.
 fn check_count(what: &'static str, given: usize, needed: usize) -> Result<(), PostError> {
     if given == needed { Ok(()) } else { Err(PostError::Elements { what, given, needed }) }
+}
+
+/// Checks that a root is a rank.
+fn check_root(draft: &Draft, root: Rank) -> Result<u32, PostError> {
+    if root.0 < draft.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: draft.size - 1 }) }
+}
+
+/// Says that somebody gives no buffer who must.
+fn check_in_place(buffer: &impl Sequence, may: bool, who: &'static str) -> Result<(), PostError> {
+    if may || !buffer.is_in_place() { Ok(()) } else { Err(PostError::InPlace { who }) }
+}
+
+/// Where the elements of each rank are in a buffer, bytes; checked against the elements that the buffer has.
+struct Places {
+    places: Box<[Range<usize>]>,
+}
+
+impl Places {
+    /// One for each rank, within the buffer; where elements go (`written`) no two of them overlap.
+    fn of<B: Sequence>(
+        what: &'static str,
+        places: &[Range<usize>],
+        buffer: &B,
+        draft: &Draft,
+        written: bool,
+    ) -> Result<Self, PostError> {
+        check_count("list of places", places.len(), draft.size as usize)?;
+        let given = buffer.count();
+        let mut ends: Vec<(usize, usize)> = Vec::with_capacity(places.len());
+        for place in places {
+            if place.end > given || place.start > place.end {
+                return Err(PostError::Elements { what, given, needed: place.end.max(place.start) });
+            }
+            ends.push((place.start, place.end));
+        }
+        if written {
+            ends.retain(|(start, end)| start < end);
+            ends.sort_unstable();
+            if ends.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+                return Err(PostError::Overlap);
+            }
+        }
+        let size = size_of::<B::Item>();
+        Ok(Places { places: places.iter().map(|place| place.start * size..place.end * size).collect() })
+    }
+
+    /// Where the elements of a rank begin, bytes, and how many bytes they are.
+    fn of_rank(&self, rank: u32) -> (usize, usize) {
+        let place = &self.places[rank as usize];
+        (place.start, place.len())
+    }
+
+    /// The bytes of a rank in the buffer.
+    fn part(&self, all: Span, rank: u32) -> Span {
+        let (start, bytes) = self.of_rank(rank);
+        all.part(start, bytes)
+    }
+}
+
+/// The places of so many elements for each rank, one behind the other.
+///
+/// ```
+/// assert_eq!(tickwire::consecutive(&[2, 0, 3]), [0..2, 2..2, 2..5]);
+/// ```
+pub fn consecutive(counts: &[usize]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let place = |&count: &usize| {
+        let start = end;
+        end += count;
+        start..end
+    };
+    counts.iter().map(place).collect()
 }

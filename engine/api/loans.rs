@@ -11,7 +11,6 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestError, RequestId, RequestState, Row, Span};
 use tickwire_systems::procs::ending::fail;
-use tickwire_systems::steps::finish::free_request;
 
 /// The reason that poisons an engine after such a panic.
 const LEFT: &str = "a panic has left a call that had lent memory to the engine";
@@ -100,15 +99,16 @@ impl Engine {
 
     /// Frees requests that have borrowed buffers and are done, or are persistent and not started.
     fn free_lent(&mut self) {
-        let all = self.store.all();
-        let mut buffers = Vec::new();
-        for row in 0..all.requests.len() {
-            let request = &mut all.requests[row];
-            if request.scoped && matches!(request.state, RequestState::Done | RequestState::Inactive) {
-                buffers.push(std::mem::take(&mut all.held[row].0));
-                all.progress.registrations.let_go(row as Row);
-                free_request(all.progress, all.cars, all.requests, row as Row);
-            }
+        let is_lent =
+            |request: &Request| request.scoped && matches!(request.state, RequestState::Done | RequestState::Inactive);
+        let requests = (0u32..).zip(self.store.all().requests.iter());
+        let rows: Vec<Row> = requests.filter(|(_, request)| is_lent(request)).map(|(row, _)| row).collect();
+        let mut buffers = Vec::with_capacity(rows.len());
+        for row in rows {
+            let all = self.store.all();
+            buffers.push(std::mem::take(&mut all.held[row as usize].0));
+            all.progress.registrations.let_go(row);
+            self.free_row(row);
         }
         // Dropping a buffer may run code of the application.
         drop(buffers);

@@ -11,7 +11,6 @@ use tickwire_components::{
 };
 use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_operation};
-use tickwire_systems::steps::finish::free_request;
 use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
 
 /// An operation that can be started again and again with one buffer, which the engine holds in between.
@@ -33,13 +32,19 @@ use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, s
 #[must_use = "dropping a persistent request frees it"]
 pub struct Persistent<B> {
     token: Request<B>,
-    operation: Operation,
-    /// Of a send.
-    mode: Mode,
+    what: What,
     comm: Comm,
-    options: SendOptions,
     /// Invariant in `B`: through [`Engine::buffer`] a buffer of a shorter life would take the place of a longer one.
     _invariant: PhantomData<fn(B) -> B>,
+}
+
+/// What a persistent request starts.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// A message; mode and options are of a send.
+    Message { operation: Operation, mode: Mode, options: SendOptions },
+    /// The graph of a collective operation, by its number.
+    Graph(u32),
 }
 
 /// How a persistent request sends.
@@ -57,9 +62,23 @@ impl<B> Persistent<B> {
         self.token.id()
     }
 
-    /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`].
-    pub fn with_priority(self, priority: u8) -> Self {
-        Persistent { options: self.options.priority(priority), ..self }
+    /// Of a collective operation: its request, and the number of its graph.
+    pub(crate) fn of_graph(token: Request<B>, graph: u32, comm: Comm) -> Self {
+        Persistent { token, what: What::Graph(graph), comm, _invariant: PhantomData }
+    }
+
+    /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`]. Those of a collective operation have
+    /// that of its communicator.
+    pub fn with_priority(mut self, priority: u8) -> Self {
+        if let What::Message { options, .. } = &mut self.what {
+            *options = options.priority(priority);
+        }
+        self
+    }
+
+    /// Whether the operation writes all runs of its buffer.
+    fn receives(&self) -> bool {
+        matches!(self.what, What::Message { operation: Operation::Receive { .. }, .. })
     }
 }
 
@@ -143,7 +162,8 @@ impl Engine {
         };
         self.register_persistent(row, &buffer, operation, comm);
         let token = self.hold(row, buffer, scoped);
-        Ok(Persistent { token, operation, mode, comm, options: SendOptions::new(), _invariant: PhantomData })
+        let what = What::Message { operation, mode, options: SendOptions::new() };
+        Ok(Persistent { token, what, comm, _invariant: PhantomData })
     }
 
     /// The envelope of a start; `None` if it is with no proc.
@@ -188,9 +208,17 @@ impl Engine {
     }
 
     fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
+        let (operation, mode, options) = match persistent.what {
+            What::Message { operation, mode, options } => (operation, mode, options),
+            What::Graph(number) => {
+                let row = self.idle_row(persistent)?;
+                // SAFETY: the token's type is the one its buffer was put with.
+                #[expect(unsafe_code, reason = "type-erased ownership")]
+                return unsafe { self.start_graph::<B>(row, number) };
+            }
+        };
         let lent = self.lent(persistent)?;
-        let Persistent { operation, mode, comm, .. } = *persistent;
-        let (row, length) = (persistent.id().row, lent.total());
+        let (row, length, comm) = (persistent.id().row, lent.total(), persistent.comm);
         let Some(envelope) = self.check_persistent(operation, comm, length)? else {
             self.end_at_once(row, Rank::NULL, Tag::ANY, 0);
             return Ok(());
@@ -212,18 +240,19 @@ impl Engine {
                 _ => 0,
             },
         };
-        self.start_rows(&lent, persistent, &envelope, flags)
+        self.start_rows(&lent, persistent, options, &envelope, flags)
     }
 
     fn start_rows<B: Pieces>(
         &mut self,
         lent: &Lent,
         persistent: &Persistent<B>,
+        options: SendOptions,
         envelope: &Envelope,
         flags: u16,
     ) -> Result<(), PostError> {
         let (row, Comm(comm)) = (persistent.id().row, persistent.comm);
-        let receives = matches!(persistent.operation, Operation::Receive { .. });
+        let receives = persistent.receives();
         let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
         if lent.pieces() != 1 {
             self.need_rows(rows_of(lent))?;
@@ -237,7 +266,7 @@ impl Engine {
         let car = match receives {
             true => receive_car(all.progress, envelope, vc_row),
             false => {
-                let priority = persistent.options.priority_or(all.communicators[Communicator::row(comm)].priority);
+                let priority = options.priority_or(all.communicators[Communicator::row(comm)].priority);
                 Car { priority, ..send_car(envelope, vc_row, flags) }
             }
         };
@@ -283,7 +312,7 @@ impl Engine {
         unsafe {
             let buffer = tables.held[row as usize].0.get::<B>().ok_or(PostError::Stale)?;
             // It may be another one than that which was checked.
-            if matches!(persistent.operation, Operation::Receive { .. }) && buffer.has_overlap() {
+            if persistent.receives() && buffer.has_overlap() {
                 return Err(PostError::Overlap);
             }
             Ok(Lent::of(buffer))
@@ -362,7 +391,7 @@ impl Engine {
         let buffer = unsafe { tables.held[row as usize].0.take::<B>() };
         tables.progress.registrations.let_go(row);
         tables.progress.pending |= Pending::WORLD;
-        free_request(tables.progress, tables.cars, tables.requests, row);
+        self.free_row(row);
         buffer.ok_or(Failed::ended(RequestError::Stale, None))
     }
 }

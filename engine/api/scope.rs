@@ -17,9 +17,9 @@ use tickwire_components::{Comm, IntoBuffer, LeasedBytes, Pieces, Rank, Source, S
 /// It forwards the calls that are safe on a borrowed engine. It does not hand out the engine itself: an engine that
 /// could be exchanged for another one would leave the scope with the buffers.
 pub struct Scope<'scope, 'env: 'scope> {
-    engine: &'scope mut Engine,
+    pub(crate) engine: &'scope mut Engine,
     /// Leaving it ends what it has posted. It does not where nothing borrowed can be posted: in a call of another thread.
-    lends: bool,
+    pub(crate) lends: bool,
     /// Invariant in the buffers' lifetime; not `Send`, since it may hold cells of this thread.
     _env: PhantomData<(&'scope mut &'env (), *mut ())>,
 }

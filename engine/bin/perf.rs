@@ -1,6 +1,7 @@
 //! `tickwire perf`: measures the engine as applications meet it, by its public interface and default configuration.
 
 mod block;
+mod coll;
 mod figures;
 mod idle;
 mod loops;
@@ -20,13 +21,14 @@ use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
 
 use crate::fault::Fault;
 use crate::worlds::Extended;
+use coll::Collectives;
 use figures::{Figures, Form};
 use loops::{Bench, Buffers};
 
 /// How long a rank may take to send what it promised at the end.
 pub(crate) const FINALIZE_TIME: Duration = Duration::from_secs(5);
 
-/// Measures latency, message rate, bandwidth, matching, idle ticks and waiting.
+/// Measures latency, message rate, bandwidth, matching, collective operations, idle ticks and waiting.
 ///
 /// Starts its ranks itself, each bound to one core; started by a launcher, it is one of them. Figures are of the
 /// public interface with the default configuration. Quiet cores make steady figures.
@@ -59,7 +61,7 @@ pub(crate) struct PerfArgs {
     #[arg(long, global = true, value_name = "HOW", default_value = "auto")]
     #[arg(value_parser = |word: &str| word.parse::<Matching>())]
     matching: Matching,
-    /// Take the buffers of p2p and depth from the shared heap, which all peers on this host can read. Copies within this
+    /// Take the buffers of p2p, depth and coll from the shared heap, which all peers on this host can read. Copies within this
     /// process are measured too, as the limit, but not with --plain
     #[arg(long, global = true)]
     shared_heap: bool,
@@ -80,6 +82,8 @@ enum Suite {
     Depth(Ranks),
     /// Messages of every second double between ranks 0 and 1, beside contiguous ones and beside packing them by a call
     Vector(Ranks),
+    /// Collective operations of all ranks, by the length of their buffers: rank 0's time of a call
+    Coll(Ranks),
     /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
     /// gives to a program that is written straight to libfabric, with --mode tagged by its tagged messages
     Raw,
@@ -113,6 +117,7 @@ impl Suite {
             Suite::P2p(_) => "p2p",
             Suite::Depth(_) => "depth",
             Suite::Vector(_) => "vector",
+            Suite::Coll(_) => "coll",
             Suite::Raw => "raw",
             Suite::Own { .. } => "self",
             Suite::Idle(_) => "idle",
@@ -123,7 +128,7 @@ impl Suite {
     /// Processes that it needs.
     fn ranks(&self) -> u32 {
         match self {
-            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) => of.ranks,
+            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) => of.ranks,
             Suite::Own { .. } => 1,
             Suite::Idle(args) => args.ranks(),
             Suite::Raw | Suite::Block(_) => 2,
@@ -133,7 +138,7 @@ impl Suite {
     /// The transport beside those of the pair.
     fn beside(&self) -> Option<&str> {
         match self {
-            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) => of.beside.as_deref(),
+            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) => of.beside.as_deref(),
             _ => None,
         }
     }
@@ -144,6 +149,7 @@ impl Suite {
             Suite::P2p(_) | Suite::Raw => loops::P2P_FIGURES,
             Suite::Depth(_) => loops::DEPTH_FIGURES,
             Suite::Vector(_) => vector::FIGURES,
+            Suite::Coll(of) => coll::figures(of.ranks),
             Suite::Own { .. } | Suite::Idle(_) => 1,
             Suite::Block(_) => block::FIGURES,
         }
@@ -280,7 +286,9 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     }
     if args.within_process() && !launched {
         return match args.suite {
-            Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) => ranks::threads(&args).map(|()| ExitCode::SUCCESS),
+            Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) | Suite::Coll(_) => {
+                ranks::threads(&args).map(|()| ExitCode::SUCCESS)
+            }
             Suite::Idle(_) => Err(Fault::wrong_use("loopback reaches engines of one process: add --in-process")),
             _ => Err(Fault::wrong_use("loopback does not reach other processes: use --transport shm")),
         };
@@ -288,7 +296,7 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     if launched {
         let bootstrap = Bootstrap::from_env()?;
         let (rank, size, needed) = (bootstrap.rank(), bootstrap.size(), args.suite.ranks());
-        let pair = matches!(args.suite, Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_));
+        let pair = matches!(args.suite, Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) | Suite::Coll(_));
         if (pair && size < 2) || (!pair && size != needed) {
             let words = format!("the number of ranks is {size}, but `{}` needs {needed}", args.suite.name());
             return Err(Fault::wrong_use(words));
@@ -310,22 +318,24 @@ fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
         Suite::Block(block) => block::as_rank(args, block, args.builder().build(bootstrap)?),
         _ => {
             let builder = args.builder_of(bootstrap.rank());
-            measure_pair(args, builder.build(bootstrap)?)
+            measure_ranks(args, builder.build(bootstrap)?)
         }
     }
 }
 
-/// The suites of the pair of ranks 0 and 1; all others wait.
-fn measure_pair(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
+/// The suites of the pair of ranks 0 and 1, where all others wait, and that of all ranks.
+fn measure_ranks(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
     let (rank, size) = (engine.rank().0, engine.size());
     let mut figures = args.sink(rank, size);
     if args.suite.beside().is_some() {
         ranks::greet(&mut engine)?;
     }
-    if rank < 2 {
-        let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
-            figures.say(metric, parameter, value, unit);
-        };
+    let mut say = |metric: &str, parameter: usize, value: f64, unit: &str| {
+        figures.say(metric, parameter, value, unit);
+    };
+    if let Suite::Coll(_) = args.suite {
+        Collectives::new(&mut engine, &mut say, args.shared_heap, args.quick)?.measure()?;
+    } else if rank < 2 {
         if let Suite::Vector(_) = args.suite {
             vector::vector(&mut engine, &mut say, args.quick)?;
         } else {

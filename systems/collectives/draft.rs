@@ -77,6 +77,14 @@ impl Draft {
         self.add(Act::Compute(Computation::Copy { from, to }), after)
     }
 
+    /// Copies bytes to where they are to be, if they are not there (`None`), when these nodes are done.
+    pub fn copy_unless_there(&mut self, from: Option<Span>, to: Span, after: &[NodeId]) -> NodeId {
+        match from {
+            Some(from) => self.copy(from, to, after),
+            None => self.copy(Span::EMPTY, Span::EMPTY, after),
+        }
+    }
+
     fn add(&mut self, act: Act, after: &[NodeId]) -> NodeId {
         debug_assert!(!matches!(act, Act::Send { step, .. } | Act::Receive { step, .. } if step >= STEPS_MAX));
         let node = self.acts.len() as NodeId;

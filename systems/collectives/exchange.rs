@@ -6,8 +6,9 @@ use tickwire_components::Span;
 /// Every rank gets the blocks of all, in the order of ranks; its own is at its place when `own` is done. `place` says where the
 /// blocks of the ranks from one up to another one are.
 ///
-/// In each round a rank passes on what it has to one as far ahead as it has blocks, so these double.
-pub fn allgather(draft: &mut Draft, place: impl Fn(u32, u32) -> Span, own: NodeId) {
+/// In each round a rank passes on what it has to one as far ahead as it has blocks, so these double. Returns the nodes after which
+/// all are there.
+pub fn allgather(draft: &mut Draft, place: impl Fn(u32, u32) -> Span, own: NodeId) -> Vec<NodeId> {
     let (mut held, mut step): (u32, u32) = (1, 0);
     let mut came: Vec<NodeId> = vec![own];
     while held < draft.size {
@@ -24,6 +25,7 @@ pub fn allgather(draft: &mut Draft, place: impl Fn(u32, u32) -> Span, own: NodeI
         came.extend(next);
         (held, step) = (held + count, step + 2);
     }
+    came
 }
 
 /// The last `count` ranks up to one, around the start: one run of ranks or two.
@@ -34,15 +36,16 @@ fn around(last: u32, count: u32, size: u32) -> Vec<(u32, u32)> {
     vec![(size - (count - last - 1), size), (0, last + 1)]
 }
 
-/// Every rank has a run of bytes for each: `from` says where those for a rank are, `to` where those of a rank go.
-pub fn alltoall(draft: &mut Draft, from: impl Fn(u32) -> Span, to: impl Fn(u32) -> Span) {
+/// Every rank has a run of bytes for each: `from` says where those for a rank are, `to` where those of a rank go. When `after` is
+/// done, the former are there and the latter may be written.
+pub fn alltoall(draft: &mut Draft, from: impl Fn(u32) -> Span, to: impl Fn(u32) -> Span, after: &[NodeId]) {
     for distance in 1..draft.size {
         let source = draft.behind(distance);
-        draft.receive(source, 0, to(source), &[]);
+        draft.receive(source, 0, to(source), after);
     }
     for distance in 1..draft.size {
         let receiver = draft.ahead(distance);
-        draft.send(receiver, 0, from(receiver), &[]);
+        draft.send(receiver, 0, from(receiver), after);
     }
-    draft.copy(from(draft.rank), to(draft.rank), &[]);
+    draft.copy(from(draft.rank), to(draft.rank), after);
 }

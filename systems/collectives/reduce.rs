@@ -33,9 +33,18 @@ fn meet(draft: &mut Draft, own: Value, from: u32, step: u32, room: Span, side: S
     Value { bytes: room, made: Some(made) }
 }
 
-/// The values of all ranks, reduced, come to `root`, where they go to `output`. `input` is only read; nothing of it overlaps with
-/// `output`.
+/// As [`meet`], but the result is where the own value is.
+fn meet_here(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side) -> Value {
+    let room = draft.temporary(own.bytes.len());
+    let came = draft.receive(from, step, room, &[]);
+    let made = draft.reduce(own.bytes, room, side.other(), &[came, own.made.unwrap_or(came)]);
+    Value { made: Some(made), ..own }
+}
+
+/// The values of all ranks, reduced, come to `root`, where they go to `output`. `input` is only read; it is `output` itself, or
+/// does not overlap with it.
 pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
+    let in_place = output.is_some_and(|output| std::ptr::eq(input.start(), output.start()) && !input.is_empty());
     let (fold, rank) = (Fold::of(draft.size), draft.rank);
     let (leaf, top) = (fold.leaf(rank), fold.leaf(root));
     let at = |leaf: u32| if leaf == top { root } else { fold.first(leaf) };
@@ -49,8 +58,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
             return;
         }
         left -= 1;
-        let room = room(draft, input.len(), output.filter(|_| left == 0));
-        own = meet(draft, own, partner, step, room, side(rank, partner), &[]);
+        own = meet_at(draft, own, partner, step, side(rank, partner), output.filter(|_| left == 0), in_place);
     }
     for level in 0..fold.levels() {
         step += 1;
@@ -63,14 +71,32 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
             return;
         }
         left -= 1;
-        let room = room(draft, input.len(), output.filter(|_| left == 0));
-        own = meet(draft, own, at(holder(sibling)), step, room, side(block, sibling), &[]);
+        let (from, side) = (at(holder(sibling)), side(block, sibling));
+        own = meet_at(draft, own, from, step, side, output.filter(|_| left == 0), in_place);
     }
     if let Some(output) = output
         && draft.size == 1
+        && !in_place
     {
         draft.copy(input, output, &[]);
     }
+}
+
+/// As [`meet`], in the output if this is the last time, or where the own value is.
+fn meet_at(
+    draft: &mut Draft,
+    own: Value,
+    from: u32,
+    step: u32,
+    side: Side,
+    output: Option<Span>,
+    in_place: bool,
+) -> Value {
+    if in_place {
+        return meet_here(draft, own, from, step, side);
+    }
+    let room = room(draft, own.bytes.len(), output);
+    meet(draft, own, from, step, room, side, &[])
 }
 
 /// Where a value is received: in the output, or in memory of the graph's own.
@@ -192,17 +218,21 @@ fn halve(draft: &mut Draft, fold: Fold, own: Value, output: Span, element: usize
     here
 }
 
-/// The values of all ranks, reduced, in parts: `part` says where in `input` the one of a rank is, and `output` takes the own one.
-/// Nothing overlaps.
-pub fn reduce_scatter(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span) {
+/// The values of all ranks, reduced, in parts: `part` says where the one of a rank is, and `output` takes the own one. With
+/// `in_place` that overlaps with the parts.
+pub fn reduce_scatter(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_place: bool) {
     let (rank, size) = (draft.rank, draft.size);
     if size == 1 {
-        draft.copy(part(0), output, &[]);
+        if !in_place {
+            draft.copy(part(0), output, &[]);
+        }
         return;
     }
+    let mut readers: Vec<NodeId> = Vec::new();
     for distance in 1..size {
         let to = draft.ahead(distance);
-        draft.send(to, 0, part(to), &[]);
+        let sent = draft.send(to, 0, part(to), &[]);
+        readers.extend(in_place.then_some(sent));
     }
     let mut values: Vec<(Span, Vec<NodeId>)> = Vec::with_capacity(size as usize);
     for from in 0..size {
@@ -231,7 +261,8 @@ pub fn reduce_scatter(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Spa
         leaves = next;
     }
     for (value, made) in leaves {
-        draft.copy(value, output, &made);
+        readers.extend(made);
+        draft.copy(value, output, &readers);
     }
 }
 

@@ -7,33 +7,43 @@ use tickwire_components::{Side, Span};
 const PASS: u32 = 255;
 
 /// The values of the ranks up to the own one, reduced, go to `output`; with `exclusive` those before it, and rank 0 gets none.
-/// `input` is only read, and does not overlap with `output`.
+/// `input` is only read; it is `output` itself, or does not overlap with it.
 ///
 /// In round k a rank gets the value of the 2^k ranks that end 2^k before it.
 pub fn scan(draft: &mut Draft, input: Span, output: Span, exclusive: bool) {
     let rank = draft.rank;
+    let in_place = std::ptr::eq(input.start(), output.start()) && !input.is_empty();
     let (mut value, mut made): (Span, Option<NodeId>) = (input, None);
+    // Where the output is the input, it is written when these have read that.
+    let mut readers: Vec<NodeId> = Vec::new();
     let (mut distance, mut step) = (1, 0);
     while distance < draft.size {
         if let Some(to) = rank.checked_add(distance).filter(|&to| to < draft.size) {
-            draft.send(to, step, value, made.as_slice());
+            let sent = draft.send(to, step, value, made.as_slice());
+            readers.extend((in_place && made.is_none()).then_some(sent));
         }
         if let Some(from) = rank.checked_sub(distance) {
             let room = draft.temporary(input.len());
             let came = draft.receive(from, step, room, &[]);
-            made = Some(draft.reduce(room, value, Side::Left, &[came, made.unwrap_or(came)]));
-            value = room;
+            let first = made.is_none();
+            let combined = draft.reduce(room, value, Side::Left, &[came, made.unwrap_or(came)]);
+            readers.extend((in_place && first).then_some(combined));
+            (value, made) = (room, Some(combined));
         }
         (distance, step) = (distance.saturating_mul(2), step + 1);
     }
     if !exclusive {
-        draft.copy(value, output, made.as_slice());
+        if made.is_some() || !in_place {
+            readers.extend(made);
+            draft.copy(value, output, &readers);
+        }
         return;
     }
     if rank + 1 < draft.size {
-        draft.send(rank + 1, PASS, value, made.as_slice());
+        let sent = draft.send(rank + 1, PASS, value, made.as_slice());
+        readers.extend((in_place && made.is_none()).then_some(sent));
     }
     if rank > 0 {
-        draft.receive(rank - 1, PASS, output, &[]);
+        draft.receive(rank - 1, PASS, output, &readers);
     }
 }

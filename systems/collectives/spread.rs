@@ -47,25 +47,49 @@ pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
     }
 }
 
-/// Blocks of `block` bytes, one for each rank in the order of ranks, go from `all` at the root to `own` at each.
-pub fn scatter(draft: &mut Draft, all: Span, own: Span, block: usize, root: u32) {
+/// Blocks go straight from the root: `place` says where the one for a rank is there, or where it goes at another one; `own` is
+/// where the root's own goes, `None` if it stays where it is.
+pub fn scatter_directly(draft: &mut Draft, place: impl Fn(u32) -> Span, own: Option<Span>, root: u32) {
+    if draft.rank != root {
+        draft.receive(root, 0, place(draft.rank), &[]);
+        return;
+    }
+    for rank in (0..draft.size).filter(|&rank| rank != root) {
+        draft.send(rank, 0, place(rank), &[]);
+    }
+    if let Some(own) = own {
+        draft.copy(place(root), own, &[]);
+    }
+}
+
+/// Blocks go straight to the root: `place` says where the one of a rank goes there; `own` is the own one, `None` if it is at its
+/// place.
+pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32) -> Span, root: u32) {
+    if draft.rank != root {
+        draft.send(root, 0, own.unwrap_or(Span::EMPTY), &[]);
+        return;
+    }
+    for rank in (0..draft.size).filter(|&rank| rank != root) {
+        draft.receive(rank, 0, place(rank), &[]);
+    }
+    if let Some(own) = own {
+        draft.copy(own, place(root), &[]);
+    }
+}
+
+/// Blocks of `block` bytes, one for each rank in the order of ranks, go from `all` at the root to `own` at each; the root's stays
+/// where it is if that is `None`.
+pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, root: u32) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
-        if place != 0 {
-            draft.receive(root, 0, own, &[]);
-            return;
-        }
-        for rank in (0..draft.size).filter(|&rank| rank != root) {
-            draft.send(rank, 0, all.part(rank as usize * block, block), &[]);
-        }
-        draft.copy(all.part(root as usize * block, block), own, &[]);
-        return;
+        let part = |rank: u32| own.filter(|_| place != 0).unwrap_or_else(|| all.part(rank as usize * block, block));
+        return scatter_directly(draft, part, own, root);
     }
     let mut came = Vec::new();
     let mut held = all;
     if place != 0 {
         let span = subtree(place, draft.size);
-        held = if span == 1 { own } else { draft.temporary(span as usize * block) };
+        held = own.filter(|_| span == 1).unwrap_or_else(|| draft.temporary(span as usize * block));
         for (step, (first, count)) in (0..).zip(runs(draft, root, place, parent(place) == 0)) {
             let part = held.part((first - place) as usize * block, count as usize * block);
             came.push(draft.receive(absolute(draft, root, parent(place)), step, part, &[]));
@@ -78,6 +102,7 @@ pub fn scatter(draft: &mut Draft, all: Span, own: Span, block: usize, root: u32)
             draft.send(absolute(draft, root, child), step, part, &came);
         }
     }
+    let Some(own) = own else { return };
     match place {
         0 => drop(draft.copy(all.part(root as usize * block, block), own, &[])),
         _ if subtree(place, draft.size) > 1 => drop(draft.copy(held.part(0, block), own, &came)),
@@ -85,25 +110,18 @@ pub fn scatter(draft: &mut Draft, all: Span, own: Span, block: usize, root: u32)
     }
 }
 
-/// Blocks of `block` bytes go from `own` at each rank to `all` at the root, in the order of ranks.
-pub fn gather(draft: &mut Draft, own: Span, all: Span, block: usize, root: u32) {
+/// Blocks of `block` bytes go from `own` at each rank to `all` at the root, in the order of ranks; the root's is there if that is
+/// `None`.
+pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, root: u32) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
-        if place != 0 {
-            draft.send(root, 0, own, &[]);
-            return;
-        }
-        for rank in (0..draft.size).filter(|&rank| rank != root) {
-            draft.receive(rank, 0, all.part(rank as usize * block, block), &[]);
-        }
-        draft.copy(own, all.part(root as usize * block, block), &[]);
-        return;
+        return gather_directly(draft, own, |rank| all.part(rank as usize * block, block), root);
     }
     let mut came = Vec::new();
     let span = subtree(place, draft.size);
-    let held = match place {
-        0 => all,
-        _ if span == 1 => own,
+    let held = match (place, own) {
+        (0, _) => all,
+        (_, Some(own)) if span == 1 => own,
         _ => draft.temporary(span as usize * block),
     };
     for child in children(place, draft.size) {
@@ -113,9 +131,9 @@ pub fn gather(draft: &mut Draft, own: Span, all: Span, block: usize, root: u32) 
             came.push(draft.receive(absolute(draft, root, child), step, part, &[]));
         }
     }
-    match place {
-        0 => drop(draft.copy(own, all.part(root as usize * block, block), &[])),
-        _ if span > 1 => came.push(draft.copy(own, held.part(0, block), &[])),
+    match (place, own) {
+        (0, Some(own)) => drop(draft.copy(own, all.part(root as usize * block, block), &[])),
+        (1.., Some(own)) if span > 1 => came.push(draft.copy(own, held.part(0, block), &[])),
         _ => {}
     }
     if place != 0 {

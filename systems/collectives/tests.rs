@@ -203,9 +203,15 @@ fn scatter_and_gather_keep_the_order_of_ranks() {
         for root in [0, size / 3, size - 1] {
             let mut all: Vec<u8> = (0..size as usize * block).map(|at| (at % 251) as u8).collect();
             let mut own: Vec<Vec<u8>> = (0..size).map(|_| vec![0; block]).collect();
+            // What stays in place there is not written.
+            let in_place = |rank: u32| rank == root && size % 2 == 1;
+            if in_place(root) {
+                own[root as usize].copy_from_slice(&all[root as usize * block..][..block]);
+            }
             let drafts = draw(size, |rank, draft| {
                 let all = if rank == root { span(&mut all) } else { Span::EMPTY };
-                spread::scatter(draft, all, span(&mut own[rank as usize]), block, root);
+                let own = (!in_place(rank)).then(|| span(&mut own[rank as usize]));
+                spread::scatter(draft, all, own, block, root);
             });
             let cost = run(&drafts, &*reducer(behind), 5);
             for (rank, own) in own.iter().enumerate() {
@@ -215,9 +221,13 @@ fn scatter_and_gather_keep_the_order_of_ranks() {
                 assert!(cost.rounds <= log2(size));
             }
             let mut back = vec![0u8; all.len()];
+            if in_place(root) {
+                back[root as usize * block..][..block].copy_from_slice(&own[root as usize]);
+            }
             let drafts = draw(size, |rank, draft| {
                 let all = if rank == root { span(&mut back) } else { Span::EMPTY };
-                spread::gather(draft, span(&mut own[rank as usize]), all, block, root);
+                let own = (!in_place(rank)).then(|| span(&mut own[rank as usize]));
+                spread::gather(draft, own, all, block, root);
             });
             run(&drafts, &*reducer(behind), 6);
             assert!(back == all, "{size} ranks, root {root}");
@@ -247,7 +257,7 @@ fn all_get_the_blocks_of_all() {
         let mut to: Vec<Vec<u8>> = (0..size).map(|_| vec![0; size as usize]).collect();
         let drafts = draw(size, |rank, draft| {
             let (from, to) = (span(&mut from[rank as usize]), span(&mut to[rank as usize]));
-            exchange::alltoall(draft, |rank| from.part(rank as usize, 1), |rank| to.part(rank as usize, 1));
+            exchange::alltoall(draft, |rank| from.part(rank as usize, 1), |rank| to.part(rank as usize, 1), &[]);
         });
         run(&drafts, &*reducer(behind), 8);
         for (rank, to) in to.iter().enumerate() {
@@ -261,15 +271,19 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
     for (size, count) in SIZES.into_iter().flat_map(|size| [(size, 1), (size, 3), (size, 1500), (size, 0)]) {
         let (expected, bytes) = (model(0..size, count), count * size_of::<Map>());
         for root in [0, 1 % size, size / 2, size - 1] {
-            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
-            let mut output = vec![Map::default(); count];
-            let drafts = draw(size, |rank, draft| {
-                let output = (rank == root).then(|| span(&mut output));
-                reduce::reduce(draft, span(&mut inputs[rank as usize]), output, root);
-            });
-            let cost = run(&drafts, &*reducer(behind), 9);
-            assert!(output == expected, "{size} ranks, {count} elements, root {root}");
-            assert!(cost.rounds <= log2(size) && cost.messages <= 1);
+            for in_place in [false, true] {
+                let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
+                let mut output = vec![Map::default(); count];
+                let drafts = draw(size, |rank, draft| {
+                    let input = span(&mut inputs[rank as usize]);
+                    let output = if in_place { input } else { span(&mut output) };
+                    reduce::reduce(draft, input, (rank == root).then_some(output), root);
+                });
+                let cost = run(&drafts, &*reducer(behind), 9);
+                let result = if in_place { &inputs[root as usize] } else { &output };
+                assert!(*result == expected, "{size} ranks, {count} elements, root {root}, in place: {in_place}");
+                assert!(cost.rounds <= log2(size) && cost.messages <= 1);
+            }
         }
         for in_place in [false, true] {
             let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
@@ -294,29 +308,38 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
 #[test]
 fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
     for (size, count) in SIZES.into_iter().flat_map(|size| [(size, 2), (size, 40)]) {
-        let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count * size as usize)).collect();
-        let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
-        let length = count * size_of::<Map>();
-        let drafts = draw(size, |rank, draft| {
-            let input = span(&mut inputs[rank as usize]);
-            let part = |rank: u32| input.part(rank as usize * length, length);
-            reduce::reduce_scatter(draft, part, span(&mut outputs[rank as usize]));
-        });
-        run(&drafts, &*reducer(behind), 11);
-        let expected = model(0..size, count * size as usize);
-        assert!(outputs.concat() == expected, "{size} ranks");
-        for exclusive in [false, true] {
+        for in_place in [false, true] {
+            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count * size as usize)).collect();
+            let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
+            let length = count * size_of::<Map>();
+            let drafts = draw(size, |rank, draft| {
+                let input = span(&mut inputs[rank as usize]);
+                let part = |rank: u32| input.part(rank as usize * length, length);
+                let output = if in_place { input.part(0, length) } else { span(&mut outputs[rank as usize]) };
+                reduce::reduce_scatter(draft, part, output, in_place);
+            });
+            run(&drafts, &*reducer(behind), 11);
+            let expected = model(0..size, count * size as usize);
+            let results = if in_place { &inputs } else { &outputs };
+            let results = results.iter().flat_map(|of| &of[..count]);
+            assert!(results.eq(&expected), "{size} ranks, in place: {in_place}");
+        }
+        for (exclusive, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
             let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
             let drafts = draw(size, |rank, draft| {
-                let (input, output) = (span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]));
+                let input = span(&mut inputs[rank as usize]);
+                let output = if in_place { input } else { span(&mut outputs[rank as usize]) };
                 scan::scan(draft, input, output, exclusive);
             });
             let cost = run(&drafts, &*reducer(behind), 12);
             assert!(cost.rounds <= log2(size) + 1);
-            for (rank, output) in (0..size).zip(&outputs) {
+            let results = if in_place { &inputs } else { &outputs };
+            // Rank 0 gets nothing of an exclusive one.
+            for (rank, result) in (0..size).zip(results).skip(usize::from(exclusive)) {
                 let end = if exclusive { rank } else { rank + 1 };
-                assert!(*output == model(0..end, count), "{size} ranks, exclusive: {exclusive}: rank {rank}");
+                let case = format!("{size} ranks, exclusive: {exclusive}, in place: {in_place}");
+                assert!(*result == model(0..end, count), "{case}: rank {rank}");
             }
         }
     }

@@ -25,7 +25,8 @@ use tickwire_components::{
     RequestState, Row, Span, Unexpected, VcState, Way, car_flags, context,
 };
 
-/// Starts a graph: all nodes that need no other one are staged. Its request is active.
+/// Starts a graph: all nodes that need no other one are staged. Its request is active. Of what an earlier start has left only
+/// counts are written.
 pub fn start(rows: &mut Rows<'_>, number: u32) {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let progress = &mut **progress;
@@ -135,9 +136,7 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
         return None;
     }
     rows.cars[owner as usize].state = CarState::Done;
-    if rows.progress.graphs.get(number).is_some_and(|graph| !graph.persistent) {
-        dissolve(rows, number);
-    }
+    leave_ended(rows, number);
     Some(owner)
 }
 
@@ -238,8 +237,27 @@ fn leave_send(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
+/// A graph whose last node is done stays if it is persistent and somebody may start it again.
+fn leave_ended(rows: &mut Rows<'_>, number: u32) {
+    let Some(Graph { persistent, request, .. }) = rows.progress.graphs.get(number) else { return };
+    if !persistent || rows.requests[*request as usize].state == RequestState::Detached {
+        dissolve(rows, number);
+    }
+}
+
+/// Frees the graph of a request that is freed, if it has one.
+pub fn release(rows: &mut Rows<'_>, request: Row) {
+    if rows.cars[request as usize].kind == CarKind::Graph {
+        let list = &rows.progress.graphs.list;
+        let is_of = |graph: &Option<Box<Graph>>| graph.as_ref().is_some_and(|graph| graph.request == request);
+        if let Some(number) = list.iter().position(is_of) {
+            dissolve(rows, number as u32);
+        }
+    }
+}
+
 /// Frees a graph whose request is done or inactive: its CARs, its memory and its number.
-pub fn dissolve(rows: &mut Rows<'_>, number: u32) {
+fn dissolve(rows: &mut Rows<'_>, number: u32) {
     let Rows { progress, cars, nodes, .. } = rows;
     let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::take) else { return };
     for &row in &graph.nodes {
@@ -302,9 +320,7 @@ pub fn cancel(rows: &mut Rows<'_>, number: u32) {
     rows.cars[owner as usize].flags |= car_flags::CANCELLED;
     give_up(rows, number);
     if rows.requests[owner as usize].counter == 0 {
-        if rows.progress.graphs.get(number).is_some_and(|graph| !graph.persistent) {
-            dissolve(rows, number);
-        }
+        leave_ended(rows, number);
         rows.requests[owner as usize].counter = 1;
         abort(&mut rows.progress, &mut rows.cars, owner, car_flags::CANCELLED);
     }

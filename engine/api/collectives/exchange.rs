@@ -1,98 +1,129 @@
 //! Allgather and alltoall.
 
-use super::check_count;
-use crate::api::request::{OperationError, Posted};
-use crate::run::engine::Engine;
-use tickwire_components::{Comm, LeasedBytes, Sequence};
-use tickwire_systems::collectives::exchange::{allgather, alltoall};
+use super::{Call, Draw, Places, check_count};
+use std::ops::Range;
+use tickwire_components::{List, OneRun, Pieces, PostError, Sequence, Span};
+use tickwire_systems::collectives::exchange;
 
-impl Engine {
-    /// The elements of all members come to all, in the order of ranks (`MPI_Allgather`). All send as many.
-    ///
-    /// # Errors
-    /// A wrong argument, lengths that differ, or a member that has failed.
-    pub fn allgather<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
-        &mut self,
-        send: S,
-        receive: R,
-        comm: Comm,
-    ) -> Result<(), OperationError> {
-        let request = self.post_allgather(send, receive, comm, true)?;
-        self.settle(request).map(drop)
-    }
+pub(super) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::new("allgather", (send, receive), |draft, (send, receive)| {
+        let (ranks, all) = (draft.size as usize, receive.piece(0));
+        let (mut own, mut count) = (Some(send.piece(0)), send.count());
+        if send.is_in_place() {
+            (own, count) = (None, receive.count() / ranks);
+        }
+        check_count("receive buffer", receive.count(), count * ranks)?;
+        let block = receive.total() / ranks;
+        let place = |first: u32, end: u32| all.part(first as usize * block, (end - first) as usize * block);
+        let own = draft.copy_unless_there(own, place(draft.rank, draft.rank + 1), &[]);
+        exchange::allgather(draft, place, own);
+        Ok(())
+    })
+}
 
-    /// Starts an allgather (`MPI_Iallgather`). See [`Engine::allgather`].
-    ///
-    /// # Errors
-    /// A wrong argument or no free row; the buffers come back.
-    pub fn iallgather<S: Sequence + Send + 'static, R: LeasedBytes + Sequence<Item = S::Item> + Send + 'static>(
-        &mut self,
-        send: S,
-        receive: R,
-        comm: Comm,
-    ) -> Posted<(S, R)> {
-        self.post_allgather(send, receive, comm, false)
-    }
+pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    places: &[Range<usize>],
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::new("allgatherv", (send, receive), move |draft, (send, receive)| {
+        let to = Places::of("receive buffer", places, receive, draft, true)?;
+        let (rank, all) = (draft.rank, receive.piece(0));
+        let own = (!send.is_in_place()).then(|| send.piece(0));
+        if own.is_some() {
+            check_count("send buffer", send.count(), places[rank as usize].len())?;
+        }
+        if places.windows(2).all(|pair| pair[0].end == pair[1].start) {
+            let place = |first: u32, end: u32| {
+                let (start, _) = to.of_rank(first);
+                let (last, bytes) = to.of_rank(end - 1);
+                all.part(start, last + bytes - start)
+            };
+            let own = draft.copy_unless_there(own, place(rank, rank + 1), &[]);
+            exchange::allgather(draft, place, own);
+            return Ok(());
+        }
+        // Elsewhere in the order of ranks: what passes is runs of ranks.
+        let mut starts = vec![0];
+        starts.extend((0..draft.size).scan(0, |end, rank| {
+            *end += to.of_rank(rank).1;
+            Some(*end)
+        }));
+        let ordered = draft.temporary(starts[draft.size as usize]);
+        let place = |first: u32, end: u32| {
+            let start = starts[first as usize];
+            ordered.part(start, starts[end as usize] - start)
+        };
+        let own = draft.copy(own.unwrap_or(to.part(all, rank)), place(rank, rank + 1), &[]);
+        let came = exchange::allgather(draft, place, own);
+        for rank in 0..draft.size {
+            draft.copy(place(rank, rank + 1), to.part(all, rank), &came);
+        }
+        Ok(())
+    })
+}
 
-    fn post_allgather<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
-        &mut self,
-        send: S,
-        receive: R,
-        comm: Comm,
-        scoped: bool,
-    ) -> Posted<(S, R)> {
-        self.post_collective("allgather", comm, (send, receive), scoped, |draft, (send, receive)| {
-            check_count("receive buffer", receive.count(), send.count() * draft.size as usize)?;
-            let (all, block) = (receive.piece(0), send.total());
-            let place = |first: u32, end: u32| all.part(first as usize * block, (end - first) as usize * block);
-            let own = draft.copy(send.piece(0), place(draft.rank, draft.rank + 1), &[]);
-            allgather(draft, place, own);
-            Ok(())
-        })
-    }
+pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::new("alltoall", (send, receive), |draft, (send, receive)| {
+        let (ranks, to) = (draft.size as usize, receive.piece(0));
+        check_count("receive buffer", receive.count(), receive.count() / ranks * ranks)?;
+        if !send.is_in_place() {
+            check_count("send buffer", send.count(), receive.count())?;
+        }
+        let block = receive.total() / ranks;
+        let part = |all: Span, rank: u32| all.part(rank as usize * block, block);
+        let (mut from, mut copied) = (send.piece(0), None);
+        if send.is_in_place() {
+            if draft.size == 1 {
+                return Ok(());
+            }
+            from = draft.temporary(to.len());
+            copied = Some(draft.copy(to, from, &[]));
+        }
+        exchange::alltoall(draft, |rank| part(from, rank), |rank| part(to, rank), copied.as_slice());
+        Ok(())
+    })
+}
 
-    /// Every member has elements for each, as many for all: those from rank r come to place r (`MPI_Alltoall`).
-    ///
-    /// # Errors
-    /// A wrong argument, lengths that differ, or a member that has failed.
-    pub fn alltoall<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
-        &mut self,
-        send: S,
-        receive: R,
-        comm: Comm,
-    ) -> Result<(), OperationError> {
-        let request = self.post_alltoall(send, receive, comm, true)?;
-        self.settle(request).map(drop)
-    }
+pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    from: &[Range<usize>],
+    receive: R,
+    to: &[Range<usize>],
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::new("alltoallv", (send, receive), move |draft, (send, receive)| {
+        let own = draft.rank as usize;
+        let sent = Places::of("send buffer", from, send, draft, false)?;
+        let received = Places::of("receive buffer", to, receive, draft, true)?;
+        check_count("own part", to[own].len(), from[own].len())?;
+        let (from, to) = (send.piece(0), receive.piece(0));
+        exchange::alltoall(draft, |rank| sent.part(from, rank), |rank| received.part(to, rank), &[]);
+        Ok(())
+    })
+}
 
-    /// Starts an alltoall (`MPI_Ialltoall`). See [`Engine::alltoall`].
-    ///
-    /// # Errors
-    /// A wrong argument or no free row; the buffers come back.
-    pub fn ialltoall<S: Sequence + Send + 'static, R: LeasedBytes + Sequence<Item = S::Item> + Send + 'static>(
-        &mut self,
-        send: S,
-        receive: R,
-        comm: Comm,
-    ) -> Posted<(S, R)> {
-        self.post_alltoall(send, receive, comm, false)
-    }
+/// A buffer to send and one to receive for each rank.
+type Lists<S, R> = (List<S>, List<R>);
 
-    fn post_alltoall<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
-        &mut self,
-        send: S,
-        receive: R,
-        comm: Comm,
-        scoped: bool,
-    ) -> Posted<(S, R)> {
-        self.post_collective("alltoall", comm, (send, receive), scoped, |draft, (send, receive)| {
-            let ranks = draft.size as usize;
-            check_count("send buffer", send.count(), send.count() / ranks * ranks)?;
-            check_count("receive buffer", receive.count(), send.count())?;
-            let (from, to, block) = (send.piece(0), receive.piece(0), send.total() / ranks);
-            let part = |rank: u32| (rank as usize * block, block);
-            alltoall(draft, |rank| from.part(part(rank).0, part(rank).1), |rank| to.part(part(rank).0, part(rank).1));
-            Ok(())
-        })
-    }
+pub(super) fn alltoallw<S: OneRun, R: OneRun>(
+    send: List<S>,
+    receive: List<R>,
+) -> Call<Lists<S, R>, impl Draw<Lists<S, R>>> {
+    Call::new("alltoallw", (send, receive), |draft, (send, receive)| {
+        let (ranks, own) = (draft.size as usize, draft.rank as usize);
+        check_count("list of buffers to send", send.len(), ranks)?;
+        check_count("list of buffers to receive", receive.len(), ranks)?;
+        check_count("own buffer, bytes,", receive[own].total(), send[own].total())?;
+        if receive.has_overlap() {
+            return Err(PostError::Overlap);
+        }
+        exchange::alltoall(draft, |rank| send.piece(rank as usize), |rank| receive.piece(rank as usize), &[]);
+        Ok(())
+    })
 }

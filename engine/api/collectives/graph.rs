@@ -1,10 +1,11 @@
 //! Posting the graph of a collective operation.
 
+use super::{Call, Draw};
+use crate::api::persistent::Persistent;
 use crate::api::request::{Posted, Rejected, Request};
 use crate::run::engine::Engine;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use tickwire_components::limits::TAG_MAX;
 use tickwire_components::{
     Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, Node, Pieces, PostError, Rank, Reduce,
     Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
@@ -14,33 +15,19 @@ use tickwire_systems::procs::communicators::live;
 use tickwire_systems::protocols::graph;
 use tickwire_systems::steps::signatures::note;
 
-/// What a collective operation is, beside its messages.
-pub(super) struct Collective {
-    /// Its name, in errors.
-    pub(super) name: &'static str,
-    /// How operands are reduced, if they are.
-    pub(super) reduce: Option<Arc<Reduce>>,
-}
-
-impl From<&'static str> for Collective {
-    fn from(name: &'static str) -> Self {
-        Collective { name, reduce: None }
-    }
-}
+/// The lowest tag of messages of persistent operations, which live while others come and go.
+const PERSISTENT_TAG: u32 = 1 << 30;
 
 impl Engine {
-    /// Posts this rank's part of an operation, which `draw` draws once the arguments are checked.
-    pub(super) fn post_collective<B: Pieces>(
+    /// Starts an operation.
+    pub(crate) fn post_collective<B: Pieces>(
         &mut self,
-        collective: impl Into<Collective>,
+        call: Call<B, impl Draw<B>>,
         comm: Comm,
-        buffer: B,
         scoped: bool,
-        draw: impl FnOnce(&mut Draft, &B) -> Result<(), PostError>,
     ) -> Posted<B> {
-        let collective = collective.into();
-        let name = collective.name;
-        let posted = self.lending(|engine| engine.start_collective(collective, comm, &buffer, draw));
+        let Call { name, reduce, buffer, draw } = call;
+        let posted = self.lending(|engine| engine.start_collective(name, reduce, comm, &buffer, draw));
         match posted {
             Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
@@ -51,32 +38,94 @@ impl Engine {
     /// The row of its request; [`NIL`] if there is nothing to do.
     fn start_collective<B: Pieces>(
         &mut self,
-        collective: Collective,
+        name: &'static str,
+        reduce: Option<Arc<Reduce>>,
         comm: Comm,
         buffer: &B,
-        draw: impl FnOnce(&mut Draft, &B) -> Result<(), PostError>,
+        draw: impl Draw<B>,
     ) -> Result<Row, PostError> {
-        self.closed.check_post()?;
-        let communicator = live(self.store.all().communicators, comm.0)?;
-        let mut draft = Draft::new(communicator.rank, communicator.size);
-        draw(&mut draft, buffer)?;
+        let draft = self.draw(comm, buffer, draw)?;
         if draft.acts.is_empty() {
             return Ok(NIL);
         }
-        let number = self.build_graph(collective, comm, draft)?;
+        let number = self.build_graph(name, reduce, comm, draft, None)?;
         self.store.with(|rows, _| graph::start(rows, number));
         Ok(self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request))
     }
 
-    /// Takes the rows of a graph, and counts an operation of the communicator.
-    fn build_graph(&mut self, collective: Collective, comm: Comm, draft: Draft) -> Result<u32, PostError> {
+    /// Makes a persistent operation.
+    pub(crate) fn init_collective<B: Pieces>(
+        &mut self,
+        call: Call<B, impl Draw<B>>,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        let Call { name, reduce, buffer, draw } = call;
+        let built = self.lending(|engine| {
+            let mut draft = engine.draw(comm, &buffer, draw)?;
+            if draft.acts.is_empty() {
+                // What is started ends by Complete.
+                draft.copy(Span::EMPTY, Span::EMPTY, &[]);
+            }
+            let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+            engine.build_graph(name, reduce, comm, draft, Some(buffers))
+        });
+        match built {
+            Ok(number) => {
+                let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+                Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
+            }
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
+    }
+
+    /// Starts a persistent operation that is not active: its row and its graph.
+    ///
+    /// # Safety
+    /// The row holds a buffer of this type.
+    #[expect(unsafe_code, reason = "type-erased ownership")]
+    pub(crate) unsafe fn start_graph<B: Pieces>(&mut self, row: Row, number: u32) -> Result<(), PostError> {
+        let tables = self.store.all();
+        // SAFETY: by the same contract.
+        let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
+        let graph = tables.progress.graphs.get(number).ok_or(PostError::Stale)?;
+        let is_there = |(index, run): (usize, &Span)| {
+            let now = buffer.piece(index);
+            std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
+        };
+        if buffer.pieces() != graph.buffers.len() || !graph.buffers.iter().enumerate().all(is_there) {
+            return Err(PostError::Moved);
+        }
+        if graph.failed {
+            return Err(PostError::HasFailed);
+        }
+        self.store.with(|rows, _| graph::start(rows, number));
+        Ok(())
+    }
+
+    /// This rank's part of an operation.
+    fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Draft, PostError> {
+        self.closed.check_post()?;
+        let communicator = live(self.store.all().communicators, comm.0)?;
+        let mut draft = Draft::new(communicator.rank, communicator.size);
+        draw(&mut draft, buffer)?;
+        Ok(draft)
+    }
+
+    /// Takes the rows of a graph, and counts an operation of the communicator. A persistent one keeps where its buffers are.
+    fn build_graph(
+        &mut self,
+        name: &'static str,
+        reduce: Option<Arc<Reduce>>,
+        comm: Comm,
+        draft: Draft,
+        buffers: Option<Box<[Span]>>,
+    ) -> Result<u32, PostError> {
         let peers = self.reach_peers(comm, &draft)?;
         self.need_rows(draft.acts.len() + 1)?;
+        let first_tag = self.next_tag(comm, buffers.is_some());
         let all = self.store.all();
-        let communicator = &mut all.communicators[Communicator::row(comm.0)];
-        let first_tag = communicator.collectives << STEP_BITS & TAG_MAX;
-        communicator.collectives = communicator.collectives.wrapping_add(1);
-        let Communicator { context: word, rank: me, priority, .. } = *communicator;
+        let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let word = word | context::COLLECTIVE;
         let mut rows = Vec::with_capacity(draft.acts.len() + 1);
         // As many as were asked for.
@@ -106,21 +155,22 @@ impl Engine {
             note(all.progress, row, None);
         }
         let Status { source, tag, .. } = Status::NULL;
-        let owner = Car { kind: CarKind::Graph, state: CarState::Waiting, context: word, ..Car::default() };
+        let owner = Car { kind: CarKind::Graph, state: CarState::Done, context: word, ..Car::default() };
         all.cars[request as usize] = Car { source: source.0, tag: tag.0, request, ..owner };
         let generation = all.requests[request as usize].generation;
         // Active from the start on.
-        all.requests[request as usize] = RequestRow { generation, ..RequestRow::FREE };
+        all.requests[request as usize] = RequestRow { generation, state: RequestState::Inactive, ..RequestRow::FREE };
         let graph = Graph {
-            name: collective.name,
+            name,
             comm,
             request,
             nodes: rows.into(),
             successors: successors.concat().into(),
             computations: computations.into(),
-            reduce: collective.reduce,
+            reduce,
             temporaries: ManuallyDrop::new(draft.temporaries),
-            persistent: false,
+            persistent: buffers.is_some(),
+            buffers: buffers.unwrap_or_default(),
             failed: false,
         };
         let number = all.progress.graphs.add(graph);
@@ -128,6 +178,27 @@ impl Engine {
             graph.nodes.iter().for_each(|&row| all.nodes[row as usize].graph = number);
         }
         Ok(number)
+    }
+
+    /// The tag of the first step of the next operation.
+    fn next_tag(&mut self, comm: Comm, persistent: bool) -> u32 {
+        let all = self.store.all();
+        if !persistent {
+            let communicator = &mut all.communicators[Communicator::row(comm.0)];
+            let number = communicator.collectives;
+            communicator.collectives = number.wrapping_add(1);
+            return number << STEP_BITS & (PERSISTENT_TAG - 1);
+        }
+        let communicators = &*all.communicators;
+        let made = &mut all.progress.graphs.made;
+        made.retain(|&(handle, _)| live(communicators, handle).is_ok());
+        let place = made.iter().position(|&(handle, _)| handle == comm.0).unwrap_or_else(|| {
+            made.push((comm.0, 0));
+            made.len() - 1
+        });
+        let number = made[place].1;
+        made[place].1 = number.wrapping_add(1);
+        PERSISTENT_TAG | number << STEP_BITS & (PERSISTENT_TAG - 1)
     }
 
     /// The VC of the peer of each act; [`NIL`] for those without one.

@@ -118,6 +118,11 @@ fn describe(metric: &str) -> (&str, &str) {
         "posted" => ("latency behind posted receives", "receives"),
         "posted_any" => ("the same, from any source", "receives"),
         "unexpected" => ("latency behind unexpected messages", "messages"),
+        "barrier" => ("barrier", "ranks"),
+        "allreduce_init" => ("allreduce, persistent", "B"),
+        "allreduce" | "iallreduce" | "bcast" | "reduce" | "allgather" | "alltoall" | "reduce_scatter" | "scan" => {
+            (metric, "B")
+        }
         "self" => ("a message to oneself", "messages"),
         "idle" => ("an idle tick", "connected peers"),
         "idle_known" => ("an idle tick", "procs known, not contacted"),

@@ -32,7 +32,7 @@ pub(super) fn threads(args: &PerfArgs) -> Result<(), Fault> {
     let mut engines = (0..ranks).map(build).collect::<Result<Vec<Engine>, Fault>>()?.into_iter();
     let run = |rank: u32, engine: Engine| {
         pin(rank);
-        super::measure_pair(args, engine)
+        super::measure_ranks(args, engine)
     };
     let Some(first) = engines.next() else { return Ok(()) };
     std::thread::scope(|scope| {

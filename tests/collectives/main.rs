@@ -3,62 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails by panic, and results have the same bits")]
 
+mod forms;
+mod kit;
+mod persistent;
+
+use kit::{BOUND, SIZES, all, clusters, sum, values};
 use std::time::Duration;
-use tickwire::internals::transports::sim::{Death, ProviderConfig};
+use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
-use tickwire::{
-    Builder, Comm, Engine, Indexed, Limits, Pieces, PostError, Rank, Rejected, Request, RequestError, Tag, op,
-};
-
-/// Rounds in which operations must be done.
-const BOUND: u32 = 50_000;
-
-/// What is run on each cluster.
-const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 8, 13];
-
-/// Clusters of so many engines over all transports.
-fn clusters(size: u32) -> Vec<Cluster> {
-    let seed = u64::from(size);
-    let mut clusters = vec![Cluster::loopback(size), Cluster::sim(size, &SimNet::new(size, SimConfig::calm(seed)))];
-    if size <= 5 {
-        clusters.push(Cluster::shm(size));
-        // A transport that matches by itself: collective messages go past that.
-        clusters
-            .push(Cluster::provider(size, &SimNet::new(size, SimConfig::calm(seed)), |_| ProviderConfig::calm(seed)));
-        clusters.push(Cluster::sim(size, &SimNet::new(size, SimConfig::new(seed))));
-        // Nothing but rows and columns; and short rings, so that all but the shortest is long.
-        clusters.push(Cluster::loopback_with(size, |builder| limits(builder, 1024)));
-    }
-    clusters
-}
-
-fn limits(builder: Builder, eager: usize) -> Builder {
-    builder.limits(Limits { deliver: false, eager_max: eager, ..Limits::default() })
-}
-
-/// Posts an operation on every engine, waits for all, and gives their buffers.
-fn all<B: Pieces>(
-    cluster: &mut Cluster,
-    mut post: impl FnMut(&mut Engine, u32, Comm) -> Result<Request<B>, Rejected<B>>,
-) -> Vec<B> {
-    let requests: Vec<_> = (0..)
-        .zip(&mut cluster.engines)
-        .map(|(rank, engine)| {
-            let world = engine.comm_world();
-            post(engine, rank, world).unwrap()
-        })
-        .collect();
-    (0..).zip(requests).map(|(rank, request)| cluster.finish(BOUND, rank, request).unwrap().0).collect()
-}
-
-/// Each rank's elements.
-fn values(rank: u32, count: usize) -> Vec<i64> {
-    (0..count as i64).map(|at| i64::from(rank) * 1000 + at * at + 1).collect()
-}
-
-fn sum(ranks: std::ops::Range<u32>, count: usize) -> Vec<i64> {
-    (0..count).map(|at| ranks.clone().map(|rank| values(rank, count)[at]).sum()).collect()
-}
+use tickwire::{Comm, Engine, Indexed, PostError, Rank, RequestError, Tag, in_place, op};
 
 #[test]
 fn every_operation_gives_what_a_serial_program_would() {
@@ -111,8 +64,9 @@ fn every_operation(cluster: &mut Cluster, size: u32, count: usize) {
     let results =
         all(cluster, |engine, rank, world| engine.iallreduce(values(rank, count), vec![0i64; count], op::Sum, world));
     assert!(results.iter().all(|of| of.1 == sum(0..size, count)), "allreduce of {count} to {size}");
-    let results = all(cluster, |engine, rank, world| engine.iallreduce_in_place(values(rank, count), op::Max, world));
-    assert!(results.iter().all(|of| *of == values(last, count)), "allreduce in place of {count} to {size}");
+    let results =
+        all(cluster, |engine, rank, world| engine.iallreduce(in_place(), values(rank, count), op::Max, world));
+    assert!(results.iter().all(|of| of.1 == values(last, count)), "allreduce in place of {count} to {size}");
     let results = all(cluster, |engine, rank, world| {
         engine.ireduce_scatter_block(values(rank, ranks * count), vec![0i64; count], op::Sum, world)
     });
@@ -177,9 +131,9 @@ fn sums_of_floats_have_the_same_bits_everywhere() {
                 });
                 seen.extend(results.iter().flat_map(|of| of.1.iter().map(|value| value.to_bits())));
                 let results = all(&mut cluster, |engine, rank, world| {
-                    engine.iallreduce_in_place(vec![value(rank); count], op::Sum, world)
+                    engine.iallreduce(in_place(), vec![value(rank); count], op::Sum, world)
                 });
-                seen.extend(results.iter().flatten().map(|value| value.to_bits()));
+                seen.extend(results.iter().flat_map(|of| of.1.iter().map(|value| value.to_bits())));
                 let results = all(&mut cluster, |engine, rank, world| {
                     engine.ireduce(vec![value(rank); count], vec![0f64; count], op::Sum, Rank(0), world)
                 });
@@ -206,11 +160,11 @@ fn functions_of_the_application_keep_the_order_of_ranks() {
             assert!(results.iter().all(|of| of.1 == [expected]), "{size} ranks");
             let results = all(&mut cluster, |engine, rank, world| {
                 let at = Indexed { value: f64::from(rank % 3), index: u64::from(rank) };
-                engine.iallreduce_in_place(vec![at], op::MaxLoc, world)
+                engine.iallreduce(in_place(), vec![at], op::MaxLoc, world)
             });
             let greatest = (size - 1).min(2);
             let expected = Indexed { value: f64::from(greatest), index: u64::from(greatest) };
-            assert!(results.iter().all(|of| *of == [expected]));
+            assert!(results.iter().all(|of| of.1 == [expected]));
         }
     }
 }

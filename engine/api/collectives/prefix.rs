@@ -1,0 +1,37 @@
+//! Prefixes of reductions: scan and exscan.
+
+use super::{Call, Draw, check_count};
+use tickwire_components::{Operation, PostError, Sequence};
+use tickwire_systems::collectives::draft::Draft;
+use tickwire_systems::collectives::scan as draw;
+
+pub(super) fn scan<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    operation: impl Operation<S::Item>,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::reducing("scan", operation, (send, receive), |draft, buffers| draw_scan(draft, buffers, false))
+}
+
+pub(super) fn exscan<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    operation: impl Operation<S::Item>,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::reducing("exscan", operation, (send, receive), |draft, buffers| draw_scan(draft, buffers, true))
+}
+
+fn draw_scan<S: Sequence, R: Sequence<Item = S::Item>>(
+    draft: &mut Draft,
+    (send, receive): &(S, R),
+    exclusive: bool,
+) -> Result<(), PostError> {
+    let output = receive.piece(0);
+    let mut input = output;
+    if !send.is_in_place() {
+        check_count("receive buffer", receive.count(), send.count())?;
+        input = send.piece(0);
+    }
+    draw::scan(draft, input, output, exclusive);
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Reductions. Results have the same bits on all members and in all runs, wherever the ranks are: see
+//! [`tickwire_systems::collectives`].
+
+use super::{Call, Draw, Places, check_count, check_in_place, check_root, consecutive};
+use tickwire_components::{Element, LeasedBytes, Operation, PostError, Rank, Sequence, combine, reduce as reducer};
+use tickwire_systems::collectives::reduce as draw;
+
+impl<B, D: Draw<B>> Call<B, D> {
+    /// One that reduces by this operation.
+    pub(super) fn reducing<T: Element>(name: &'static str, operation: impl Operation<T>, buffer: B, draw: D) -> Self {
+        Call { reduce: Some(reducer::<T>(operation)), ..Call::new(name, buffer, draw) }
+    }
+}
+
+pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    operation: impl Operation<S::Item>,
+    root: Rank,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::reducing("reduce", operation, (send, receive), move |draft, (send, receive)| {
+        let root = check_root(draft, root)?;
+        check_in_place(send, draft.rank == root, "the root")?;
+        if draft.rank != root {
+            draw::reduce(draft, send.piece(0), None, root);
+            return Ok(());
+        }
+        let output = receive.piece(0);
+        let mut input = output;
+        if !send.is_in_place() {
+            check_count("receive buffer", receive.count(), send.count())?;
+            input = send.piece(0);
+        }
+        draw::reduce(draft, input, Some(output), root);
+        Ok(())
+    })
+}
+
+pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    operation: impl Operation<S::Item>,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::reducing("allreduce", operation, (send, receive), |draft, (send, receive)| {
+        let output = receive.piece(0);
+        let mut input = output;
+        if !send.is_in_place() {
+            check_count("receive buffer", receive.count(), send.count())?;
+            input = send.piece(0);
+        }
+        draw::allreduce(draft, input, output, size_of::<S::Item>());
+        Ok(())
+    })
+}
+
+pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    operation: impl Operation<S::Item>,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::reducing("reduce_scatter_block", operation, (send, receive), |draft, (send, receive)| {
+        let ranks = draft.size as usize;
+        let (mut input, mut count) = (send.piece(0), receive.count());
+        if send.is_in_place() {
+            (input, count) = (receive.piece(0), receive.count() / ranks);
+            check_count("receive buffer", receive.count(), count * ranks)?;
+        } else {
+            check_count("send buffer", send.count(), count * ranks)?;
+        }
+        let block = input.len() / ranks;
+        let output = receive.piece(0).part(0, block);
+        draw::reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, send.is_in_place());
+        Ok(())
+    })
+}
+
+pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>>(
+    send: S,
+    receive: R,
+    counts: &[usize],
+    operation: impl Operation<S::Item>,
+) -> Call<(S, R), impl Draw<(S, R)>> {
+    Call::reducing("reduce_scatter", operation, (send, receive), move |draft, (send, receive)| {
+        check_count("list of counts", counts.len(), draft.size as usize)?;
+        let places = consecutive(counts);
+        let (all, own) = (places.last().map_or(0, |last| last.end), counts[draft.rank as usize]);
+        let mut input = send.piece(0);
+        let parts = if send.is_in_place() {
+            check_count("receive buffer", receive.count(), all)?;
+            input = receive.piece(0);
+            Places::of("receive buffer", &places, receive, draft, false)?
+        } else {
+            check_count("send buffer", send.count(), all)?;
+            check_count("receive buffer", receive.count(), own)?;
+            Places::of("send buffer", &places, send, draft, false)?
+        };
+        let output = receive.piece(0).part(0, own * size_of::<S::Item>());
+        draw::reduce_scatter(draft, |rank| parts.part(input, rank), output, send.is_in_place());
+        Ok(())
+    })
+}
+
+/// Combines elements within this process, the left one of each pair from `left`, into `right` (`MPI_Reduce_local`).
+///
+/// ```
+/// let mut sums = [1, 2];
+/// tickwire::reduce_local(&[10, 20], &mut sums, tickwire::op::Sum)?;
+/// assert_eq!(sums, [11, 22]);
+/// # Ok::<(), tickwire::PostError>(())
+/// ```
+///
+/// # Errors
+/// Buffers of different lengths.
+pub fn reduce_local<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
+    left: S,
+    right: R,
+    operation: impl Operation<S::Item>,
+) -> Result<(), PostError> {
+    check_count("right buffer", right.count(), left.count())?;
+    combine::<S, R>(&left, right, &operation);
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! Collective operations, as MPI benchmarks time them: rank 0's time of a call, over many calls one after another.
+
+use super::loops::Say;
+use std::ops::{Deref, DerefMut};
+use std::time::Instant;
+use tickwire::{Comm, Engine, HeapBuffer, HeapError, OperationError, Rank, bytemuck, op};
+
+/// Lengths of the buffers, bytes.
+const SIZES: [usize; 5] = [8, 1 << 10, 16 << 10, 64 << 10, 1 << 20];
+/// Longest buffer, bytes.
+const MAX: usize = 1 << 20;
+/// Calls of a short operation, with two ranks, and with more, which share processors.
+const CALLS: [usize; 2] = [20_000, 400];
+/// Operations in which a rank may run ahead are followed by a barrier as often, where they are short.
+const AHEAD: usize = 16;
+
+type Done = Result<(), OperationError>;
+
+/// Figures that [`Collectives::measure`] gives with so many ranks.
+pub(crate) fn figures(ranks: u32) -> usize {
+    let parts = SIZES.iter().filter(|&&bytes| part(bytes, ranks as usize) > 0).count();
+    1 + 6 * SIZES.len() + 3 * parts
+}
+
+/// Bytes of a part of a buffer: whole doubles, as many for each rank.
+fn part(bytes: usize, ranks: usize) -> usize {
+    bytes / ranks / 8 * 8
+}
+
+/// Doubles of a rank's own, or in the shared heap.
+enum Doubles {
+    Plain(Vec<f64>),
+    Shared(HeapBuffer),
+}
+
+impl Doubles {
+    fn new(engine: &Engine, shared: bool) -> Result<Self, HeapError> {
+        match shared {
+            true => engine.alloc(MAX).map(Doubles::Shared),
+            false => Ok(Doubles::Plain(vec![0.0; MAX / 8])),
+        }
+    }
+}
+
+impl Deref for Doubles {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        match self {
+            Doubles::Plain(doubles) => doubles,
+            Doubles::Shared(bytes) => bytemuck::cast_slice(bytes),
+        }
+    }
+}
+
+impl DerefMut for Doubles {
+    fn deref_mut(&mut self) -> &mut [f64] {
+        match self {
+            Doubles::Plain(doubles) => doubles,
+            Doubles::Shared(bytes) => bytemuck::cast_slice_mut(bytes),
+        }
+    }
+}
+
+/// Changes one number in each cache line: what is unchanged may still be in the reader's cache.
+fn touch(doubles: &mut [f64], round: usize) {
+    doubles.iter_mut().step_by(8).for_each(|number| *number = (round % 128) as f64);
+}
+
+/// The suite.
+pub(crate) struct Collectives<'a> {
+    engine: &'a mut Engine,
+    say: Say<'a>,
+    quick: bool,
+    world: Comm,
+    send: Doubles,
+    receive: Doubles,
+}
+
+impl<'a> Collectives<'a> {
+    /// With plain buffers, or with some in the shared heap.
+    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, shared: bool, quick: bool) -> Result<Self, HeapError> {
+        let (send, receive) = (Doubles::new(engine, shared)?, Doubles::new(engine, shared)?);
+        Ok(Collectives { world: engine.comm_world(), engine, say, quick, send, receive })
+    }
+
+    /// Times calls, and says what one takes.
+    fn time(
+        &mut self,
+        metric: &str,
+        parameter: usize,
+        calls: usize,
+        mut call: impl FnMut(&mut Self, usize) -> Done,
+    ) -> Done {
+        let calls = if self.quick { calls.div_ceil(100) } else { calls };
+        self.engine.barrier(self.world)?;
+        let start = Instant::now();
+        (0..calls).try_for_each(|round| call(self, round))?;
+        let time = start.elapsed().as_secs_f64() / calls as f64 * 1e6;
+        if self.engine.rank() == Rank(0) {
+            (self.say)(metric, parameter, time, "us");
+        }
+        self.engine.barrier(self.world)
+    }
+
+    /// All of them.
+    pub(crate) fn measure(&mut self) -> Done {
+        let ranks = self.engine.size() as usize;
+        let many = CALLS[usize::from(ranks > 2)];
+        self.time("barrier", ranks, many, |all, _| all.engine.barrier(all.world))?;
+        for bytes in SIZES {
+            let calls = match bytes {
+                0..=1024 => many,
+                1025..=65536 => many / 20,
+                _ => many / 200,
+            };
+            self.sized(bytes, calls.max(10))?;
+        }
+        Ok(())
+    }
+
+    /// A rank that may run ahead waits for the others now and then.
+    fn keep_up(&mut self, bytes: usize, round: usize) -> Done {
+        match bytes <= 1024 && round.is_multiple_of(AHEAD) {
+            true => self.engine.barrier(self.world),
+            false => Ok(()),
+        }
+    }
+
+    fn sized(&mut self, bytes: usize, calls: usize) -> Done {
+        let (count, root) = (bytes / 8, Rank(0));
+        let first = self.engine.rank() == root;
+        self.time("allreduce", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.allreduce(&send[..count], &mut receive[..count], op::Sum, *world)
+        })?;
+        self.time("iallreduce", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.scope(|scope| {
+                let sum = scope.iallreduce(&send[..count], &mut receive[..count], op::Sum, *world)?;
+                scope.wait_take(sum)?;
+                Ok(())
+            })
+        })?;
+        self.persistent(bytes, calls)?;
+        self.time("bcast", bytes, calls, |all, round| {
+            if first {
+                touch(&mut all.receive[..count], round);
+            }
+            all.engine.bcast(&mut all.receive[..count], root, all.world)?;
+            all.keep_up(bytes, round)
+        })?;
+        self.time("reduce", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.reduce(&send[..count], &mut receive[..count], op::Sum, root, *world)?;
+            all.keep_up(bytes, round)
+        })?;
+        self.parts(bytes, calls)?;
+        self.time("scan", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.scan(&send[..count], &mut receive[..count], op::Sum, *world)?;
+            all.keep_up(bytes, round)
+        })
+    }
+
+    /// A persistent sum; its operand changes between starts.
+    fn persistent(&mut self, bytes: usize, calls: usize) -> Done {
+        let doubles = vec![0.0; bytes / 8];
+        let mut sum = self.engine.allreduce_init(doubles.clone(), doubles, op::Sum, self.world)?;
+        self.time("allreduce_init", bytes, calls, |all, round| {
+            touch(&mut all.engine.buffer(&mut sum)?.0, round);
+            all.engine.start(&sum)?;
+            all.engine.wait(&sum)?;
+            Ok(())
+        })
+    }
+
+    /// Those in which each rank has a part.
+    fn parts(&mut self, bytes: usize, calls: usize) -> Done {
+        let ranks = self.engine.size() as usize;
+        let (count, part) = (part(bytes, ranks) / 8 * ranks, part(bytes, ranks) / 8);
+        if part == 0 {
+            return Ok(());
+        }
+        self.time("allgather", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..part], round);
+            engine.allgather(&send[..part], &mut receive[..count], *world)
+        })?;
+        self.time("alltoall", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.alltoall(&send[..count], &mut receive[..count], *world)
+        })?;
+        self.time("reduce_scatter", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.reduce_scatter_block(&send[..count], &mut receive[..part], op::Sum, *world)
+        })
+    }
+}

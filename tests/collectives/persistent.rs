@@ -1,0 +1,159 @@
+//! Persistent operations: started again and again, with the buffers that they were made with.
+
+use crate::kit::{BOUND, SIZES, clusters, values};
+use tickwire::internals::transports::sim::Death;
+use tickwire::testing::{Cluster, SimConfig, SimNet};
+use tickwire::{Persistent, PostError, Rank, RequestError, Tag, Test, op};
+
+/// A sum of one buffer into another, on every engine.
+fn sums(cluster: &mut Cluster, count: usize) -> Vec<Persistent<(Vec<i64>, Vec<i64>)>> {
+    let make = |engine: &mut tickwire::Engine| {
+        let world = engine.comm_world();
+        engine.allreduce_init(vec![0i64; count], vec![0i64; count], op::Sum, world).unwrap()
+    };
+    cluster.engines.iter_mut().map(make).collect()
+}
+
+/// Ticks until all of them are done.
+fn wait<B: tickwire::Pieces>(cluster: &mut Cluster, persistents: &[Persistent<B>]) {
+    for _ in 0..BOUND {
+        let mut pending = false;
+        for (engine, persistent) in cluster.engines.iter_mut().zip(persistents) {
+            pending |= engine.test(persistent).unwrap() == Test::Pending;
+        }
+        if !pending {
+            return;
+        }
+        cluster.tick_all();
+    }
+    panic!("not done\n{}", cluster.report());
+}
+
+#[test]
+fn they_give_what_is_in_their_buffers_at_each_start() {
+    for size in SIZES {
+        for mut cluster in clusters(size) {
+            for count in [1usize, 3000] {
+                let mut persistents = sums(&mut cluster, count);
+                for round in 0..5u32 {
+                    for (rank, (engine, persistent)) in (0..).zip(cluster.engines.iter_mut().zip(&mut persistents)) {
+                        engine.buffer(persistent).unwrap().0.copy_from_slice(&values(rank * 10 + round, count));
+                        engine.start(persistent).unwrap();
+                        assert_eq!(engine.start(persistent).unwrap_err(), PostError::Active);
+                        // Others come and go in between.
+                        let world = engine.comm_world();
+                        drop(engine.ibarrier(world).unwrap());
+                    }
+                    wait(&mut cluster, &persistents);
+                    let expected: Vec<i64> =
+                        (0..count).map(|at| (0..size).map(|rank| values(rank * 10 + round, count)[at]).sum()).collect();
+                    for (engine, persistent) in cluster.engines.iter_mut().zip(&mut persistents) {
+                        assert!(engine.buffer(persistent).unwrap().1 == expected, "{size} ranks, round {round}");
+                    }
+                }
+                for (rank, (engine, persistent)) in (0..).zip(cluster.engines.iter_mut().zip(persistents)) {
+                    match rank % 2 {
+                        0 => drop(engine.free(persistent).unwrap()),
+                        _ => drop(persistent),
+                    }
+                }
+            }
+            cluster.tick_times(300);
+            cluster.assert_at_rest();
+        }
+    }
+}
+
+/// Two of them and other operations are in progress at once, and one that is dropped while it runs is freed when it is done.
+#[test]
+fn several_run_at_once_and_one_that_is_dropped_ends_by_itself() {
+    let size = 4;
+    for mut cluster in clusters(size) {
+        let first = sums(&mut cluster, 100);
+        let second = sums(&mut cluster, 2);
+        let mut others = Vec::new();
+        for (rank, engine) in (0..).zip(&mut cluster.engines) {
+            let world = engine.comm_world();
+            engine.start(&first[rank as usize]).unwrap();
+            others.push(engine.iallreduce(vec![rank], vec![0], op::Max, world).unwrap());
+            engine.start(&second[rank as usize]).unwrap();
+        }
+        drop(first);
+        wait(&mut cluster, &second);
+        for (rank, request) in others.into_iter().enumerate() {
+            assert_eq!(cluster.finish(BOUND, rank, request).unwrap().0.1, [size - 1]);
+        }
+        drop(second);
+        cluster.tick_times(300);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_buffer_that_has_moved_is_an_error_and_nothing_is_started() {
+    let mut cluster = Cluster::loopback(2);
+    let mut persistents = sums(&mut cluster, 4);
+    let engine = &mut cluster.engines[0];
+    let before = std::mem::replace(&mut engine.buffer(&mut persistents[0]).unwrap().0, vec![1; 4]);
+    assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved);
+    engine.buffer(&mut persistents[0]).unwrap().0 = before;
+    engine.buffer(&mut persistents[0]).unwrap().1.push(1);
+    assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved);
+    let _ = engine.buffer(&mut persistents[0]).unwrap().1.pop();
+    assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved, "the longer one is elsewhere");
+    drop(persistents);
+    cluster.tick_times(50);
+    cluster.assert_at_rest();
+}
+
+/// After a failure it does not start any more, and can be freed.
+#[test]
+fn one_that_has_failed_says_so() {
+    let size = 4;
+    for seed in 0..6 {
+        let net = SimNet::new(size, SimConfig::calm(seed));
+        let mut cluster = Cluster::sim(size, &net);
+        let mut persistents = sums(&mut cluster, if seed % 2 == 0 { 1 } else { 3000 });
+        for (engine, persistent) in cluster.engines.iter_mut().zip(&persistents) {
+            engine.start(persistent).unwrap();
+        }
+        wait(&mut cluster, &persistents);
+        let victim = seed as u32 % size;
+        for (engine, persistent) in cluster.engines.iter_mut().zip(&persistents) {
+            if engine.rank() != Rank(victim) {
+                engine.start(persistent).unwrap();
+            }
+        }
+        net.kill(victim, Death::At(cluster.now_ns));
+        for rank in (0..size as usize).filter(|&rank| rank as u32 != victim) {
+            let mut ended = None;
+            for _ in 0..BOUND {
+                match cluster.engines[rank].test(&persistents[rank]) {
+                    Ok(Test::Pending) => {
+                        cluster.tick_all();
+                    }
+                    other => {
+                        ended = Some(other);
+                        break;
+                    }
+                }
+            }
+            let error = ended.unwrap().unwrap_err();
+            assert!(matches!(error, RequestError::PeerFailed { .. } | RequestError::Abandoned(_)), "{error}");
+            assert_eq!(cluster.engines[rank].start(&persistents[rank]).unwrap_err(), PostError::HasFailed);
+        }
+        let others: Vec<usize> = (0..size as usize).filter(|&rank| rank as u32 != victim).collect();
+        for (rank, persistent) in persistents.drain(..).enumerate() {
+            if others.contains(&rank) {
+                cluster.engines[rank].free(persistent).unwrap();
+            } else {
+                std::mem::forget(persistent);
+            }
+        }
+        let world = cluster.engines[others[0]].comm_world();
+        let send = cluster.engines[others[0]].isend(vec![7u8; 9], Rank(others[1] as u32), Tag(1), world).unwrap();
+        let receive = cluster.engines[others[1]].irecv(vec![0u8; 9], Rank(others[0] as u32), Tag(1), world).unwrap();
+        assert_eq!(cluster.finish(BOUND, others[1], receive).unwrap().0, [7; 9]);
+        cluster.finish(BOUND, others[0], send).unwrap();
+    }
+}
