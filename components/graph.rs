@@ -2,6 +2,7 @@
 
 use crate::{Comm, NIL, Queue, Row, Span};
 use bevy_ecs::component::Component;
+use std::any::TypeId;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -85,6 +86,29 @@ pub enum Computation {
 /// Memory of a graph's own, aligned for elements of up to 16 bytes.
 pub type Temporary = Box<[u128]>;
 
+/// What tells a call of a collective operation from others: calls with one key have one graph.
+#[derive(Clone, Copy, Debug)]
+pub struct GraphKey {
+    /// The name of the operation.
+    pub name: &'static str,
+    /// The communicator.
+    pub comm: Comm,
+    /// The root, if there is one.
+    pub root: u32,
+    /// The type of the elements, and of the operation that reduces them, which has no state.
+    pub types: TypeId,
+    /// Where the buffers are.
+    pub buffers: [Span; 2],
+}
+
+impl PartialEq for GraphKey {
+    fn eq(&self, other: &GraphKey) -> bool {
+        let is_same = |(of, other): (&Span, &Span)| std::ptr::eq(of.start(), other.start()) && of.len() == other.len();
+        self.buffers.iter().zip(&other.buffers).all(is_same)
+            && (self.comm, self.root, self.types, self.name) == (other.comm, other.root, other.types, other.name)
+    }
+}
+
 /// A graph: its nodes are CARs, and an edge says that a node starts when another one is done.
 ///
 /// The request of a graph is on a CAR row of its own, of kind [`Graph`](crate::CarKind::Graph); it counts the nodes that are not done.
@@ -93,7 +117,7 @@ pub struct Graph {
     pub name: &'static str,
     /// The communicator.
     pub comm: Comm,
-    /// The row of its request.
+    /// The row of its request; [`NIL`] while it waits for a call.
     pub request: Row,
     /// Its CARs.
     pub nodes: Box<[Row]>,
@@ -110,8 +134,20 @@ pub struct Graph {
     pub persistent: bool,
     /// Where the buffers of a persistent one are: its nodes have these addresses.
     pub buffers: Box<[Span]>,
+    /// What tells it from others, if it stays when it is done, for the next call that is the same. Between two such calls its
+    /// request is [`NIL`].
+    pub key: Option<GraphKey>,
+    /// Which call was its last, by the order of all.
+    pub used: u64,
     /// Whether a node of it has failed: it cannot be started any more.
     pub failed: bool,
+}
+
+impl Graph {
+    /// Bytes of memory of its own.
+    pub fn bytes(&self) -> usize {
+        self.temporaries.iter().map(|memory| size_of_val(&**memory)).sum()
+    }
 }
 
 impl fmt::Debug for Graph {
@@ -130,11 +166,17 @@ pub struct Graphs {
     pub staged: Queue,
     /// How many persistent operations each communicator has made, by its handle.
     pub made: Vec<(u32, u32)>,
+    /// Calls so far that have left a graph for the next one.
+    pub calls: u64,
+    /// Graphs that wait for a call.
+    pub kept: usize,
+    /// Bytes of their own memory.
+    pub kept_bytes: usize,
 }
 
 impl Default for Graphs {
     fn default() -> Self {
-        Graphs { list: Vec::new(), staged: Queue::EMPTY, made: Vec::new() }
+        Graphs { list: Vec::new(), staged: Queue::EMPTY, made: Vec::new(), calls: 0, kept: 0, kept_bytes: 0 }
     }
 }
 
@@ -157,6 +199,12 @@ impl Graphs {
     /// A graph that is there.
     pub fn get(&self, number: u32) -> Option<&Graph> {
         self.list.get(number as usize)?.as_deref()
+    }
+
+    /// The graph that waits for a call like this.
+    pub fn waiting(&self, key: &GraphKey) -> Option<u32> {
+        let is_it = |graph: &Graph| graph.request == NIL && graph.key.as_ref() == Some(key);
+        Some(self.list.iter().position(|graph| graph.as_deref().is_some_and(is_it))? as u32)
     }
 
     /// A graph that is there, to be changed.

@@ -62,7 +62,7 @@ pub use datatype::{
 pub use errors::*;
 pub use exclusive::Exclusive;
 pub use file_size::{FileTooLong, check_file_bytes, file_bytes_max};
-pub use graph::{Computation, Graph, Graphs, Node, Reduce, Side, Temporary};
+pub use graph::{Computation, Graph, GraphKey, Graphs, Node, Reduce, Side, Temporary};
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;

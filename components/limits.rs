@@ -124,6 +124,12 @@ pub const DRAINED_PART: usize = 8;
 pub const PASSES_MAX: u32 = 8;
 /// Nodes of graphs that one pass starts.
 pub const STAGED_A_PASS: usize = 256;
+/// Rounds of nodes that Complete starts and ends at once, one behind the other, in one run.
+pub const ROUNDS_A_RUN: usize = 16;
+/// Graphs of calls that stay for calls that are the same, at most.
+pub const GRAPHS_KEPT: usize = 16;
+/// Bytes of their own memory, at most.
+pub const GRAPH_BYTES_KEPT: usize = 8 << 20;
 /// Submissions of other threads that one pass takes.
 pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.

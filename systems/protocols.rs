@@ -12,6 +12,7 @@ pub mod provider_matched;
 pub(crate) mod read;
 pub(crate) mod rendezvous;
 
+use crate::protocols::graph::failure::{abandon, is_abandonment};
 use crate::rows::Rows;
 use crate::steps::check::{NotTaken, refuse, was_offered};
 use crate::steps::credit::{add, take_envelope};
@@ -104,7 +105,7 @@ fn end_vc(progress: &mut Progress, header: &Header, vc_row: Row) -> Result<(), N
 #[cold]
 fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let header = arrival.header;
-    if graph::is_abandonment(&header) && graph::abandon(rows, arrival) {
+    if is_abandonment(&header) && abandon(rows, arrival) {
         return;
     }
     if header.kind() == Some(Kind::Rts) {

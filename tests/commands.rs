@@ -321,6 +321,26 @@ fn boids_say_in_one_line_what_they_cannot_use() {
 }
 
 #[test]
+fn conjugate_gradients_give_the_serial_answer_on_any_number_of_ranks() {
+    let run = |args: &[&str]| Command::new(example("cg")).args(args).output().unwrap();
+    let size = ["--width", "60", "--height", "40"];
+    let mut pictures = Vec::new();
+    for ranks in ["1", "3", "4"] {
+        let path = scratch::path(&format!("cg-{ranks}"));
+        let output = run(&[&["-n", ranks, "--output", path.to_str().unwrap()], &size[..]].concat());
+        let said = good(&output);
+        assert!(said.contains(&format!("60 x 40 points on {ranks} ranks")), "{said}");
+        pictures.push(std::fs::read(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
+    assert!(pictures[0].starts_with(b"\x89PNG") && pictures.iter().all(|picture| picture.len() > 1000));
+    wrong(&run(&["-n", "9", "--height", "8"]), "cg: ", "9 ranks cannot share 8 rows");
+    wrong(&run(&["--residual", "0"]), "cg: ", "residual of 0");
+    wrong(&run(&["--output", "/no/such/place.png"]), "cg: ", "cannot be written");
+    assert!(good(&run(&["--help"])).contains("--residual"));
+}
+
+#[test]
 fn heat_says_in_one_line_what_it_cannot_use() {
     let bad = scratch::path("heat-bad");
     std::fs::write(&bad, "not a picture").unwrap();

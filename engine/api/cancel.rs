@@ -3,7 +3,7 @@
 use crate::api::request::Waitable;
 use crate::run::engine::Engine;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
-use tickwire_systems::protocols::graph;
+use tickwire_systems::protocols::graph::kept::release;
 use tickwire_systems::steps::finish::free_request;
 use tickwire_systems::steps::posted::remove_posted;
 use tickwire_systems::steps::provider::{is_at_provider, recall};
@@ -104,7 +104,7 @@ impl Engine {
 
     /// Frees the row of a request that is done or inactive, and its graph if it has one.
     pub(crate) fn free_row(&mut self, row: Row) {
-        self.store.with(|rows, _| graph::release(rows, row));
+        self.store.with(|rows, _| release(rows, row));
         let tables = self.store.all();
         free_request(tables.progress, tables.cars, tables.requests, row);
     }

@@ -12,9 +12,9 @@ mod reduction;
 mod spread;
 
 pub use reduction::reduce_local;
+use std::any::TypeId;
 use std::ops::Range;
-use std::sync::Arc;
-use tickwire_components::{PostError, Rank, Reduce, Sequence, Span};
+use tickwire_components::{Element, Operation, PostError, Rank, Sequence, Span};
 use tickwire_systems::collectives::draft::Draft;
 
 /// Checks the arguments of an operation with these buffers, and draws this rank's part of its graph.
@@ -26,18 +26,29 @@ impl<B, D: FnOnce(&mut Draft, &B) -> Result<(), PostError>> Draw<B> for D {}
 pub(crate) struct Call<B, D> {
     /// Its name, in errors.
     name: &'static str,
-    /// How operands are reduced, if they are.
-    reduce: Option<Arc<Reduce>>,
     /// Its buffers.
     buffer: B,
     /// See [`Draw`].
     draw: D,
+    /// The root, if there is one, and the types of elements and operation: calls that have these and the buffers in common have
+    /// one graph. `None` of those that have more arguments.
+    same: Option<(u32, TypeId)>,
 }
 
 impl<B, D: Draw<B>> Call<B, D> {
-    /// One that reduces nothing.
+    /// One whose graph depends on all of its arguments.
     fn new(name: &'static str, buffer: B, draw: D) -> Self {
-        Call { name, reduce: None, buffer, draw }
+        Call { name, buffer, draw, same: None }
+    }
+
+    /// One whose graph depends on its root, on these types, and on where its buffers are.
+    fn like<T: 'static>(self, root: u32) -> Self {
+        Call { same: Some((root, TypeId::of::<T>())), ..self }
+    }
+
+    /// As [`Call::like`], of one that reduces elements by an operation; it must have no state.
+    fn reducing<T: Element, O: Operation<T>>(self, root: u32) -> Self {
+        if size_of::<O>() == 0 { self.like::<(T, O)>(root) } else { self }
     }
 }
 

@@ -5,9 +5,11 @@ use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK};
 use tickwire_components::{Pending, Work};
+use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
 use tickwire_systems::store::Tables;
+use tickwire_systems::tick::complete::complete;
 use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
 use tickwire_traces::DELIVER;
 
@@ -178,7 +180,26 @@ impl Engine {
                 return;
             }
         }
+        if self.store.progress().pending == Pending::COMPLETE && self.completes_alone() {
+            return;
+        }
         self.run_passes();
+    }
+
+    /// Runs Complete where nothing else is pending, as after Deliver has taken messages of graphs; whether nothing is left then.
+    #[inline(never)]
+    fn completes_alone(&mut self) -> bool {
+        if self.has_systems || self.watching.is_on() || !self.store.progress().senders.is_empty() {
+            return false;
+        }
+        self.counters.ran(ProgressSystems::Complete as usize);
+        let store = &mut self.store;
+        // A function of the application may panic in it.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| store.with(complete))) {
+            self.poison(&*panic);
+            return true;
+        }
+        self.store.progress().pending == Pending::NONE && self.store.progress().answers.is_empty()
     }
 
     /// Runs Deliver for those who watch; `false` if one of them has panicked.

@@ -6,6 +6,7 @@ use tickwire_components::{
     ArrivalState, Body, Car, CarKind, CarState, Destination, FreeList, Link, NIL, Progress, Queue, Request,
     RequestState, Row, SupplyState, Unexpected, UnexpectedQueue, car_flags,
 };
+use tickwire_systems::protocols::graph::kept::forget;
 use tickwire_systems::steps::provider::is_at_provider;
 use tickwire_systems::store::Tables;
 
@@ -270,6 +271,8 @@ pub(super) fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected
 /// Whether every row is free again.
 pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     check_invariants(engine)?;
+    // What calls have left for others that are the same is no operation.
+    engine.store.with(|rows, _| forget(rows, |_| true));
     let all = engine.store.all();
     let progress = &*all.progress;
     // Credit that is on its way is nobody's operation.

@@ -1,6 +1,8 @@
 //! The draft of one rank's part of a graph.
 
-use tickwire_components::{Computation, Side, Span, Temporary};
+use std::fmt;
+use std::sync::Arc;
+use tickwire_components::{Computation, Reduce, Side, Span, Temporary};
 
 /// A node of a draft.
 pub type NodeId = u32;
@@ -37,7 +39,7 @@ pub const STEPS_MAX: u32 = 1 << STEP_BITS;
 pub const STEP_BITS: u32 = 8;
 
 /// One rank's part of a graph, as it is drawn.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Draft {
     /// The own rank.
     pub rank: u32,
@@ -49,6 +51,15 @@ pub struct Draft {
     pub edges: Vec<(NodeId, NodeId)>,
     /// Memory of its own.
     pub temporaries: Vec<Temporary>,
+    /// How operands are reduced, if they are.
+    pub reduction: Option<Arc<Reduce>>,
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Draft { rank, size, acts, edges, .. } = self;
+        write!(f, "Draft(rank {rank} of {size}: {acts:?}, {edges:?})")
+    }
 }
 
 impl Draft {

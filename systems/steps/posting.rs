@@ -57,11 +57,25 @@ pub(crate) fn send_eager<const PROMPT: bool, P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    let cost = cost(envelope.length);
+    let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
+    let sent = send_whole::<PROMPT, P>(progress, vc, endpoint, header, pieces);
+    progress.work.posted += u32::from(sent);
+    sent
+}
+
+/// Sends a whole message in one frame if nothing is before it and there is credit for it.
+#[inline(always)]
+pub(crate) fn send_whole<const PROMPT: bool, P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    header: Header,
+    pieces: &P,
+) -> bool {
+    let cost = cost(header.length);
     if vc.state != VcState::Connected || !vc.sends.is_empty() || vc.lines < cost {
         return false;
     }
-    let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
     let transport = endpoint.transport.get();
     let sent = match PROMPT {
         true => transport.send_promptly(vc.link, header, pieces),
@@ -71,8 +85,7 @@ pub(crate) fn send_eager<const PROMPT: bool, P: Pieces + ?Sized>(
         return false;
     }
     vc.lines -= cost;
-    progress.moved.post += envelope.length;
-    progress.work.posted += 1;
+    progress.moved.post += header.length;
     progress.work.sent += 1;
     true
 }

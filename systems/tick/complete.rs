@@ -1,19 +1,49 @@
 //! Complete: finished CARs complete their requests.
 //!
-//! *Reads* the finished list, and for callbacks what an error tells. *Writes* requests (counter, state), CAR rows (done, or freed), held buffers of detached
-//! requests (dropped), the list of answers for other threads; runs callbacks.
-//! *Bound* the finished list, which the other systems' bounds limit.
+//! *Reads* the finished list, and for callbacks what an error tells. *Writes* requests (counter, state), CAR rows (done, or freed),
+//! held buffers of detached requests (dropped), the list of answers for other threads; runs callbacks. Of a graph, starts the nodes
+//! that may start now.
+//! *Bound* the finished list, which the other systems' bounds limit; [`ROUNDS_A_RUN`] rounds of nodes that end as they start.
 //! *Why* an application never sees a request half done: its counter reaches 0 here, or in Deliver if it has but one part.
 
-use crate::protocols::graph;
+use crate::protocols::graph::{self, start_staged};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{finish_request, finish_submitted, outcome, take_part};
 use std::panic::resume_unwind;
+use tickwire_components::limits::ROUNDS_A_RUN;
 use tickwire_components::{CarState, NIL, Pending, Queue, Row, car_flags};
 
 /// The system.
 #[inline]
-pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
+pub fn complete(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    for _ in 0..ROUNDS_A_RUN {
+        complete_finished(rows);
+        if rows.progress.graphs.staged.is_empty() {
+            break;
+        }
+        start_staged(rows, wire);
+        if rows.progress.finished.is_empty() {
+            break;
+        }
+    }
+    if !rows.progress.graphs.staged.is_empty() {
+        rows.progress.pending |= Pending::POST;
+    }
+    if rows.progress.finished.is_empty() {
+        rows.progress.pending.clear(Pending::COMPLETE);
+    }
+    if std::mem::take(&mut rows.progress.late) {
+        rows.callbacks.tell_late();
+        // Last: whoever else was to be told has been.
+        if let Some(panic) = rows.callbacks.take_panic() {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Completes what has finished so far.
+#[inline]
+fn complete_finished(rows: &mut Rows<'_>) {
     let mut finished = std::mem::replace(&mut rows.progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(&mut rows.cars) {
         let Some(owner) = end(rows, row) else { continue };
@@ -28,12 +58,14 @@ pub fn complete(rows: &mut Rows<'_>, _: &mut Wire<'_>) {
         }
         finish_request(progress, cars, requests, held, owner);
     }
-    if std::mem::take(&mut rows.progress.late) {
-        rows.callbacks.tell_late();
-        // Last: whoever else was to be told has been.
-        if let Some(panic) = rows.callbacks.take_panic() {
-            resume_unwind(panic);
-        }
+}
+
+/// Starts a graph. What of it ends as it starts is completed, where nothing else waits for Complete.
+pub fn start_graph(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
+    let alone = rows.progress.finished.is_empty() && !rows.progress.late;
+    graph::start(rows, wire, number);
+    if alone {
+        complete(rows, wire);
     }
 }
 

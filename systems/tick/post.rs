@@ -52,7 +52,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         }
     }
     if !rows.progress.graphs.staged.is_empty() {
-        start_staged(rows);
+        start_staged(rows, wire);
     }
     let endpoints = &mut *wire.endpoints;
     if rows.progress.has_provider() {

@@ -1,7 +1,8 @@
 //! What each part of the message path costs, in instructions a message: counted by callgrind over messages of 8 B to
 //! oneself, so that it is repeatable on a noisy machine. The engine has a system of the application, so that its own
 //! run as functions apart; without one they are called directly, which saves about 250 instructions a message. Then, of
-//! two engines without such a system, what a message from one to the other takes over shared memory, at both.
+//! two engines without such a system, what a message from one to the other takes over shared memory, at both; and what a sum
+//! over both does.
 //!
 //! `cargo bench -p tickwire-tests --bench budget`; with `--test` it only checks that it could run.
 
@@ -36,7 +37,7 @@ fn main() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     build(&root);
-    let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, "tests-messages"), messages));
+    let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, "tests-messages"), messages, &[]));
     println!("{:<24}{:>14}", "part", "instructions");
     for (name, symbol) in PARTS {
         let of = |counts: &HashMap<String, u64>| {
@@ -48,8 +49,10 @@ fn main() {
         };
         print(name, of(&few), of(&many));
     }
-    let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, "tests-pair"), messages)["PROGRAM TOTALS"]);
-    print("between two processes", few, many);
+    for (name, words) in [("between two processes", &[][..]), ("an allreduce of two", &["allreduce"])] {
+        let all = |times| count(&program(&root, "tests-pair"), times, words)["PROGRAM TOTALS"];
+        print(name, all(FEW), all(MANY));
+    }
 }
 
 /// Prints what a part takes.
@@ -73,13 +76,14 @@ fn build(root: &Path) {
     assert!(built.is_ok_and(|s| s.success()), "the programs do not build");
 }
 
-/// Instructions of each function and all it calls, over a run with `messages` messages.
-fn count(program: &Path, messages: u64) -> HashMap<String, u64> {
+/// Instructions of each function and all it calls, over a run with `messages` messages, or what else these words ask for.
+fn count(program: &Path, messages: u64, words: &[&str]) -> HashMap<String, u64> {
     let out = program.with_extension(format!("callgrind.{messages}"));
     let ran = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", &format!("--callgrind-out-file={}", out.display())])
         .arg(program)
         .arg(messages.to_string())
+        .args(words)
         .stdout(Stdio::null())
         .status();
     assert!(ran.is_ok_and(|s| s.success()), "valgrind fails on {}", program.display());

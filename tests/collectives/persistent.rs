@@ -39,7 +39,10 @@ fn they_give_what_is_in_their_buffers_at_each_start() {
                     for (rank, (engine, persistent)) in (0..).zip(cluster.engines.iter_mut().zip(&mut persistents)) {
                         engine.buffer(persistent).unwrap().0.copy_from_slice(&values(rank * 10 + round, count));
                         engine.start(persistent).unwrap();
-                        assert_eq!(engine.start(persistent).unwrap_err(), PostError::Active);
+                        // One rank alone is done as it starts.
+                        if size > 1 {
+                            assert_eq!(engine.start(persistent).unwrap_err(), PostError::Active);
+                        }
                         // Others come and go in between.
                         let world = engine.comm_world();
                         drop(engine.ibarrier(world).unwrap());

@@ -1,17 +1,27 @@
-//! Messages of 8 B from one engine to another one over shared memory, both in this thread, so that neither waits for the
-//! other: what the bench `budget` counts as a message between two processes. `tests-pair N`
+//! Two engines over shared memory, both in this thread, so that neither waits for the other: what the bench `budget` counts as
+//! operations of two processes. `tests-pair N` sends messages of 8 B, `tests-pair N allreduce` adds up 8 B over both.
 
+use std::error::Error;
 use tickwire::testing::Pair;
-use tickwire::{Rank, Tag};
+use tickwire::{Rank, Tag, op};
 
-/// Ticks in which a message must have come.
+/// Ticks in which an operation must be done.
 const BOUND: u32 = 1_000;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let messages: usize = std::env::args().nth(1).ok_or("tests-pair N")?.parse()?;
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut words = std::env::args().skip(1);
+    let count: usize = words.next().ok_or("tests-pair N [allreduce]")?.parse()?;
     let mut pair = Pair::shm();
     pair.pass(0, 1, &[7; 8], 8);
     pair.drive();
+    match words.next().as_deref() {
+        None => send(&mut pair, count),
+        Some("allreduce") => add_up(&mut pair, count),
+        Some(other) => Err(format!("there is no {other:?}").into()),
+    }
+}
+
+fn send(pair: &mut Pair, messages: usize) -> Result<(), Box<dyn Error>> {
     let (now_ns, world) = (pair.now_ns, pair.left().comm_world());
     let [sender, receiver] = &mut pair.engines[..] else { return Err("a pair has two engines".into()) };
     let mut buffer = vec![0u8; 8];
@@ -30,6 +40,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         buffer = receiver.take(incoming)?.0;
         sender.take(outgoing)?;
+    }
+    Ok(())
+}
+
+fn add_up(pair: &mut Pair, sums: usize) -> Result<(), Box<dyn Error>> {
+    let (now_ns, world) = (pair.now_ns, pair.left().comm_world());
+    let [first, second] = &mut pair.engines[..] else { return Err("a pair has two engines".into()) };
+    let mut buffers = [(vec![1u64], vec![0u64]), (vec![2], vec![0])];
+    for _ in 0..sums {
+        let [own, other] = buffers;
+        let one = first.iallreduce(own.0, own.1, op::Sum, world)?;
+        let two = second.iallreduce(other.0, other.1, op::Sum, world)?;
+        let mut ticks = 0;
+        while !first.test(&one)?.is_done() || !second.test(&two)?.is_done() {
+            first.tick_at(now_ns);
+            second.tick_at(now_ns);
+            ticks += 1;
+            if ticks == BOUND {
+                return Err("a sum is not done".into());
+            }
+        }
+        buffers = [first.take(one)?.0, second.take(two)?.0];
+        assert!(buffers[0].1 == [3] && buffers[1].1 == [3], "1 and 2");
     }
     Ok(())
 }

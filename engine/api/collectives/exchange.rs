@@ -22,6 +22,7 @@ pub(super) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
         exchange::allgather(draft, place, own);
         Ok(())
     })
+    .like::<S::Item>(0)
 }
 
 pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
@@ -89,6 +90,7 @@ pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
         exchange::alltoall(draft, |rank| part(from, rank), |rank| part(to, rank), copied.as_slice());
         Ok(())
     })
+    .like::<S::Item>(0)
 }
 
 pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(

@@ -23,8 +23,7 @@ macro_rules! forms {
             pub fn $name<$($generic),*>(&mut self, $($arg: $type,)* comm: Comm) -> Result<(), OperationError>
             where $($generic: Sized $(+ $bound)*),*
             {
-                let request = self.post_collective($call($($arg),*), comm, true)?;
-                self.settle(request).map(drop)
+                self.run_collective($call($($arg),*), comm)
             }
 
             #[doc = concat!("Starts [`Engine::", stringify!($name), "`]: the request is done when this rank's part is.")]

@@ -2,18 +2,20 @@
 
 use super::{Call, Draw};
 use crate::api::persistent::Persistent;
-use crate::api::request::{Posted, Rejected, Request};
+use crate::api::request::{OperationError, Posted, Rejected, Request};
 use crate::run::engine::Engine;
+use std::any::TypeId;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use tickwire_components::{
-    Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, Node, Pieces, PostError, Rank, Reduce,
-    Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
+    Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
+    Rank, Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
 };
-use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS};
+use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
-use tickwire_systems::protocols::graph;
+use tickwire_systems::protocols::graph::failure::cancel;
+use tickwire_systems::protocols::graph::kept::renew;
 use tickwire_systems::steps::signatures::note;
+use tickwire_systems::tick::complete::start_graph;
 
 /// The lowest tag of messages of persistent operations, which live while others come and go.
 const PERSISTENT_TAG: u32 = 1 << 30;
@@ -26,8 +28,8 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Posted<B> {
-        let Call { name, reduce, buffer, draw } = call;
-        let posted = self.lending(|engine| engine.start_collective(name, reduce, comm, &buffer, draw));
+        let Call { name, buffer, draw, same } = call;
+        let posted = self.lending(|engine| engine.start_collective(name, comm, &buffer, same, draw));
         match posted {
             Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
@@ -35,22 +37,60 @@ impl Engine {
         }
     }
 
+    /// Starts an operation and waits for it. Its buffers stay with the caller.
+    pub(crate) fn run_collective<B: Pieces>(
+        &mut self,
+        call: Call<B, impl Draw<B>>,
+        comm: Comm,
+    ) -> Result<(), OperationError> {
+        let Call { name, buffer, draw, same } = call;
+        // After a panic a peer may still read what was lent: it is not freed.
+        let buffer = ManuallyDrop::new(buffer);
+        let posted = self.lending(|engine| engine.start_collective(name, comm, &*buffer, same, draw));
+        let ended = match posted {
+            Ok(NIL) => Ok(()),
+            Ok(row) => {
+                let request = self.hold(row, NoBytes, true);
+                self.settle(request).map(drop)
+            }
+            Err(error) => Err(self.raise_post(comm, name, error).into()),
+        };
+        drop(ManuallyDrop::into_inner(buffer));
+        ended
+    }
+
     /// The row of its request; [`NIL`] if there is nothing to do.
     fn start_collective<B: Pieces>(
         &mut self,
         name: &'static str,
-        reduce: Option<Arc<Reduce>>,
         comm: Comm,
         buffer: &B,
+        same: Option<(u32, TypeId)>,
         draw: impl Draw<B>,
     ) -> Result<Row, PostError> {
-        let draft = self.draw(comm, buffer, draw)?;
-        if draft.acts.is_empty() {
-            return Ok(NIL);
+        self.closed.check_post()?;
+        live(self.store.all().communicators, comm.0)?;
+        let key = same.map(|(root, types)| {
+            let piece = |index| if index < buffer.pieces() { buffer.piece(index) } else { Span::EMPTY };
+            GraphKey { name, comm, root, types, buffers: [piece(0), piece(1)] }
+        });
+        if self.store.progress().free_cars.count == 0 {
+            self.need_rows(1)?;
         }
-        let number = self.build_graph(name, reduce, comm, draft, None)?;
-        self.store.with(|rows, _| graph::start(rows, number));
-        Ok(self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request))
+        let kept = key.as_ref().and_then(|key| self.store.progress().graphs.waiting(key));
+        let number = match kept {
+            Some(number) => self.renew_graph(number, comm)?,
+            None => {
+                let draft = self.draw(comm, buffer, draw)?;
+                if draft.acts.is_empty() {
+                    return Ok(NIL);
+                }
+                self.build_graph(name, comm, draft, key, None)?
+            }
+        };
+        let request = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+        self.store.with(|rows, wire| start_graph(rows, wire, number));
+        Ok(request)
     }
 
     /// Makes a persistent operation.
@@ -60,7 +100,7 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Persistent<B>, Rejected<B>> {
-        let Call { name, reduce, buffer, draw } = call;
+        let Call { name, buffer, draw, .. } = call;
         let built = self.lending(|engine| {
             let mut draft = engine.draw(comm, &buffer, draw)?;
             if draft.acts.is_empty() {
@@ -68,7 +108,7 @@ impl Engine {
                 draft.copy(Span::EMPTY, Span::EMPTY, &[]);
             }
             let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
-            engine.build_graph(name, reduce, comm, draft, Some(buffers))
+            engine.build_graph(name, comm, draft, None, Some(buffers))
         });
         match built {
             Ok(number) => {
@@ -99,7 +139,8 @@ impl Engine {
         if graph.failed {
             return Err(PostError::HasFailed);
         }
-        self.store.with(|rows, _| graph::start(rows, number));
+        // A function of the application may panic in it.
+        self.lending(|engine| engine.store.with(|rows, wire| start_graph(rows, wire, number)));
         Ok(())
     }
 
@@ -116,9 +157,9 @@ impl Engine {
     fn build_graph(
         &mut self,
         name: &'static str,
-        reduce: Option<Arc<Reduce>>,
         comm: Comm,
         draft: Draft,
+        key: Option<GraphKey>,
         buffers: Option<Box<[Span]>>,
     ) -> Result<u32, PostError> {
         let peers = self.reach_peers(comm, &draft)?;
@@ -154,12 +195,7 @@ impl Engine {
             first += count;
             note(all.progress, row, None);
         }
-        let Status { source, tag, .. } = Status::NULL;
-        let owner = Car { kind: CarKind::Graph, state: CarState::Done, context: word, ..Car::default() };
-        all.cars[request as usize] = Car { source: source.0, tag: tag.0, request, ..owner };
-        let generation = all.requests[request as usize].generation;
-        // Active from the start on.
-        all.requests[request as usize] = RequestRow { generation, state: RequestState::Inactive, ..RequestRow::FREE };
+        own_request(all.cars, all.requests, request, word);
         let graph = Graph {
             name,
             comm,
@@ -167,16 +203,29 @@ impl Engine {
             nodes: rows.into(),
             successors: successors.concat().into(),
             computations: computations.into(),
-            reduce,
+            reduce: draft.reduction,
             temporaries: ManuallyDrop::new(draft.temporaries),
             persistent: buffers.is_some(),
             buffers: buffers.unwrap_or_default(),
+            key,
+            used: 0,
             failed: false,
         };
         let number = all.progress.graphs.add(graph);
         if let Some(graph) = all.progress.graphs.get(number) {
             graph.nodes.iter().for_each(|&row| all.nodes[row as usize].graph = number);
         }
+        Ok(number)
+    }
+
+    /// Gives the graph of a call before that was the same a request of its own.
+    fn renew_graph(&mut self, number: u32, comm: Comm) -> Result<u32, PostError> {
+        let first_tag = self.next_tag(comm, false);
+        let all = self.store.all();
+        let Communicator { context: word, priority, .. } = all.communicators[Communicator::row(comm.0)];
+        let Some(request) = all.progress.free_cars.pop(all.cars) else { return Err(self.full()) };
+        own_request(all.cars, all.requests, request, word | context::COLLECTIVE);
+        self.store.with(|rows, _| renew(rows, number, request, first_tag, STEPS_MAX, priority));
         Ok(number)
     }
 
@@ -223,14 +272,23 @@ impl Engine {
         for number in 0..self.store.progress().graphs.list.len() as u32 {
             let all = self.store.all();
             let Some(graph) = all.progress.graphs.get(number) else { continue };
-            let request = &all.requests[graph.request as usize];
+            let Some(request) = all.requests.get(graph.request as usize) else { continue };
             let meant = only.is_none_or(|only| only.row == graph.request && only.generation == request.generation);
             let open = matches!(request.state, RequestState::Active | RequestState::Detached);
             if meant && open && request.scoped {
-                self.store.with(|rows, _| graph::cancel(rows, number));
+                self.store.with(|rows, _| cancel(rows, number));
             }
         }
     }
+}
+
+/// Makes a row the request of a graph that is not active.
+fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {
+    let Status { source, tag, .. } = Status::NULL;
+    let car = Car { kind: CarKind::Graph, state: CarState::Done, context: word, ..Car::default() };
+    cars[row as usize] = Car { source: source.0, tag: tag.0, request: row, ..car };
+    let generation = requests[row as usize].generation;
+    requests[row as usize] = RequestRow { generation, state: RequestState::Inactive, ..RequestRow::FREE };
 }
 
 /// What an act computes.

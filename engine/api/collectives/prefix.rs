@@ -1,24 +1,32 @@
 //! Prefixes of reductions: scan and exscan.
 
 use super::{Call, Draw, check_count};
-use tickwire_components::{Operation, PostError, Sequence};
+use tickwire_components::{Operation, PostError, Sequence, reduce};
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::collectives::scan as draw;
 
-pub(super) fn scan<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(super) fn scan<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
-    operation: impl Operation<S::Item>,
+    operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::reducing("scan", operation, (send, receive), |draft, buffers| draw_scan(draft, buffers, false))
+    Call::new("scan", (send, receive), |draft, buffers| {
+        draft.reduction = Some(reduce::<S::Item>(operation));
+        draw_scan(draft, buffers, false)
+    })
+    .reducing::<S::Item, O>(0)
 }
 
-pub(super) fn exscan<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(super) fn exscan<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
-    operation: impl Operation<S::Item>,
+    operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::reducing("exscan", operation, (send, receive), |draft, buffers| draw_scan(draft, buffers, true))
+    Call::new("exscan", (send, receive), |draft, buffers| {
+        draft.reduction = Some(reduce::<S::Item>(operation));
+        draw_scan(draft, buffers, true)
+    })
+    .reducing::<S::Item, O>(0)
 }
 
 fn draw_scan<S: Sequence, R: Sequence<Item = S::Item>>(

@@ -2,23 +2,17 @@
 //! [`tickwire_systems::collectives`].
 
 use super::{Call, Draw, Places, check_count, check_in_place, check_root, consecutive};
-use tickwire_components::{Element, LeasedBytes, Operation, PostError, Rank, Sequence, combine, reduce as reducer};
+use tickwire_components::{LeasedBytes, Operation, PostError, Rank, Sequence, combine, reduce as reducer};
 use tickwire_systems::collectives::reduce as draw;
 
-impl<B, D: Draw<B>> Call<B, D> {
-    /// One that reduces by this operation.
-    pub(super) fn reducing<T: Element>(name: &'static str, operation: impl Operation<T>, buffer: B, draw: D) -> Self {
-        Call { reduce: Some(reducer::<T>(operation)), ..Call::new(name, buffer, draw) }
-    }
-}
-
-pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
-    operation: impl Operation<S::Item>,
+    operation: O,
     root: Rank,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::reducing("reduce", operation, (send, receive), move |draft, (send, receive)| {
+    Call::new("reduce", (send, receive), move |draft, (send, receive)| {
+        draft.reduction = Some(reducer::<S::Item>(operation));
         let root = check_root(draft, root)?;
         check_in_place(send, draft.rank == root, "the root")?;
         if draft.rank != root {
@@ -34,14 +28,16 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>>(
         draw::reduce(draft, input, Some(output), root);
         Ok(())
     })
+    .reducing::<S::Item, O>(root.0)
 }
 
-pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
-    operation: impl Operation<S::Item>,
+    operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::reducing("allreduce", operation, (send, receive), |draft, (send, receive)| {
+    Call::new("allreduce", (send, receive), move |draft, (send, receive)| {
+        draft.reduction = Some(reducer::<S::Item>(operation));
         let output = receive.piece(0);
         let mut input = output;
         if !send.is_in_place() {
@@ -51,14 +47,16 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>>(
         draw::allreduce(draft, input, output, size_of::<S::Item>());
         Ok(())
     })
+    .reducing::<S::Item, O>(0)
 }
 
-pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
-    operation: impl Operation<S::Item>,
+    operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::reducing("reduce_scatter_block", operation, (send, receive), |draft, (send, receive)| {
+    Call::new("reduce_scatter_block", (send, receive), move |draft, (send, receive)| {
+        draft.reduction = Some(reducer::<S::Item>(operation));
         let ranks = draft.size as usize;
         let (mut input, mut count) = (send.piece(0), receive.count());
         if send.is_in_place() {
@@ -72,15 +70,17 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>>(
         draw::reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, send.is_in_place());
         Ok(())
     })
+    .reducing::<S::Item, O>(0)
 }
 
-pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
     counts: &[usize],
-    operation: impl Operation<S::Item>,
+    operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::reducing("reduce_scatter", operation, (send, receive), move |draft, (send, receive)| {
+    Call::new("reduce_scatter", (send, receive), move |draft, (send, receive)| {
+        draft.reduction = Some(reducer::<S::Item>(operation));
         check_count("list of counts", counts.len(), draft.size as usize)?;
         let places = consecutive(counts);
         let (all, own) = (places.last().map_or(0, |last| last.end), counts[draft.rank as usize]);

@@ -13,6 +13,7 @@ pub(super) fn barrier() -> Call<NoBytes, impl Draw<NoBytes>> {
         spread::barrier(draft);
         Ok(())
     })
+    .like::<()>(0)
 }
 
 pub(super) fn bcast<B: Sequence>(buffer: B, root: Rank) -> Call<B, impl Draw<B>> {
@@ -23,6 +24,7 @@ pub(super) fn bcast<B: Sequence>(buffer: B, root: Rank) -> Call<B, impl Draw<B>>
         }
         Ok(())
     })
+    .like::<B::Item>(root.0)
 }
 
 pub(super) fn gather<S: Sequence, R: Sequence<Item = S::Item>>(
@@ -44,6 +46,7 @@ pub(super) fn gather<S: Sequence, R: Sequence<Item = S::Item>>(
         spread::gather(draft, own, receive.piece(0), block, root);
         Ok(())
     })
+    .like::<S::Item>(root.0)
 }
 
 pub(super) fn gatherv<S: Sequence, R: Sequence<Item = S::Item>>(
@@ -89,6 +92,7 @@ pub(super) fn scatter<S: Sequence, R: Sequence<Item = S::Item>>(
         spread::scatter(draft, send.piece(0), own, block, root);
         Ok(())
     })
+    .like::<S::Item>(root.0)
 }
 
 pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(

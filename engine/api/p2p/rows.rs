@@ -3,6 +3,7 @@
 use crate::api::request::Request;
 use crate::run::engine::Engine;
 use tickwire_components::{Communicator, Pieces, PostError, Row};
+use tickwire_systems::protocols::graph::kept::forget;
 use tickwire_systems::steps::signatures::note;
 
 impl Engine {
@@ -47,7 +48,7 @@ impl Engine {
             if progress.free_cars.count as usize >= needed {
                 return Ok(());
             }
-            if !self.store.as_mut().grow() {
+            if !self.store.as_mut().grow() && !self.store.with(|rows, _| forget(rows, |_| true)) {
                 return Err(if self.is_lost() { self.closed.post_error() } else { self.full() });
             }
         }

@@ -1,0 +1,147 @@
+//! Failure of graphs. A graph ends as a whole. Each member owes its peers a message for every one that they expect. So a member whose
+//! graph fails sends in place of each message that has not begun to leave one that says so ([`context::ABANDONED`]), and
+//! leaves its receives posted, without a buffer, for what its peers send meanwhile. These CARs are the graph's no more, and
+//! end by themselves. What is at work on the application's memory is waited for. If lengths differ so much that two members have
+//! drawn different graphs, receives of messages that the peer never sends are left until the connection ends: a row each.
+
+use super::kept::leave_ended;
+use super::start_message;
+use crate::rows::Rows;
+use crate::steps::credit::{forget, owe_lines};
+use crate::steps::finish::{abort, free_car};
+use crate::steps::matching::find_posted;
+use crate::steps::posted::key;
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    Arrival, ArrivalState, CarKind, CarState, Kept, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
+    Unexpected, Way, car_flags, context,
+};
+
+/// A graph fails: nodes that have not begun leave it.
+pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
+    let Some(graph) = rows.progress.graphs.get_mut(number) else { return };
+    let (owner, nodes) = (graph.request, std::mem::take(&mut graph.nodes));
+    let mut left = Vec::with_capacity(nodes.len());
+    for &row in &nodes {
+        let (car, node) = (rows.cars[row as usize], rows.nodes[row as usize]);
+        let idle = car.state == CarState::Waiting && node.unmet != NIL;
+        if !(idle || car.state == CarState::Staged || is_only_queued(rows, row)) {
+            left.push(row);
+            continue;
+        }
+        if car.state == CarState::Staged {
+            rows.progress.graphs.staged.remove(&mut rows.cars, row);
+        }
+        rows.requests[owner as usize].counter -= 1;
+        rows.nodes[row as usize] = Node::NONE;
+        match car.kind {
+            CarKind::Computation => free_car(&mut rows.progress, &mut rows.cars, row),
+            CarKind::Receive => leave_receive(rows, row),
+            _ => leave_send(rows, row),
+        }
+    }
+    if let Some(graph) = rows.progress.graphs.get_mut(number) {
+        graph.nodes = left.into();
+    }
+}
+
+/// Whether nobody but a queue knows of a node's message yet.
+fn is_only_queued(rows: &Rows<'_>, row: Row) -> bool {
+    let car = &rows.cars[row as usize];
+    match car.state {
+        CarState::Posted | CarState::New => true,
+        CarState::Queued => {
+            let begun = car_flags::STARTED | car_flags::REFUSED;
+            car.kind == CarKind::Send && rows.large[row as usize].way == Way::Undecided && car.flags & begun == 0
+        }
+        _ => false,
+    }
+}
+
+/// A request of its own, which nobody asks for, takes a node's CAR over.
+fn detach(rows: &mut Rows<'_>, row: Row) {
+    let request = &mut rows.requests[row as usize];
+    let generation = request.generation;
+    *request = Request { generation, counter: 1, state: RequestState::Detached, ..Request::FREE };
+    let car = &mut rows.cars[row as usize];
+    (car.request, car.span) = (row, Span::EMPTY);
+    rows.progress.active += 1;
+}
+
+/// A receive stays for what its peer sends, and takes none of it.
+fn leave_receive(rows: &mut Rows<'_>, row: Row) {
+    detach(rows, row);
+    if matches!(rows.cars[row as usize].state, CarState::Waiting | CarState::Staged) {
+        start_message(rows, row);
+    }
+}
+
+/// A send tells its peer that there is nothing to come.
+fn leave_send(rows: &mut Rows<'_>, row: Row) {
+    detach(rows, row);
+    let car = &mut rows.cars[row as usize];
+    car.context = context::base(car.context) | context::ABANDONED;
+    match car.state {
+        CarState::Queued => rows.large[row as usize] = Large::of(0),
+        _ => start_message(rows, row),
+    }
+}
+
+/// Whether a message is in place of one of a collective operation that its sender cannot go on with.
+pub(crate) fn is_abandonment(header: &Header) -> bool {
+    let empty = header.kind() == Some(Kind::Eager) && header.length == 0;
+    empty && context::plane(header.context()) == context::ABANDONED
+}
+
+/// Such a message ends the receive of the one in whose place it is; `false` if that is not posted.
+#[cold]
+pub(crate) fn abandon(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
+    let header = arrival.header;
+    let word = context::base(header.context()) | context::COLLECTIVE;
+    let meant = Header::new(Kind::Eager, word, header.source(), header.tag(), 0, 0);
+    let Rows { progress, cars, vcs, .. } = rows;
+    let Some(row) = find_posted(progress, arrival.vc, &meant, cars, vcs) else { return false };
+    owe_lines(progress, vcs, arrival.vc, header.length);
+    abort(progress, cars, row, car_flags::ABANDONED);
+    arrival.state = ArrivalState::Handled;
+    progress.pending |= Pending::TRANSFER;
+    true
+}
+
+/// A receive that is to be posted ends at once if such a message has come for it.
+pub(super) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
+    let Rows { progress, cars, vcs, .. } = rows;
+    if progress.unexpected.count == 0 {
+        return false;
+    }
+    let wanted = key(&cars[row as usize]);
+    let wanted = EnvelopeKey { context: context::base(wanted.context) | context::ABANDONED, ..wanted };
+    let Some(entry) = progress.unexpected.find(&wanted) else { return false };
+    // What has bytes was not sent by an engine like this one: nobody takes it.
+    let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];
+    if length != 0 || !matches!(kept, Kept::Whole { buffer: NIL }) {
+        return false;
+    }
+    let found = progress.unexpected.remove(entry);
+    forget(progress, vcs, &found);
+    abort(progress, cars, row, car_flags::ABANDONED);
+    true
+}
+
+/// Ends a graph before its time: it fails as if a node had. Complete ends its request, at once or with the last of its nodes
+/// that are at work.
+pub fn cancel(rows: &mut Rows<'_>, number: u32) {
+    let Some(graph) = rows.progress.graphs.get_mut(number) else { return };
+    let owner = graph.request;
+    if rows.requests[owner as usize].counter == 0 || std::mem::replace(&mut graph.failed, true) {
+        return;
+    }
+    rows.cars[owner as usize].flags |= car_flags::CANCELLED;
+    give_up(rows, number);
+    if rows.requests[owner as usize].counter == 0 {
+        leave_ended(rows, number);
+        rows.requests[owner as usize].counter = 1;
+        abort(&mut rows.progress, &mut rows.cars, owner, car_flags::CANCELLED);
+    }
+}

@@ -1,0 +1,110 @@
+//! Graphs whose last node is done: freed, or kept for the next start of a persistent request or for the next call that is the same.
+//!
+//! A call that is the same has the same graph, node by node: only its request and the tag of its messages are others. So the
+//! graphs of the last calls are kept, a few of them and with little memory, and such a call builds nothing.
+
+use crate::rows::Rows;
+use crate::steps::finish::free_car;
+use std::mem::ManuallyDrop;
+use tickwire_components::limits::{GRAPH_BYTES_KEPT, GRAPHS_KEPT};
+use tickwire_components::{CarKind, Communicator, Graph, NIL, Node, RequestState, Row};
+
+/// A graph whose last node is done stays if somebody may start it again.
+pub(super) fn leave_ended(rows: &mut Rows<'_>, number: u32) {
+    let Rows { progress, cars, communicators, requests, .. } = rows;
+    let graphs = &mut *progress.graphs;
+    let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
+    let comm = graph.comm.0;
+    let stays = match graph.persistent {
+        true => requests[graph.request as usize].state != RequestState::Detached,
+        false => graph.key.is_some() && !graph.failed && communicators[Communicator::row(comm)].handle == comm,
+    };
+    if !stays {
+        return dissolve(rows, number);
+    }
+    if graph.persistent {
+        return;
+    }
+    // The request's row is another one's soon.
+    graph.nodes.iter().for_each(|&row| cars[row as usize].request = NIL);
+    graphs.calls += 1;
+    (graph.request, graph.used) = (NIL, graphs.calls);
+    graphs.kept += 1;
+    graphs.kept_bytes += graph.bytes();
+    if graphs.kept > GRAPHS_KEPT || graphs.kept_bytes > GRAPH_BYTES_KEPT {
+        forget_oldest(rows);
+    }
+}
+
+/// Frees the kept graphs whose last call is longest ago, until the others are few enough.
+#[cold]
+fn forget_oldest(rows: &mut Rows<'_>) {
+    while rows.progress.graphs.kept > GRAPHS_KEPT || rows.progress.graphs.kept_bytes > GRAPH_BYTES_KEPT {
+        let waits = |graph: &&Graph| graph.request == NIL;
+        let list = (0u32..).zip(&rows.progress.graphs.list);
+        let kept = list.filter_map(|(number, graph)| Some((number, graph.as_deref().filter(waits)?)));
+        match kept.min_by_key(|(_, graph)| graph.used) {
+            Some((oldest, _)) => dissolve(rows, oldest),
+            None => return,
+        }
+    }
+}
+
+/// Gives a kept graph the request of another call, and its messages the tag of that one's first step.
+pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, first_tag: u32, steps: u32, priority: u8) {
+    let Rows { progress, cars, .. } = rows;
+    let graphs = &mut *progress.graphs;
+    let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
+    graphs.kept -= 1;
+    graphs.kept_bytes -= graph.bytes();
+    graph.request = request;
+    for &row in &graph.nodes {
+        let car = &mut cars[row as usize];
+        (car.request, car.priority) = (request, priority);
+        if car.kind != CarKind::Computation {
+            car.tag = first_tag | car.tag & (steps - 1);
+        }
+    }
+}
+
+/// Frees kept graphs, those for which it is asked; whether there was one.
+pub fn forget(rows: &mut Rows<'_>, whose: impl Fn(&Graph) -> bool) -> bool {
+    let mut found = false;
+    for number in 0..rows.progress.graphs.list.len() as u32 {
+        if rows.progress.graphs.get(number).is_some_and(|graph| graph.request == NIL && whose(graph)) {
+            dissolve(rows, number);
+            found = true;
+        }
+    }
+    found
+}
+
+/// Frees the graph of a persistent request that is freed, if it has one.
+pub fn release(rows: &mut Rows<'_>, request: Row) {
+    if rows.cars[request as usize].kind == CarKind::Graph {
+        let list = &rows.progress.graphs.list;
+        let is_of = |graph: &Option<Box<Graph>>| {
+            graph.as_ref().is_some_and(|graph| graph.request == request && graph.persistent)
+        };
+        if let Some(number) = list.iter().position(is_of) {
+            dissolve(rows, number as u32);
+        }
+    }
+}
+
+/// Frees a graph: its CARs, its memory and its number.
+fn dissolve(rows: &mut Rows<'_>, number: u32) {
+    let Rows { progress, cars, nodes, .. } = rows;
+    let graphs = &mut *progress.graphs;
+    let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::take) else { return };
+    if graph.request == NIL {
+        graphs.kept -= 1;
+        graphs.kept_bytes -= graph.bytes();
+    }
+    for &row in &graph.nodes {
+        nodes[row as usize] = Node::NONE;
+        free_car(progress, cars, row);
+    }
+    let Graph { temporaries, .. } = *graph;
+    drop(ManuallyDrop::into_inner(temporaries));
+}
