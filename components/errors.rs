@@ -114,6 +114,11 @@ pub enum PostError {
         /// Who may.
         who: &'static str,
     },
+    /// An operation among neighbours on a communicator without a topology, or whose ranks name each other otherwise.
+    #[error(
+        "the communicator has no topology that fits: make it by cart_create or graph_create, with both ends of each edge"
+    )]
+    NoTopology,
     /// The handle belongs to no live request.
     #[error("the request is stale: it was freed or belongs to another engine")]
     Stale,
@@ -330,6 +335,12 @@ pub enum CommError {
     /// No such communicator, a wrong tag, an engine that is closed, or no room.
     #[error(transparent)]
     Post(#[from] PostError),
+    /// A topology that does not fit.
+    #[error(transparent)]
+    Topology(#[from] crate::TopologyError),
+    /// The communicator is no grid.
+    #[error("the communicator is no grid: make it by cart_create")]
+    NoTopology,
     /// The communicators of the world and of the proc itself are there for good.
     #[error("the communicators of the world and of the proc itself cannot be freed")]
     Permanent,

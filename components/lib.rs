@@ -42,6 +42,7 @@ mod stamp;
 mod stream;
 pub mod submission;
 mod supply;
+mod topology;
 mod unexpected;
 mod window;
 pub mod wire;
@@ -85,5 +86,6 @@ pub use stream::{Destination, Stream};
 pub use supply::{
     Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,
 };
+pub use topology::{Cartesian, Neighbor, Neighbors, Topology, TopologyError};
 pub use unexpected::{Kept, Unexpected, UnexpectedQueue};
 pub use work::{Count, Tally, Work};

@@ -151,10 +151,11 @@ pub use bevy_ecs;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
-    Basic, BuildError, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described, Element,
-    ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, IntoBuffer, LeasedBytes, List, Operation, Order,
-    OtherType, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError,
-    RequestId, Sequence, Source, Status, Tag, TagFilter, Typed, Work, bytemuck, in_place,
+    Basic, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described,
+    Element, ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, IntoBuffer, LeasedBytes, List,
+    Operation, Order, OtherType, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts,
+    RequestError, RequestId, Sequence, Source, Status, Tag, TagFilter, Topology, TopologyError, Typed, Work, bytemuck,
+    in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

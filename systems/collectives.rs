@@ -12,6 +12,7 @@
 pub mod draft;
 pub mod exchange;
 pub mod fold;
+pub mod neighbors;
 pub mod reduce;
 pub mod scan;
 pub mod spread;

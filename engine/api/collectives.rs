@@ -7,6 +7,7 @@
 mod exchange;
 mod forms;
 mod graph;
+mod neighbors;
 mod prefix;
 mod reduction;
 mod spread;
@@ -73,15 +74,15 @@ struct Places {
 }
 
 impl Places {
-    /// One for each rank, within the buffer; where elements go (`written`) no two of them overlap.
+    /// As many as are needed, within the buffer; where elements go (`written`) no two of them overlap.
     fn of<B: Sequence>(
         what: &'static str,
         places: &[Range<usize>],
         buffer: &B,
-        draft: &Draft,
+        count: usize,
         written: bool,
     ) -> Result<Self, PostError> {
-        check_count("list of places", places.len(), draft.size as usize)?;
+        check_count("list of places", places.len(), count)?;
         let given = buffer.count();
         let mut ends: Vec<(usize, usize)> = Vec::with_capacity(places.len());
         for place in places {

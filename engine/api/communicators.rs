@@ -10,6 +10,7 @@ mod notify;
 mod operation;
 mod passes;
 pub(crate) mod state;
+mod topologies;
 
 pub use agreement::{Agreed, Agreement};
 pub use notify::Agreeing;
@@ -17,7 +18,6 @@ pub use notify::Agreeing;
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, Rank, Row};
 use tickwire_systems::procs::communicators::{UsedIds, close, first_free, is_unused, live, reap};
-use tickwire_systems::protocols::graph::kept::forget;
 use tickwire_transports::TagLimits;
 
 impl Engine {
@@ -122,7 +122,7 @@ impl Engine {
             return Err(self.raise_comm(comm, "comm_free", CommError::Permanent));
         }
         let row = Communicator::row(comm.0) as Row;
-        self.store.with(|rows, _| forget(rows, |graph| graph.comm == comm));
+        self.forget_topology(comm);
         close(&mut self.store.all(), row);
         self.comms.closing.push(row);
         self.reap_communicators();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use tickwire_components::{Computation, Reduce, Side, Span, Temporary};
+use tickwire_components::{Computation, Neighbors, Reduce, Side, Span, Temporary};
 
 /// A node of a draft.
 pub type NodeId = u32;
@@ -51,6 +51,8 @@ pub struct Draft {
     pub edges: Vec<(NodeId, NodeId)>,
     /// Memory of its own.
     pub temporaries: Vec<Temporary>,
+    /// The own neighbours, if the communicator has a topology.
+    pub neighbors: Option<Neighbors>,
     /// How operands are reduced, if they are.
     pub reduction: Option<Arc<Reduce>>,
 }

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails by panic, and results have the same bits")]
 
 mod forms;
+mod kept;
 mod kit;
 mod persistent;
+mod topologies;
 
 use kit::{BOUND, SIZES, all, clusters, sum, values};
 use std::time::Duration;

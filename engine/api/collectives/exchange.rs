@@ -31,7 +31,7 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
     places: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("allgatherv", (send, receive), move |draft, (send, receive)| {
-        let to = Places::of("receive buffer", places, receive, draft, true)?;
+        let to = Places::of("receive buffer", places, receive, draft.size as usize, true)?;
         let (rank, all) = (draft.rank, receive.piece(0));
         let own = (!send.is_in_place()).then(|| send.piece(0));
         if own.is_some() {
@@ -101,8 +101,8 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("alltoallv", (send, receive), move |draft, (send, receive)| {
         let own = draft.rank as usize;
-        let sent = Places::of("send buffer", from, send, draft, false)?;
-        let received = Places::of("receive buffer", to, receive, draft, true)?;
+        let sent = Places::of("send buffer", from, send, draft.size as usize, false)?;
+        let received = Places::of("receive buffer", to, receive, draft.size as usize, true)?;
         check_count("own part", to[own].len(), from[own].len())?;
         let (from, to) = (send.piece(0), receive.piece(0));
         exchange::alltoall(draft, |rank| sent.part(from, rank), |rank| received.part(to, rank), &[]);
@@ -111,7 +111,7 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
 }
 
 /// A buffer to send and one to receive for each rank.
-type Lists<S, R> = (List<S>, List<R>);
+pub(super) type Lists<S, R> = (List<S>, List<R>);
 
 pub(super) fn alltoallw<S: OneRun, R: OneRun>(
     send: List<S>,

@@ -1,6 +1,6 @@
 //! The forms of each operation: those of an engine, and those of a scope, whose buffers may be borrowed.
 
-use super::{exchange, prefix, reduction, spread};
+use super::{exchange, neighbors, prefix, reduction, spread};
 use crate::api::persistent::Persistent;
 use crate::api::request::{OperationError, Posted, Rejected};
 use crate::api::scope::Scope;
@@ -192,4 +192,29 @@ forms! {
     exscan, iexscan, exscan_init = prefix::exscan;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, operation: impl Operation<S::Item>) -> (S, R);
+
+    /// The elements of each rank go to those that it sends to, and it gets those of its sources (`MPI_Neighbor_allgather`): all
+    /// send as many; those of source k come to place k, and where a grid ends nothing comes.
+    neighbor_allgather, ineighbor_allgather, neighbor_allgather_init = neighbors::neighbor_allgather;
+    [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
+
+    /// As [`Engine::neighbor_allgather`], those of source k to `places[k]`, element numbers (`MPI_Neighbor_allgatherv`).
+    neighbor_allgatherv, ineighbor_allgatherv, neighbor_allgatherv_init = neighbors::neighbor_allgatherv;
+    [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R, places: &[Range<usize>]) -> (S, R);
+
+    /// Every rank has elements for each of those that it sends to, as many for all, and gets as many of each source
+    /// (`MPI_Neighbor_alltoall`).
+    neighbor_alltoall, ineighbor_alltoall, neighbor_alltoall_init = neighbors::neighbor_alltoall;
+    [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
+
+    /// As [`Engine::neighbor_alltoall`], with a place for each neighbour (`MPI_Neighbor_alltoallv`): those for destination k are
+    /// at `from[k]`, those of source k come to `to[k]`, element numbers.
+    neighbor_alltoallv, ineighbor_alltoallv, neighbor_alltoallv_init = neighbors::neighbor_alltoallv;
+    [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
+        (send: S, from: &[Range<usize>], receive: R, to: &[Range<usize>]) -> (S, R);
+
+    /// As [`Engine::neighbor_alltoall`], with a buffer for each neighbour, of any types and lengths
+    /// (`MPI_Neighbor_alltoallw`).
+    neighbor_alltoallw, ineighbor_alltoallw, neighbor_alltoallw_init = neighbors::neighbor_alltoallw;
+    [S: (OneRun), R: (OneRun, LeasedBytes)](send: List<S>, receive: List<R>) -> (List<S>, List<R>);
 }

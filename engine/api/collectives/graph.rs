@@ -148,7 +148,8 @@ impl Engine {
     fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Draft, PostError> {
         self.closed.check_post()?;
         let communicator = live(self.store.all().communicators, comm.0)?;
-        let mut draft = Draft::new(communicator.rank, communicator.size);
+        let (rank, size) = (communicator.rank, communicator.size);
+        let mut draft = Draft { neighbors: self.neighbors(comm, rank), ..Draft::new(rank, size) };
         draw(&mut draft, buffer)?;
         Ok(draft)
     }

@@ -88,11 +88,11 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
         let parts = if send.is_in_place() {
             check_count("receive buffer", receive.count(), all)?;
             input = receive.piece(0);
-            Places::of("receive buffer", &places, receive, draft, false)?
+            Places::of("receive buffer", &places, receive, draft.size as usize, false)?
         } else {
             check_count("send buffer", send.count(), all)?;
             check_count("receive buffer", receive.count(), own)?;
-            Places::of("send buffer", &places, send, draft, false)?
+            Places::of("send buffer", &places, send, draft.size as usize, false)?
         };
         let output = receive.piece(0).part(0, own * size_of::<S::Item>());
         draw::reduce_scatter(draft, |rank| parts.part(input, rank), output, send.is_in_place());

@@ -63,7 +63,7 @@ pub(super) fn gatherv<S: Sequence, R: Sequence<Item = S::Item>>(
             spread::gather_directly(draft, own, |_| send.piece(0), root);
             return Ok(());
         }
-        let to = Places::of("receive buffer", places, receive, draft, true)?;
+        let to = Places::of("receive buffer", places, receive, draft.size as usize, true)?;
         if own.is_some() {
             check_count("send buffer", send.count(), places[root as usize].len())?;
         }
@@ -109,7 +109,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
             spread::scatter_directly(draft, |_| receive.piece(0), own, root);
             return Ok(());
         }
-        let from = Places::of("send buffer", places, send, draft, false)?;
+        let from = Places::of("send buffer", places, send, draft.size as usize, false)?;
         if own.is_some() {
             check_count("receive buffer", receive.count(), places[root as usize].len())?;
         }

@@ -6,7 +6,7 @@ use super::operation::Operation;
 use crate::api::request::Request;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tickwire_components::{Comm, CommError, Row};
+use tickwire_components::{Comm, CommError, Row, Topology};
 
 /// What an engine keeps about communicators that change.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Comms {
     pub(super) owed: VecDeque<Owed>,
     /// Rows that were freed while operations on them were pending.
     pub(super) closing: Vec<Row>,
+    /// Who is whose neighbour, where that was said.
+    pub(super) topologies: Vec<(Comm, Topology)>,
     /// No id below is free here.
     pub(super) lowest: u32,
     /// The number of the next agreement.

@@ -1,0 +1,317 @@
+//! Virtual topologies (MPI 4.1 chapter 8): who is whose neighbour in a communicator.
+
+use crate::Rank;
+use thiserror::Error;
+
+/// Steps of a collective operation, and so edges between two ranks, at most.
+const PARALLEL_MAX: usize = 256;
+
+/// Who is whose neighbour.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Topology {
+    /// Ranks are the points of a grid.
+    Cartesian(Cartesian),
+    /// Every rank knows its own neighbours.
+    Graph {
+        /// Those that send to it.
+        sources: Vec<Rank>,
+        /// Those that it sends to.
+        destinations: Vec<Rank>,
+    },
+}
+
+/// What is wrong with a topology.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A grid of other than the number of ranks.
+    #[error("a grid of {points} points for {ranks} ranks: give as many points as ranks, or fewer")]
+    Points {
+        /// Points of the grid; the greatest number if there are more.
+        points: u64,
+        /// Ranks of the communicator.
+        ranks: u32,
+    },
+    /// A neighbour that is no rank of the communicator.
+    #[error("rank {rank} is no neighbour: ranks go to {last}")]
+    Rank {
+        /// Which rank.
+        rank: u32,
+        /// The highest one.
+        last: u32,
+    },
+    /// Too many edges from one rank to another.
+    #[error("{0} edges between two ranks: 256 are possible")]
+    Parallel(usize),
+    /// There is no such dimension.
+    #[error("dimension {given} of a grid that has {dimensions}")]
+    Dimension {
+        /// The one that was asked for.
+        given: usize,
+        /// How many there are.
+        dimensions: usize,
+    },
+}
+
+/// A grid of ranks: the last dimension varies fastest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cartesian {
+    dimensions: Vec<(u32, bool)>,
+}
+
+impl Cartesian {
+    /// Of these dimensions: points, and whether the last point is next to the first.
+    pub fn new(dimensions: &[(u32, bool)]) -> Self {
+        Cartesian { dimensions: dimensions.to_vec() }
+    }
+
+    /// Divides ranks among dimensions as evenly as is possible, those with most points first (`MPI_Dims_create`). Dimensions
+    /// that are not 0 stay as they are.
+    ///
+    /// ```
+    /// # use tickwire_components::Cartesian;
+    /// assert_eq!(Cartesian::balanced(12, &[0, 0])?, [4, 3]);
+    /// assert_eq!(Cartesian::balanced(6, &[0, 3, 0])?, [2, 3, 1]);
+    /// # Ok::<(), tickwire_components::TopologyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the dimensions that are fixed do not divide the number of ranks.
+    pub fn balanced(ranks: u32, dimensions: &[u32]) -> Result<Vec<u32>, TopologyError> {
+        let fixed = dimensions.iter().filter(|&&points| points > 0);
+        let points = fixed.fold(1u64, |product, &points| product.saturating_mul(points.into()));
+        let free = dimensions.iter().filter(|&&points| points == 0).count();
+        let divides = u64::from(ranks).is_multiple_of(points);
+        if !divides || (free == 0 && points != u64::from(ranks)) {
+            return Err(TopologyError::Points { points, ranks });
+        }
+        let mut shares = shares((u64::from(ranks) / points) as u32, free).into_iter();
+        Ok(dimensions.iter().map(|&points| if points > 0 { points } else { shares.next().unwrap_or(1) }).collect())
+    }
+
+    /// The dimensions: points, and whether the last point is next to the first.
+    pub fn dimensions(&self) -> &[(u32, bool)] {
+        &self.dimensions
+    }
+
+    /// How many points it has; the greatest number if there are more.
+    pub fn points(&self) -> u64 {
+        self.dimensions.iter().fold(1, |product, &(points, _)| product.saturating_mul(points.into()))
+    }
+
+    /// Where a rank is (`MPI_Cart_coords`).
+    pub fn coordinates(&self, rank: Rank) -> Vec<u32> {
+        let (mut rest, mut found) = (rank.0, vec![0; self.dimensions.len()]);
+        for (place, &(points, _)) in found.iter_mut().zip(&self.dimensions).rev() {
+            (*place, rest) = (rest % points, rest / points);
+        }
+        found
+    }
+
+    /// The rank at a place (`MPI_Cart_rank`): around the end in a periodic dimension; [`Rank::NULL`] beyond the end of another
+    /// one, and for another number of coordinates.
+    pub fn rank(&self, place: &[i64]) -> Rank {
+        if place.len() != self.dimensions.len() {
+            return Rank::NULL;
+        }
+        let mut rank = 0;
+        for (&at, &(points, periodic)) in place.iter().zip(&self.dimensions) {
+            let at = if periodic { at.rem_euclid(points.into()) } else { at };
+            if !(0..i64::from(points)).contains(&at) {
+                return Rank::NULL;
+            }
+            rank = rank * points + at as u32;
+        }
+        Rank(rank)
+    }
+
+    /// The ranks so many places before and behind one in a dimension (`MPI_Cart_shift`): the one whose data come if all
+    /// shift by that, and the one that gets the own data. [`Rank::NULL`] where there is none.
+    ///
+    /// # Errors
+    /// If there is no such dimension.
+    pub fn shift(&self, rank: Rank, dimension: usize, by: i64) -> Result<(Rank, Rank), TopologyError> {
+        let dimensions = self.dimensions.len();
+        if dimension >= dimensions {
+            return Err(TopologyError::Dimension { given: dimension, dimensions });
+        }
+        let at: Vec<i64> = self.coordinates(rank).into_iter().map(i64::from).collect();
+        let moved = |by: i64| {
+            let mut to = at.clone();
+            to[dimension] = to[dimension].saturating_add(by);
+            self.rank(&to)
+        };
+        Ok((moved(by.saturating_neg()), moved(by)))
+    }
+}
+
+/// Divides a number among factors as evenly as is possible, the greatest first.
+fn shares(number: u32, count: usize) -> Vec<u32> {
+    if count <= 1 {
+        return vec![number; count];
+    }
+    // The greatest share is as small as it can be: at least the root of this degree.
+    let divisors = (1..=number).filter(|divisor| number.is_multiple_of(*divisor));
+    let enough = |divisor: &u32| u64::from(*divisor).saturating_pow(count as u32) >= u64::from(number);
+    let first = divisors.clone().find(enough).unwrap_or(number);
+    let mut found = vec![first];
+    found.extend(shares(number / first, count - 1));
+    found
+}
+
+/// A neighbour, and which of the messages between it and the own rank is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbor {
+    /// Its rank; [`Rank::NULL`] where a grid ends.
+    pub rank: Rank,
+    /// The message has the same number at both.
+    pub number: u32,
+}
+
+/// The neighbours of a rank, in the order of its buffers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Neighbors {
+    /// Those that send to it.
+    pub sources: Vec<Neighbor>,
+    /// Those that it sends to.
+    pub destinations: Vec<Neighbor>,
+}
+
+impl Topology {
+    /// Whether it fits a communicator of so many ranks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, ranks: u32) -> Result<(), TopologyError> {
+        match self {
+            Topology::Cartesian(grid) if grid.points() != u64::from(ranks) => {
+                Err(TopologyError::Points { points: grid.points(), ranks })
+            }
+            Topology::Cartesian(grid) if 2 * grid.dimensions.len() > PARALLEL_MAX => {
+                Err(TopologyError::Parallel(2 * grid.dimensions.len()))
+            }
+            Topology::Cartesian(_) => Ok(()),
+            Topology::Graph { sources, destinations } => {
+                let last = ranks - 1;
+                if let Some(&Rank(rank)) = sources.iter().chain(destinations).find(|rank| rank.0 > last) {
+                    return Err(TopologyError::Rank { rank, last });
+                }
+                let most = [sources, destinations].map(|of| numbered(of).iter().map(|of| of.number + 1).max());
+                let most = most.into_iter().flatten().max().unwrap_or(0) as usize;
+                if most > PARALLEL_MAX { Err(TopologyError::Parallel(most)) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// The neighbours of a rank. In a grid those are, for each dimension, the one before and the one behind.
+    pub fn neighbors(&self, rank: Rank) -> Neighbors {
+        match self {
+            Topology::Cartesian(grid) => {
+                let pair = |dimension| grid.shift(rank, dimension, 1).unwrap_or((Rank::NULL, Rank::NULL));
+                let ranks = (0..grid.dimensions.len()).flat_map(|dimension| <[Rank; 2]>::from(pair(dimension)));
+                let destinations: Vec<_> = (0..).zip(ranks).map(|(number, rank)| Neighbor { rank, number }).collect();
+                // What comes from one side was sent to the other one.
+                let sources =
+                    destinations.iter().map(|&Neighbor { rank, number }| Neighbor { rank, number: number ^ 1 });
+                Neighbors { sources: sources.collect(), destinations }
+            }
+            Topology::Graph { sources, destinations } => {
+                Neighbors { sources: numbered(sources), destinations: numbered(destinations) }
+            }
+        }
+    }
+}
+
+/// Neighbours; of one that is named several times, the messages are numbered.
+fn numbered(ranks: &[Rank]) -> Vec<Neighbor> {
+    let mut counts: Vec<(Rank, u32)> = Vec::new();
+    let number = |&rank: &Rank| {
+        let place = counts.binary_search_by_key(&rank.0, |(rank, _)| rank.0).unwrap_or_else(|place| {
+            counts.insert(place, (rank, 0));
+            place
+        });
+        counts[place].1 += 1;
+        Neighbor { rank, number: counts[place].1 - 1 }
+    };
+    ranks.iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_places_of_a_grid_are_one_to_one() {
+        let grid = Cartesian::new(&[(3, true), (4, false), (2, true)]);
+        for rank in 0..grid.points() as u32 {
+            let place = grid.coordinates(Rank(rank));
+            let place: Vec<i64> = place.into_iter().map(i64::from).collect();
+            assert_eq!(grid.rank(&place), Rank(rank));
+            assert_eq!(grid.rank(&[place[0] - 3, place[1], place[2] + 4]), Rank(rank), "around the ends");
+            assert_eq!(grid.rank(&[place[0], place[1] + 4, place[2]]), Rank::NULL);
+        }
+        assert_eq!(grid.coordinates(Rank(1)), [0, 0, 1], "the last dimension varies fastest");
+        assert_eq!(grid.rank(&[0, 0]), Rank::NULL);
+        assert_eq!(grid.shift(Rank(0), 0, 1), Ok((Rank(16), Rank(8))));
+        assert_eq!(grid.shift(Rank(0), 1, 1), Ok((Rank::NULL, Rank(2))));
+        assert!(grid.shift(Rank(0), 3, 1).is_err());
+    }
+
+    #[test]
+    fn ranks_are_divided_evenly() {
+        let cases: [(u32, &[u32], &[u32]); 8] = [
+            (1, &[0, 0, 0], &[1, 1, 1]),
+            (7, &[0, 0], &[7, 1]),
+            (16, &[0, 0], &[4, 4]),
+            (24, &[0, 0, 0], &[3, 4, 2]),
+            (36, &[0, 0], &[6, 6]),
+            (12, &[2, 0], &[2, 6]),
+            (100, &[0, 5, 0], &[5, 5, 4]),
+            (6, &[], &[]),
+        ];
+        for (ranks, given, expected) in cases {
+            let mut found = match Cartesian::balanced(ranks, given) {
+                Ok(found) => found,
+                Err(error) => {
+                    assert!(given.is_empty(), "{error}");
+                    continue;
+                }
+            };
+            let mut expected = expected.to_vec();
+            if given.iter().all(|&points| points == 0) {
+                found.sort_unstable();
+                expected.sort_unstable();
+            }
+            assert_eq!(found, expected, "{ranks} ranks");
+        }
+        assert_eq!(Cartesian::balanced(6, &[4, 0]), Err(TopologyError::Points { points: 4, ranks: 6 }));
+        assert!(Cartesian::balanced(6, &[2, 2]).is_err());
+    }
+
+    /// What a rank sends to another one, that one expects, under the same number.
+    #[test]
+    fn both_ends_of_an_edge_give_it_one_number() {
+        let grids = [&[(2, true), (2, true)][..], &[(1, true), (3, false)], &[(4, true)], &[(1, true)]];
+        for grid in grids {
+            let topology = Topology::Cartesian(Cartesian::new(grid));
+            let points = Cartesian::new(grid).points() as u32;
+            topology.check(points).expect("it fits");
+            for rank in 0..points {
+                for sent in topology.neighbors(Rank(rank)).destinations {
+                    if sent.rank != Rank::NULL {
+                        let there = topology.neighbors(sent.rank).sources;
+                        let expected = Neighbor { rank: Rank(rank), number: sent.number };
+                        assert_eq!(there.iter().filter(|&&of| of == expected).count(), 1, "{grid:?}: {sent:?}");
+                    }
+                }
+            }
+        }
+        let ranks = [Rank(1), Rank(0), Rank(1)];
+        let graph = Topology::Graph { sources: ranks.to_vec(), destinations: vec![] };
+        let numbers: Vec<_> = graph.neighbors(Rank(0)).sources.iter().map(|of| of.number).collect();
+        assert_eq!(numbers, [0, 0, 1]);
+        assert_eq!(graph.check(1), Err(TopologyError::Rank { rank: 1, last: 0 }));
+        let many = Topology::Graph { sources: vec![Rank(0); 257], destinations: vec![] };
+        assert_eq!(many.check(1), Err(TopologyError::Parallel(257)));
+    }
+}

@@ -1,0 +1,147 @@
+//! Virtual topologies of communicators (MPI 4.1 chapter 8).
+
+use crate::api::error::Error;
+use crate::run::engine::Engine;
+use tickwire_components::{Cartesian, Comm, CommError, Neighbors, Rank, Source, Tag, Topology, TopologyError, op};
+use tickwire_systems::protocols::graph::kept::forget;
+
+/// Tag of what members of a new communicator tell each other about its edges.
+const EDGE: Tag = Tag(0);
+
+impl Engine {
+    /// Makes a communicator whose ranks are the points of a grid (`MPI_Cart_create`), of the first ranks of another one, in their
+    /// order. All members call it; `None` for those that the grid has no point for.
+    ///
+    /// # Errors
+    /// A grid of more points than ranks, or as [`Engine::comm_split`].
+    pub fn cart_create(&mut self, comm: Comm, grid: &Cartesian) -> Result<Option<Comm>, CommError> {
+        let (rank, ranks) = (self.comm_rank(comm)?, self.comm_size(comm)?);
+        let points = grid.points();
+        if points == 0 || points > u64::from(ranks) {
+            return Err(self.raise_comm(comm, "cart_create", TopologyError::Points { points, ranks }.into()));
+        }
+        let color = (u64::from(rank.0) < points).then_some(0);
+        let Some(made) = self.comm_split(comm, color, 0)? else { return Ok(None) };
+        self.comm_set_topology(made, Topology::Cartesian(grid.clone()))?;
+        Ok(Some(made))
+    }
+
+    /// Divides the communicator of a grid into one for each part in which only the dimensions vary that `stay`
+    /// (`MPI_Cart_sub`). All members call it.
+    ///
+    /// # Errors
+    /// A communicator without a grid, another number of dimensions, or as [`Engine::comm_split`].
+    pub fn cart_sub(&mut self, comm: Comm, stay: &[bool]) -> Result<Comm, CommError> {
+        let rank = self.comm_rank(comm)?;
+        let Some(Topology::Cartesian(grid)) = self.comm_topology(comm) else {
+            return Err(self.raise_comm(comm, "cart_sub", CommError::NoTopology));
+        };
+        let grid = grid.clone();
+        if stay.len() != grid.dimensions().len() {
+            let error = TopologyError::Dimension { given: stay.len(), dimensions: grid.dimensions().len() };
+            return Err(self.raise_comm(comm, "cart_sub", error.into()));
+        }
+        let at = grid.coordinates(rank);
+        // Ranks of one part have the other coordinates in common.
+        let parts = grid.dimensions().iter().zip(stay).zip(&at);
+        let color =
+            parts.fold(0, |color, ((&(points, _), &stays), &at)| if stays { color } else { color * points + at });
+        let dimensions = grid.dimensions().iter().zip(stay).filter(|(_, stays)| **stays).map(|(&of, _)| of);
+        let part = Cartesian::new(&dimensions.collect::<Vec<_>>());
+        let made = self.comm_split(comm, Some(color), 0)?.ok_or(CommError::Stale)?;
+        self.comm_set_topology(made, Topology::Cartesian(part))?;
+        Ok(made)
+    }
+
+    /// Makes a communicator in which each rank names its neighbours (`MPI_Dist_graph_create_adjacent`): those that send to it,
+    /// and those that it sends to. What one names as a destination names that one as a source, as often. All members call it.
+    ///
+    /// # Errors
+    /// A neighbour that is no rank, or as [`Engine::comm_dup`].
+    pub fn graph_create_adjacent(
+        &mut self,
+        comm: Comm,
+        sources: &[Rank],
+        destinations: &[Rank],
+    ) -> Result<Comm, CommError> {
+        let topology = Topology::Graph { sources: sources.to_vec(), destinations: destinations.to_vec() };
+        if let Err(error) = topology.check(self.comm_size(comm)?) {
+            return Err(self.raise_comm(comm, "graph_create_adjacent", error.into()));
+        }
+        let made = self.comm_dup(comm)?;
+        self.comm_set_topology(made, topology)?;
+        Ok(made)
+    }
+
+    /// Makes a communicator of the edges that its members name together, from one rank to another one, whoever names them
+    /// (`MPI_Dist_graph_create`). The neighbours of a rank are in the order of ranks then. All members call it.
+    ///
+    /// # Errors
+    /// An edge of what is no rank, or as [`Engine::comm_dup`].
+    pub fn graph_create(&mut self, comm: Comm, edges: &[(Rank, Rank)]) -> Result<Comm, Error> {
+        let ranks = self.comm_size(comm)?;
+        let last = ranks - 1;
+        if let Some(&Rank(rank)) = edges.iter().flat_map(|(from, to)| [from, to]).find(|rank| rank.0 > last) {
+            return Err(self.raise_comm(comm, "graph_create", TopologyError::Rank { rank, last }.into()).into());
+        }
+        let made = self.comm_dup(comm)?;
+        // Both ends of an edge are told; how many notices come, the sum over all says.
+        let mut notices = vec![0u32; ranks as usize];
+        edges.iter().flat_map(|(from, to)| [from, to]).for_each(|rank| notices[rank.0 as usize] += 1);
+        let mut expected = [0u32];
+        self.reduce_scatter_block(&notices, &mut expected, op::Sum, made)?;
+        let (mut sources, mut destinations) = (Vec::new(), Vec::new());
+        let own = self.comm_rank(made)?;
+        let mut sends = Vec::with_capacity(2 * edges.len());
+        for &(from, to) in edges {
+            sends.push(self.isend([from.0, to.0, 1].to_vec(), from, EDGE, made)?);
+            sends.push(self.isend([from.0, to.0, 0].to_vec(), to, EDGE, made)?);
+        }
+        for _ in 0..expected[0] {
+            let mut notice = [0u32; 3];
+            self.recv(&mut notice, Source::Any, EDGE, made)?;
+            let [from, to, to_sender] = notice;
+            match to_sender {
+                1 if from == own.0 => destinations.push(Rank(to)),
+                _ => sources.push(Rank(from)),
+            }
+        }
+        for send in sends {
+            self.wait_take(send).map_err(|failed| failed.error)?;
+        }
+        sources.sort_unstable_by_key(|rank| rank.0);
+        destinations.sort_unstable_by_key(|rank| rank.0);
+        self.comm_set_topology(made, Topology::Graph { sources, destinations })?;
+        Ok(made)
+    }
+
+    /// Gives a communicator a topology, in place of the one that it may have. Local; all members do it alike.
+    ///
+    /// # Errors
+    /// One that does not fit, or no such communicator.
+    pub fn comm_set_topology(&mut self, comm: Comm, topology: Topology) -> Result<(), CommError> {
+        if let Err(error) = topology.check(self.comm_size(comm)?) {
+            return Err(self.raise_comm(comm, "comm_set_topology", error.into()));
+        }
+        self.forget_topology(comm);
+        self.comms.topologies.push((comm, topology));
+        Ok(())
+    }
+
+    /// The topology of a communicator, if it has one (`MPI_Topo_test`).
+    pub fn comm_topology(&self, comm: Comm) -> Option<&Topology> {
+        let found = self.comms.topologies.iter().find(|(of, _)| *of == comm);
+        found.map(|(_, topology)| topology)
+    }
+
+    /// The neighbours of a rank of a communicator.
+    pub(crate) fn neighbors(&self, comm: Comm, rank: u32) -> Option<Neighbors> {
+        self.comm_topology(comm).map(|topology| topology.neighbors(Rank(rank)))
+    }
+
+    /// Before a topology goes, what was drawn by it goes.
+    pub(super) fn forget_topology(&mut self, comm: Comm) {
+        self.store.with(|rows, _| forget(rows, |graph| graph.comm == comm));
+        self.comms.topologies.retain(|(of, _)| *of != comm);
+    }
+}

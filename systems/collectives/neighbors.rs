@@ -1,0 +1,24 @@
+//! Operations among neighbours of a topology.
+
+use super::draft::Draft;
+use tickwire_components::{Neighbors, Rank, Span};
+
+/// Every rank has a run of bytes for each of its destinations, and gets one of each source: `from` says where the former are, `to`
+/// where the latter go, by their places in the lists of neighbours.
+pub fn exchange(draft: &mut Draft, neighbors: &Neighbors, from: impl Fn(usize) -> Span, to: impl Fn(usize) -> Span) {
+    let own = Rank(draft.rank);
+    for (place, source) in neighbors.sources.iter().enumerate() {
+        if source.rank != Rank::NULL && source.rank != own {
+            draft.receive(source.rank.0, source.number, to(place), &[]);
+        }
+    }
+    for (place, destination) in neighbors.destinations.iter().enumerate() {
+        if destination.rank == own {
+            if let Some(there) = neighbors.sources.iter().position(|source| source == destination) {
+                draft.copy(from(place), to(there), &[]);
+            }
+        } else if destination.rank != Rank::NULL {
+            draft.send(destination.rank.0, destination.number, from(place), &[]);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Calls that are the same share a graph: what they must not share is their data, their messages and their memory.
+
+use crate::kit::{BOUND, all, clusters, values};
+use tickwire::testing::Cluster;
+use tickwire::{Agreed, Comm, Limits, PostError, Rank, in_place, op};
+
+/// The same buffers again and again, with other contents, other operations, other roots and other lengths in between.
+#[test]
+fn each_call_has_its_own_result() {
+    for size in [1, 2, 3, 8] {
+        for mut cluster in clusters(size) {
+            let mut buffers: Vec<_> = (0..size).map(|_| (vec![0i64; 40], vec![0i64; 40])).collect();
+            for round in 0..30u32 {
+                let length = if round % 3 == 0 { 40 } else { 7 };
+                for (rank, (send, receive)) in (0..).zip(&mut buffers) {
+                    *send = values(rank + round, 40);
+                    send.truncate(length);
+                    receive.resize(length, -1);
+                }
+                let mut given = std::mem::take(&mut buffers).into_iter();
+                let root = Rank(round % size);
+                buffers = all(&mut cluster, |engine, _, world| {
+                    let (send, receive) = given.next().unwrap();
+                    match round % 4 {
+                        0 => engine.iallreduce(send, receive, op::Sum, world),
+                        1 => engine.iallreduce(send, receive, op::Max, world),
+                        2 => engine.ireduce(send, receive, op::Sum, root, world),
+                        _ => engine.iscan(send, receive, op::Min, world),
+                    }
+                });
+                let of = |rank: u32| values(rank + round, length);
+                for (rank, (_, result)) in (0..).zip(&buffers) {
+                    let expected: Vec<i64> = match round % 4 {
+                        1 => of(size - 1),
+                        3 => of(0),
+                        2 if root != Rank(rank) => continue,
+                        _ => (0..length).map(|at| (0..size).map(|rank| of(rank)[at]).sum()).collect(),
+                    };
+                    assert!(*result == expected, "{size} ranks, round {round}, rank {rank}");
+                }
+            }
+            cluster.tick_times(200);
+            cluster.assert_at_rest();
+        }
+    }
+}
+
+/// Two barriers at once are the same call: the second has a graph of its own.
+#[test]
+fn calls_in_progress_share_nothing() {
+    for mut cluster in clusters(4) {
+        for _ in 0..3 {
+            let mut requests = Vec::new();
+            for (rank, engine) in cluster.engines.iter_mut().enumerate() {
+                let world = engine.comm_world();
+                (0..5).for_each(|_| requests.push((rank, engine.ibarrier(world).unwrap())));
+            }
+            for (rank, request) in requests.into_iter().rev() {
+                cluster.finish(BOUND, rank, request).unwrap();
+            }
+        }
+        cluster.tick_times(200);
+        cluster.assert_at_rest();
+    }
+}
+
+/// Graphs that are kept are few, and go where their rows are needed, and with their communicator.
+#[test]
+fn kept_graphs_stand_in_nobodys_way() {
+    let limits = Limits { cars_max: 64, ..Limits::default() };
+    let mut cluster = Cluster::loopback_with(1, |builder| builder.limits(limits.clone()));
+    let mut kept = Vec::new();
+    let world = cluster.engines[0].comm_world();
+    for round in 0..100u32 {
+        // Each buffer is elsewhere, so that no call is the same as one before.
+        let request = cluster.engines[0].iallgather(vec![round; 3], vec![0; 3], world).unwrap();
+        kept.push(cluster.finish(BOUND, 0, request).unwrap().0);
+    }
+    assert!((0..).zip(&kept).all(|(round, of)| of.1 == [round; 3]));
+    let receives: Result<Vec<_>, _> =
+        (0..64).map(|tag| cluster.engines[0].irecv(vec![0u8; 1], Rank(0), tickwire::Tag(tag), world)).collect();
+    let receives = receives.expect("all rows are there");
+    let full = cluster.engines[0].iallgather(vec![1u32; 3], vec![0; 3], world).unwrap_err();
+    assert!(matches!(full.error, PostError::Full { .. }), "{}", full.error);
+    for tag in 0..64 {
+        cluster.engines[0].send(&[1u8], Rank(0), tickwire::Tag(tag), world).unwrap();
+    }
+    receives.into_iter().for_each(|request| drop(cluster.finish(BOUND, 0, request).unwrap()));
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn a_communicator_that_is_freed_takes_its_graphs_along() {
+    let mut cluster = Cluster::loopback(3);
+    let mut ids = Vec::new();
+    for round in 0..5u32 {
+        let made = dup(&mut cluster);
+        for _ in 0..3 {
+            let results = {
+                let mut comms = made.iter();
+                all(&mut cluster, |engine, rank, _| {
+                    let comm = *comms.next().unwrap();
+                    engine.iallreduce(in_place(), vec![rank + round], op::Sum, comm)
+                })
+            };
+            assert!(results.iter().all(|of| of.1 == [3 + 3 * round]));
+        }
+        ids.push(cluster.engines[0].comm_context_id(made[0]).unwrap());
+        for (engine, comm) in cluster.engines.iter_mut().zip(&made) {
+            engine.comm_free(*comm).unwrap();
+        }
+        cluster.tick_times(20);
+    }
+    assert!(ids.iter().all(|id| *id == ids[0]), "the id is free again each time: {ids:?}");
+    cluster.assert_at_rest();
+}
+
+/// A duplicate of the world.
+fn dup(cluster: &mut Cluster) -> Vec<Comm> {
+    let mut agreements: Vec<_> = cluster
+        .engines
+        .iter_mut()
+        .map(|engine| {
+            let world = engine.comm_world();
+            engine.start_dup(world).unwrap()
+        })
+        .collect();
+    let mut made = vec![None; agreements.len()];
+    for _ in 0..BOUND {
+        for (engine, (agreement, made)) in cluster.engines.iter_mut().zip(agreements.iter_mut().zip(&mut made)) {
+            if made.is_none()
+                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
+            {
+                *made = comm;
+            }
+        }
+        if let Some(all) = made.iter().copied().collect() {
+            return all;
+        }
+        cluster.tick_all();
+    }
+    panic!("no communicator\n{}", cluster.report());
+}

@@ -1,0 +1,162 @@
+//! Topologies, and operations among neighbours.
+
+use crate::kit::{all, clusters, values};
+use std::time::Duration;
+use tickwire::testing::{Board, Cluster};
+use tickwire::{Cartesian, CommError, Engine, List, PostError, Rank, Topology, TopologyError, in_place, op};
+
+/// Gives every engine's world a topology.
+fn set(cluster: &mut Cluster, topology: impl Fn(u32) -> Topology) {
+    for (rank, engine) in (0..).zip(&mut cluster.engines) {
+        let world = engine.comm_world();
+        engine.comm_set_topology(world, topology(rank)).unwrap();
+    }
+}
+
+/// What goes from a rank in a direction of a grid.
+fn sent(rank: u32, direction: usize, count: usize) -> Vec<i64> {
+    values(rank * 10 + direction as u32, count)
+}
+
+/// What comes from a direction is what the one there has sent in the opposite one, also where both neighbours are one rank, or
+/// the own one. Where a grid ends, the buffer stays.
+#[test]
+fn neighbours_of_a_grid_exchange_by_direction() {
+    let grids: [&[(u32, bool)]; 5] =
+        [&[(1, true)], &[(2, true)], &[(2, true), (2, false)], &[(5, false)], &[(1, true), (3, true)]];
+    for dimensions in grids {
+        let grid = Cartesian::new(dimensions);
+        let ways = 2 * dimensions.len();
+        for mut cluster in clusters(grid.points() as u32) {
+            set(&mut cluster, |_| Topology::Cartesian(grid.clone()));
+            for count in [1usize, 400] {
+                let expected = |rank: u32| -> Vec<i64> {
+                    let from = |direction: usize| {
+                        let (before, behind) = grid.shift(Rank(rank), direction / 2, 1).unwrap();
+                        let other = if direction.is_multiple_of(2) { before } else { behind };
+                        if other == Rank::NULL { vec![-1; count] } else { sent(other.0, direction ^ 1, count) }
+                    };
+                    (0..ways).flat_map(from).collect()
+                };
+                let buffer = |rank: u32| (0..ways).flat_map(|way| sent(rank, way, count)).collect::<Vec<_>>();
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.ineighbor_alltoall(buffer(rank), vec![-1i64; ways * count], world)
+                });
+                assert!((0..).zip(&results).all(|(rank, of)| of.1 == expected(rank)), "{dimensions:?}, {count}");
+                let places: Vec<_> = (0..ways).map(|way| way * count..(way + 1) * count).collect();
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.ineighbor_alltoallv(buffer(rank), &places, vec![-1i64; ways * count], &places, world)
+                });
+                assert!((0..).zip(&results).all(|(rank, of)| of.1 == expected(rank)), "{dimensions:?}, {count}");
+                let results = all(&mut cluster, |engine, rank, world| {
+                    let send = (0..ways).map(|way| sent(rank, way, count)).collect();
+                    engine.ineighbor_alltoallw(List(send), List(vec![vec![-1i64; count]; ways]), world)
+                });
+                assert!((0..).zip(&results).all(|(rank, of)| of.1.0.concat() == expected(rank)));
+            }
+            cluster.tick_times(200);
+            cluster.assert_at_rest();
+        }
+    }
+}
+
+/// A star with two edges to each: its middle sends to all, twice.
+#[test]
+fn neighbours_of_a_graph_exchange_in_their_order() {
+    let size = 4;
+    for mut cluster in clusters(size) {
+        set(&mut cluster, |rank| match rank {
+            0 => Topology::Graph { sources: vec![Rank(3)], destinations: [1, 1, 2, 3].map(Rank).to_vec() },
+            1 => Topology::Graph { sources: vec![Rank(0), Rank(0)], destinations: vec![] },
+            2 => Topology::Graph { sources: vec![Rank(0)], destinations: vec![] },
+            _ => Topology::Graph { sources: vec![Rank(0)], destinations: vec![Rank(0)] },
+        });
+        let degree = |rank: u32| [1, 2, 1, 1][rank as usize];
+        let results = all(&mut cluster, |engine, rank, world| {
+            engine.ineighbor_allgather(values(rank, 3), vec![0i64; 3 * degree(rank)], world)
+        });
+        let middle = values(0, 3);
+        assert_eq!(results[0].1, values(3, 3));
+        assert_eq!(results[1].1, [middle.clone(), middle.clone()].concat());
+        assert!(results[2].1 == middle && results[3].1 == middle);
+        // The same once more, reversed, with a gap.
+        let results = all(&mut cluster, |engine, rank, world| {
+            let places = [4..7, 0..3];
+            engine.ineighbor_allgatherv(values(rank, 3), vec![-1i64; 8], &places[..degree(rank)], world)
+        });
+        assert_eq!(results[1].1, [&middle[..], &[-1], &middle[..], &[-1]].concat());
+        let results = all(&mut cluster, |engine, rank, world| {
+            let send: Vec<u32> = if rank == 0 { vec![10, 11, 12, 13] } else { vec![rank; usize::from(rank == 3)] };
+            engine.ineighbor_alltoall(send, vec![0u32; degree(rank)], world)
+        });
+        assert_eq!(
+            results.iter().map(|of| of.1.clone()).collect::<Vec<_>>(),
+            [vec![3], vec![10, 11], vec![12], vec![13]]
+        );
+        cluster.tick_times(200);
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let mut cluster = Cluster::loopback(2);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    let error = engine.ineighbor_allgather(vec![1u8], vec![0u8], world).unwrap_err().error;
+    assert_eq!(error, PostError::NoTopology);
+    let grid = Topology::Cartesian(Cartesian::new(&[(3, false)]));
+    let error = engine.comm_set_topology(world, grid).unwrap_err();
+    assert_eq!(error, CommError::Topology(TopologyError::Points { points: 3, ranks: 2 }));
+    engine.comm_set_topology(world, Topology::Cartesian(Cartesian::new(&[(2, false)]))).unwrap();
+    let rejected = engine.ineighbor_alltoall(vec![1u8; 3], vec![0u8; 2], world).unwrap_err();
+    assert_eq!(rejected.error, PostError::Elements { what: "send buffer", given: 3, needed: 2 });
+    assert!(engine.comm_topology(engine.comm_self()).is_none());
+    cluster.assert_at_rest();
+}
+
+/// The calls that make communicators, each engine in a thread of its own.
+#[test]
+fn communicators_are_made_with_their_topologies() {
+    let (size, board) = (7, Board::new(7));
+    std::thread::scope(|threads| {
+        for rank in 0..size {
+            let board = &board;
+            threads.spawn(move || {
+                let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
+                let world = engine.comm_world();
+                let grid = Cartesian::new(&[(2, false), (3, true)]);
+                let made = engine.cart_create(world, &grid).unwrap();
+                assert_eq!(made.is_some(), rank < 6, "the grid has six points");
+                if let Some(plane) = made {
+                    let rows = engine.cart_sub(plane, &[false, true]).unwrap();
+                    assert_eq!(engine.comm_size(rows), Ok(3));
+                    let mut sum = [rank];
+                    engine.allreduce(in_place(), &mut sum, op::Sum, rows).unwrap();
+                    assert_eq!(sum, [if rank < 3 { 3 } else { 12 }]);
+                    let mut around = [0; 2];
+                    engine.neighbor_allgather(&[rank], &mut around, rows).unwrap();
+                    let row = rank / 3 * 3;
+                    assert_eq!(around, [row + (rank + 2) % 3, row + (rank + 1) % 3]);
+                    engine.comm_free(rows).unwrap();
+                    engine.comm_free(plane).unwrap();
+                    assert!(engine.comm_topology(plane).is_none());
+                }
+                // Everybody names the edge of the one before it: a ring.
+                let (from, to) = (Rank((rank + 1) % size), Rank((rank + 2) % size));
+                let ring = engine.graph_create(world, &[(from, to)]).unwrap();
+                let mut before = [0];
+                engine.neighbor_alltoall(&[rank], &mut before, ring).unwrap();
+                assert_eq!(before, [(rank + size - 1) % size]);
+                let own = [Rank((rank + 1) % size)];
+                let back = engine.graph_create_adjacent(world, &own, &[Rank((rank + size - 1) % size)]).unwrap();
+                let mut behind = [0];
+                engine.neighbor_alltoall(&[rank], &mut behind, back).unwrap();
+                assert_eq!(behind, [(rank + 1) % size]);
+                assert!(engine.cart_create(world, &Cartesian::new(&[(8, true)])).is_err());
+                assert!(engine.graph_create(world, &[(Rank(0), Rank(7))]).is_err());
+                engine.finalize(Duration::from_secs(10)).unwrap();
+            });
+        }
+    });
+}
