@@ -259,6 +259,18 @@ fn a_wrong_communicator_is_found() {
 }
 
 #[test]
+fn a_rank_that_has_not_entered_a_collective_operation_is_found() {
+    let job = Hanging::start("sum", 2, &[]);
+    let words = [
+        "rank 0 waits for rank 1 to take part in reduce of world; rank 1 has not entered it\n",
+        "rank 1 waits for tag 1 from rank 0\n",
+    ];
+    job.until(&["whowaits"], &words);
+    let said = good(&tickwire(&["dump", &job.processes()[0].to_string()], None));
+    assert!(said.contains("receive of up to 8 B from rank 1, tag 513 of reduce of world: posted"), "{said}");
+}
+
+#[test]
 fn a_rank_that_does_not_take_part_is_found() {
     let job = Hanging::start("collective", 2, &[]);
     let words =

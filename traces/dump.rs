@@ -105,6 +105,8 @@ data! {
         pub closing: bool,
         /// The procs by rank; `None` if rank and proc are the same, or there are many.
         pub members: Option<Vec<u32>>,
+        /// Collective operations that were called on it so far, without persistent ones.
+        pub collectives: u32,
     }
 
     /// A contacted proc.
@@ -273,6 +275,17 @@ data! {
         pub submitted: bool,
         /// Whether nobody waits for it: its token was dropped.
         pub detached: bool,
+        /// The collective operation that it is a message of.
+        pub collective: Option<CollectiveDump>,
+    }
+
+    /// A collective operation.
+    #[derive(Default)]
+    pub struct CollectiveDump {
+        /// Its name.
+        pub name: String,
+        /// How many its communicator had before it; `None` of a persistent one.
+        pub number: Option<u32>,
     }
 
     /// A message that came before its receive.

@@ -138,6 +138,14 @@ fn what(dump: &Dump, operation: &OperationDump) -> String {
     let place = place(dump, operation);
     let tag = operation.tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
     let bytes = Bytes(operation.bytes);
+    if let Some(collective) = &operation.collective {
+        return match operation.kind {
+            Kind::Receive => {
+                format!("{peer} to take part in {} of {}", collective.name, dump.comm_name(operation.comm))
+            }
+            _ => format!("{peer} to take its part of {} of {}", collective.name, dump.comm_name(operation.comm)),
+        };
+    }
     if operation.plane != Plane::User {
         return match operation.kind {
             Kind::Receive => format!("{peer} to take part in an operation{place}"),

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 use std::time::{Duration, Instant};
-use tickwire::{Bootstrap, Comm, Engine, Limits, Rank, Source, Tag};
+use tickwire::{Bootstrap, Comm, Engine, Limits, Rank, Source, Tag, op};
 
 /// How long a rank hangs at most.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +44,17 @@ fn main() {
             0 => drop(engine.comm_dup(world)),
             _ => hang(&mut engine, Rank(0), Tag(1), world),
         },
+        // Two operations by all, a third by all but the last.
+        "sum" => {
+            let mut sums = [0u64; 1];
+            engine.allreduce(&[1], &mut sums, op::Sum, world).unwrap();
+            engine.barrier(world).unwrap();
+            if me == last {
+                hang(&mut engine, Rank(0), Tag(1), world);
+            }
+            let lost = engine.ireduce(vec![1u64], vec![0], op::Sum, Rank(0), world).unwrap();
+            engine.wait_for(&lost, PATIENCE).unwrap_err();
+        }
         "silent" => silent(&mut engine, me, last, world),
         "busy" => {
             // No hang: messages go around until the launcher is told to end.

@@ -84,7 +84,10 @@ impl Dump {
         };
         let who = operation.rank.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
         let tag = operation.tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
-        let place = in_comm(&self.comm_name(*comm), operation.plane);
+        let place = match &operation.collective {
+            Some(collective) => format!(" of {} of {}", collective.name, self.comm_name(*comm)),
+            None => in_comm(&self.comm_name(*comm), operation.plane),
+        };
         let owner = match operation {
             OperationDump { awaited: true, .. } => ", awaited",
             OperationDump { submitted: true, .. } => ", of another thread",

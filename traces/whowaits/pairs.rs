@@ -6,6 +6,8 @@ use crate::words::{Bytes, count};
 
 /// Reasons that are said of one operation at most: the messages of a wrong tag can be many.
 const REASONS_MAX: usize = 3;
+/// Numbers of collective operations in their messages: so many and one.
+const NUMBERS: u32 = (1 << 22) - 1;
 
 /// Why an operation of a rank is still pending.
 pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &OperationDump) -> Vec<String> {
@@ -26,7 +28,7 @@ pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &
 /// Messages that are there, or on their way, and that the receive does not take.
 fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &OperationDump) -> Vec<String> {
     if receive.plane != Plane::User {
-        return Vec::new();
+        return not_entered(ranks, receive).into_iter().collect();
     }
     let from = |peer: Option<u32>| peer.is_some() && (receive.peer.is_none() || receive.peer == peer);
     let mut reasons = Vec::new();
@@ -53,6 +55,16 @@ fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &Oper
         }
     }
     shorten(reasons)
+}
+
+/// Whether the peer has called the collective operation that a message is of.
+fn not_entered(ranks: &[RankReport], receive: &OperationDump) -> Option<String> {
+    let (peer, number) = (receive.peer?, receive.collective.as_ref()?.number?);
+    let theirs = ranks.get(peer as usize)?.dumps().iter().flat_map(|dump| &dump.communicators);
+    let theirs = theirs.into_iter().find(|comm| comm.context == receive.context)?;
+    // Numbers begin anew after some millions.
+    let ahead = number.wrapping_sub(theirs.collectives) & NUMBERS;
+    (ahead <= NUMBERS / 2).then(|| format!("rank {peer} has not entered it"))
 }
 
 /// What the receiver waits for instead.

@@ -6,14 +6,17 @@ use tickwire_components::{
     Car, CarKind, CarState, Control, ControlFrame, NIL, Request, RequestState, Row, Stamp, Unexpected, Vc, VcState,
     Way, car_flags, context,
 };
+use tickwire_systems::collectives::draft::STEP_BITS;
 use tickwire_systems::steps::chain::capacity;
 use tickwire_systems::store::Tables;
-use tickwire_traces::dump::{Age, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
+use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
 
 /// Whether a row is an operation that is not at rest.
 pub(super) fn is_used(car: &Car, request: &Request) -> bool {
     let operation = matches!(car.kind, CarKind::Send | CarKind::Receive);
-    operation && car.state != CarState::Free && request.state != RequestState::Inactive
+    // A message of a collective operation whose turn has not come, or that is done, waits for nobody.
+    let in_turn = !matches!(car.state, CarState::Free | CarState::Waiting | CarState::Staged);
+    operation && in_turn && request.state != RequestState::Inactive
 }
 
 pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
@@ -55,7 +58,15 @@ pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump
         awaited: false,
         submitted: false,
         detached: request.state == RequestState::Detached,
+        collective: collective(all, row),
     }
+}
+
+/// The collective operation that a message is of.
+fn collective(all: &Tables<'_>, row: Row) -> Option<CollectiveDump> {
+    let graph = all.progress.graphs.get(all.nodes[row as usize].graph)?;
+    let number = (!graph.persistent).then_some(all.cars[row as usize].tag >> STEP_BITS);
+    Some(CollectiveDump { name: graph.name.into(), number })
 }
 
 fn stage(car: &Car) -> Stage {
@@ -123,6 +134,7 @@ pub(super) fn refusal(all: &Tables<'_>, frame: &ControlFrame) -> Option<Operatio
         awaited: false,
         submitted: false,
         detached: false,
+        collective: None,
     })
 }
 

@@ -26,6 +26,7 @@ pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> boo
             Members::List(list) if list.len() <= MEMBERS_MAX => Some(list.to_vec()),
             _ => None,
         },
+        collectives: comm.collectives,
     });
     dumped.collect()
 }
