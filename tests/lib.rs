@@ -15,3 +15,4 @@ pub mod model;
 pub mod needs;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod scratch;
+pub mod storm;

@@ -7,6 +7,7 @@ mod forms;
 mod kept;
 mod kit;
 mod persistent;
+mod storms;
 mod topologies;
 
 use kit::{BOUND, SIZES, all, clusters, sum, values};

@@ -1,0 +1,35 @@
+//! Many operations at once, of all kinds, on several communicators: in threads over loopback, and in processes.
+
+use std::process::Command;
+use std::time::Duration;
+use tickwire::Engine;
+use tickwire::testing::Board;
+use tickwire_tests::binaries::binary;
+use tickwire_tests::storm::storm;
+
+#[test]
+fn threads_weather_storms() {
+    for (seed, size) in [(1, 1), (2, 2), (3, 3), (4, 6), (5, 8)] {
+        let board = Board::new(size);
+        std::thread::scope(|threads| {
+            for rank in 0..size {
+                let board = &board;
+                threads.spawn(move || {
+                    let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
+                    storm(&mut engine, seed, 150);
+                    engine.finalize(Duration::from_secs(20)).unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn processes_weather_storms() {
+    for (seed, ranks, batches) in [("6", "2", "300"), ("7", "5", "100"), ("8", "16", "20")] {
+        let mut job = Command::new(binary("tickwire"));
+        job.args(["run", "-n", ranks, "--timeout", "120", "--", env!("CARGO_BIN_EXE_tests-storm"), seed, batches]);
+        let output = job.output().unwrap();
+        assert!(output.status.success(), "{ranks} ranks: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
