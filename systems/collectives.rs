@@ -14,8 +14,11 @@ pub mod exchange;
 pub mod fold;
 pub mod neighbors;
 pub mod reduce;
+pub mod reduce_scatter;
 pub mod scan;
 pub mod spread;
 
+#[cfg(test)]
+mod growth_tests;
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,8 @@ pub struct Draft {
     pub edges: Vec<(NodeId, NodeId)>,
     /// Memory of its own.
     pub temporaries: Vec<Temporary>,
+    /// What is added to the steps: the parts of an operation that has several each have steps of their own.
+    pub first_step: u32,
     /// The own neighbours, if the communicator has a topology.
     pub neighbors: Option<Neighbors>,
     /// How operands are reduced, if they are.
@@ -72,12 +74,12 @@ impl Draft {
 
     /// Sends bytes in a step, when these nodes are done.
     pub fn send(&mut self, to: u32, step: u32, bytes: Span, after: &[NodeId]) -> NodeId {
-        self.add(Act::Send { to, step, bytes }, after)
+        self.add(Act::Send { to, step: self.first_step + step, bytes }, after)
     }
 
     /// Receives bytes in a step, when these nodes are done.
     pub fn receive(&mut self, from: u32, step: u32, bytes: Span, after: &[NodeId]) -> NodeId {
-        self.add(Act::Receive { from, step, bytes }, after)
+        self.add(Act::Receive { from, step: self.first_step + step, bytes }, after)
     }
 
     /// Combines two runs of elements into the first, which is the operand on this side, when these nodes are done.

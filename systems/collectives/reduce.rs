@@ -42,8 +42,8 @@ fn meet_here(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side) ->
 }
 
 /// The values of all ranks, reduced, come to `root`, where they go to `output`. `input` is only read; it is `output` itself, or
-/// does not overlap with it.
-pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
+/// does not overlap with it. Returns the node that makes the result, at the root.
+pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) -> Option<NodeId> {
     let in_place = output.is_some_and(|output| std::ptr::eq(input.start(), output.start()) && !input.is_empty());
     let (fold, rank) = (Fold::of(draft.size), draft.rank);
     let (leaf, top) = (fold.leaf(rank), fold.leaf(root));
@@ -55,7 +55,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
     if let Some(partner) = fold.partner(rank) {
         if at(leaf) != rank {
             draft.send(partner, step, input, &[]);
-            return;
+            return None;
         }
         left -= 1;
         own = meet_at(draft, own, partner, step, side(rank, partner), output.filter(|_| left == 0), in_place);
@@ -68,7 +68,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
         let goes_on = top >> level == block || (top >> level != sibling && block.is_multiple_of(2));
         if !goes_on {
             draft.send(at(holder(sibling)), step, own.bytes, own.made.as_slice());
-            return;
+            return None;
         }
         left -= 1;
         let (from, side) = (at(holder(sibling)), side(block, sibling));
@@ -78,8 +78,9 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32) {
         && draft.size == 1
         && !in_place
     {
-        draft.copy(input, output, &[]);
+        return Some(draft.copy(input, output, &[]));
     }
+    own.made
 }
 
 /// As [`meet`], in the output if this is the last time, or where the own value is.
@@ -216,59 +217,4 @@ fn halve(draft: &mut Draft, fold: Fold, own: Value, output: Span, element: usize
         here.push(came);
     }
     here
-}
-
-/// The values of all ranks, reduced, in parts: `part` says where the one of a rank is, and `output` takes the own one. With
-/// `in_place` that overlaps with the parts.
-pub fn reduce_scatter(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_place: bool) {
-    let (rank, size) = (draft.rank, draft.size);
-    if size == 1 {
-        if !in_place {
-            draft.copy(part(0), output, &[]);
-        }
-        return;
-    }
-    let mut readers: Vec<NodeId> = Vec::new();
-    for distance in 1..size {
-        let to = draft.ahead(distance);
-        let sent = draft.send(to, 0, part(to), &[]);
-        readers.extend(in_place.then_some(sent));
-    }
-    let mut values: Vec<(Span, Vec<NodeId>)> = Vec::with_capacity(size as usize);
-    for from in 0..size {
-        let room = draft.temporary(output.len());
-        let made = match from == rank {
-            true => draft.copy(part(rank), room, &[]),
-            false => draft.receive(from, 0, room, &[]),
-        };
-        values.push((room, vec![made]));
-    }
-    let fold = Fold::of(size);
-    let mut leaves = Vec::with_capacity(fold.leaves as usize);
-    let mut rest = values.into_iter();
-    for leaf in 0..fold.leaves {
-        let Some(first) = rest.next() else { break };
-        let second = if leaf < fold.pairs { rest.next() } else { None };
-        leaves.push(combine(draft, first, second));
-    }
-    while leaves.len() > 1 {
-        let mut pairs = leaves.into_iter();
-        let mut next = Vec::new();
-        while let Some(first) = pairs.next() {
-            let second = pairs.next();
-            next.push(combine(draft, first, second));
-        }
-        leaves = next;
-    }
-    for (value, made) in leaves {
-        readers.extend(made);
-        draft.copy(value, output, &readers);
-    }
-}
-
-/// Combines two values that are here into the first.
-fn combine(draft: &mut Draft, first: (Span, Vec<NodeId>), second: Option<(Span, Vec<NodeId>)>) -> (Span, Vec<NodeId>) {
-    let Some((other, made)) = second else { return first };
-    let before: Vec<NodeId> = first.1.into_iter().chain(made).collect();
-    (first.0, vec![draft.reduce(first.0, other, Side::Left, &before)])
 }

@@ -1,12 +1,21 @@
 //! What one rank has goes to all: barrier, broadcast, scatter; and gather, the other way.
 
 use super::draft::{Draft, NodeId};
+use super::exchange::allgather;
 use tickwire_components::Span;
 
 /// Bytes of a piece of a long broadcast: it is passed on while the next one comes.
 const PIECE: usize = 64 << 10;
 /// Pieces of a broadcast, at most.
 const PIECES_MAX: usize = 64;
+/// From so many bytes and ranks on, a broadcast that cannot go from rank to rank is dealt out, and all gather the blocks.
+const DEALT_OUT: (usize, u32) = (64 << 10, 8);
+/// Shortest blocks of such a broadcast, bytes.
+const BLOCK_MIN: usize = 64;
+/// The first steps of the parts of such a broadcast.
+const GATHERING: u32 = 64;
+/// See [`GATHERING`].
+const REST: u32 = 192;
 /// Blocks that are longer go to their ranks past those in between.
 const BLOCK_DIRECT: usize = 2 << 10;
 
@@ -24,8 +33,38 @@ pub fn barrier(draft: &mut Draft) {
     }
 }
 
-/// The bytes of `root` come to all. Short ones along a binomial tree; long ones from rank to rank, in pieces.
+/// The bytes of `root` come to all. Short ones along a binomial tree; long ones from rank to rank, in pieces, or among many ranks in
+/// blocks.
 pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
+    let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
+    let ranks = draft.size as usize;
+    let dealt_out = bytes.len() >= DEALT_OUT.0.max(BLOCK_MIN * ranks) && draft.size >= DEALT_OUT.1;
+    if pieces < ranks && dealt_out {
+        return deal_out(draft, bytes, root);
+    }
+    pass_on(draft, bytes, root);
+}
+
+/// The root deals out blocks, and all gather those of all: each rank sends its bytes once or twice, however many ranks there are.
+fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
+    let block = bytes.len() / draft.size as usize;
+    let place = |first: u32, end: u32| bytes.part(first as usize * block, (end - first) as usize * block);
+    let all = place(0, draft.size);
+    let own = (draft.rank != root).then(|| place(draft.rank, draft.rank + 1));
+    let came = deal_blocks(draft, all, own, block, root, &[]);
+    draft.first_step = GATHERING;
+    let own = draft.copy(Span::EMPTY, Span::EMPTY, &came);
+    allgather(draft, place, own);
+    // What is left of a division: fewer bytes than ranks.
+    let rest = bytes.part(all.len(), usize::MAX);
+    if !rest.is_empty() {
+        draft.first_step = REST;
+        pass_on(draft, rest, root);
+    }
+}
+
+/// Bytes go along a binomial tree, or from rank to rank in pieces.
+fn pass_on(draft: &mut Draft, bytes: Span, root: u32) {
     let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
     let piece = bytes.len().div_ceil(pieces);
     let place = relative(draft, root);
@@ -48,17 +87,23 @@ pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
 }
 
 /// Blocks go straight from the root: `place` says where the one for a rank is there, or where it goes at another one; `own` is
-/// where the root's own goes, `None` if it stays where it is.
-pub fn scatter_directly(draft: &mut Draft, place: impl Fn(u32) -> Span, own: Option<Span>, root: u32) {
+/// where the root's own goes, `None` if it stays where it is. When `after` is done, the blocks are there.
+pub fn scatter_directly(
+    draft: &mut Draft,
+    place: impl Fn(u32) -> Span,
+    own: Option<Span>,
+    root: u32,
+    after: &[NodeId],
+) {
     if draft.rank != root {
         draft.receive(root, 0, place(draft.rank), &[]);
         return;
     }
     for rank in (0..draft.size).filter(|&rank| rank != root) {
-        draft.send(rank, 0, place(rank), &[]);
+        draft.send(rank, 0, place(rank), after);
     }
     if let Some(own) = own {
-        draft.copy(place(root), own, &[]);
+        draft.copy(place(root), own, after);
     }
 }
 
@@ -78,14 +123,27 @@ pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32)
 }
 
 /// Blocks of `block` bytes, one for each rank in the order of ranks, go from `all` at the root to `own` at each; the root's stays
-/// where it is if that is `None`.
-pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, root: u32) {
+/// where it is if that is `None`. When `after` is done, the blocks are there.
+pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, root: u32, after: &[NodeId]) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
         let part = |rank: u32| own.filter(|_| place != 0).unwrap_or_else(|| all.part(rank as usize * block, block));
-        return scatter_directly(draft, part, own, root);
+        return scatter_directly(draft, part, own, root, after);
     }
-    let mut came = Vec::new();
+    deal_blocks(draft, all, own, block, root, after);
+}
+
+/// [`scatter`] along a binomial tree. Returns the nodes after which the own block is there.
+fn deal_blocks(
+    draft: &mut Draft,
+    all: Span,
+    own: Option<Span>,
+    block: usize,
+    root: u32,
+    after: &[NodeId],
+) -> Vec<NodeId> {
+    let place = relative(draft, root);
+    let mut came = after.to_vec();
     let mut held = all;
     if place != 0 {
         let span = subtree(place, draft.size);
@@ -102,11 +160,11 @@ pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, ro
             draft.send(absolute(draft, root, child), step, part, &came);
         }
     }
-    let Some(own) = own else { return };
+    let Some(own) = own else { return came };
     match place {
-        0 => drop(draft.copy(all.part(root as usize * block, block), own, &[])),
-        _ if subtree(place, draft.size) > 1 => drop(draft.copy(held.part(0, block), own, &came)),
-        _ => {}
+        0 => vec![draft.copy(all.part(root as usize * block, block), own, &came)],
+        _ if subtree(place, draft.size) > 1 => vec![draft.copy(held.part(0, block), own, &came)],
+        _ => came,
     }
 }
 

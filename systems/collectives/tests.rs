@@ -1,7 +1,7 @@
 //! Drafts of all ranks, run without tables: against serial models, in random orders, and counted.
 
 use super::draft::{Act, Draft};
-use super::{exchange, reduce, scan, spread};
+use super::{exchange, reduce, reduce_scatter, scan, spread};
 use std::collections::{HashMap, VecDeque};
 use tickwire_components::{Computation, Reduce, Span, op, reduce as reducer};
 
@@ -211,7 +211,7 @@ fn scatter_and_gather_keep_the_order_of_ranks() {
             let drafts = draw(size, |rank, draft| {
                 let all = if rank == root { span(&mut all) } else { Span::EMPTY };
                 let own = (!in_place(rank)).then(|| span(&mut own[rank as usize]));
-                spread::scatter(draft, all, own, block, root);
+                spread::scatter(draft, all, own, block, root, &[]);
             });
             let cost = run(&drafts, &*reducer(behind), 5);
             for (rank, own) in own.iter().enumerate() {
@@ -316,13 +316,24 @@ fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
                 let input = span(&mut inputs[rank as usize]);
                 let part = |rank: u32| input.part(rank as usize * length, length);
                 let output = if in_place { input.part(0, length) } else { span(&mut outputs[rank as usize]) };
-                reduce::reduce_scatter(draft, part, output, in_place);
+                reduce_scatter::reduce_scatter(draft, part, output, in_place);
             });
             run(&drafts, &*reducer(behind), 11);
             let expected = model(0..size, count * size as usize);
             let results = if in_place { &inputs } else { &outputs };
             let results = results.iter().flat_map(|of| &of[..count]);
             assert!(results.eq(&expected), "{size} ranks, in place: {in_place}");
+        }
+        let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count * size as usize)).collect();
+        let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
+        let drafts = draw(size, |rank, draft| {
+            let (input, output) = (span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]));
+            reduce_scatter::reduce_scatter_block(draft, input, output);
+        });
+        let cost = run(&drafts, &*reducer(behind), 15);
+        assert!(outputs.concat() == model(0..size, count * size as usize), "{size} ranks");
+        if size > 8 {
+            assert!(cost.rounds <= 2 * log2(size) + 1, "{size} ranks: {cost:?}");
         }
         for (exclusive, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();

@@ -38,6 +38,13 @@ fn every_operation(cluster: &mut Cluster, size: u32, count: usize) {
         engine.ibcast(buffer, Rank(root), world)
     });
     assert!(results.iter().all(|of| *of == values(root, count)), "bcast of {count} to {size}");
+    // Dealt out, with a rest that no block has.
+    let long = if size >= 8 && count == 1 { 20_003 } else { 0 };
+    let results = all(cluster, |engine, rank, world| {
+        let buffer = if rank == root { values(root, long) } else { vec![0; long] };
+        engine.ibcast(buffer, Rank(root), world)
+    });
+    assert!(results.iter().all(|of| *of == values(root, long)), "bcast of {long} to {size}");
     let results = all(cluster, |engine, rank, world| {
         let room = if rank == last { joined.len() } else { 0 };
         engine.igather(values(rank, count), vec![0i64; room], Rank(last), world)

@@ -3,7 +3,7 @@
 
 use super::{Call, Draw, Places, check_count, check_in_place, check_root, consecutive};
 use tickwire_components::{LeasedBytes, Operation, PostError, Rank, Sequence, combine, reduce as reducer};
-use tickwire_systems::collectives::reduce as draw;
+use tickwire_systems::collectives::{reduce as draw, reduce_scatter as parts};
 
 pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
@@ -67,7 +67,10 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
         }
         let block = input.len() / ranks;
         let output = receive.piece(0).part(0, block);
-        draw::reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, send.is_in_place());
+        match send.is_in_place() {
+            true => parts::reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, true),
+            false => parts::reduce_scatter_block(draft, input, output),
+        }
         Ok(())
     })
     .reducing::<S::Item, O>(0)
@@ -95,7 +98,7 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
             Places::of("send buffer", &places, send, draft.size as usize, false)?
         };
         let output = receive.piece(0).part(0, own * size_of::<S::Item>());
-        draw::reduce_scatter(draft, |rank| parts.part(input, rank), output, send.is_in_place());
+        parts::reduce_scatter(draft, |rank| parts.part(input, rank), output, send.is_in_place());
         Ok(())
     })
 }

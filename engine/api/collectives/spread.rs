@@ -89,7 +89,7 @@ pub(super) fn scatter<S: Sequence, R: Sequence<Item = S::Item>>(
         } else if draft.rank == root {
             check_count("send buffer", send.count(), receive.count() * ranks)?;
         }
-        spread::scatter(draft, send.piece(0), own, block, root);
+        spread::scatter(draft, send.piece(0), own, block, root, &[]);
         Ok(())
     })
     .like::<S::Item>(root.0)
@@ -106,7 +106,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
         check_in_place(receive, draft.rank == root, ROOT)?;
         let own = (!receive.is_in_place()).then(|| receive.piece(0));
         if draft.rank != root {
-            spread::scatter_directly(draft, |_| receive.piece(0), own, root);
+            spread::scatter_directly(draft, |_| receive.piece(0), own, root, &[]);
             return Ok(());
         }
         let from = Places::of("send buffer", places, send, draft.size as usize, false)?;
@@ -114,7 +114,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
             check_count("receive buffer", receive.count(), places[root as usize].len())?;
         }
         let all = send.piece(0);
-        spread::scatter_directly(draft, |rank| from.part(all, rank), own, root);
+        spread::scatter_directly(draft, |rank| from.part(all, rank), own, root, &[]);
         Ok(())
     })
 }
