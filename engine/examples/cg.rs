@@ -12,8 +12,9 @@
 mod band;
 #[path = "cg/picture.rs"]
 mod picture;
+#[path = "ranks.rs"]
+mod ranks;
 
-use std::error::Error;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -23,8 +24,7 @@ use std::time::{Duration, Instant};
 use band::{Band, dot, places};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use tickwire::bootstrap::ENV_RANK;
-use tickwire::launch::{Job, Output};
+use ranks::{Fault, start_ranks};
 use tickwire::{Bootstrap, Comm, Engine, OperationError, Persistent, Rank, Tag, in_place, op};
 
 /// Largest difference to the serial answer that passes, as a part of the greatest potential. Sums of other numbers of ranks are
@@ -60,43 +60,15 @@ struct Args {
     height: u32,
 }
 
-/// Why it failed: the exit status, and words.
-struct Fault(u8, String);
-
-impl<E: Error> From<E> for Fault {
-    fn from(error: E) -> Self {
-        Fault(1, error.to_string())
-    }
-}
-
 fn main() -> ExitCode {
-    let result = match Args::try_parse() {
-        Ok(args) if std::env::var_os(ENV_RANK).is_none() => start(&args),
-        Ok(args) => rank(&args),
-        Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            let text = error.render().to_string();
-            let words: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-            Err(Fault(2, words.join(" ").replacen("error: ", "", 1)))
-        }
-    };
-    result.unwrap_or_else(|Fault(code, words)| {
-        // A closed stderr is no reason to panic.
-        let _ = writeln!(std::io::stderr(), "cg: {words}");
-        ExitCode::from(code)
-    })
+    ranks::run("cg", start, rank)
 }
 
 /// Checks what ranks would fail at, and starts them.
 fn start(args: &Args) -> Result<ExitCode, Fault> {
     check(args, args.ranks)?;
     open(args)?;
-    let job = Job::new(args.ranks).program(std::env::current_exe()?).args(std::env::args_os().skip(1));
-    let outcome = job.output(Output::Inherit).run()?;
-    Ok(ExitCode::from(outcome.code().clamp(0, 255) as u8))
+    start_ranks(args.ranks)
 }
 
 fn check(args: &Args, ranks: u32) -> Result<(), Fault> {

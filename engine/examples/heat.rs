@@ -12,8 +12,9 @@ mod field;
 mod halo;
 #[path = "heat/picture.rs"]
 mod picture;
+#[path = "ranks.rs"]
+mod ranks;
 
-use std::error::Error;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -24,8 +25,7 @@ use clap::Parser;
 use field::{Block, Field, Grid};
 use halo::Halo;
 use indicatif::{ProgressBar, ProgressStyle};
-use tickwire::bootstrap::ENV_RANK;
-use tickwire::launch::{Job, Output};
+use ranks::{Fault, start_ranks};
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 
 /// Largest difference to the serial answer that passes. Both add in the same order, so that there should be none.
@@ -61,42 +61,14 @@ struct Args {
     height: u32,
 }
 
-/// Why it failed: the exit status, and words.
-struct Fault(u8, String);
-
-impl<E: Error> From<E> for Fault {
-    fn from(error: E) -> Self {
-        Fault(1, error.to_string())
-    }
-}
-
 fn main() -> ExitCode {
-    let result = match Args::try_parse() {
-        Ok(args) if std::env::var_os(ENV_RANK).is_none() => start(&args),
-        Ok(args) => rank(&args),
-        Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            let text = error.render().to_string();
-            let words: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-            Err(Fault(2, words.join(" ").replacen("error: ", "", 1)))
-        }
-    };
-    result.unwrap_or_else(|Fault(code, words)| {
-        // A closed stderr is no reason to panic.
-        let _ = writeln!(std::io::stderr(), "heat: {words}");
-        ExitCode::from(code)
-    })
+    ranks::run("heat", start, rank)
 }
 
 /// Starts the ranks, once it is clear that they will have something to do.
 fn start(args: &Args) -> Result<ExitCode, Fault> {
     prepare(args, args.ranks)?;
-    let job = Job::new(args.ranks).program(std::env::current_exe()?).args(std::env::args_os().skip(1));
-    let outcome = job.output(Output::Inherit).run()?;
-    Ok(ExitCode::from(outcome.code().clamp(0, 255) as u8))
+    start_ranks(args.ranks)
 }
 
 /// The plate, its division among ranks, and the file for the result.

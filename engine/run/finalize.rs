@@ -4,6 +4,7 @@ use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting};
+use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::steps::finish::abort;
 use tickwire_transports::Sent;
 
@@ -184,6 +185,7 @@ impl Drop for Engine {
         }
         let generations = self.store.all().requests.iter().map(|r| r.generation).max();
         self.home.leave(generations.unwrap_or(0).wrapping_add(1));
+        self.store.with(|rows, _| free_idle(rows));
         self.store.as_mut().free_buffers();
     }
 }

@@ -79,6 +79,16 @@ pub fn forget(rows: &mut Rows<'_>, whose: impl Fn(&Graph) -> bool) -> bool {
     found
 }
 
+/// Frees all graphs that are not in progress, at the engine's end: nobody reads their memory.
+pub fn free_idle(rows: &mut Rows<'_>) {
+    for number in 0..rows.progress.graphs.list.len() as u32 {
+        let Some(Graph { request, .. }) = rows.progress.graphs.get(number) else { continue };
+        if rows.requests.get(*request as usize).is_none_or(|request| request.state.is_over()) {
+            dissolve(rows, number);
+        }
+    }
+}
+
 /// Frees the graph of a persistent request that is freed, if it has one.
 pub fn release(rows: &mut Rows<'_>, request: Row) {
     if rows.cars[request as usize].kind == CarKind::Graph {
