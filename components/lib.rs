@@ -35,6 +35,7 @@ mod receipt;
 mod reduction;
 mod registration;
 mod request;
+mod sequence;
 pub mod signatures;
 pub mod slots;
 mod span;
@@ -68,9 +69,7 @@ pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;
 pub use own::Own;
-pub use pieces::{
-    Cells, InPlace, IntoBuffer, LeasedBytes, List, NoLayout, OneRun, Ownership, Pieces, Sequence, in_place,
-};
+pub use pieces::{Cells, IntoBuffer, LeasedBytes, List, OneRun, Ownership, Pieces};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, Moved, Pending, Progress, posting};
 pub use provider_matching::{DeferredMessage, MatchedPeer, ProviderMatching, Pull};
@@ -79,6 +78,7 @@ pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
 pub use reduction::{Element, Indexed, Operation, combine, op, reduce};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};
+pub use sequence::{InPlace, NoLayout, Sequence, in_place};
 pub use signatures::Signatures;
 pub use span::{Lent, NoBytes, Payload, Span, Spans};
 pub use stamp::{Stamp, Stamps};

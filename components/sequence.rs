@@ -1,0 +1,119 @@
+//! Buffers of collective operations: runs of elements, and what stands for one that is in place.
+
+use crate::pieces::{LeasedBytes, List, OneRun, Pieces};
+use crate::{Element, Span};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A buffer that is a run of elements which can be reduced and compared in number: what collective operations take.
+///
+/// # Safety
+/// The bytes are values of [`Sequence::Item`], at an address that is aligned for it.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no buffer of a collective operation",
+    note = "it is a vector, slice, box or array of plain data (`bytemuck::NoUninit + AnyBitPattern`)"
+)]
+pub unsafe trait Sequence: OneRun {
+    /// The type of its elements.
+    type Item: Element;
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.total().checked_div(size_of::<Self::Item>()).unwrap_or(0)
+    }
+
+    /// Whether it is [`InPlace`].
+    fn is_in_place(&self) -> bool {
+        false
+    }
+}
+
+/// Stands for a buffer of a collective operation whose elements are in the other one already (`MPI_IN_PLACE`). See [`in_place`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InPlace<T>(PhantomData<T>);
+
+/// The elements are in the other buffer of the operation already (`MPI_IN_PLACE`): what a rank sends is where the result goes.
+///
+/// At the root of a scatter it takes the place of what is received: the root's part stays where it is.
+pub const fn in_place<T>() -> InPlace<T> {
+    InPlace(PhantomData)
+}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<T> Pieces for InPlace<T> {
+    fn piece(&self, _: usize) -> Span {
+        Span::EMPTY
+    }
+}
+
+// SAFETY: it is one run, and has no layout.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T> OneRun for InPlace<T> {}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T> LeasedBytes for InPlace<T> {}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T: Element> Sequence for InPlace<T> {
+    type Item = T;
+
+    fn is_in_place(&self) -> bool {
+        true
+    }
+}
+
+macro_rules! sequence {
+    ($(($($generic:tt)*) $type:ty, $item:ty;)*) => {$(
+        // SAFETY: these are elements of the type in memory of Rust.
+        #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+        unsafe impl<$($generic)*> Sequence for $type {
+            type Item = $item;
+        }
+    )*};
+}
+
+sequence! {
+    (T: Element) Vec<T>, T;
+    (T: Element) Box<[T]>, T;
+    (T: Element, const N: usize) Box<[T; N]>, T;
+    (T: Element) Arc<[T]>, T;
+    (T: Element, const N: usize) Arc<[T; N]>, T;
+    ('a, T: Element) &'a [T], T;
+    ('a, T: Element, const N: usize) &'a [T; N], T;
+    ('a, T: Element) &'a mut [T], T;
+    ('a, T: Element, const N: usize) &'a mut [T; N], T;
+    ('a, B: Sequence) &'a B, B::Item;
+    ('a, B: Sequence) &'a mut B, B::Item;
+}
+
+/// A buffer whose bytes are its pieces: a run, or a [`List`] of them.
+///
+/// # Safety
+/// [`Pieces::layout`] is always `None`.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+pub unsafe trait NoLayout: Pieces {}
+
+// SAFETY: what is one run has no layout.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B: OneRun> NoLayout for B {}
+
+// SAFETY: it has a piece for each entry.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B: OneRun> NoLayout for List<B> {}
+
+// SAFETY: each reports its runs, which do not move with it.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<A: NoLayout, B: NoLayout> Pieces for (A, B) {
+    fn pieces(&self) -> usize {
+        self.0.pieces() + self.1.pieces()
+    }
+
+    fn piece(&self, index: usize) -> Span {
+        let first = self.0.pieces();
+        if index < first { self.0.piece(index) } else { self.1.piece(index - first) }
+    }
+}
