@@ -1,11 +1,10 @@
 //! Graphs of CARs: operations of several messages and computations, such as collectives. See `systems/protocols/graph.rs`.
 
-use crate::{Comm, NIL, Queue, Row, Span};
+use crate::{Comm, NIL, Queue, Reduction, Row, Span};
 use bevy_ecs::component::Component;
 use std::any::TypeId;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 
 /// The place of a CAR in a graph: a cold column of the CAR table. 24 B.
 ///
@@ -39,9 +38,6 @@ impl Default for Node {
         Node::NONE
     }
 }
-
-/// A reduction of runs of elements: of `into` and `other`, which have the same length, into `into`.
-pub type Reduce = dyn Fn(Span, Span, Side) + Send + Sync;
 
 /// On which side of an operation a run of elements stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +122,7 @@ pub struct Graph {
     /// What nodes compute.
     pub computations: Box<[Computation]>,
     /// How operands are reduced, if they are.
-    pub reduce: Option<Arc<Reduce>>,
+    pub reduce: Option<Reduction>,
     /// Memory that its nodes use. Freed when the graph is dissolved, and never with the engine: a peer may be reading it then,
     /// as it may be with buffers of requests ([`Held`](crate::Held)).
     pub temporaries: ManuallyDrop<Vec<Temporary>>,

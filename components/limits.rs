@@ -130,6 +130,19 @@ pub const ROUNDS_A_RUN: usize = 16;
 pub const GRAPHS_KEPT: usize = 16;
 /// Bytes of their own memory, at most.
 pub const GRAPH_BYTES_KEPT: usize = 8 << 20;
+/// Operations of one communicator that a member may be ahead of the slowest one, over shared memory. A slot of 2 KiB each: two of
+/// these boards stay within a first cache of 32 KiB.
+pub const BOARD_SLOTS: usize = 8;
+/// Bytes of chunks that a member shows to others at a time: four chunks of 16 KiB, of which two fit a first cache.
+pub const BOARD_CELL_BYTES: usize = 64 << 10;
+/// Members of a communicator that has boards: each reads those of all others, so that more of them are better served by trees.
+pub const BOARD_MEMBERS: u32 = 16;
+/// Communicators with boards at most: 81 KiB of each proc for each, 5 MiB.
+pub const BOARDS_MAX: usize = 64;
+/// Boards that a peer has passed and nobody has asked for, for one connection: members open one communicator at a time.
+pub const BOARDS_PASSED: usize = 4;
+/// Chunks that one look moves for one operation, at most: 512 KiB, as long as a tick may take.
+pub const BOARD_CHUNKS_A_LOOK: u32 = 32;
 /// Submissions of other threads that one pass takes.
 pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.

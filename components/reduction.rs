@@ -1,8 +1,10 @@
 //! Reductions: what combines the elements of two buffers.
 
-use crate::graph::{Reduce, Side};
+use crate::graph::Side;
 use crate::{LeasedBytes, Sequence, Span};
 use bytemuck::{AnyBitPattern, NoUninit};
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// What can be reduced: plain data that any thread may have.
@@ -159,12 +161,88 @@ indexed! {
     f64, u64; f64, i64; i64, u64; i64, i64; u64, u64;
 }
 
-/// An operation on runs of bytes that are elements of a type.
-pub fn reduce<T: Element>(operation: impl Operation<T>) -> Arc<Reduce> {
-    const { assert!(align_of::<T>() <= align_of::<u128>(), "elements are aligned to 16 bytes at most") };
-    // SAFETY: whoever makes a graph gives its computations runs of elements of this type, which do not overlap.
+/// An operation on runs of bytes, which are elements of one type.
+pub trait Reducer: Send + Sync {
+    /// Combines two runs, element by element, into `out`.
+    ///
+    /// # Safety
+    /// All three are runs of elements of the operation's type and of one length. `out` is one of the other two, or overlaps with
+    /// neither. Nobody else uses it meanwhile.
     #[expect(unsafe_code, reason = "addresses of elements")]
-    Arc::new(move |into: Span, other: Span, side: Side| unsafe { combine_runs(into, other, side, &operation) })
+    unsafe fn combine(&self, out: Span, left: Span, right: Span);
+}
+
+/// An operation on elements of a type.
+struct Elementwise<T, O>(O, PhantomData<fn(T)>);
+
+#[expect(unsafe_code, reason = "addresses of elements")]
+impl<T: Element, O: Operation<T>> Reducer for Elementwise<T, O> {
+    unsafe fn combine(&self, out: Span, left: Span, right: Span) {
+        // SAFETY: by the same contract.
+        unsafe { combine_runs::<T>(out, left, right, &self.0) }
+    }
+}
+
+/// How operands of a collective operation are reduced.
+#[derive(Clone)]
+pub enum Reduction {
+    /// By an operation without a state, which takes no memory.
+    Stateless(&'static dyn Reducer),
+    /// By any other one.
+    Shared(Arc<dyn Reducer>),
+}
+
+impl Reduction {
+    /// Combines two runs into `out`. See [`Reducer::combine`].
+    ///
+    /// # Safety
+    /// As there.
+    #[expect(unsafe_code, reason = "addresses of elements")]
+    #[inline(always)]
+    pub unsafe fn combine(&self, out: Span, left: Span, right: Span) {
+        // SAFETY: by the same contract.
+        unsafe {
+            match self {
+                Reduction::Stateless(reducer) => reducer.combine(out, left, right),
+                Reduction::Shared(reducer) => reducer.combine(out, left, right),
+            }
+        }
+    }
+
+    /// Combines two runs into the first one, which is the operand on this side.
+    ///
+    /// # Safety
+    /// As of [`Reducer::combine`].
+    #[expect(unsafe_code, reason = "addresses of elements")]
+    pub unsafe fn combine_into(&self, into: Span, other: Span, side: Side) {
+        // SAFETY: by the same contract.
+        unsafe {
+            match side {
+                Side::Left => self.combine(into, into, other),
+                Side::Right => self.combine(into, other, into),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reduction")
+    }
+}
+
+/// An operation on runs of bytes that are elements of a type.
+pub fn reduce<T: Element>(operation: impl Operation<T>) -> Reduction {
+    const { assert!(align_of::<T>() <= align_of::<u128>(), "elements are aligned to 16 bytes at most") };
+    stateless(Elementwise(operation, PhantomData))
+}
+
+/// What has no bytes is leaked for nothing: it lives for ever without an allocation.
+fn stateless<R: Reducer + 'static>(reducer: R) -> Reduction {
+    match size_of::<R>() {
+        0 => Reduction::Stateless(Box::leak(Box::new(reducer))),
+        _ => Reduction::Shared(Arc::new(reducer)),
+    }
 }
 
 /// Combines the elements of two buffers into the right one.
@@ -173,33 +251,42 @@ pub fn combine<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
     right: R,
     operation: &impl Operation<S::Item>,
 ) {
+    let (left, right) = (left.piece(0), right.piece(0));
+    let bytes = left.len().min(right.len());
+    let (left, right) = (left.part(0, bytes), right.part(0, bytes));
     // SAFETY: they are runs of elements; what may be written overlaps with nothing that is lent beside it.
     #[expect(unsafe_code, reason = "addresses of elements")]
     unsafe {
-        combine_runs::<S::Item>(right.piece(0), left.piece(0), Side::Right, operation);
+        combine_runs::<S::Item>(right, left, right, operation);
     }
 }
 
-/// Combines two runs into the first, which is the operand on this side.
+/// See [`Reducer::combine`].
 ///
 /// # Safety
-/// They are runs of elements of this type, and do not overlap.
+/// As there.
 #[expect(unsafe_code, reason = "addresses of elements")]
-unsafe fn combine_runs<T: Element>(into: Span, other: Span, side: Side, operation: &impl Operation<T>) {
-    let count = into.len().min(other.len()) / size_of::<T>().max(1);
-    debug_assert!(into.start().cast::<T>().is_aligned() && other.start().cast::<T>().is_aligned());
+unsafe fn combine_runs<T: Element>(out: Span, left: Span, right: Span, operation: &impl Operation<T>) {
+    let count = out.len().min(left.len()).min(right.len()) / size_of::<T>().max(1);
+    let is_aligned = |span: Span| span.start().cast::<T>().is_aligned();
+    debug_assert!(is_aligned(out) && is_aligned(left) && is_aligned(right));
     if count == 0 {
         return;
     }
-    // SAFETY: by this function's contract.
-    let (into, other) = unsafe {
-        let into = std::slice::from_raw_parts_mut(into.start().cast::<T>(), count);
-        (into, std::slice::from_raw_parts(other.start().cast::<T>(), count))
+    let elements = |span: Span| {
+        // SAFETY: by this function's contract.
+        unsafe { std::slice::from_raw_parts(span.start().cast::<T>().cast_const(), count) }
     };
-    let pairs = into.iter_mut().zip(other);
-    match side {
-        Side::Left => pairs.for_each(|(into, other)| *into = operation.combine(*into, *other)),
-        Side::Right => pairs.for_each(|(into, other)| *into = operation.combine(*other, *into)),
+    // SAFETY: by this function's contract; where it is one of the others, no other reference to that is made.
+    let into = unsafe { std::slice::from_raw_parts_mut(out.start().cast::<T>(), count) };
+    // Three loops, so that the compiler knows what overlaps.
+    if std::ptr::eq(out.start(), left.start()) {
+        into.iter_mut().zip(elements(right)).for_each(|(into, right)| *into = operation.combine(*into, *right));
+    } else if std::ptr::eq(out.start(), right.start()) {
+        into.iter_mut().zip(elements(left)).for_each(|(into, left)| *into = operation.combine(*left, *into));
+    } else {
+        let pairs = elements(left).iter().zip(elements(right));
+        into.iter_mut().zip(pairs).for_each(|(into, (left, right))| *into = operation.combine(*left, *right));
     }
 }
 
@@ -214,12 +301,17 @@ mod tests {
     }
 
     fn apply<T: Element>(operation: impl Operation<T>, mut left: Vec<T>, mut right: Vec<T>) -> Vec<T> {
-        let reduce = reduce::<T>(operation);
-        let mut other = left.clone();
-        reduce(span(&mut left), span(&mut right), Side::Left);
-        reduce(span(&mut right), span(&mut other), Side::Right);
+        let reduction = reduce::<T>(operation);
+        let (mut other, mut third) = (left.clone(), vec![T::zeroed(); left.len()]);
+        // SAFETY: runs of one type and length, which do not overlap.
+        unsafe {
+            reduction.combine(span(&mut third), span(&mut left), span(&mut right));
+            reduction.combine_into(span(&mut left), span(&mut right), Side::Left);
+            reduction.combine_into(span(&mut right), span(&mut other), Side::Right);
+        }
         let bytes = |of: &[T]| bytemuck::cast_slice::<T, u8>(of).to_vec();
         assert_eq!(bytes(&left), bytes(&right), "into the left and into the right operand");
+        assert_eq!(bytes(&left), bytes(&third), "into a third place");
         left
     }
 

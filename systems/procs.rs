@@ -1,5 +1,6 @@
 //! Procs: their connections, communicators, endpoints, and what is more urgent.
 
+pub mod boards;
 pub mod cards;
 pub mod communicators;
 pub mod connections;

@@ -1,6 +1,7 @@
 //! Protocols: one file is one protocol, both ends of it, made of [steps](crate::steps). This file has the only match over a
 //! frame's kind.
 
+pub mod board;
 pub mod credit;
 pub(crate) mod deferred;
 pub(crate) mod direct;

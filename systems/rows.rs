@@ -4,6 +4,7 @@
 //! so a step pays for the columns that it touches and for no others. Endpoints and arrivals are not among them ([`Wire`]): a
 //! step is given the one that it needs, so that a transport can hand over frames while the rows are written.
 
+use crate::procs::boards::Boards;
 use crate::procs::endpoint::{Endpoint, RowStates};
 use crate::store::tables::Settings;
 use bevy_ecs::component::ComponentId;
@@ -126,6 +127,8 @@ pub struct Rows<'store> {
     pub limits: One<'store, Settings>,
     /// Whom to call when requests are done.
     pub callbacks: One<'store, Callbacks>,
+    /// Boards of communicators.
+    pub boards: One<'store, Boards>,
     /// CARs.
     pub cars: Column<'store, Car>,
     /// CARs, cold column.

@@ -1,5 +1,6 @@
 //! The systems of a tick, one file each, and Deliver: loops over rows.
 
+pub mod boards;
 pub mod complete;
 pub mod deliver;
 pub mod drain_cq;

@@ -1,6 +1,7 @@
 //! Facets: what only some transports can do. A transport is asked for one once, and has it or has not: no method stands for
 //! something that cannot be done. Wrappers hand on whole facets.
 
+use crate::boards::{OwnBoard, PeerBoard};
 use crate::frames::{MemoryRead, Peeked, ReceiveEnvelope, Sent};
 use tickwire_components::credit::Credit;
 use tickwire_components::{Access, Registration, Row, Span, Spans};
@@ -144,4 +145,39 @@ pub trait CreditWindows {
 
     /// What the peer has written since it was asked last. Whoever gets nothing wants more: from then on a grant ends a sleep.
     fn granted(&mut self, link: u32) -> Credit;
+}
+
+/// Showing peers on this host memory that this process alone writes. See [`crate::boards`].
+pub trait Boards {
+    /// Makes a board, which is to be given to peers under a key.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn make_board(&mut self, key: u32) -> Result<OwnBoard, String>;
+
+    /// Passes the board of a key to the peer of a link, or that there is none. `false` if it could not be passed right now.
+    ///
+    /// # Errors
+    /// That the link is not open.
+    fn give_board(&mut self, link: u32, key: u32) -> Result<bool, String>;
+
+    /// All peers have the board of a key, or will never have it: it is passed to nobody any more.
+    fn keep_board(&mut self, key: u32);
+
+    /// What the peer of a link has passed under a key, once: `Some(None)` if that is that it has none.
+    fn take_board(&mut self, link: u32, key: u32) -> Option<Option<PeerBoard>>;
+
+    /// Whether [`Boards::fetch`] works on a link.
+    fn fetches(&self, link: u32) -> bool;
+
+    /// Fills a run with bytes that the peer of a link has at an address, by its own word; whether that was possible. Whatever the peer
+    /// says, nothing but the run is written.
+    ///
+    /// # Safety
+    /// The run is valid for writes.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn fetch(&mut self, link: u32, address: u64, into: Span) -> bool;
+
+    /// The own boards have changed: ends the sleep of the peer of a link, if it sleeps.
+    fn wake(&mut self, link: u32);
 }

@@ -20,7 +20,8 @@
 //! | 80–143 | name of the job, padded with 0 |
 //! | 144–151, 152–159 | where the shared heap starts in the process, its bytes; 0 without one |
 //!
-//! A refusal is the first nine bytes and a sentence, and a larger ring the first nine and its bytes, eight.
+//! A refusal is the first nine bytes and a sentence, a larger ring the first nine and its bytes, eight, and a board the first nine and
+//! its key, eight.
 
 mod mismatch;
 
@@ -95,6 +96,8 @@ pub enum Packet {
     Direct,
     /// A larger place for the data of the ring from this proc, of so many bytes, which comes with this packet.
     Ring(u64),
+    /// The board of this proc for a communicator with this key, which comes with this packet; none, if there is none.
+    Board(u64),
 }
 
 impl Greeting {
@@ -233,11 +236,13 @@ impl Packet {
     const PIPES: u8 = 7;
     const DIRECT: u8 = 8;
     const RING: u8 = 9;
+    const BOARD: u8 = 10;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, text) = match self {
             Packet::Ring(ring) => return [&MAGIC[..], &[Self::RING], &ring.to_ne_bytes()].concat(),
+            Packet::Board(key) => return [&MAGIC[..], &[Self::BOARD], &key.to_ne_bytes()].concat(),
             Packet::Hello(greeting) => return greeting.encode(Self::HELLO),
             Packet::Welcome(greeting) => return greeting.encode(Self::WELCOME),
             Packet::Refused(text) => (Self::REFUSED, text.as_str()),
@@ -277,8 +282,9 @@ impl Packet {
             Self::SPLICE => Ok(Packet::Splice),
             Self::PIPES => Ok(Packet::Pipes),
             Self::DIRECT => Ok(Packet::Direct),
-            Self::RING => match <[u8; 8]>::try_from(&bytes[TEXT..]) {
-                Ok(ring) => Ok(Packet::Ring(u64::from_ne_bytes(ring))),
+            Self::RING | Self::BOARD => match <[u8; 8]>::try_from(&bytes[TEXT..]).map(u64::from_ne_bytes) {
+                Ok(ring) if kind == Self::RING => Ok(Packet::Ring(ring)),
+                Ok(key) => Ok(Packet::Board(key)),
                 Err(_) => Err(Mismatch::Length { theirs: bytes.len(), ours: TEXT + 8 }),
             },
             unknown => Err(Mismatch::Kind(unknown)),

@@ -6,6 +6,7 @@
 //! is boxed behind its last variant.
 
 mod any;
+pub mod boards;
 mod capabilities;
 mod connections;
 pub mod copy;
@@ -31,7 +32,7 @@ mod wrapping;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};
-pub use facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering};
+pub use facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};

@@ -22,10 +22,12 @@
 //! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap),
 //!   which the connection's handshake passes, else by the kernel, where it allows it. See `reading`. A sender that has
 //!   nothing else to do helps with that, where it is asked to. See `splicing`.
+//! - **Boards.** Members of a communicator show each other operands of collective operations. See [`crate::boards`].
 //! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
 //!   descriptor to sleep on.
 
 mod answering;
+mod boards;
 mod calling;
 mod config;
 mod deaths;
@@ -52,7 +54,7 @@ use crate::rings::links::{InboxView, Links, Need};
 use crate::rings::outlet::Outlet;
 use crate::watching::{Token, Watched};
 use crate::{
-    Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, Take, Traffic, Transport,
+    Boards, Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, Take, Traffic, Transport,
 };
 use answering::spare;
 pub use config::{ShmConfig, Splicing};
@@ -92,6 +94,8 @@ pub struct Shm {
     /// Whether the read that comes next is timed.
     timing: bool,
     deaths: Deaths,
+    /// Files of the own boards that are still to be passed, by key.
+    passing: Vec<(u32, OwnedFd)>,
 }
 
 impl Shm {
@@ -164,6 +168,7 @@ impl Shm {
             read: BytesRead::default(),
             timing: false,
             deaths: Deaths::default(),
+            passing: Vec::new(),
         })
     }
 
@@ -249,6 +254,10 @@ unsafe impl Transport for Shm {
 
     fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
         Some(&mut self.links)
+    }
+
+    fn boards(&mut self) -> Option<&mut dyn Boards> {
+        Some(self)
     }
 
     fn traffic(&self, link: u32) -> Option<Traffic> {

@@ -2,7 +2,7 @@
 //! or is not.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use rustix::fd::BorrowedFd;
@@ -76,6 +76,11 @@ pub unsafe trait Transport: Send {
 
     /// Writing what a peer may send into the peer's memory; `None` if that goes in headers.
     fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        None
+    }
+
+    /// Showing memory to peers on this host; `None` if it cannot.
+    fn boards(&mut self) -> Option<&mut dyn Boards> {
         None
     }
 

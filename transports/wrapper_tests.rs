@@ -3,11 +3,12 @@
 
 #![expect(unsafe_code, reason = "calls that are given addresses; these are given no bytes")]
 
+use crate::boards::{OwnBoard, PeerBoard};
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::take::Nobody;
 use crate::{
-    AnyTransport, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead, Peeked,
-    Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
+    AnyTransport, Boards, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead,
+    Peeked, Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +100,10 @@ unsafe impl Transport for Recorder {
     }
     fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
         self.note("credit_windows");
+        Some(self)
+    }
+    fn boards(&mut self) -> Option<&mut dyn Boards> {
+        self.note("boards");
         Some(self)
     }
     fn connect(&mut self, _: u32, _: &[u8], _: u64) -> Result<u32, String> {
@@ -269,6 +274,35 @@ impl CreditWindows for Recorder {
     }
 }
 
+impl Boards for Recorder {
+    fn make_board(&mut self, _: u32) -> Result<OwnBoard, String> {
+        self.note("make_board");
+        Err("none".into())
+    }
+    fn give_board(&mut self, _: u32, _: u32) -> Result<bool, String> {
+        self.note("give_board");
+        Ok(true)
+    }
+    fn keep_board(&mut self, _: u32) {
+        self.note("keep_board");
+    }
+    fn take_board(&mut self, _: u32, _: u32) -> Option<Option<PeerBoard>> {
+        self.note("take_board");
+        Some(None)
+    }
+    fn fetches(&self, _: u32) -> bool {
+        self.note("fetches");
+        true
+    }
+    unsafe fn fetch(&mut self, _: u32, _: u64, _: Span) -> bool {
+        self.note("fetch");
+        true
+    }
+    fn wake(&mut self, _: u32) {
+        self.note("wake");
+    }
+}
+
 /// The methods of the trait and of the facets, by their source.
 fn methods() -> BTreeSet<&'static str> {
     let source = include_str!("transport.rs");
@@ -339,6 +373,16 @@ macro_rules! call_all {
             heard("grant", &windows.grant(0, credit));
             heard("granted", &windows.granted(0));
         }
+        if let Some(boards) = t.boards() {
+            heard("make_board", &boards.make_board(0).is_ok());
+            heard("give_board", &boards.give_board(0, 0));
+            heard("keep_board", &boards.keep_board(0));
+            heard("take_board", &boards.take_board(0, 0).is_some());
+            heard("fetches", &boards.fetches(0));
+            // SAFETY: there are no bytes.
+            heard("fetch", &unsafe { boards.fetch(0, 0, Span::EMPTY) });
+            heard("wake", &boards.wake(0));
+        }
         heard("send", &t.send(0, &header, &NoBytes, $state));
         // SAFETY: there are no bytes.
         heard("send_batch", &unsafe { t.send_batch(0, &[frame], $state) });
@@ -385,7 +429,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: reading past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 26] = [
+const UNSIMULATED: [&str; 34] = [
     "name",
     "capabilities",
     "memory",
@@ -408,6 +452,14 @@ const UNSIMULATED: [&str; 26] = [
     "credit_windows",
     "grant",
     "granted",
+    "boards",
+    "make_board",
+    "give_board",
+    "keep_board",
+    "take_board",
+    "fetches",
+    "fetch",
+    "wake",
     "deliver",
     "drain_link",
     "wait_fd",

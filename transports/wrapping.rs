@@ -57,6 +57,11 @@ macro_rules! hand_on {
             self.inner.registering()
         }
     };
+    (@boards) => {
+        fn boards(&mut self) -> Option<&mut dyn $crate::Boards> {
+            self.inner.boards()
+        }
+    };
     (@credit_windows) => {
         fn credit_windows(&mut self) -> Option<&mut dyn $crate::CreditWindows> {
             self.inner.credit_windows()

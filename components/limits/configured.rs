@@ -70,6 +70,9 @@ pub struct Limits {
     /// the steps of all systems by itself (Deliver). Otherwise every message goes through the systems column by column. Both
     /// ways do the same; `false` is for tests that compare them, and for whoever looks for a difference.
     pub deliver: bool,
+    /// Members of a communicator that are all on one host run collective operations over memory that they share. Otherwise, and if
+    /// one member says `false`, by messages.
+    pub boards: bool,
     /// A receive whose message is of another type fails, with the names of both. See `Builder::check_types`.
     pub check_types: bool,
     /// Frames that a tick reads at most; at least 2.
@@ -123,6 +126,7 @@ impl Default for Limits {
             wildcard_bits: 32,
             own_at_once: true,
             deliver: true,
+            boards: true,
             check_types: false,
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,

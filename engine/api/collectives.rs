@@ -4,6 +4,7 @@
 //! progress, on one communicator and on several. Each has three forms: one that waits, one whose name begins with `i` and that
 //! returns a request at once, and one whose name ends with `_init` and that returns a persistent request.
 
+mod boards;
 mod exchange;
 mod forms;
 mod graph;

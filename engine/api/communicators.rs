@@ -170,7 +170,11 @@ impl Engine {
             self.pull_all(context);
         }
         let mut all = self.store.all();
-        all.progress.arrivals == 0 && reap(&mut all, row)
+        let reaped = all.progress.arrivals == 0 && reap(&mut all, row);
+        if reaped {
+            all.boards.forget(row as usize);
+        }
+        reaped
     }
 
     /// Ids that are not free here, from one on, and how many there are.

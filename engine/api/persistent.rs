@@ -45,6 +45,8 @@ enum What {
     Message { operation: Operation, mode: Mode, options: SendOptions },
     /// The graph of a collective operation, by its number.
     Graph(u32),
+    /// A collective operation on boards, by its number.
+    Boards(u32),
 }
 
 /// How a persistent request sends.
@@ -65,6 +67,11 @@ impl<B> Persistent<B> {
     /// Of a collective operation: its request, and the number of its graph.
     pub(crate) fn of_graph(token: Request<B>, graph: u32, comm: Comm) -> Self {
         Persistent { token, what: What::Graph(graph), comm, _invariant: PhantomData }
+    }
+
+    /// Of a collective operation on boards: its request, and its number.
+    pub(crate) fn on_boards(token: Request<B>, number: u32, comm: Comm) -> Self {
+        Persistent { token, what: What::Boards(number), comm, _invariant: PhantomData }
     }
 
     /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`]. Those of a collective operation have
@@ -215,6 +222,12 @@ impl Engine {
                 // SAFETY: the token's type is the one its buffer was put with.
                 #[expect(unsafe_code, reason = "type-erased ownership")]
                 return unsafe { self.start_graph::<B>(row, number) };
+            }
+            What::Boards(number) => {
+                let row = self.idle_row(persistent)?;
+                // SAFETY: the token's type is the one its buffer was put with.
+                #[expect(unsafe_code, reason = "type-erased ownership")]
+                return unsafe { self.start_kept::<B>(persistent.comm, row, number) };
             }
         };
         let lent = self.lent(persistent)?;

@@ -44,8 +44,10 @@ pub struct Engine {
     pub(crate) prompt: Box<[usize]>,
     /// Endpoints that are expensive to look at.
     pub(crate) rare: Box<[usize]>,
-    /// Whether there are endpoints of the last two kinds.
+    /// Whether there are endpoints of the last two kinds, or operations on boards.
     pub(crate) looks_apart: bool,
+    /// Whether collective operations on boards are in progress.
+    pub(crate) boards_busy: bool,
     /// Frames that the tick may still deliver.
     pub(crate) budget: u32,
     /// Frames that a tick delivers at most; those that DrainCq reads come on top.

@@ -6,6 +6,7 @@ use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting};
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::steps::finish::abort;
+use tickwire_systems::tick::boards::close_boards;
 use tickwire_transports::Sent;
 
 /// How long a dropped engine may take to send what was promised.
@@ -143,6 +144,9 @@ impl Engine {
                 abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
             }
         }
+        self.store.with(|rows, _| close_boards(rows));
+        self.mind_boards();
+        let all = self.store.all();
         for vc in all.vcs.iter_mut() {
             vc.state = VcState::Failed;
             vc.posted = tickwire_components::Queue::EMPTY;

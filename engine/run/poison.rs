@@ -7,7 +7,7 @@ use tickwire_systems::store::words_of;
 
 impl Engine {
     #[cold]
-    pub(super) fn poison(&mut self, panic: &(dyn std::any::Any + Send)) {
+    pub(crate) fn poison(&mut self, panic: &(dyn std::any::Any + Send)) {
         // Whoever panicked may have moved tables before: they are looked at before a row is.
         let _ = self.store.verify();
         let words = words_of(panic);

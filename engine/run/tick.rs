@@ -9,6 +9,7 @@ use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
 use tickwire_systems::store::Tables;
+use tickwire_systems::tick::boards::advance_boards;
 use tickwire_systems::tick::complete::complete;
 use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
 use tickwire_traces::DELIVER;
@@ -76,14 +77,41 @@ impl Engine {
     /// Looks at the endpoints that have looks of their own; whether messages were delivered, and whether anything is pending.
     #[inline(always)]
     fn look_apart(&mut self, patient: bool) -> (bool, bool) {
+        let moved = self.boards_busy && self.look_at_boards();
         if !self.rare.is_empty() {
             self.look_rarely();
         }
         if !self.prompt.is_empty() {
-            return self.look_promptly(patient);
+            let (delivered, pending) = self.look_promptly(patient);
+            return (moved | delivered, pending);
         }
         let progress = self.store.progress();
-        (false, progress.pending != Pending::NONE || !progress.senders.is_empty())
+        (moved, progress.pending != Pending::NONE || !progress.senders.is_empty())
+    }
+
+    /// Goes on with the operations on boards; whether one of them has come further.
+    #[inline(never)]
+    pub(crate) fn look_at_boards(&mut self) -> bool {
+        let store = &mut self.store;
+        if store.progress().closed() {
+            return false;
+        }
+        // A function of the application may panic in it.
+        let moved = match catch_unwind(AssertUnwindSafe(|| store.with(advance_boards))) {
+            Ok(moved) => moved,
+            Err(panic) => {
+                self.poison(&*panic);
+                return true;
+            }
+        };
+        self.mind_boards();
+        moved
+    }
+
+    /// Looks at boards as long as operations on them are in progress.
+    pub(crate) fn mind_boards(&mut self) {
+        self.boards_busy = !self.store.all().boards.busy.is_empty();
+        self.looks_apart = self.boards_busy || !self.prompt.is_empty() || !self.rare.is_empty();
     }
 
     /// Looks at the endpoints that are expensive to look at, as often as is worth it.

@@ -1,8 +1,8 @@
 //! The draft of one rank's part of a graph.
 
+use crate::protocols::board::is_possible;
 use std::fmt;
-use std::sync::Arc;
-use tickwire_components::{Computation, Neighbors, Reduce, Side, Span, Temporary};
+use tickwire_components::{Collective, Computation, Neighbors, Reduction, Side, Span, Temporary};
 
 /// A node of a draft.
 pub type NodeId = u32;
@@ -56,7 +56,11 @@ pub struct Draft {
     /// The own neighbours, if the communicator has a topology.
     pub neighbors: Option<Neighbors>,
     /// How operands are reduced, if they are.
-    pub reduction: Option<Arc<Reduce>>,
+    pub reduction: Option<Reduction>,
+    /// Whether the members have boards: then what can run on them is not drawn.
+    pub has_boards: bool,
+    /// What runs on boards.
+    pub on_boards: Option<Collective>,
 }
 
 impl fmt::Debug for Draft {
@@ -70,6 +74,15 @@ impl Draft {
     /// An empty one.
     pub fn new(rank: u32, size: u32) -> Self {
         Draft { rank, size, ..Draft::default() }
+    }
+
+    /// Whether an operation runs on boards: it is noted then, and is not to be drawn.
+    pub fn runs_on_boards(&mut self, call: Collective) -> bool {
+        if !self.has_boards || !is_possible(&call, self.size) {
+            return false;
+        }
+        self.on_boards = Some(Collective { reduction: self.reduction.take(), ..call });
+        true
     }
 
     /// Sends bytes in a step, when these nodes are done.

@@ -3,7 +3,7 @@
 use super::draft::{Act, Draft};
 use super::{exchange, reduce, reduce_scatter, scan, spread};
 use std::collections::{HashMap, VecDeque};
-use tickwire_components::{Computation, Reduce, Span, op, reduce as reducer};
+use tickwire_components::{Computation, Reduction, Span, op, reduce as reducer};
 
 /// What a run of drafts has cost.
 #[derive(Debug, Default)]
@@ -35,16 +35,18 @@ fn write(span: &Span, bytes: &mut Vec<u8>) {
 }
 
 /// Does a computation.
-fn compute(computation: Computation, reduce: &Reduce) {
+fn compute(computation: Computation, reduce: &Reduction) {
     match computation {
         Computation::Copy { from, to } => write(&to, &mut bytes_of(&from)),
-        Computation::Reduce { into, other, side } => reduce(into, other, side),
+        // SAFETY: runs of one type and length that the tests keep.
+        #[expect(unsafe_code, reason = "addresses of elements")]
+        Computation::Reduce { into, other, side } => unsafe { reduce.combine_into(into, other, side) },
     }
 }
 
 /// Runs the nodes of all drafts, in an order that the seed says. A send takes its bytes as late as it can: when its message is
 /// received.
-fn run(drafts: &[Draft], reduce: &Reduce, seed: u64) -> Cost {
+fn run(drafts: &[Draft], reduce: &Reduction, seed: u64) -> Cost {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut unmet: Vec<Vec<usize>> = drafts.iter().map(|draft| vec![0; draft.acts.len()]).collect();
     let mut chain: Vec<Vec<u32>> = drafts.iter().map(|draft| vec![0; draft.acts.len()]).collect();
@@ -164,7 +166,7 @@ fn log2(size: u32) -> u32 {
 fn a_barrier_has_heard_of_all_when_it_ends() {
     for size in SIZES {
         let drafts = draw(size, |_, draft| spread::barrier(draft));
-        let cost = run(&drafts, &*reducer(behind), size.into());
+        let cost = run(&drafts, &reducer(behind), size.into());
         assert_eq!((cost.rounds, cost.messages as u32), (log2(size), log2(size)), "{size} ranks");
         // Reachability: who is heard of, by the nodes of each rank.
         for start in 0..size.min(9) {
@@ -188,7 +190,7 @@ fn a_broadcast_reaches_all_from_any_root() {
             let sent: Vec<u8> = (0..count).map(|at| (at * 7 + 1) as u8).collect();
             data[root as usize] = sent.clone();
             let drafts = draw(size, |rank, draft| spread::broadcast(draft, span(&mut data[rank as usize]), root));
-            let cost = run(&drafts, &*reducer(behind), seed);
+            let cost = run(&drafts, &reducer(behind), seed);
             assert!(data.iter().all(|data| *data == sent), "{size} ranks, root {root}, {count} bytes");
             if count < 100 {
                 assert!(cost.rounds <= log2(size));
@@ -213,7 +215,7 @@ fn scatter_and_gather_keep_the_order_of_ranks() {
                 let own = (!in_place(rank)).then(|| span(&mut own[rank as usize]));
                 spread::scatter(draft, all, own, block, root, &[]);
             });
-            let cost = run(&drafts, &*reducer(behind), 5);
+            let cost = run(&drafts, &reducer(behind), 5);
             for (rank, own) in own.iter().enumerate() {
                 assert_eq!(*own, all[rank * block..][..block], "{size} ranks, root {root}: rank {rank}");
             }
@@ -229,7 +231,7 @@ fn scatter_and_gather_keep_the_order_of_ranks() {
                 let own = (!in_place(rank)).then(|| span(&mut own[rank as usize]));
                 spread::gather(draft, own, all, block, root);
             });
-            run(&drafts, &*reducer(behind), 6);
+            run(&drafts, &reducer(behind), 6);
             assert!(back == all, "{size} ranks, root {root}");
         }
     }
@@ -249,7 +251,7 @@ fn all_get_the_blocks_of_all() {
             let own = draft.copy(Span::EMPTY, Span::EMPTY, &[]);
             exchange::allgather(draft, place, own);
         });
-        let cost = run(&drafts, &*reducer(behind), 7);
+        let cost = run(&drafts, &reducer(behind), 7);
         assert!(all.iter().all(|all| *all == expected), "{size} ranks");
         assert_eq!((cost.rounds, cost.bytes), (log2(size), (size as usize - 1) * block));
         let mut from: Vec<Vec<u8>> =
@@ -259,7 +261,7 @@ fn all_get_the_blocks_of_all() {
             let (from, to) = (span(&mut from[rank as usize]), span(&mut to[rank as usize]));
             exchange::alltoall(draft, |rank| from.part(rank as usize, 1), |rank| to.part(rank as usize, 1), &[]);
         });
-        run(&drafts, &*reducer(behind), 8);
+        run(&drafts, &reducer(behind), 8);
         for (rank, to) in to.iter().enumerate() {
             assert!((0..size).all(|source| to[source as usize] == (source * 3 + rank as u32) as u8));
         }
@@ -279,7 +281,7 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
                     let output = if in_place { input } else { span(&mut output) };
                     reduce::reduce(draft, input, (rank == root).then_some(output), root);
                 });
-                let cost = run(&drafts, &*reducer(behind), 9);
+                let cost = run(&drafts, &reducer(behind), 9);
                 let result = if in_place { &inputs[root as usize] } else { &output };
                 assert!(*result == expected, "{size} ranks, {count} elements, root {root}, in place: {in_place}");
                 assert!(cost.rounds <= log2(size) && cost.messages <= 1);
@@ -293,7 +295,7 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
                 let output = if in_place { input } else { span(&mut outputs[rank as usize]) };
                 reduce::allreduce(draft, input, output, size_of::<Map>());
             });
-            let cost = run(&drafts, &*reducer(behind), 10);
+            let cost = run(&drafts, &reducer(behind), 10);
             let results = if in_place { &inputs } else { &outputs };
             assert!(results.iter().all(|of| *of == expected), "{size} ranks, {count} elements, in place: {in_place}");
             if size.is_power_of_two() && bytes >= 1 << 14 {
@@ -318,7 +320,7 @@ fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
                 let output = if in_place { input.part(0, length) } else { span(&mut outputs[rank as usize]) };
                 reduce_scatter::reduce_scatter(draft, part, output, in_place);
             });
-            run(&drafts, &*reducer(behind), 11);
+            run(&drafts, &reducer(behind), 11);
             let expected = model(0..size, count * size as usize);
             let results = if in_place { &inputs } else { &outputs };
             let results = results.iter().flat_map(|of| &of[..count]);
@@ -330,7 +332,7 @@ fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
             let (input, output) = (span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]));
             reduce_scatter::reduce_scatter_block(draft, input, output);
         });
-        let cost = run(&drafts, &*reducer(behind), 15);
+        let cost = run(&drafts, &reducer(behind), 15);
         assert!(outputs.concat() == model(0..size, count * size as usize), "{size} ranks");
         if size > 8 {
             assert!(cost.rounds <= 2 * log2(size) + 1, "{size} ranks: {cost:?}");
@@ -343,7 +345,7 @@ fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
                 let output = if in_place { input } else { span(&mut outputs[rank as usize]) };
                 scan::scan(draft, input, output, exclusive);
             });
-            let cost = run(&drafts, &*reducer(behind), 12);
+            let cost = run(&drafts, &reducer(behind), 12);
             assert!(cost.rounds <= log2(size) + 1);
             let results = if in_place { &inputs } else { &outputs };
             // Rank 0 gets nothing of an exclusive one.
@@ -369,7 +371,7 @@ fn all_reductions_combine_the_same_operands() {
             let drafts = draw(size, |rank, draft| {
                 reduce::allreduce(draft, span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]), 8);
             });
-            run(&drafts, &*reducer::<f64>(op::Sum), 13);
+            run(&drafts, &reducer::<f64>(op::Sum), 13);
             let bits = |of: &[f64]| of.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             assert!(outputs.iter().all(|of| bits(of) == bits(&outputs[0])), "{size} ranks");
             results.push(outputs[0][0].to_bits());
@@ -379,7 +381,7 @@ fn all_reductions_combine_the_same_operands() {
                     let output = (rank == root).then(|| span(&mut output));
                     reduce::reduce(draft, span(&mut inputs[rank as usize]), output, root);
                 });
-                run(&drafts, &*reducer::<f64>(op::Sum), 14);
+                run(&drafts, &reducer::<f64>(op::Sum), 14);
                 assert_eq!(bits(&output), bits(&outputs[0]), "{size} ranks, root {root}");
             }
         }

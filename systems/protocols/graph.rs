@@ -155,9 +155,13 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
             to.len()
         }
         Computation::Reduce { into, other, side } => {
-            if let Some(reduce) = &graph.reduce {
+            if let Some(reduction) = &graph.reduce {
                 // A panic of the application's function leaves the node unfinished, and poisons the engine.
-                reduce(into, other, side);
+                // SAFETY: whoever has built the graph gives it runs of elements that do not overlap, and keeps them.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                unsafe {
+                    reduction.combine_into(into, other, side);
+                }
             }
             into.len()
         }

@@ -1,6 +1,7 @@
 //! Where the columns of a store are.
 
 use super::tables::{Settings, Tables};
+use crate::procs::boards::Boards;
 use crate::procs::endpoint::Endpoint;
 use crate::rows::{Column, One, RowStateColumns, Rows, Wire};
 use crate::views::ColumnState;
@@ -107,6 +108,7 @@ columns! {
     inbound: Inbound, Inbound, rows, One;
     limits: Settings, Settings, rows, One;
     callbacks: Callbacks, Callbacks, rows, One;
+    boards: Boards, Boards, rows, One;
     cars: Car, Car, rows, Column;
     large: Large, Large, rows, Column;
     nodes: Node, Node, rows, Column;
@@ -128,6 +130,7 @@ impl Block {
             inbound: One::dangling(),
             limits: One::dangling(),
             callbacks: One::dangling(),
+            boards: One::dangling(),
             cars: Column::dangling(),
             large: Column::dangling(),
             nodes: Column::dangling(),
@@ -234,6 +237,7 @@ impl Addresses {
                 inbound: &mut *rows.inbound.pointer(),
                 limits: &*rows.limits.pointer(),
                 callbacks: &mut *rows.callbacks.pointer(),
+                boards: &mut *rows.boards.pointer(),
                 arrivals: &mut *arrivals.pointer(),
                 cars: &mut *rows.cars.pointer(),
                 large: of_length(rows.large.pointer(), cars),

@@ -1,6 +1,7 @@
 //! Spawning the tables: what an engine begins with, and the rows of a table that grows.
 
 use super::tables::{Settings, Tables};
+use crate::procs::boards::Boards;
 use bevy_ecs::bundle::NoBundleEffect;
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
@@ -65,6 +66,7 @@ pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions
         Inbound::new(submissions),
         Settings(plan.limits.clone()),
         Callbacks::default(),
+        Boards::default(),
     ));
     let one = one.id();
     spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());

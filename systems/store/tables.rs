@@ -1,5 +1,6 @@
 //! All columns of a store at once, and the limits among them.
 
+use crate::procs::boards::Boards;
 use crate::procs::endpoint::Endpoint;
 use bevy_ecs::prelude::*;
 use tickwire_components::limits::Limits;
@@ -35,6 +36,8 @@ pub struct Tables<'w> {
     pub limits: &'w Settings,
     /// Whom to call when requests are done.
     pub callbacks: &'w mut Callbacks,
+    /// Boards of communicators.
+    pub boards: &'w mut Boards,
     /// Arrivals.
     pub arrivals: &'w mut [Arrival],
     /// CARs.

@@ -2,7 +2,7 @@
 //! has a variant.
 
 use super::variants::{AnyTransport, each};
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 use crate::frames::{ReceiveEnvelope, Sent};
 use crate::transport::Transport;
 use tickwire_components::credit::Credit;
@@ -37,6 +37,20 @@ impl AnyTransport {
     /// See [`Transport::credit_windows`].
     pub fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
         each!(self, t => t.credit_windows())
+    }
+
+    /// See [`Transport::boards`].
+    pub fn boards(&mut self) -> Option<&mut dyn Boards> {
+        each!(self, t => t.boards())
+    }
+
+    /// See [`Boards::wake`].
+    #[inline(always)]
+    pub fn wake(&mut self, link: u32) {
+        match self.links() {
+            Some(links) => links.wake(link),
+            None => self.boards().into_iter().for_each(|boards| boards.wake(link)),
+        }
     }
 
     /// What it can do with memory, as the choice of who supplies it needs to know.

@@ -119,7 +119,9 @@ impl Message {
             }
             Packet::Direct => Message::Direct(more.to_vec()),
             // No process is here whose pages could go through a pipe.
-            Packet::Splice | Packet::Pipes | Packet::Ring(_) => return Err(Mismatch::Kind(packet[MAGIC.len()])),
+            Packet::Splice | Packet::Pipes | Packet::Ring(_) | Packet::Board(_) => {
+                return Err(Mismatch::Kind(packet[MAGIC.len()]));
+            }
         };
         Ok(Some((message, length)))
     }

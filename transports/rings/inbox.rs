@@ -99,6 +99,12 @@ impl Inbox {
         fence(Ordering::SeqCst);
     }
 
+    /// Anyone: whether the reader sleeps, or is about to.
+    #[inline(always)]
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != 0
+    }
+
     /// Reader: says that it is awake.
     pub fn disarm(&self) {
         self.armed.store(0, Ordering::Relaxed);

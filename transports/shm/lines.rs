@@ -2,6 +2,7 @@
 //! control socket, and what the ring may still hold.
 
 use super::deaths::Watched;
+use super::segment::Map;
 use super::splicing::Pipes;
 use super::{Line, Shm, socket};
 use crate::handshake::Packet;
@@ -23,12 +24,14 @@ pub(crate) struct PeerMemory {
     heap: Option<Arc<PeerHeap>>,
     /// What its messages are spliced through.
     pub(super) pipes: Pipes,
+    /// What it has passed for communicators, by key, until it is asked for.
+    pub(super) boards: Vec<(u32, Option<Map>)>,
 }
 
 impl PeerMemory {
     /// Whether the kernel lets it be read, and the peer's shared heap.
     pub(super) fn new(readable: bool, heap: Option<Arc<PeerHeap>>) -> Self {
-        PeerMemory { watched: 0, readable, heap, pipes: Pipes::default() }
+        PeerMemory { watched: 0, readable, heap, pipes: Pipes::default(), boards: Vec::new() }
     }
 }
 

@@ -216,7 +216,7 @@ pub(super) fn length(reads: &[MemoryRead]) -> usize {
 }
 
 /// Has the kernel read a peer's memory.
-fn attach(deaths: &mut Deaths, line: &mut Line, reads: &[MemoryRead]) -> Result<(), String> {
+pub(super) fn attach(deaths: &mut Deaths, line: &mut Line, reads: &[MemoryRead]) -> Result<(), String> {
     let Some((pid, process, watched)) = line.readable_process() else {
         return Err("the process's memory may not be read".into());
     };

@@ -39,6 +39,7 @@ impl Builder {
         self.read_environment()?;
         // What is checked column by column is checked once, and costs nothing where it is not.
         self.limits.deliver &= !self.limits.check_types;
+        self.limits.boards &= !self.limits.check_types;
         self.shared_heap = Some(shared_heap::decide(self.shared_heap)?);
         let mut exchange = bootstrap.into_exchange();
         self.trace = trace::open(self.trace, &*exchange)?;
@@ -137,6 +138,7 @@ impl Builder {
             epoch,
             closed: Closed::No,
             holders,
+            boards_busy: false,
             looks_apart: !prompt.is_empty() || !rare.is_empty(),
             prompt,
             rare,

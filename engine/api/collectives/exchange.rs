@@ -2,7 +2,7 @@
 
 use super::{Call, Draw, Places, check_count};
 use std::ops::Range;
-use tickwire_components::{List, OneRun, Pieces, PostError, Sequence, Span};
+use tickwire_components::{Collective, CollectiveKind, List, OneRun, Pieces, PostError, Sequence, Span};
 use tickwire_systems::collectives::exchange;
 
 pub(super) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
@@ -17,6 +17,12 @@ pub(super) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         check_count("receive buffer", receive.count(), count * ranks)?;
         let block = receive.total() / ranks;
+        let (kind, element) = (CollectiveKind::Allgather, size_of::<S::Item>());
+        let input = own.unwrap_or(all.part(draft.rank as usize * block, block));
+        let call = Collective { kind, root: 0, input, output: all, part: block, element, reduction: None };
+        if draft.runs_on_boards(call) {
+            return Ok(());
+        }
         let place = |first: u32, end: u32| all.part(first as usize * block, (end - first) as usize * block);
         let own = draft.copy_unless_there(own, place(draft.rank, draft.rank + 1), &[]);
         exchange::allgather(draft, place, own);
@@ -78,6 +84,12 @@ pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
             check_count("send buffer", send.count(), receive.count())?;
         }
         let block = receive.total() / ranks;
+        let input = if send.is_in_place() { to } else { send.piece(0) };
+        let (kind, element) = (CollectiveKind::Alltoall, size_of::<S::Item>());
+        let call = Collective { kind, root: 0, input, output: to, part: block, element, reduction: None };
+        if draft.runs_on_boards(call) {
+            return Ok(());
+        }
         let part = |all: Span, rank: u32| all.part(rank as usize * block, block);
         let (mut from, mut copied) = (send.piece(0), None);
         if send.is_in_place() {

@@ -7,8 +7,8 @@ use crate::run::engine::Engine;
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
-    Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
-    Rank, Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
+    Car, CarKind, CarState, Collective, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces,
+    PostError, Rank, Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
 };
 use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
@@ -29,7 +29,18 @@ impl Engine {
         scoped: bool,
     ) -> Posted<B> {
         let Call { name, buffer, draw, same } = call;
-        let posted = self.lending(|engine| engine.start_collective(name, comm, &buffer, same, draw));
+        let posted = self.lending(|engine| {
+            let draw = match engine.plan(comm, &buffer, draw)? {
+                Plan::Boards(call) => {
+                    let row = engine.request_row(comm)?;
+                    engine.post_on_boards(comm, call, row);
+                    return Ok(row);
+                }
+                Plan::Drawn(draft) => Drawing::Drawn(draft),
+                Plan::NotYet(draw) => Drawing::NotYet(draw),
+            };
+            engine.start_collective(name, comm, &buffer, same, draw)
+        });
         match posted {
             Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
@@ -46,17 +57,88 @@ impl Engine {
         let Call { name, buffer, draw, same } = call;
         // After a panic a peer may still read what was lent: it is not freed.
         let buffer = ManuallyDrop::new(buffer);
-        let posted = self.lending(|engine| engine.start_collective(name, comm, &*buffer, same, draw));
-        let ended = match posted {
+        let planned = self.lending(|engine| {
+            engine.check_comm(comm)?;
+            engine.ready_boards(comm)?;
+            Ok::<_, OperationError>(engine.plan(comm, &*buffer, draw)?)
+        });
+        let ended = match planned {
+            Ok(Plan::Boards(call)) => self.lending(|engine| {
+                let called = engine.start_on_boards(comm, call);
+                engine.finish_on_boards(comm, called)
+            }),
+            Ok(Plan::Drawn(draft)) => self.run_drawn(name, comm, &*buffer, same, Drawing::Drawn::<NoDraw<B>>(draft)),
+            Ok(Plan::NotYet(draw)) => self.run_drawn(name, comm, &*buffer, same, Drawing::NotYet(draw)),
+            Err(OperationError::Post(error)) => Err(self.raise_post(comm, name, error).into()),
+            Err(error) => Err(error),
+        };
+        drop(ManuallyDrop::into_inner(buffer));
+        ended
+    }
+
+    /// Runs an operation of messages, and waits for it. Its buffers stay with the caller.
+    pub(super) fn run_graph<B: Pieces>(
+        &mut self,
+        call: Call<B, impl Draw<B>>,
+        comm: Comm,
+    ) -> Result<(), OperationError> {
+        let Call { name, buffer, draw, same } = call;
+        let buffer = ManuallyDrop::new(buffer);
+        let ended = self.run_drawn(name, comm, &*buffer, same, Drawing::NotYet(draw));
+        drop(ManuallyDrop::into_inner(buffer));
+        ended
+    }
+
+    fn run_drawn<B: Pieces>(
+        &mut self,
+        name: &'static str,
+        comm: Comm,
+        buffer: &B,
+        same: Option<(u32, TypeId)>,
+        draw: Drawing<impl Draw<B>>,
+    ) -> Result<(), OperationError> {
+        let posted = self.lending(|engine| engine.start_collective(name, comm, buffer, same, draw));
+        match posted {
             Ok(NIL) => Ok(()),
             Ok(row) => {
                 let request = self.hold(row, NoBytes, true);
                 self.settle(request).map(drop)
             }
             Err(error) => Err(self.raise_post(comm, name, error).into()),
-        };
-        drop(ManuallyDrop::into_inner(buffer));
-        ended
+        }
+    }
+
+    /// Checks that a communicator is there, and the engine open.
+    fn check_comm(&mut self, comm: Comm) -> Result<(), PostError> {
+        self.closed.check_post()?;
+        live(self.store.all().communicators, comm.0).map(drop)
+    }
+
+    /// Decides whether an operation runs on boards.
+    #[inline(always)]
+    fn plan<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Result<Plan<D>, PostError> {
+        self.check_comm(comm)?;
+        let (row, context) = self.context_of(comm);
+        let boards = &mut *self.store.all().boards;
+        if boards.open(row, context).is_none() && !boards.is_broken(row, context) {
+            return Ok(Plan::NotYet(draw));
+        }
+        let mut draft = self.draw(comm, buffer, draw, true)?;
+        match draft.on_boards.take() {
+            Some(_) if self.store.all().boards.is_broken(row, context) => Err(self.broken(comm)),
+            Some(call) => Ok(Plan::Boards(call)),
+            None => Ok(Plan::Drawn(Box::new(draft))),
+        }
+    }
+
+    /// A row for the request of an operation on boards: it is inactive.
+    fn request_row(&mut self, comm: Comm) -> Result<Row, PostError> {
+        self.need_rows(1)?;
+        let (_, word) = self.context_of(comm);
+        let all = self.store.all();
+        let Some(row) = all.progress.free_cars.pop(all.cars) else { return Err(self.full()) };
+        own_request(all.cars, all.requests, row, word | context::COLLECTIVE);
+        Ok(row)
     }
 
     /// The row of its request; [`NIL`] if there is nothing to do.
@@ -66,7 +148,7 @@ impl Engine {
         comm: Comm,
         buffer: &B,
         same: Option<(u32, TypeId)>,
-        draw: impl Draw<B>,
+        draw: Drawing<impl Draw<B>>,
     ) -> Result<Row, PostError> {
         self.closed.check_post()?;
         live(self.store.all().communicators, comm.0)?;
@@ -81,7 +163,10 @@ impl Engine {
         let number = match kept {
             Some(number) => self.renew_graph(number, comm)?,
             None => {
-                let draft = self.draw(comm, buffer, draw)?;
+                let draft = match draw {
+                    Drawing::NotYet(draw) => self.draw(comm, buffer, draw, false)?,
+                    Drawing::Drawn(draft) => *draft,
+                };
                 if draft.acts.is_empty() {
                     return Ok(NIL);
                 }
@@ -102,16 +187,25 @@ impl Engine {
     ) -> Result<Persistent<B>, Rejected<B>> {
         let Call { name, buffer, draw, .. } = call;
         let built = self.lending(|engine| {
-            let mut draft = engine.draw(comm, &buffer, draw)?;
+            let mut draft = match engine.plan(comm, &buffer, draw)? {
+                Plan::Boards(call) => {
+                    let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+                    let row = engine.request_row(comm)?;
+                    return Ok(Built::Boards(row, engine.keep_on_boards(row, call, buffers)));
+                }
+                Plan::Drawn(draft) => *draft,
+                Plan::NotYet(draw) => engine.draw(comm, &buffer, draw, false)?,
+            };
             if draft.acts.is_empty() {
                 // What is started ends by Complete.
                 draft.copy(Span::EMPTY, Span::EMPTY, &[]);
             }
             let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
-            engine.build_graph(name, comm, draft, None, Some(buffers))
+            engine.build_graph(name, comm, draft, None, Some(buffers)).map(Built::Graph)
         });
         match built {
-            Ok(number) => {
+            Ok(Built::Boards(row, number)) => Ok(Persistent::on_boards(self.hold(row, buffer, scoped), number, comm)),
+            Ok(Built::Graph(number)) => {
                 let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
                 Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
             }
@@ -145,11 +239,11 @@ impl Engine {
     }
 
     /// This rank's part of an operation.
-    fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Draft, PostError> {
+    fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>, has_boards: bool) -> Result<Draft, PostError> {
         self.closed.check_post()?;
         let communicator = live(self.store.all().communicators, comm.0)?;
         let (rank, size) = (communicator.rank, communicator.size);
-        let mut draft = Draft { neighbors: self.neighbors(comm, rank), ..Draft::new(rank, size) };
+        let mut draft = Draft { neighbors: self.neighbors(comm, rank), has_boards, ..Draft::new(rank, size) };
         draw(&mut draft, buffer)?;
         Ok(draft)
     }
@@ -270,6 +364,7 @@ impl Engine {
     /// Cancels graphs whose requests have borrowed buffers: of one request, or all.
     #[cold]
     pub(crate) fn cancel_graphs(&mut self, only: Option<RequestId>) {
+        self.cancel_on_boards(only);
         for number in 0..self.store.progress().graphs.list.len() as u32 {
             let all = self.store.all();
             let Some(graph) = all.progress.graphs.get(number) else { continue };
@@ -282,6 +377,33 @@ impl Engine {
         }
     }
 }
+
+/// How an operation is to run.
+enum Plan<D> {
+    /// On boards.
+    Boards(Collective),
+    /// By messages, as drawn.
+    Drawn(Box<Draft>),
+    /// By messages.
+    NotYet(D),
+}
+
+/// What a graph is built from.
+enum Drawing<D> {
+    Drawn(Box<Draft>),
+    NotYet(D),
+}
+
+/// A persistent operation that was made.
+enum Built {
+    /// The row of its request, and its number among those on boards.
+    Boards(Row, u32),
+    /// Its number among the graphs.
+    Graph(u32),
+}
+
+/// What draws nothing.
+type NoDraw<B> = fn(&mut Draft, &B) -> Result<(), PostError>;
 
 /// Makes a row the request of a graph that is not active.
 fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {

@@ -1,7 +1,7 @@
 //! Prefixes of reductions: scan and exscan.
 
 use super::{Call, Draw, check_count};
-use tickwire_components::{Operation, PostError, Sequence, reduce};
+use tickwire_components::{Collective, CollectiveKind, Operation, PostError, Sequence, reduce};
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::collectives::scan as draw;
 
@@ -40,6 +40,11 @@ fn draw_scan<S: Sequence, R: Sequence<Item = S::Item>>(
         check_count("receive buffer", receive.count(), send.count())?;
         input = send.piece(0);
     }
-    draw::scan(draft, input, output, exclusive);
+    let kind = if exclusive { CollectiveKind::Exscan } else { CollectiveKind::Scan };
+    let (part, element) = (input.len(), size_of::<S::Item>());
+    let call = Collective { kind, root: 0, input, output, part, element, reduction: None };
+    if !draft.runs_on_boards(call) {
+        draw::scan(draft, input, output, exclusive);
+    }
     Ok(())
 }

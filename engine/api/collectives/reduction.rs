@@ -2,7 +2,9 @@
 //! [`tickwire_systems::collectives`].
 
 use super::{Call, Draw, Places, check_count, check_in_place, check_root, consecutive};
-use tickwire_components::{LeasedBytes, Operation, PostError, Rank, Sequence, combine, reduce as reducer};
+use tickwire_components::{
+    Collective, CollectiveKind, LeasedBytes, Operation, PostError, Rank, Sequence, Span, combine, reduce as reducer,
+};
 use tickwire_systems::collectives::{reduce as draw, reduce_scatter as parts};
 
 pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
@@ -15,17 +17,20 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
         draft.reduction = Some(reducer::<S::Item>(operation));
         let root = check_root(draft, root)?;
         check_in_place(send, draft.rank == root, "the root")?;
-        if draft.rank != root {
-            draw::reduce(draft, send.piece(0), None, root);
-            return Ok(());
-        }
-        let output = receive.piece(0);
+        let is_root = draft.rank == root;
+        let output = if is_root { receive.piece(0) } else { Span::EMPTY };
         let mut input = output;
         if !send.is_in_place() {
-            check_count("receive buffer", receive.count(), send.count())?;
+            if is_root {
+                check_count("receive buffer", receive.count(), send.count())?;
+            }
             input = send.piece(0);
         }
-        draw::reduce(draft, input, Some(output), root);
+        let (kind, element) = (CollectiveKind::Reduce, size_of::<S::Item>());
+        let call = Collective { kind, root, input, output, part: input.len(), element, reduction: None };
+        if !draft.runs_on_boards(call) {
+            draw::reduce(draft, input, is_root.then_some(output), root);
+        }
         Ok(())
     })
     .reducing::<S::Item, O>(root.0)
@@ -44,7 +49,11 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
             check_count("receive buffer", receive.count(), send.count())?;
             input = send.piece(0);
         }
-        draw::allreduce(draft, input, output, size_of::<S::Item>());
+        let (kind, element) = (CollectiveKind::Allreduce, size_of::<S::Item>());
+        let call = Collective { kind, root: 0, input, output, part: input.len(), element, reduction: None };
+        if draft.size == 1 || !draft.runs_on_boards(call) {
+            draw::allreduce(draft, input, output, element);
+        }
         Ok(())
     })
     .reducing::<S::Item, O>(0)
@@ -67,6 +76,11 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
         }
         let block = input.len() / ranks;
         let output = receive.piece(0).part(0, block);
+        let (kind, element) = (CollectiveKind::ReduceScatter, size_of::<S::Item>());
+        let call = Collective { kind, root: 0, input, output, part: block, element, reduction: None };
+        if draft.runs_on_boards(call) {
+            return Ok(());
+        }
         match send.is_in_place() {
             true => parts::reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, true),
             false => parts::reduce_scatter_block(draft, input, output),

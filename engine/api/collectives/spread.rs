@@ -2,7 +2,7 @@
 
 use super::{Call, Draw, Places, check_count, check_in_place, check_root};
 use std::ops::Range;
-use tickwire_components::{NoBytes, Rank, Sequence};
+use tickwire_components::{Collective, CollectiveKind, NoBytes, Rank, Sequence, Span};
 use tickwire_systems::collectives::spread;
 
 /// Who may give no buffer of its own.
@@ -10,7 +10,9 @@ const ROOT: &str = "the root";
 
 pub(super) fn barrier() -> Call<NoBytes, impl Draw<NoBytes>> {
     Call::new("barrier", NoBytes, |draft, _| {
-        spread::barrier(draft);
+        if !draft.runs_on_boards(Collective::BARRIER) {
+            spread::barrier(draft);
+        }
         Ok(())
     })
     .like::<()>(0)
@@ -19,8 +21,19 @@ pub(super) fn barrier() -> Call<NoBytes, impl Draw<NoBytes>> {
 pub(super) fn bcast<B: Sequence>(buffer: B, root: Rank) -> Call<B, impl Draw<B>> {
     Call::new("bcast", buffer, move |draft, buffer| {
         let root = check_root(draft, root)?;
-        if draft.size > 1 {
-            spread::broadcast(draft, buffer.piece(0), root);
+        let whole = buffer.piece(0);
+        let (part, element) = (whole.len(), size_of::<B::Item>());
+        let call = Collective {
+            kind: CollectiveKind::Broadcast,
+            root,
+            input: whole,
+            output: whole,
+            part,
+            element,
+            reduction: None,
+        };
+        if draft.size > 1 && !draft.runs_on_boards(call) {
+            spread::broadcast(draft, whole, root);
         }
         Ok(())
     })
@@ -43,7 +56,13 @@ pub(super) fn gather<S: Sequence, R: Sequence<Item = S::Item>>(
         } else if draft.rank == root {
             check_count("receive buffer", receive.count(), send.count() * ranks)?;
         }
-        spread::gather(draft, own, receive.piece(0), block, root);
+        let output = if draft.rank == root { receive.piece(0) } else { Span::EMPTY };
+        let (input, element) = (own.unwrap_or(Span::EMPTY), size_of::<S::Item>());
+        let kind = CollectiveKind::Gather;
+        let call = Collective { kind, root, input, output, part: block, element, reduction: None };
+        if !draft.runs_on_boards(call) {
+            spread::gather(draft, own, receive.piece(0), block, root);
+        }
         Ok(())
     })
     .like::<S::Item>(root.0)
@@ -89,7 +108,13 @@ pub(super) fn scatter<S: Sequence, R: Sequence<Item = S::Item>>(
         } else if draft.rank == root {
             check_count("send buffer", send.count(), receive.count() * ranks)?;
         }
-        spread::scatter(draft, send.piece(0), own, block, root, &[]);
+        let input = if draft.rank == root { send.piece(0) } else { Span::EMPTY };
+        let (output, element) = (own.unwrap_or(Span::EMPTY), size_of::<S::Item>());
+        let kind = CollectiveKind::Scatter;
+        let call = Collective { kind, root, input, output, part: block, element, reduction: None };
+        if !draft.runs_on_boards(call) {
+            spread::scatter(draft, send.piece(0), own, block, root, &[]);
+        }
         Ok(())
     })
     .like::<S::Item>(root.0)

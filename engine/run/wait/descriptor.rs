@@ -83,6 +83,10 @@ impl Engine {
         for endpoint in self.store.endpoints() {
             quiet &= endpoint.transport.get().arm();
         }
+        // What a peer has shown before it could see that this one sleeps.
+        if quiet && self.boards_busy {
+            quiet = !self.look_at_boards() && self.store.progress().pending == Pending::NONE;
+        }
         if !quiet {
             self.end_wait();
         }

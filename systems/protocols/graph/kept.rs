@@ -3,6 +3,7 @@
 //! A call that is the same has the same graph, node by node: only its request and the tag of its messages are others. So the
 //! graphs of the last calls are kept, a few of them and with little memory, and such a call builds nothing.
 
+use crate::procs::boards::PersistentCall;
 use crate::rows::Rows;
 use crate::steps::finish::free_car;
 use std::mem::ManuallyDrop;
@@ -92,6 +93,11 @@ pub fn free_idle(rows: &mut Rows<'_>) {
 /// Frees the graph of a persistent request that is freed, if it has one.
 pub fn release(rows: &mut Rows<'_>, request: Row) {
     if rows.cars[request as usize].kind == CarKind::Graph {
+        let is_its = |kept: &Option<PersistentCall>| kept.as_ref().is_some_and(|kept| kept.request == request);
+        if let Some(kept) = rows.boards.persistent.iter_mut().find(|kept| is_its(kept)) {
+            *kept = None;
+            return;
+        }
         let list = &rows.progress.graphs.list;
         let is_of = |graph: &Option<Box<Graph>>| {
             graph.as_ref().is_some_and(|graph| graph.request == request && graph.persistent)

@@ -150,6 +150,13 @@ impl LinkRow {
         Word(self.reader.memory().address(self.reader.position()))
     }
 
+    /// Rings the peer's doorbell.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn ring(&self) {
+        ring(&self.doorbell);
+    }
+
     /// Tells the peer to look at this connection: in its inbox, and by its bell if it sleeps.
     #[cold]
     #[inline(never)]

@@ -250,6 +250,17 @@ impl Links {
         }
     }
 
+    /// Ends the sleep of a peer that has armed its doorbell before it could see what this process wrote last.
+    #[inline(always)]
+    pub fn wake(&mut self, link: u32) {
+        if let Some(row) = self.row(link) {
+            fences::light(row.one_sided);
+            if row.inbox.is_armed() {
+                row.ring();
+            }
+        }
+    }
+
     /// Takes the next need of a connection. Each is given once.
     pub fn take_need(&mut self) -> Option<(u32, Need)> {
         self.needs.pop()

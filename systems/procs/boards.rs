@@ -1,0 +1,142 @@
+//! The table of boards: for each communicator whose members are all on this host, the boards of its members and the operations that
+//! run on them. What a board is: [`tickwire_transports::boards`]. How operations run: [`crate::protocols::board`].
+
+use crate::protocols::board::{Failure, Operation};
+use bevy_ecs::component::Component;
+use std::collections::VecDeque;
+use tickwire_components::{Collective, Row};
+use tickwire_transports::boards::{OwnBoard, PeerBoard};
+
+/// The boards of an engine. On its one row.
+#[derive(Component, Default)]
+#[component(immutable, on_discard = tickwire_components::refuse_removal)]
+pub struct Boards {
+    /// By the row of the communicator. Rows that are not there have never been asked for.
+    pub comms: Vec<CommBoards>,
+    /// Rows of communicators with operations in progress.
+    pub busy: Vec<Row>,
+    /// Persistent operations, by number; `None` is free.
+    pub persistent: Vec<Option<PersistentCall>>,
+    /// Room for values that are reduced on the way.
+    pub scratch: Box<[u128]>,
+}
+
+/// A persistent operation on boards.
+pub struct PersistentCall {
+    /// The row of its request.
+    pub request: Row,
+    /// What it starts.
+    pub call: Collective,
+    /// Where its buffers are.
+    pub buffers: Box<[tickwire_components::Span]>,
+}
+
+/// Whether a communicator has boards.
+#[derive(Default)]
+pub struct CommBoards {
+    /// The context word of the communicator that this is said of.
+    pub context: u32,
+    /// What is said.
+    pub standing: Standing,
+}
+
+/// See [`CommBoards`].
+#[derive(Default)]
+pub enum Standing {
+    /// Nobody has tried yet.
+    #[default]
+    Untried,
+    /// It has none: not all members are on this host, or one of them could make none.
+    None,
+    /// A member has failed while boards were made. Others may have made theirs.
+    Broken,
+    /// It has.
+    Open(Box<Members>),
+}
+
+/// The members of a communicator with boards.
+pub struct Members {
+    /// Their boards.
+    pub seats: Seats,
+    /// Operations in progress, in the order of their numbers. The first one runs.
+    pub queue: VecDeque<Operation>,
+    /// Operations without a request that have ended, by number, until they are asked for.
+    pub ended: Vec<(u64, Result<(), Failure>)>,
+}
+
+/// The boards of all members.
+pub struct Seats {
+    /// The own rank.
+    pub rank: u32,
+    /// How many members there are.
+    pub size: u32,
+    /// The own board.
+    pub own: OwnBoard,
+    /// Those of the others, by rank. `None` at the own rank.
+    pub peers: Box<[Option<Seat>]>,
+    /// The number of the next operation. The first one is 1.
+    pub next: u64,
+    /// All others have finished the operations up to this one, as far as is known.
+    pub finished: u64,
+    /// The last operation that has written the own cells.
+    pub cells_used: u64,
+    /// Whether all members map the shared heaps of all others.
+    pub mapped: bool,
+    /// Whether all members may read the memory of all others.
+    pub reads: bool,
+}
+
+/// The board of another member.
+pub struct Seat {
+    /// What it shows.
+    pub board: PeerBoard,
+    /// The endpoint and link over which it is woken.
+    pub endpoint: u8,
+    /// See `endpoint`.
+    pub link: u32,
+    /// Its VC.
+    pub vc: Row,
+}
+
+impl Boards {
+    /// The members of a communicator that has boards.
+    #[inline(always)]
+    pub fn open(&mut self, row: usize, context: u32) -> Option<&mut Members> {
+        match self.comms.get_mut(row) {
+            Some(CommBoards { context: of, standing: Standing::Open(members) }) if *of == context => Some(members),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody has tried to open those of a communicator.
+    pub fn is_untried(&self, row: usize, context: u32) -> bool {
+        let known = self.comms.get(row).filter(|known| known.context == context);
+        known.is_none_or(|known| matches!(known.standing, Standing::Untried))
+    }
+
+    /// Whether they could not be opened since a member has failed.
+    pub fn is_broken(&self, row: usize, context: u32) -> bool {
+        let known = self.comms.get(row).filter(|known| known.context == context);
+        known.is_some_and(|known| matches!(known.standing, Standing::Broken))
+    }
+
+    /// Says whether a communicator has boards.
+    pub fn set(&mut self, row: usize, context: u32, standing: Standing) {
+        if self.comms.len() <= row {
+            self.comms.resize_with(row + 1, CommBoards::default);
+        }
+        self.comms[row] = CommBoards { context, standing };
+    }
+
+    /// How many communicators have boards.
+    pub fn count(&self) -> usize {
+        self.comms.iter().filter(|comm| matches!(comm.standing, Standing::Open(_))).count()
+    }
+
+    /// Forgets those of a communicator that is gone.
+    pub fn forget(&mut self, row: usize) {
+        if let Some(comm) = self.comms.get_mut(row) {
+            *comm = CommBoards::default();
+        }
+    }
+}

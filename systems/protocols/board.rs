@@ -1,0 +1,481 @@
+//! Collective operations among members on one host, over their boards ([`tickwire_transports::boards`]).
+//!
+//! Each member shows its operand on its own board, and takes what it needs from those of the others. Operations of a communicator run
+//! one after another, in the order of their calls, which all members share.
+//!
+//! - *Short* operands stand in the slot of the operation. A member is done when it has read those of its sources
+//!   ([`Collective::sources`]).
+//! - *Long* ones pass in chunks through the cells of their owner. A reader says how many chunks it has consumed; the owner writes a
+//!   cell again when its last reader has. Operands in a shared heap that all members map are read there.
+//! - *Very long* ones are read straight out of the memory of their owner, where the kernel lets all members do so.
+//! - An *allreduce* of long operands among three members and more has two rounds for each chunk: every member reduces its slice of the
+//!   chunk from the operands of all, and then all collect the slices.
+//!
+//! Operands are combined in the order of all reductions (`systems/collectives`), by [`combine`]. A member that cannot go on says so on
+//! its board, and whoever waits for it fails too. Every call of [`advance`] does a bounded part and never waits.
+
+mod combine;
+mod moving;
+mod shape;
+
+use crate::procs::boards::{Seat, Seats};
+use crate::procs::endpoint::Endpoint;
+use shape::Shape;
+pub use shape::is_possible;
+use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
+use tickwire_components::{Collective, CollectiveKind, Row, Span, Vc, VcState, car_flags};
+use tickwire_transports::boards::{Called, Count, Stage};
+
+/// Bytes of room for operands and for values on the way of a reduction: see [`combine`].
+pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
+
+/// An operation in progress.
+pub struct Operation {
+    /// What was called.
+    pub call: Collective,
+    /// Its number.
+    pub number: u64,
+    /// The row of its request; [`NIL`](tickwire_components::NIL) if it has none.
+    pub request: Row,
+    /// Whether its caller waits for it by its number.
+    pub awaited: bool,
+    /// Whether it is to be given up as soon as its turn comes.
+    cancelled: bool,
+    shape: Shape,
+    /// Whether it has begun: it is on the own board.
+    begun: bool,
+    /// Whether others read the operand out of the own memory, and the result.
+    shown: [bool; 2],
+    /// Whether slices are reduced by their owners first, and collected then.
+    two_rounds: bool,
+    /// The operand, where the result takes its place while others read it.
+    copy: Option<Box<[u128]>>,
+    /// Members whose bytes are needed and that have not begun, a bit each.
+    missing: u32,
+    /// Members that were found to be gone by the last look.
+    gone: u32,
+    /// Members whose bytes are needed, and those that need the own ones.
+    sources: u32,
+    readers: u32,
+    /// Chunks that were written, reduced and consumed.
+    written: u64,
+    reduced: u64,
+    consumed: u64,
+}
+
+/// Why an operation has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// One of [`car_flags::ERRORS`].
+    pub flags: u16,
+    /// The member that it is about.
+    pub rank: u32,
+    /// Bytes that it gives, and that were expected.
+    pub sent: u64,
+    /// See `sent`.
+    pub expected: u64,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It waits for other members.
+    Waits,
+    /// It has come further, and is not done.
+    Moved,
+    /// It is done.
+    Done,
+    /// It has failed.
+    Failed(Failure),
+}
+
+/// What an operation needs besides the boards.
+pub struct Around<'a> {
+    /// Endpoints, to wake members.
+    pub endpoints: &'a mut [Endpoint],
+    /// VCs of the members.
+    pub vcs: &'a [Vc],
+    /// Room for values on the way: [`SCRATCH_BYTES`].
+    pub scratch: &'a mut [u128],
+}
+
+impl Operation {
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    /// Whether others can see it.
+    pub fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Ranks of the members that it waits for: those whose bytes it needs and that have not begun.
+    pub fn missing(&self) -> impl Iterator<Item = u32> {
+        let missing = self.missing;
+        (0..u32::BITS).filter(move |rank| missing & 1 << rank != 0)
+    }
+
+    /// The next operation on these boards.
+    #[inline(always)]
+    pub fn new(call: Collective, seats: &mut Seats, request: Row) -> Self {
+        let number = seats.next;
+        seats.next += 1;
+        let (rank, size) = (seats.rank, seats.size);
+        let sources = call.sources(rank, size);
+        Operation {
+            shape: Shape::of(&call, size, seats.reads),
+            number,
+            request,
+            awaited: false,
+            cancelled: false,
+            begun: false,
+            shown: [false; 2],
+            two_rounds: call.kind == CollectiveKind::Allreduce && size > 2,
+            copy: None,
+            missing: sources,
+            gone: 0,
+            sources,
+            readers: 0,
+            written: 0,
+            reduced: 0,
+            consumed: 0,
+            call,
+        }
+    }
+}
+
+/// An operation ends before its time: its buffers are used no more. Its number is taken all the same, so it stays in its queue until
+/// the others can be told ([`Operation::is_cancelled`]); nobody waits for it then.
+pub fn cancel(operation: &mut Operation) {
+    operation.cancelled = true;
+    operation.call = Collective { input: Span::EMPTY, output: Span::EMPTY, ..operation.call.clone() };
+    (operation.request, operation.awaited) = (tickwire_components::NIL, false);
+}
+
+/// Goes on with an operation, as far as that goes now.
+#[inline(always)]
+pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
+    let mut moved = false;
+    if operation.cancelled {
+        return end_cancelled(operation, seats, around);
+    }
+    if !operation.begun {
+        if !begin(operation, seats, around) {
+            return stuck(operation, seats, around);
+        }
+        moved = true;
+    }
+    if operation.missing != 0 {
+        match meet(operation, seats) {
+            Ok(met) => moved |= met,
+            Err(failure) => return fail(operation, seats, around, failure),
+        }
+    }
+    if operation.shape.is_short() {
+        if operation.missing != 0 {
+            return if moved { Step::Moved } else { stuck(operation, seats, around) };
+        }
+        return match moving::finish_short(operation, seats, around) {
+            Ok(()) => finish(operation, seats, around),
+            Err(failure) => fail(operation, seats, around, failure),
+        };
+    }
+    advance_long(operation, seats, around, moved)
+}
+
+/// Gives an operation up whose turn has come.
+#[cold]
+fn end_cancelled(operation: &Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
+    let before = operation.number.saturating_sub(BOARD_SLOTS as u64);
+    if !operation.begun && !has_finished(before, seats, around.vcs) {
+        return Step::Waits;
+    }
+    give_up(operation, seats, around.endpoints);
+    Step::Failed(Failure { flags: car_flags::CANCELLED, rank: seats.rank, sent: 0, expected: 0 })
+}
+
+/// Shows the operation on the own board, if the slot is free: all others have finished the one that had it before.
+#[inline(always)]
+fn begin(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> bool {
+    let number = operation.number;
+    if !has_finished(number.saturating_sub(BOARD_SLOTS as u64), seats, around.vcs) {
+        return false;
+    }
+    let (rank, size) = (seats.rank, seats.size);
+    let call = &operation.call;
+    let mut called = Called { what: call.what(), length: call.part as u64, ..Called::default() };
+    if operation.shape.is_short() {
+        if call.gives(rank, size) {
+            moving::write_short(operation, seats);
+        }
+    } else {
+        operation.readers = call.readers(rank, size);
+        show(operation, seats, around.endpoints, &mut called);
+    }
+    seats.own.begin(number, called);
+    operation.begun = true;
+    wake(seats, around.endpoints);
+    true
+}
+
+/// Says where others find the operand and the result, if they read them out of the own memory.
+fn show(operation: &mut Operation, seats: &Seats, endpoints: &[Endpoint], called: &mut Called) {
+    let (call, is_direct) = (&operation.call, operation.shape.is_direct());
+    let mut input = call.input;
+    let is_mapped = |run: Span| seats.mapped && endpoints.iter().any(|endpoint| endpoint.mapped.holds(run));
+    let is_given = operation.readers != 0;
+    operation.shown =
+        [is_given && (is_direct || is_mapped(input)), operation.two_rounds && (is_direct || is_mapped(call.output))];
+    if operation.shown[0] && overwrites(call, operation.two_rounds) {
+        operation.shown[0] = is_direct;
+        if is_direct {
+            let mut copy: Box<[u128]> = vec![0; input.len().div_ceil(size_of::<u128>())].into();
+            // SAFETY: the operation keeps the copy as long as others read it, and its buffers.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            unsafe {
+                let own = Span::new(copy.as_mut_ptr().cast(), input.len());
+                own.copy_from(&input);
+                input = own;
+            }
+            operation.copy = Some(copy);
+        }
+    }
+    let address = |run: Span, shown| if shown { run.start().expose_provenance() as u64 } else { 0 };
+    called.address = address(input, operation.shown[0]);
+    called.result = address(call.output, operation.shown[1]);
+}
+
+/// Whether the result may take the place of what others are still to read of the operand. In two rounds it takes it once they have.
+fn overwrites(call: &Collective, two_rounds: bool) -> bool {
+    let Collective { kind, input, output, .. } = call;
+    let (input, output) = (input.start().addr()..input.start().addr() + input.len(), output.start().addr());
+    let at_once = match kind {
+        CollectiveKind::Allreduce => !two_rounds,
+        CollectiveKind::Alltoall | CollectiveKind::ReduceScatter => true,
+        CollectiveKind::Scan | CollectiveKind::Exscan => true,
+        _ => false,
+    };
+    at_once && input.contains(&output)
+}
+
+/// Whether all other members have finished an operation. One that has failed reads nothing any more.
+#[inline(always)]
+fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
+    if number <= seats.finished {
+        return true;
+    }
+    let others = seats.peers.iter().flatten();
+    let is_gone = |seat: &Seat| vcs.get(seat.vc as usize).is_none_or(|vc| vc.state == VcState::Failed);
+    let running = others.filter(|seat| !is_gone(seat) && !seat.board.is_closed());
+    seats.finished = running.map(|seat| seat.board.finished()).min().unwrap_or(u64::MAX);
+    number <= seats.finished
+}
+
+/// Looks which of the missing members have begun, and checks what they were called with.
+#[inline(always)]
+fn meet(operation: &mut Operation, seats: &Seats) -> Result<bool, Failure> {
+    let before = operation.missing;
+    let mut left = before;
+    while left != 0 {
+        let rank = left.trailing_zeros();
+        left &= left - 1;
+        let Some(seat) = &seats.peers[rank as usize] else { continue };
+        match seat.board.begun(operation.number) {
+            Stage::Before => continue,
+            Stage::Abandoned => return Err(abandoned(rank)),
+            Stage::At(_) => {}
+        }
+        let (called, expected) = (seat.board.called(operation.number), operation.call.part as u64);
+        if called.length != expected {
+            let flags = if called.length < expected { car_flags::SHORT } else { car_flags::TRUNCATED };
+            return Err(Failure { flags, rank, sent: called.length, expected });
+        }
+        if called.what != operation.call.what() {
+            return Err(abandoned(rank));
+        }
+        operation.missing &= !(1 << rank);
+    }
+    Ok(operation.missing != before)
+}
+
+/// Moves chunks.
+#[inline(never)]
+fn advance_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>, mut moved: bool) -> Step {
+    let chunks = operation.shape.chunks();
+    let two_rounds = operation.two_rounds;
+    for _ in 0..BOARD_CHUNKS_A_LOOK {
+        let before = (operation.written, operation.reduced, operation.consumed);
+        let tried = write(operation, seats, around.vcs)
+            .and_then(|()| if two_rounds { reduce(operation, seats, around) } else { Ok(()) })
+            .and_then(|()| consume(operation, seats, around));
+        if let Err(failure) = tried {
+            return fail(operation, seats, around, failure);
+        }
+        if before == (operation.written, operation.reduced, operation.consumed) {
+            break;
+        }
+        moved = true;
+        wake(seats, around.endpoints);
+    }
+    let all_given = operation.readers == 0 || operation.written == chunks;
+    let all_taken = operation.sources == 0 || operation.consumed == chunks;
+    if all_given && all_taken {
+        // What others read out of the own memory stays until they have.
+        let kept = operation.shown[0] || operation.shown[1];
+        match kept.then(|| least(operation, seats, Count::Consumed, operation.readers)) {
+            Some(Err(failure)) => return fail(operation, seats, around, failure),
+            Some(Ok(consumed)) if consumed < chunks => {}
+            _ => {
+                moving::take_own(operation, seats);
+                return finish(operation, seats, around);
+            }
+        }
+    }
+    if moved { Step::Moved } else { stuck(operation, seats, around) }
+}
+
+/// Puts a chunk of the operand on the board, if its place is free.
+#[inline(always)]
+fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(), Failure> {
+    let chunks = operation.shape.chunks();
+    if operation.readers == 0 || operation.written == chunks {
+        return Ok(());
+    }
+    if operation.shown[0] && (operation.shown[1] || !operation.two_rounds) {
+        operation.written = chunks;
+        seats.own.set(operation.number, Count::Written, chunks);
+        return Ok(());
+    }
+    if operation.written == 0 && !has_finished(seats.cells_used, seats, vcs) {
+        return Ok(());
+    }
+    if operation.written >= operation.shape.cells() {
+        let consumed = least(operation, seats, Count::Consumed, operation.readers)?;
+        if operation.written >= consumed + operation.shape.cells() {
+            return Ok(());
+        }
+    }
+    seats.cells_used = operation.number;
+    if !operation.shown[0] {
+        moving::write_chunk(operation, seats);
+    }
+    operation.written += 1;
+    seats.own.set(operation.number, Count::Written, operation.written);
+    Ok(())
+}
+
+/// Reduces the own slice of a chunk, once the operands of all are there.
+#[inline(always)]
+fn reduce(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
+    if operation.missing != 0 || operation.reduced >= operation.written {
+        return Ok(());
+    }
+    if least(operation, seats, Count::Written, operation.sources)? > operation.reduced {
+        moving::reduce_slice(operation, seats, around)?;
+        operation.reduced += 1;
+        seats.own.set(operation.number, Count::Reduced, operation.reduced);
+    }
+    Ok(())
+}
+
+/// Takes a chunk of the others, once it is there.
+#[inline(always)]
+fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
+    if operation.sources == 0 || operation.missing != 0 || operation.consumed == operation.shape.chunks() {
+        return Ok(());
+    }
+    // The result may take the place of the operand.
+    if operation.readers != 0 && operation.consumed >= operation.written {
+        return Ok(());
+    }
+    let two_rounds = operation.two_rounds;
+    let count = if two_rounds { Count::Reduced } else { Count::Written };
+    let is_there = !two_rounds || operation.consumed < operation.reduced;
+    if is_there && least(operation, seats, count, operation.sources)? > operation.consumed {
+        moving::consume_chunk(operation, seats, around)?;
+        operation.consumed += 1;
+        seats.own.set(operation.number, Count::Consumed, operation.consumed);
+    }
+    Ok(())
+}
+
+/// The least count of these members.
+#[inline(always)]
+fn least(operation: &Operation, seats: &Seats, count: Count, members: u32) -> Result<u64, Failure> {
+    let (mut least, mut left) = (u64::MAX, members);
+    while left != 0 {
+        let rank = left.trailing_zeros();
+        left &= left - 1;
+        let Some(seat) = &seats.peers[rank as usize] else { continue };
+        match seat.board.count(operation.number, count) {
+            Stage::Before => return Ok(0),
+            Stage::At(chunks) => least = least.min(chunks),
+            Stage::Abandoned => return Err(abandoned(rank)),
+        }
+    }
+    Ok(least)
+}
+
+fn abandoned(rank: u32) -> Failure {
+    Failure { flags: car_flags::ABANDONED, rank, sent: 0, expected: 0 }
+}
+
+/// This member is done with an operation.
+#[inline(always)]
+fn finish(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Step {
+    seats.own.finish(operation.number);
+    wake(seats, around.endpoints);
+    Step::Done
+}
+
+/// Gives an operation up, and says so once its slot is the own one: before, others may still read there. See [`cancel`].
+#[cold]
+#[inline(never)]
+fn fail(operation: &Operation, seats: &Seats, around: &mut Around<'_>, failure: Failure) -> Step {
+    if operation.begun {
+        give_up(operation, seats, around.endpoints);
+    }
+    Step::Failed(failure)
+}
+
+/// Says that this member gives an operation up.
+#[cold]
+pub fn give_up(operation: &Operation, seats: &Seats, endpoints: &mut [Endpoint]) {
+    seats.own.abandon(operation.number);
+    seats.own.finish(operation.number);
+    wake(seats, endpoints);
+}
+
+/// Nothing goes on: perhaps since a member has failed, or takes part no longer. What such a member has shown before is looked at once
+/// more before the operation fails.
+#[cold]
+#[inline(never)]
+fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Step {
+    let needed = operation.missing | if operation.shape.is_short() { 0 } else { operation.sources | operation.readers };
+    let mut gone = 0;
+    for (rank, seat) in (0..).zip(&seats.peers) {
+        let Some(seat) = seat.as_ref().filter(|_| needed & 1 << rank != 0) else { continue };
+        let failed = around.vcs.get(seat.vc as usize).is_none_or(|vc| vc.state == VcState::Failed);
+        if !failed && !seat.board.is_closed() {
+            continue;
+        }
+        gone |= 1 << rank;
+        if operation.gone & gone == gone {
+            let flags = if failed { car_flags::PEER_FAILED } else { car_flags::ABANDONED };
+            return fail(operation, seats, around, Failure { flags, rank, sent: 0, expected: 0 });
+        }
+    }
+    operation.gone = gone;
+    if gone != 0 { Step::Moved } else { Step::Waits }
+}
+
+/// Wakes all other members that sleep.
+#[inline(always)]
+fn wake(seats: &Seats, endpoints: &mut [Endpoint]) {
+    for seat in seats.peers.iter().flatten() {
+        if let Some(endpoint) = endpoints.get_mut(seat.endpoint as usize) {
+            endpoint.transport.get().wake(seat.link);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What is moved for an operation on boards: operands onto the own board, and what others show to where it goes.
+//!
+//! An operation keeps its buffers until it is done, and boards are kept by their seats. Bytes of others may change under a hostile
+//! peer, which spoils the result and nothing else.
+
+use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy};
+use super::shape::{Piece, slice};
+use super::{Around, Failure, Operation};
+use crate::procs::boards::{Seat, Seats};
+use tickwire_components::{CollectiveKind, Span, car_flags};
+
+/// Puts a short operand into the own slot.
+#[inline(always)]
+pub(super) fn write_short(operation: &Operation, seats: &Seats) {
+    let place = seats.own.short(operation.number, operation.shape.short());
+    write(operation, seats, place, operation.shape.whole());
+}
+
+/// Puts the next chunk of the operand into its cell.
+#[inline(always)]
+pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
+    let piece = operation.shape.piece(operation.written, operation.call.part);
+    let last = operation.shape.place(seats.size - 1);
+    let place = seats.own.cells(piece.cell, last + piece.length);
+    if !operation.two_rounds {
+        return write(operation, seats, place, piece);
+    }
+    // Nobody reads the own slice: its owner reduces it.
+    let (input, element) = (operation.call.input.part(piece.first, piece.length), operation.call.element);
+    let (first, length) = slice(input, seats.rank, seats.size, element);
+    copy_bytes(place.part(0, first), input.part(0, first));
+    copy_bytes(place.part(first + length, usize::MAX), input.part(first + length, usize::MAX));
+}
+
+/// Puts a piece of the operand into a place of the own board: the part of every other member, or what all get.
+#[inline(always)]
+fn write(operation: &Operation, seats: &Seats, place: Span, piece: Piece) {
+    let call = &operation.call;
+    if !call.has_parts() {
+        return copy_bytes(place, call.input.part(piece.first, piece.length));
+    }
+    for rank in (0..seats.size).filter(|&rank| rank != seats.rank) {
+        let from = call.input.part(rank as usize * call.part + piece.first, piece.length);
+        copy_bytes(place.part(operation.shape.place(rank), piece.length), from);
+    }
+}
+
+/// Takes the short operands of all sources.
+#[inline(always)]
+pub(super) fn finish_short(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
+    let piece = operation.shape.whole();
+    if piece.length > 0 {
+        take(operation, seats, piece, around)?;
+        take_own(operation, seats);
+    }
+    Ok(())
+}
+
+/// Takes the next chunk of all sources. In an allreduce of two rounds, their slices of the result.
+pub(super) fn consume_chunk(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
+    let piece = operation.shape.piece(operation.consumed, operation.call.part);
+    match operation.two_rounds {
+        true => collect_slices(operation, seats, piece, around),
+        false => take(operation, seats, piece, around),
+    }
+}
+
+/// Reduces the own slice of the next chunk from the operands of all, and shows it.
+pub(super) fn reduce_slice(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
+    let call = &operation.call;
+    let piece = operation.shape.piece(operation.reduced, call.part);
+    let output = call.output.part(piece.first, piece.length);
+    let (first, length) = slice(output, seats.rank, seats.size, call.element);
+    let own = Piece { first: piece.first + first, length, cell: piece.cell + first };
+    combine(operation, seats, own, around)?;
+    if !operation.shown[1] {
+        copy_bytes(seats.own.cells(own.cell, length), output.part(first, length));
+    }
+    Ok(())
+}
+
+/// Collects the slices of a chunk of the result that others have reduced.
+fn collect_slices(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
+    let output = operation.call.output.part(piece.first, piece.length);
+    for (rank, seat) in (0..).zip(&seats.peers) {
+        let Some(seat) = seat else { continue };
+        let (first, length) = slice(output, rank, seats.size, operation.call.element);
+        let to = output.part(first, length);
+        let from = match seat.board.called(operation.number).result {
+            0 => seat.board.cells(piece.cell + first, length),
+            result => fetch(seat, rank, result.wrapping_add((piece.first + first) as u64), to, around)?,
+        };
+        copy_bytes(to, from);
+    }
+    Ok(())
+}
+
+/// Where a member shows a piece of what it gives to this one. What must be read by the kernel is read into `room`.
+#[inline(always)]
+fn shown(
+    operation: &Operation,
+    seats: &Seats,
+    (rank, seat): (u32, &Seat),
+    piece: Piece,
+    room: Span,
+    around: &mut Around<'_>,
+) -> Result<Span, Failure> {
+    let (shape, call) = (&operation.shape, &operation.call);
+    let place = shape.place(seats.rank);
+    if shape.is_short() {
+        return Ok(seat.board.short(operation.number, shape.short()).part(place, piece.length));
+    }
+    match seat.board.called(operation.number).address {
+        0 => Ok(seat.board.cells(piece.cell + place, piece.length)),
+        address => {
+            let part = if call.has_parts() { seats.rank as usize * call.part } else { 0 };
+            fetch(seat, rank, address.wrapping_add((part + piece.first) as u64), room, around)
+        }
+    }
+}
+
+/// Bytes that a member has at an address: where its shared heap is mapped, or read into `room`.
+fn fetch(seat: &Seat, rank: u32, address: u64, room: Span, around: &mut Around<'_>) -> Result<Span, Failure> {
+    if let Some(found) = seat.board.find(address, room.len()) {
+        return Ok(found);
+    }
+    let endpoint = around.endpoints.get_mut(seat.endpoint as usize);
+    let boards = endpoint.and_then(|endpoint| endpoint.transport.get().boards());
+    // SAFETY: see the module: room for so many bytes, of a buffer or of scratch.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let fetched = boards.is_some_and(|boards| unsafe { boards.fetch(seat.link, address, room) });
+    match fetched {
+        true => Ok(room),
+        false => Err(Failure { flags: car_flags::PEER_FAILED, rank, sent: 0, expected: 0 }),
+    }
+}
+
+/// Takes a piece of all sources to where it goes.
+#[inline(always)]
+fn take(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
+    let call = &operation.call;
+    match call.kind {
+        CollectiveKind::Barrier => {}
+        CollectiveKind::Broadcast | CollectiveKind::Scatter => {
+            if let Some(Some(seat)) = seats.peers.get(call.root as usize) {
+                let to = call.output.part(piece.first, piece.length);
+                copy_bytes(to, shown(operation, seats, (call.root, seat), piece, to, around)?);
+            }
+        }
+        CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Alltoall if operation.sources != 0 => {
+            for (rank, seat) in (0..).zip(&seats.peers) {
+                let Some(seat) = seat else { continue };
+                let to = call.output.part(rank as usize * call.part + piece.first, piece.length);
+                copy_bytes(to, shown(operation, seats, (rank, seat), piece, to, around)?);
+            }
+        }
+        CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter
+            if operation.sources != 0 =>
+        {
+            combine(operation, seats, piece, around)?;
+        }
+        CollectiveKind::Scan => combine(operation, seats, piece, around)?,
+        CollectiveKind::Exscan if seats.rank != 0 => combine(operation, seats, piece, around)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Combines a piece of the own operand with those of the sources.
+#[inline(always)]
+fn combine(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
+    let (call, rank, size) = (&operation.call, seats.rank, seats.size);
+    let Some(reduction) = &call.reduction else { return Ok(()) };
+    let own = if call.has_parts() { rank as usize * call.part } else { 0 };
+    let (input, output) =
+        (call.input.part(own + piece.first, piece.length), call.output.part(piece.first, piece.length));
+    // SAFETY: the scratch is borrowed, and as large as this.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    let scratch = unsafe { Span::new(around.scratch.as_mut_ptr().cast(), size_of_val(around.scratch)) };
+    let rooms = scratch.part(SCRATCH_BYTES, OPERANDS_BYTES);
+    let combiner = Combiner { reduction, element: call.element.max(1), scratch };
+    if size == 2
+        && let Some((other, seat)) = (0..).zip(&seats.peers).find_map(|(other, seat)| Some((other, seat.as_ref()?)))
+    {
+        let shown = match operation.sources {
+            0 => Span::EMPTY,
+            _ => shown(operation, seats, (other, seat), piece, rooms.part(0, piece.length), around)?,
+        };
+        let operands = if rank == 0 { [input, shown] } else { [shown, input] };
+        combine_operands(operation, seats, &combiner, output, &|rank| operands[rank as usize]);
+        return Ok(());
+    }
+    let mut operands = [Span::EMPTY; u32::BITS as usize];
+    operands[rank as usize] = input;
+    let mut room = 0;
+    for (other, seat) in (0..).zip(&seats.peers) {
+        let Some(seat) = seat.as_ref().filter(|_| operation.sources & 1 << other != 0) else { continue };
+        let into = rooms.part(room, piece.length);
+        operands[other as usize] = shown(operation, seats, (other, seat), piece, into, around)?;
+        room += piece.length.next_multiple_of(64);
+    }
+    combine_operands(operation, seats, &combiner, output, &|rank| operands[rank as usize]);
+    Ok(())
+}
+
+#[inline(always)]
+fn combine_operands(
+    operation: &Operation,
+    seats: &Seats,
+    combiner: &Combiner<'_>,
+    output: Span,
+    operand: &dyn Fn(u32) -> Span,
+) {
+    let (rank, size) = (seats.rank, seats.size);
+    // SAFETY: see the module: pieces of one length, of elements of the reduction's type. The output is the own operand, or
+    // overlaps with none of these pieces.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe {
+        match operation.call.kind {
+            CollectiveKind::Scan => combiner.prefix(rank, size, output, operand),
+            CollectiveKind::Exscan => combiner.prefix(rank - 1, size, output, operand),
+            _ => combiner.all(size, output, operand),
+        }
+    }
+}
+
+/// Takes what this member gives to itself.
+#[inline(always)]
+pub(super) fn take_own(operation: &Operation, seats: &Seats) {
+    let (call, own) = (&operation.call, seats.rank as usize * operation.call.part);
+    match call.kind {
+        CollectiveKind::Gather | CollectiveKind::Allgather if !call.output.is_empty() && !call.input.is_empty() => {
+            copy_bytes(call.output.part(own, call.part), call.input);
+        }
+        CollectiveKind::Scatter if seats.rank == call.root && !call.output.is_empty() => {
+            copy_bytes(call.output, call.input.part(own, call.part));
+        }
+        CollectiveKind::Alltoall => copy_bytes(call.output.part(own, call.part), call.input.part(own, call.part)),
+        _ => {}
+    }
+}
+
+/// Copies bytes, unless they are there.
+#[inline(always)]
+fn copy_bytes(to: Span, from: Span) {
+    // SAFETY: see the module. What is on a board or in another's heap overlaps with no buffer, and what is taken of the own
+    // operand is where it goes already or does not overlap with it.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe {
+        copy(to, from);
+    }
+}

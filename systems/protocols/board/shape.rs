@@ -1,0 +1,220 @@
+//! How the operand of an operation stands on a board: in a slot, or in chunks.
+
+use tickwire_components::limits::BOARD_CELL_BYTES;
+use tickwire_components::{Collective, Span};
+use tickwire_transports::boards::SHORT_MAX;
+
+/// Bytes of a chunk at most, of all parts together. Four fill the cells.
+const CHUNK_MAX: usize = BOARD_CELL_BYTES / 4;
+/// Bytes of a chunk at least, of all parts together: its counts take a cache line each way, as long as 4 KiB take.
+const CHUNK_MIN: usize = 4 << 10;
+/// Chunks that a long operand has at least: while one is written another one is read.
+const CHUNKS_MIN: usize = 4;
+/// Parts from this length on are read straight out of the memory of their owner, where the kernel lets all members do so: a call of
+/// it costs as much as copying 16 KiB.
+const DIRECT_MIN: usize = 96 << 10;
+/// Bytes of such a chunk at most, of all members together: few calls, and room for them stays within a second cache.
+pub(super) const DIRECT_CHUNK: usize = 128 << 10;
+/// Bytes of an element at most.
+pub(super) const ELEMENT_MAX: usize = 4 << 10;
+/// Where parts and chunks begin: a multiple of this.
+const ALIGN: usize = 64;
+
+/// Whether boards can serve an operation: elements are short enough that a chunk has one for each member.
+pub fn is_possible(call: &Collective, size: u32) -> bool {
+    call.element <= ELEMENT_MAX && call.element.next_multiple_of(ALIGN) * size as usize <= CHUNK_MAX
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Bytes of a chunk of one part.
+    chunk: usize,
+    /// Bytes from one part to the next one, in a slot or in a cell; 0 if members have no parts of their own.
+    stride: usize,
+    /// Bytes from one cell to the next one. 0 if the operand stands in no cell.
+    cell: usize,
+    /// Bytes in a slot; [`usize::MAX`] if operands are read out of the memory of their owners.
+    short: usize,
+    /// Chunks of the operand.
+    chunks: u64,
+}
+
+/// A piece of a part: one chunk of it, or all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Where it begins in the part, bytes.
+    pub(super) first: usize,
+    /// How long it is, bytes.
+    pub(super) length: usize,
+    /// The cell that it stands in, as the place of that, bytes.
+    pub(super) cell: usize,
+}
+
+impl Shape {
+    /// Of an operation among so many members, of which each `reads` the memory of all others, or not.
+    #[inline(always)]
+    pub(super) fn of(call: &Collective, size: u32, reads: bool) -> Self {
+        let parts = if call.has_parts() { size as usize } else { 1 };
+        let aligned = call.part.next_multiple_of(size_of::<u128>());
+        let short = if parts == 1 { call.part } else { aligned * parts };
+        if short <= SHORT_MAX {
+            let stride = if parts == 1 { 0 } else { aligned };
+            return Shape { chunk: call.part, stride, cell: 0, short, chunks: 1 };
+        }
+        if reads && call.part >= DIRECT_MIN { Shape::direct(call, size) } else { Shape::long(call, parts) }
+    }
+
+    #[inline(never)]
+    fn direct(call: &Collective, size: u32) -> Self {
+        let element = call.element.max(1);
+        let others = (size as usize - 1).max(1);
+        let chunk = (DIRECT_CHUNK / others / ALIGN * ALIGN / element * element).max(element);
+        Shape { chunk, stride: 0, cell: 0, short: usize::MAX, chunks: call.part.div_ceil(chunk) as u64 }
+    }
+
+    #[inline(never)]
+    fn long(call: &Collective, parts: usize) -> Self {
+        let element = call.element.max(1);
+        let wanted = (call.part * parts / CHUNKS_MIN).clamp(CHUNK_MIN, CHUNK_MAX);
+        // Whole elements, at least one.
+        let chunk = (wanted / parts / ALIGN * ALIGN / element * element).max(element);
+        let aligned = chunk.next_multiple_of(ALIGN);
+        Shape {
+            chunk,
+            stride: if parts == 1 { 0 } else { aligned },
+            cell: aligned * parts,
+            short: 0,
+            chunks: call.part.div_ceil(chunk) as u64,
+        }
+    }
+
+    /// Whether the operand stands in a slot.
+    #[inline(always)]
+    pub(super) fn is_short(&self) -> bool {
+        self.cell == 0 && !self.is_direct()
+    }
+
+    /// Whether operands are read out of the memory of their owners.
+    #[inline(always)]
+    pub(super) fn is_direct(&self) -> bool {
+        self.short == usize::MAX
+    }
+
+    /// Bytes that it takes in a slot.
+    #[inline(always)]
+    pub(super) fn short(&self) -> usize {
+        self.short
+    }
+
+    /// Chunks of the operand.
+    #[inline(always)]
+    pub(super) fn chunks(&self) -> u64 {
+        self.chunks
+    }
+
+    /// Chunks that the cells hold at a time.
+    #[inline(always)]
+    pub(super) fn cells(&self) -> u64 {
+        (BOARD_CELL_BYTES / self.cell.max(1)) as u64
+    }
+
+    /// All of a part, in a slot.
+    #[inline(always)]
+    pub(super) fn whole(&self) -> Piece {
+        Piece { first: 0, length: self.chunk, cell: 0 }
+    }
+
+    /// A chunk of a part of so many bytes.
+    #[inline(always)]
+    pub(super) fn piece(&self, chunk: u64, part: usize) -> Piece {
+        let first = chunk as usize * self.chunk;
+        let cell = (chunk % self.cells()) as usize * self.cell;
+        Piece { first, length: self.chunk.min(part - first), cell }
+    }
+
+    /// Where the part of a member is in a slot, or in a cell.
+    #[inline(always)]
+    pub(super) fn place(&self, rank: u32) -> usize {
+        self.stride * rank as usize
+    }
+}
+
+/// The slice of a chunk that a member reduces: whole elements, as many for each.
+pub(super) fn slice(of: Span, rank: u32, size: u32, element: usize) -> (usize, usize) {
+    let elements = of.len() / element.max(1);
+    let each = elements.div_ceil(size as usize);
+    let first = (each * rank as usize).min(elements);
+    (first * element, each.min(elements - first) * element)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tickwire_components::CollectiveKind;
+
+    #[test]
+    fn chunks_cover_a_part_in_whole_elements_and_fit_the_cells() {
+        for kind in [CollectiveKind::Allreduce, CollectiveKind::Alltoall] {
+            for size in 2..=16u32 {
+                for element in [1, 2, 8, 12, 24, 100, 1000] {
+                    for count in [0, 1, 7, 100, 1000, 4096, 100_000] {
+                        let part = element * count;
+                        let call = Collective { kind, part, element, ..Collective::BARRIER };
+                        assert!(is_possible(&call, size) || element == 1000);
+                        if !is_possible(&call, size) {
+                            continue;
+                        }
+                        let shape = Shape::of(&call, size, false);
+                        if shape.is_short() {
+                            assert!(shape.short() <= SHORT_MAX && shape.short() >= part);
+                            assert!(!call.has_parts() || shape.place(size - 1) + part <= shape.short());
+                            continue;
+                        }
+                        let mut end = 0;
+                        for chunk in 0..shape.chunks() {
+                            let piece = shape.piece(chunk, part);
+                            assert_eq!((piece.first, piece.first % element, piece.length % element), (end, 0, 0));
+                            end += piece.length;
+                            let last = if call.has_parts() { shape.place(size - 1) } else { 0 };
+                            assert!(piece.length > 0 && piece.cell + last + piece.length <= BOARD_CELL_BYTES);
+                        }
+                        assert!(end == part && shape.cells() >= 2, "{call:?} {shape:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn direct_chunks_leave_room_for_those_of_all_others() {
+        for size in 2..=16u32 {
+            for (element, count) in [(8, 1 << 17), (24, 40_000), (4096, 300)] {
+                let call =
+                    Collective { kind: CollectiveKind::Reduce, part: element * count, element, ..Collective::BARRIER };
+                let shape = Shape::of(&call, size, true);
+                assert!(shape.is_direct() && !shape.is_short());
+                let all: usize = (0..shape.chunks()).map(|chunk| shape.piece(chunk, call.part).length).sum();
+                let first = shape.piece(0, call.part).length;
+                assert_eq!((all, first % element), (call.part, 0));
+                assert!(first * (size as usize - 1) <= DIRECT_CHUNK.max(element * (size as usize - 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn slices_cover_a_chunk() {
+        for (size, elements) in [(2, 5), (3, 3), (7, 2), (16, 1000), (5, 0)] {
+            // SAFETY: nobody uses the bytes.
+            #[expect(unsafe_code, reason = "a length")]
+            let chunk = unsafe { Span::new(std::ptr::dangling_mut(), elements * 8) };
+            let mut end = 0;
+            for rank in 0..size {
+                let (first, length) = slice(chunk, rank, size, 8);
+                assert_eq!((first, length % 8), (end, 0));
+                end += length;
+            }
+            assert_eq!(end, elements * 8);
+        }
+    }
+}

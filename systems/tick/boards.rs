@@ -1,0 +1,152 @@
+//! Collective operations on boards: goes on with those that are in progress.
+//!
+//! *Reads* boards of all members, VCs. *Writes* the own boards, buffers of operations, requests and CAR rows of those that end.
+//! *Bound* the first operation of each communicator that has one, and those behind it that end at once; of a long one
+//! [`BOARD_CHUNKS_A_LOOK`](tickwire_components::limits::BOARD_CHUNKS_A_LOOK) chunks. *Why* peers show what they have without a
+//! frame, so no look at an endpoint finds it.
+
+use crate::procs::boards::{Boards, CommBoards, Members, Standing};
+use crate::protocols::board::{Around, Failure, Operation, Step, advance, cancel, give_up};
+use crate::rows::{Rows, Wire};
+use crate::steps::finish::{abort, finish_at_once};
+use tickwire_components::{Car, Large, NIL, RequestState, Row, Status, car_flags};
+
+/// Goes on with the operations in progress; whether one of them has come further.
+pub fn advance_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
+    let mut moved = false;
+    let mut index = 0;
+    while let Some(&row) = rows.boards.busy.get(index) {
+        moved |= advance_comm(rows, wire, row);
+        let left = rows.boards.comms.get(row as usize).is_some_and(has_operations);
+        if left {
+            index += 1;
+        } else {
+            rows.boards.busy.swap_remove(index);
+        }
+    }
+    moved
+}
+
+fn has_operations(comm: &CommBoards) -> bool {
+    matches!(&comm.standing, Standing::Open(members) if !members.queue.is_empty())
+}
+
+/// Goes on with the operations of a communicator, in order, until one waits.
+fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
+    let mut moved = false;
+    loop {
+        let Boards { comms, scratch, .. } = &mut *rows.boards;
+        let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(row as usize) else { break };
+        let Members { seats, queue, ended: told } = &mut **members;
+        let Some(operation) = queue.front_mut() else { break };
+        let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
+        let ended = match advance(operation, seats, &mut around) {
+            Step::Waits => break,
+            Step::Moved => {
+                rows.progress.work.received += 1;
+                return true;
+            }
+            Step::Done => Ok(()),
+            Step::Failed(failure) => Err(failure),
+        };
+        moved = true;
+        let request = operation.request;
+        if operation.awaited {
+            told.push((operation.number, ended));
+        }
+        // One that has failed before its slot was free stays, without its buffers.
+        if ended.is_err() && !operation.has_begun() && !operation.is_cancelled() {
+            cancel(operation);
+        } else {
+            queue.pop_front();
+        }
+        rows.progress.work.received += 1;
+        end(rows, row, request, ended);
+    }
+    moved
+}
+
+/// Ends the request of an operation of a communicator, if it has one.
+pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failure>) {
+    if request == NIL {
+        return;
+    }
+    let vc = ended.err().map_or(NIL, |failure| vc_of(&rows.boards, comm, failure.rank));
+    let Rows { progress, cars, large, requests, .. } = rows;
+    match ended {
+        Ok(()) => finish_at_once(progress, cars, requests, request, 0, false),
+        Err(failure) => {
+            (cars[request as usize], large[request as usize]) = as_row(&cars[request as usize], failure, vc);
+            abort(progress, cars, request, failure.flags);
+        }
+    }
+}
+
+/// The VC of a member.
+pub fn vc_of(boards: &Boards, comm: Row, rank: u32) -> Row {
+    match boards.comms.get(comm as usize).map(|comm| &comm.standing) {
+        Some(Standing::Open(members)) => match members.seats.peers.get(rank as usize) {
+            Some(Some(seat)) => seat.vc,
+            _ => NIL,
+        },
+        _ => NIL,
+    }
+}
+
+/// A row of an operation that has failed so: what tells how it ended.
+pub fn as_row(car: &Car, failure: Failure, vc: Row) -> (Car, Large) {
+    let tag = Status::NULL.tag.0;
+    let flags = car.flags & !car_flags::ERRORS | failure.flags;
+    let large = Large { wanted: failure.expected, ..Large::of(failure.sent) };
+    (Car { source: failure.rank, tag, vc, done: failure.sent, flags, ..*car }, large)
+}
+
+/// Ends operations whose requests are asked for, before their time. Nobody uses their buffers any more.
+pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Row) -> bool) {
+    for comm in 0..rows.boards.comms.len() {
+        let Boards { comms, .. } = &mut *rows.boards;
+        let CommBoards { standing: Standing::Open(members), .. } = &mut comms[comm] else { continue };
+        let Members { seats, queue, .. } = &mut **members;
+        let is_meant = |operation: &&mut Operation| operation.request != NIL && whose(operation.request);
+        let mut cancelled = Vec::new();
+        for operation in queue.iter_mut().filter(is_meant) {
+            cancelled.push(operation.request);
+            cancel(operation);
+        }
+        // The first one may be at work: others hear of its end at once.
+        if let Some(first) = queue.front().filter(|first| first.is_cancelled() && first.has_begun()) {
+            give_up(first, seats, wire.endpoints);
+            queue.pop_front();
+        }
+        for request in cancelled {
+            abort(&mut rows.progress, &mut rows.cars, request, car_flags::CANCELLED);
+        }
+    }
+}
+
+/// Ends all operations: the engine takes part in nothing any more.
+pub fn close_boards(rows: &mut Rows<'_>) {
+    let boards = &mut *rows.boards;
+    for comm in &mut boards.comms {
+        if let Standing::Open(members) = &mut comm.standing {
+            members.seats.own.close();
+        }
+    }
+    let requests: Vec<Row> = boards.comms.drain(..).flat_map(requests_of).collect();
+    boards.busy.clear();
+    let Rows { progress, cars, requests: states, .. } = rows;
+    for row in requests {
+        if matches!(states[row as usize].state, RequestState::Active | RequestState::Detached) {
+            abort(progress, cars, row, car_flags::FINALIZED);
+        }
+    }
+}
+
+fn requests_of(comm: CommBoards) -> Vec<Row> {
+    match comm.standing {
+        Standing::Open(members) => {
+            members.queue.iter().map(|operation| operation.request).filter(|&row| row != NIL).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,257 @@
+//! Operations over boards: engines of one host that show each other their operands. Each engine runs in a thread of its own, since
+//! boards are opened by an operation that waits.
+
+use std::time::Duration;
+use tickwire::testing::Board;
+use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
+
+/// Elements of an operand: in one line, in a slot, in one chunk and in many, and read out of the memory of their owner.
+const COUNTS: [usize; 9] = [0, 1, 4, 5, 200, 241, 2_000, 9_001, 33_000];
+
+/// Runs a part for each rank, in threads; with boards, or by messages alone.
+fn each_rank(size: u32, boards: bool, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
+    let board = Board::new(size);
+    std::thread::scope(|threads| {
+        for rank in 0..size {
+            let (board, part) = (&board, &part);
+            threads.spawn(move || {
+                let limits = Limits { boards, ..Limits::default() };
+                let mut engine = Engine::builder().limits(limits).build(board.bootstrap(rank)).unwrap();
+                let world = engine.comm_world();
+                part(&mut engine, rank, world);
+                let _ = engine.finalize(Duration::from_secs(20));
+            });
+        }
+    });
+}
+
+fn values(rank: u32, count: usize) -> Vec<i64> {
+    (0..count as i64).map(|at| i64::from(rank) * 1_000_003 + at * at + 1).collect()
+}
+
+/// Not commutative and not associative: what it gives shows which operands have met, and in which order.
+fn mix(left: i64, right: i64) -> i64 {
+    left.rotate_left(7).wrapping_mul(31) ^ right.wrapping_add(left)
+}
+
+/// Compares without showing all that there is.
+#[track_caller]
+fn same(found: &[i64], expected: &[i64], words: &str) {
+    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    assert!(found.len() == expected.len() && differs.is_none(), "{words}: {} elements, at {differs:?}", found.len());
+}
+
+/// All operations with one number of elements, waiting, without waiting and persistent; their results one after another.
+fn run_all(engine: &mut Engine, rank: u32, world: Comm, count: usize) -> Vec<i64> {
+    let size = engine.size();
+    let ranks = size as usize;
+    let (own, all) = (values(rank, count), values(rank, count * ranks));
+    let mut results = Vec::new();
+    engine.barrier(world).unwrap();
+    for root in [0, size - 1].map(Rank) {
+        let is_root = Rank(rank) == root;
+        let mut shared = if is_root { own.clone() } else { vec![0; count] };
+        engine.bcast(&mut shared, root, world).unwrap();
+        same(&shared, &values(root.0, count), "bcast");
+        let mut gathered = vec![0; if is_root { count * ranks } else { 0 }];
+        engine.gather(&own, &mut gathered, root, world).unwrap();
+        let expected: Vec<i64> = (0..size).flat_map(|rank| values(rank, count)).collect();
+        assert!(!is_root || gathered == expected);
+        let mut part = vec![0; count];
+        let sent = if is_root { &all[..] } else { &[] };
+        engine.scatter(sent, &mut part, root, world).unwrap();
+        same(&part, &values(root.0, count * ranks)[count * rank as usize..][..count], "scatter");
+        let mut reduced = vec![0; if is_root { count } else { 0 }];
+        engine.reduce(&own, &mut reduced, mix, root, world).unwrap();
+        results.extend(reduced);
+    }
+    let mut gathered = vec![0; count * ranks];
+    gathered[rank as usize * count..][..count].copy_from_slice(&own);
+    engine.allgather(in_place(), &mut gathered, world).unwrap();
+    same(&gathered, &(0..size).flat_map(|rank| values(rank, count)).collect::<Vec<_>>(), "allgather");
+    let parts = |from: u32| values(from, count * ranks)[count * rank as usize..][..count].to_vec();
+    let exchanged: Vec<i64> = (0..size).flat_map(parts).collect();
+    let mut swapped = all.clone();
+    engine.alltoall(in_place(), &mut swapped, world).unwrap();
+    same(&swapped, &exchanged, "alltoall in place");
+    let request = engine.ialltoall(all.clone(), vec![0; count * ranks], world).unwrap();
+    same(&engine.wait_take(request).unwrap().0.1, &exchanged, "alltoall");
+    let mut reduced = own.clone();
+    engine.allreduce(in_place(), &mut reduced, mix, world).unwrap();
+    let request = engine.iallreduce(own.clone(), vec![0; count], mix, world).unwrap();
+    same(&engine.wait_take(request).unwrap().0.1, &reduced, "allreduce in place or not");
+    results.extend(reduced);
+    for inclusive in [true, false] {
+        let mut prefix = own.clone();
+        match inclusive {
+            true => engine.scan(in_place(), &mut prefix, mix, world).unwrap(),
+            false => engine.exscan(in_place(), &mut prefix, mix, world).unwrap(),
+        }
+        results.extend(prefix);
+    }
+    let mut scattered = all.clone();
+    engine.reduce_scatter_block(in_place(), &mut scattered, mix, world).unwrap();
+    let request = engine.ireduce_scatter_block(all, vec![0; count], mix, world).unwrap();
+    same(&engine.wait_take(request).unwrap().0.1, &scattered[..count], "reduce_scatter in place or not");
+    results.extend(&scattered[..count]);
+    let mut sum = engine.allreduce_init(vec![0; count], vec![0; count], op::Sum, world).unwrap();
+    for start in 0..3 {
+        engine.buffer(&mut sum).unwrap().0.fill(i64::from(rank) + start);
+        engine.start(&sum).unwrap();
+        engine.wait(&sum).unwrap();
+        let expected = i64::from(size * (size - 1) / 2) + start * i64::from(size);
+        same(&engine.buffer(&mut sum).unwrap().1, &vec![expected; count], "sum");
+    }
+    results
+}
+
+#[test]
+fn operations_give_the_same_bits_over_boards_and_by_messages() {
+    for size in [2, 3, 5, 8] {
+        let mut found = [const { Vec::new() }; 2].map(std::sync::Mutex::new);
+        for (place, boards) in [true, false].into_iter().enumerate() {
+            each_rank(size, boards, |engine, rank, world| {
+                for count in COUNTS.into_iter().filter(|count| size <= 3 || *count < 10_000) {
+                    let results = run_all(engine, rank, world, count);
+                    found[place].lock().unwrap().push((rank, count, results));
+                }
+            });
+        }
+        let [over, by] = found.each_mut().map(|found| {
+            let found = found.get_mut().unwrap();
+            found.sort();
+            std::mem::take(found)
+        });
+        assert!(over.len() >= size as usize * 7 && over == by, "{size} ranks");
+    }
+}
+
+#[test]
+fn sixteen_members_have_boards_and_seventeen_have_none() {
+    for size in [16, 17] {
+        each_rank(size, true, |engine, rank, world| {
+            for count in [1, 3_000] {
+                let mut sums = vec![0; count];
+                engine.allreduce(&vec![rank; count], &mut sums, op::Sum, world).unwrap();
+                assert_eq!(sums, vec![size * (size - 1) / 2; count]);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_member_may_run_ahead_no_further_than_others_can_read() {
+    each_rank(3, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        for round in 0..2_000u64 {
+            // The root waits for nobody but by the number of operations in progress.
+            let mut shared = [if rank == 1 { round } else { 0 }; 4];
+            engine.bcast(&mut shared, Rank(1), world).unwrap();
+            assert_eq!(shared, [round; 4]);
+            let mut long = vec![if rank == 2 { round } else { 0 }; if round % 100 == 0 { 20_000 } else { 300 }];
+            engine.bcast(&mut long, Rank(2), world).unwrap();
+            assert!(long.iter().all(|&value| value == round));
+        }
+    });
+}
+
+#[test]
+fn lengths_that_differ_are_told_and_what_follows_is_intact() {
+    for [short, long] in [[1, 3], [3, 500], [500, 5_000], [5_000, 9_000], [40_000, 50_000]] {
+        each_rank(2, true, |engine, rank, world| {
+            engine.barrier(world).unwrap();
+            let count = if rank == 0 { short } else { long };
+            let ended = engine.allreduce(&vec![1u64; count], &mut vec![0; count], op::Sum, world);
+            let error = match ended {
+                Err(OperationError::Request(error)) => error,
+                ended => panic!("{ended:?}"),
+            };
+            match error {
+                RequestError::Truncated { status, capacity } if rank == 0 => {
+                    assert_eq!((status.source, status.length, capacity), (Rank(1), long * 8, short * 8));
+                }
+                RequestError::Short { from, sent, expected } if rank == 1 => {
+                    assert_eq!((from, sent, expected), (Rank(0), short * 8, long * 8));
+                }
+                RequestError::Abandoned(from) => assert_eq!(from, Rank(1 - rank), "who was faster has told"),
+                error => panic!("rank {rank}: {error}"),
+            }
+            let mut total = [0];
+            engine.allreduce(&[rank + 1], &mut total, op::Sum, world).unwrap();
+            assert_eq!(total, [3]);
+        });
+    }
+}
+
+#[test]
+fn different_operations_in_one_place_are_errors() {
+    each_rank(2, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        let mut value = [1u8];
+        let ended = match rank {
+            0 => engine.allreduce(&[1u8], &mut value, op::Sum, world),
+            _ => engine.allgather(&[1u8], &mut [0u8; 2], world),
+        };
+        assert!(matches!(ended, Err(OperationError::Request(RequestError::Abandoned(_)))), "{ended:?}");
+        engine.barrier(world).unwrap();
+    });
+}
+
+#[test]
+fn a_member_that_goes_fails_what_waits_for_it_and_messages_go_on() {
+    for count in [1, 500, 20_000] {
+        each_rank(3, true, |engine, rank, world| {
+            engine.barrier(world).unwrap();
+            if rank == 2 {
+                return;
+            }
+            let mut failed = 0;
+            for _ in 0..12 {
+                let ended = engine.allreduce(&vec![1u32; count], &mut vec![0; count], op::Sum, world);
+                let Err(OperationError::Request(error)) = ended else { panic!("{ended:?}") };
+                failed += u32::from(matches!(error, RequestError::PeerFailed { .. } | RequestError::Abandoned(_)));
+            }
+            assert_eq!(failed, 12);
+            let peer = Rank(1 - rank);
+            let receive = engine.irecv(vec![0u32; 1], peer, tickwire::Tag(1), world).unwrap();
+            engine.send(&[rank], peer, tickwire::Tag(1), world).unwrap();
+            assert_eq!(engine.wait_take(receive).unwrap().0, [1 - rank]);
+        });
+    }
+}
+
+#[test]
+fn requests_in_progress_end_with_their_scope_and_others_hear_of_it() {
+    each_rank(2, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        let mut sums = vec![0u64; 400];
+        if rank == 0 {
+            let request = engine.iallreduce(vec![1u64; 400], vec![0; 400], op::Sum, world).unwrap();
+            let second = engine.ibarrier(world).unwrap();
+            engine.wait_take(request).unwrap();
+            engine.wait_take(second).unwrap();
+        } else {
+            engine.allreduce(&[2u64; 400], &mut sums, op::Sum, world).unwrap();
+            assert_eq!(sums, [3; 400]);
+            engine.barrier(world).unwrap();
+        }
+    });
+}
+
+#[test]
+fn communicators_come_and_go_with_their_boards() {
+    each_rank(4, true, |engine, rank, world| {
+        for round in 0..20u32 {
+            let half = engine.comm_split(world, Some(rank % 2), rank as i32).unwrap().unwrap();
+            let mut total = [0];
+            engine.allreduce(&[rank + round], &mut total, op::Sum, half).unwrap();
+            assert_eq!(total, [rank % 2 * 2 + 2 + 2 * round]);
+            engine.comm_free(half).unwrap();
+            let copy = engine.comm_dup(world).unwrap();
+            let mut all = vec![0; 4];
+            engine.allgather(&[rank], &mut all, copy).unwrap();
+            assert_eq!(all, [0, 1, 2, 3]);
+            engine.comm_free(copy).unwrap();
+        }
+    });
+}

@@ -1,0 +1,351 @@
+//! Boards: shared memory in which the members of a communicator on one host show each other the operands of collective
+//! operations.
+//!
+//! Every member has a *board* for each communicator. It alone writes it, and the others map it and read it. Operations on a
+//! communicator are numbered from 1 on; all members count them alike. A board consists of:
+//!
+//! | part | bytes | what |
+//! |---|---|---|
+//! | head | 128 | how many operations its owner has finished |
+//! | 8 slots | 2048 each | one for each operation in progress: number modulo 8 |
+//! | cells | 64 KiB | long operands, a chunk at a time |
+//!
+//! A slot begins with the line that its owner writes last: the operation's number, the length and kind that it was called with, and
+//! the operand, if that has at most 32 bytes. So a short operand reaches a reader with one cache line. Behind it stand three counts of
+//! chunks, and an operand of up to [`SHORT_MAX`] bytes.
+//!
+//! *Reuse.* A member begins operation n once all others have finished operation n − 8, which had the same slot. It writes a cell once
+//! its readers have consumed what was there before. So a reader always finds what belongs to its own operation, or an older number.
+//!
+//! *Trust.* Everything that is read here was written by a peer. Numbers are compared and never used as an index or a length.
+
+use crate::heap::PeerHeap;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tickwire_components::Span;
+use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_SLOTS};
+
+/// Bytes of a slot.
+const SLOT_BYTES: usize = 2048;
+/// Bytes of an operand that stands in a slot's first line.
+const INLINE_MAX: usize = 32;
+/// Bytes of an operand that a slot holds.
+pub const SHORT_MAX: usize = SLOT_BYTES - 128;
+/// Bytes of a board.
+pub const BOARD_BYTES: usize = size_of::<Layout>();
+/// Bits of the number of chunks in a word; above them stands the operation's number.
+const COUNT_BITS: u32 = 24;
+/// The count that says that the owner has given the operation up.
+const ABANDONED: u64 = (1 << COUNT_BITS) - 1;
+/// Chunks of an operation at most.
+pub const CHUNKS_MAX: u64 = ABANDONED - 1;
+
+/// What a member was called with. All members must be called with the same, but for `address`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Called {
+    /// Which operation, and its root.
+    pub what: u64,
+    /// Bytes of an operand.
+    pub length: u64,
+    /// Where the operand is in the owner's shared heap, for who maps that; 0 if it stands on the board.
+    pub address: u64,
+    /// Where the result is in the owner's shared heap; 0 if it stands on the board.
+    pub result: u64,
+}
+
+/// How far a member has come with an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// It has not begun it.
+    Before,
+    /// It has done so many chunks.
+    At(u64),
+    /// It has given it up.
+    Abandoned,
+}
+
+impl Stage {
+    fn of(word: u64, operation: u64) -> Self {
+        match word & ABANDONED {
+            _ if word >> COUNT_BITS != operation & (u64::MAX >> COUNT_BITS) => Stage::Before,
+            ABANDONED => Stage::Abandoned,
+            count => Stage::At(count),
+        }
+    }
+}
+
+/// A count of chunks in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// Chunks of the operand that are on the board.
+    Written,
+    /// Chunks whose part of the result is on the board.
+    Reduced,
+    /// Chunks of all others that the owner needs no more.
+    Consumed,
+}
+
+#[repr(C, align(128))]
+struct Layout {
+    finished: AtomicU64,
+    closed: AtomicU64,
+    _pad: [u64; 14],
+    slots: [Slot; BOARD_SLOTS],
+    cells: [u8; BOARD_CELL_BYTES],
+}
+
+#[repr(C, align(128))]
+struct Slot {
+    begun: AtomicU64,
+    what: AtomicU64,
+    length: AtomicU64,
+    address: AtomicU64,
+    inline: [u8; INLINE_MAX],
+    counts: [AtomicU64; 3],
+    result: AtomicU64,
+    _pad: [u64; 4],
+    short: [u8; SHORT_MAX],
+}
+
+const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
+const _: () = assert!(size_of::<Layout>() == 128 + BOARD_SLOTS * SLOT_BYTES + BOARD_CELL_BYTES);
+
+/// Where a board is, and what keeps its memory.
+#[derive(Clone)]
+struct View {
+    layout: NonNull<Layout>,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: an address in shared memory that is kept. Words are atomics, and everything else is touched by raw copies only.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Send for View {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Sync for View {}
+
+impl View {
+    #[inline(always)]
+    fn finished(&self) -> &AtomicU64 {
+        // SAFETY: within the memory that is kept; only the word is referred to.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            &(*self.layout.as_ptr()).finished
+        }
+    }
+
+    fn closed(&self) -> &AtomicU64 {
+        // SAFETY: as in `finished`.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            &(*self.layout.as_ptr()).closed
+        }
+    }
+
+    /// The slot of an operation.
+    #[inline(always)]
+    fn slot(&self, operation: u64) -> *mut Slot {
+        // SAFETY: one of the slots of the memory that is kept. Only its address is taken.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            (&raw mut (*self.layout.as_ptr()).slots).cast::<Slot>().add(operation as usize % BOARD_SLOTS)
+        }
+    }
+
+    #[inline(always)]
+    fn begun(&self, operation: u64) -> &AtomicU64 {
+        // SAFETY: as in `finished`.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            &(*self.slot(operation)).begun
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, operation: u64, count: Count) -> &AtomicU64 {
+        // SAFETY: as in `finished`.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            &(*self.slot(operation)).counts[count as usize]
+        }
+    }
+
+    /// What, length, address and result of a slot.
+    #[inline(always)]
+    fn called(&self, operation: u64) -> [&AtomicU64; 4] {
+        // SAFETY: as in `finished`.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            let slot = self.slot(operation);
+            [&(*slot).what, &(*slot).length, &(*slot).address, &(*slot).result]
+        }
+    }
+
+    /// Where a short operand of so many bytes stands.
+    #[inline(always)]
+    fn short(&self, operation: u64, bytes: usize) -> Span {
+        debug_assert!(bytes <= SHORT_MAX);
+        let slot = self.slot(operation);
+        // SAFETY: both places are as long as that; only addresses are taken.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            let start =
+                if bytes <= INLINE_MAX { (&raw mut (*slot).inline).cast() } else { (&raw mut (*slot).short).cast() };
+            Span::new(start, bytes.min(SHORT_MAX))
+        }
+    }
+
+    /// The cells, as far as they hold so many bytes from a place on.
+    #[inline(always)]
+    fn cells(&self, first: usize, bytes: usize) -> Span {
+        // SAFETY: the cells of the memory that is kept; only their address is taken.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        let cells = unsafe { Span::new((&raw mut (*self.layout.as_ptr()).cells).cast(), BOARD_CELL_BYTES) };
+        cells.part(first, bytes)
+    }
+}
+
+/// The own board of a communicator.
+pub struct OwnBoard {
+    view: View,
+}
+
+impl OwnBoard {
+    /// A board in memory of [`BOARD_BYTES`] zero bytes.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes and valid for reads and writes of so many bytes as long as `keep` lives, and nobody else
+    /// writes there.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn new(base: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        OwnBoard { view: View { layout: base.cast(), _keep: keep } }
+    }
+
+    /// Says what an operation was called with, and that it has begun: an operand that stands in the slot is there.
+    #[inline(always)]
+    pub fn begin(&self, operation: u64, called: Called) {
+        let [what, length, address, result] = self.view.called(operation);
+        what.store(called.what, Ordering::Relaxed);
+        length.store(called.length, Ordering::Relaxed);
+        address.store(called.address, Ordering::Relaxed);
+        if called.result != 0 || called.length as usize > SHORT_MAX {
+            result.store(called.result, Ordering::Relaxed);
+        }
+        self.view.begun(operation).store(operation << COUNT_BITS, Ordering::Release);
+    }
+
+    /// Says how many chunks are done.
+    #[inline(always)]
+    pub fn set(&self, operation: u64, count: Count, chunks: u64) {
+        self.view.count(operation, count).store(operation << COUNT_BITS | chunks.min(CHUNKS_MAX), Ordering::Release);
+    }
+
+    /// Says that an operation is given up: whoever waits for anything of it waits no longer.
+    #[cold]
+    pub fn abandon(&self, operation: u64) {
+        let word = operation << COUNT_BITS | ABANDONED;
+        for count in [Count::Written, Count::Reduced, Count::Consumed] {
+            self.view.count(operation, count).store(word, Ordering::Release);
+        }
+        self.view.begun(operation).store(word, Ordering::Release);
+    }
+
+    /// Says how many operations this member has finished.
+    #[inline(always)]
+    pub fn finish(&self, operations: u64) {
+        self.view.finished().store(operations, Ordering::Release);
+    }
+
+    /// Says that this member takes no part in any further operation on the board.
+    pub fn close(&self) {
+        self.view.closed().store(1, Ordering::Release);
+    }
+
+    /// Where a short operand goes, before [`OwnBoard::begin`].
+    #[inline(always)]
+    pub fn short(&self, operation: u64, bytes: usize) -> Span {
+        self.view.short(operation, bytes)
+    }
+
+    /// A part of the cells.
+    #[inline(always)]
+    pub fn cells(&self, first: usize, bytes: usize) -> Span {
+        self.view.cells(first, bytes)
+    }
+}
+
+/// The board of another member, for reading.
+pub struct PeerBoard {
+    view: View,
+    heap: Option<Arc<PeerHeap>>,
+}
+
+impl PeerBoard {
+    /// A board that a peer writes, and its shared heap, if this process maps that.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes and valid for reads of [`BOARD_BYTES`] bytes as long as `keep` lives.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn new(base: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>, heap: Option<Arc<PeerHeap>>) -> Self {
+        PeerBoard { view: View { layout: base.cast(), _keep: keep }, heap }
+    }
+
+    /// Whether the member has begun an operation.
+    #[inline(always)]
+    pub fn begun(&self, operation: u64) -> Stage {
+        Stage::of(self.view.begun(operation).load(Ordering::Acquire), operation)
+    }
+
+    /// What it was called with. To be asked once it has begun.
+    #[inline(always)]
+    pub fn called(&self, operation: u64) -> Called {
+        let [what, length, address, result] = self.view.called(operation);
+        let [what, length, address] = [what, length, address].map(|word| word.load(Ordering::Relaxed));
+        let result = if length as usize > SHORT_MAX { result.load(Ordering::Relaxed) } else { 0 };
+        Called { what, length, address, result }
+    }
+
+    /// How many chunks it has done.
+    #[inline(always)]
+    pub fn count(&self, operation: u64, count: Count) -> Stage {
+        Stage::of(self.view.count(operation, count).load(Ordering::Acquire), operation)
+    }
+
+    /// How many operations it has finished.
+    #[inline(always)]
+    pub fn finished(&self) -> u64 {
+        self.view.finished().load(Ordering::Acquire)
+    }
+
+    /// Whether it takes no part in any further operation.
+    pub fn is_closed(&self) -> bool {
+        self.view.closed().load(Ordering::Acquire) != 0
+    }
+
+    /// Where its short operand of so many bytes stands. For reading.
+    #[inline(always)]
+    pub fn short(&self, operation: u64, bytes: usize) -> Span {
+        self.view.short(operation, bytes)
+    }
+
+    /// A part of its cells. For reading.
+    #[inline(always)]
+    pub fn cells(&self, first: usize, bytes: usize) -> Span {
+        self.view.cells(first, bytes)
+    }
+
+    /// Whether this process maps its shared heap.
+    pub fn has_heap(&self) -> bool {
+        self.heap.is_some()
+    }
+
+    /// Where bytes of its shared heap are in this process, by the peer's own word of their address. For reading.
+    pub fn find(&self, address: u64, bytes: usize) -> Option<Span> {
+        self.heap.as_ref()?.find(address, bytes as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;
