@@ -7,6 +7,7 @@ pub(crate) mod cancel;
 pub(crate) mod collectives;
 pub(crate) mod communicators;
 pub(crate) mod error;
+pub(crate) mod hosts;
 #[cfg(feature = "dump")]
 pub mod jobs;
 pub(crate) mod loans;

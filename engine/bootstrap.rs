@@ -1,36 +1,43 @@
 //! How the ranks of a job find each other before any transport exists: a key-value exchange with fences, and the
 //! news that a rank has ended.
 //!
-//! A [`Bootstrap`] is one of three: the connection to the launcher that started this process
-//! ([`Bootstrap::from_env`]), a world of one ([`Bootstrap::solo`]), or an [`Exchange`] of the application's own
-//! ([`Bootstrap::custom`]), for another launcher or for several engines in one process.
+//! A [`Bootstrap`] is what a launcher offers ([`Bootstrap::from_env`]), a world of one ([`Bootstrap::solo`]), or an [`Exchange`] of
+//! the application's own ([`Bootstrap::custom`]), for another launcher or for several engines in one process.
 //!
-//! A process that another launcher (mpirun, srun, mpiexec, flux run and others) has started as one of several ranks is
-//! refused by [`Bootstrap::from_env`]: as a world of one it would compute something else, without a word. Where that is what
-//! is wanted, the program calls [`Bootstrap::solo`], or its user sets [`ENV_SOLO`].
+//! [`Bootstrap::from_env`] asks the first launcher that it sees: `tickwire run`; one that speaks PMI-1 (hydra's mpiexec, srun, flux
+//! run). Where none is seen, the process is alone. Where one is seen that cannot be spoken to, that is an error: as a world of one
+//! the process would compute something else, without a word. [`ENV_BOOTSTRAP`] chooses one, and [`ENV_SOLO`] none.
 
+mod chain;
 mod error;
 mod exchange;
 #[cfg(test)]
 pub(crate) mod fixed;
 mod foreign;
+mod hosted;
+mod hosts;
+mod inherit;
+mod kvs;
 mod launched;
 mod name;
 mod place;
+mod pmi;
 mod solo;
+mod table;
+mod wait;
 pub(crate) mod wire;
 
+use chain::Way;
+use hosted::Hosted;
 use name::job_is_valid;
-use place::Place;
 use solo::Solo;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::BootstrapError;
 pub use exchange::{BootstrapEvent, EXITED, Exchange};
 pub use name::JOB_BYTES_MAX;
-pub use place::{ENV_APPNUM, ENV_FD, ENV_FENCE_MS, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
+pub use place::{ENV_APPNUM, ENV_BOOTSTRAP, ENV_FD, ENV_FENCE_MS, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 pub use wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 pub(crate) use name::unique_job;
@@ -41,27 +48,36 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// The connection to the launcher that started this process, or a world of one if none did, or [`ENV_SOLO`] is 1.
+    /// The connection to the launcher that started this process, or a world of one if none did. All ranks of a job call it.
     ///
     /// # Errors
     /// The launcher's variables are incomplete or malformed, the descriptor is not the launcher's socket, the
-    /// connection was taken before in this process, or the launcher does not answer; or another launcher has started
-    /// this process as one of several ranks.
+    /// connection was taken before in this process, or the launcher does not answer as it should; or a launcher has started
+    /// this process as one of several ranks, and offers no way to find the others.
     pub fn from_env() -> Result<Self, BootstrapError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
-        let Some(place) = Place::read(|name| std::env::var_os(name))? else {
+        let way = chain::find(&|name: &str| std::env::var_os(name), inherit::is_socket)?;
+        if way == Way::Alone {
             return Ok(Self::solo());
-        };
+        }
         if TAKEN.swap(true, Ordering::AcqRel) {
             return Err(BootstrapError::Taken);
         }
-        Ok(Self { exchange: Box::new(launched::Launched::inherit(place)?) })
+        let exchange: Box<dyn Exchange> = match way {
+            Way::Alone => Box::new(Solo::new()),
+            Way::Own(place) => Box::new(launched::Launched::inherit(place)?),
+            Way::Pmi(place) => {
+                let patience = place.patience;
+                Box::new(Hosted::meet(Box::new(pmi::Pmi::inherit(place)?), patience)?)
+            }
+        };
+        Ok(Self { exchange })
     }
 
     /// A world of one, with a job name of its own.
     #[must_use]
     pub fn solo() -> Self {
-        Self { exchange: Box::new(Solo { job: unique_job("solo"), values: HashMap::new(), finished: false }) }
+        Self { exchange: Box::new(Solo::new()) }
     }
 
     /// An exchange of the application's own.
@@ -94,11 +110,29 @@ impl Bootstrap {
         self.exchange.job()
     }
 
+    /// Which launcher has started this process, and how many ranks and hosts there are, for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let (rank, size) = (self.rank(), self.size());
+        let hosts = match self.exchange.hosts() {
+            Some(1) => "1 host".to_owned(),
+            Some(hosts) => format!("{hosts} hosts"),
+            None => "an unknown number of hosts".to_owned(),
+        };
+        format!("{}: rank {rank} of {size}, on {hosts}", self.exchange.describe())
+    }
+
     /// The exchange itself.
     #[must_use]
     pub fn into_exchange(self) -> Box<dyn Exchange> {
         self.exchange
     }
+}
+
+/// Whether a launcher has started this process, ours or another: also one that has started no other process.
+#[must_use]
+pub fn is_launched() -> bool {
+    chain::is_launched(&|name: &str| std::env::var_os(name))
 }
 
 impl fmt::Debug for Bootstrap {

@@ -61,6 +61,7 @@ pub use config::{ShmConfig, Splicing};
 use deaths::Deaths;
 pub use error::ShmError;
 use identity::HostCard;
+pub use identity::host_identity;
 use own::Own;
 pub use reading::BytesRead;
 use room::Room;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use tickwire::bootstrap::ENV_RANK;
+use tickwire::bootstrap::is_launched;
 use tickwire::internals::transports::ofi::tags::TagMode;
 use tickwire::internals::transports::ofi::{Choice, ENV_TAG_MODE};
 use tickwire::{Bootstrap, Builder, Engine, Limits, Matching};
@@ -280,7 +280,7 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     if let Suite::Raw = args.suite {
         args.fabric()?;
     }
-    let launched = std::env::var_os(ENV_RANK).is_some();
+    let launched = is_launched();
     if matches!(&args.suite, Suite::Idle(idle) if idle.within_process()) {
         return idle::in_process(&args).map(|()| ExitCode::SUCCESS);
     }

@@ -109,6 +109,30 @@ impl Exchange for Extended {
         self.inner.one_host()
     }
 
+    fn tells_ends(&self) -> bool {
+        self.inner.tells_ends()
+    }
+
+    fn hosts(&self) -> Option<u32> {
+        self.inner.hosts()
+    }
+
+    fn host_of(&self, rank: u32) -> Option<u32> {
+        self.inner.host_of(rank.min(self.inner.size() - 1))
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn abort(&mut self, code: i32) {
+        self.inner.abort(code);
+    }
+
+    fn abandon(&mut self) {
+        self.inner.abandon();
+    }
+
     fn finish(&mut self) {
         self.inner.finish();
     }

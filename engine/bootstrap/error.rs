@@ -29,8 +29,9 @@ pub enum BootstrapError {
     },
     /// Another launcher has started this process as one of several ranks.
     #[error(
-        "{name} is `{found}`: {launcher} has started this process as a rank, and tickwire cannot find the others through \
-         it; start the program with `tickwire run`, or set TICKWIRE_SOLO=1 if each process is to be a world of its own"
+        "{name} is `{found}`: {launcher} has started this process as a rank, but offers neither PMIx nor PMI-1 to find \
+         the others; {ask}, start the program with `tickwire run`, or set TICKWIRE_SOLO=1 if each process is to be a \
+         world of its own"
     )]
     Foreign {
         /// The variable that says so.
@@ -39,6 +40,16 @@ pub enum BootstrapError {
         found: String,
         /// The launcher.
         launcher: &'static str,
+        /// How it is asked to offer one.
+        ask: &'static str,
+    },
+    /// A launcher that has started this process does not do what it should.
+    #[error("{launcher}: {reason}")]
+    Launcher {
+        /// How it is spoken to.
+        launcher: &'static str,
+        /// What it does, and what to do.
+        reason: String,
     },
     /// The launcher's connection serves one engine only.
     #[error(
@@ -48,10 +59,12 @@ pub enum BootstrapError {
     Taken,
     /// The inherited descriptor is not the launcher's socket.
     #[error(
-        "TICKWIRE_FD is {fd}, but that descriptor {found}: the program that `tickwire run` starts must pass it on; \
-         unset the TICKWIRE_ variables for a process that is no rank"
+        "{variable} is {fd}, but that descriptor {found}: the program that the launcher starts must pass it on; \
+         unset {variable} for a process that is no rank"
     )]
     Descriptor {
+        /// The variable that says its number.
+        variable: &'static str,
         /// Its number.
         fd: RawFd,
         /// What was found instead.

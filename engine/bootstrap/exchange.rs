@@ -56,6 +56,21 @@ pub trait Exchange: Send {
     fn one_host(&self) -> bool {
         true
     }
+    /// On how many hosts the ranks run, if that is known.
+    fn hosts(&self) -> Option<u32> {
+        self.one_host().then_some(1)
+    }
+    /// The number of the host on which a rank runs, from 0, if that is known.
+    fn host_of(&self, rank: u32) -> Option<u32> {
+        (self.one_host() && rank < self.size()).then_some(0)
+    }
+    /// What connects the ranks, for people.
+    fn describe(&self) -> String {
+        "an exchange of the application's own".to_owned()
+    }
+    /// Asks for the end of the whole job with this exit status, without waiting for it. The caller then ends its own process
+    /// with the same.
+    fn abort(&mut self, _code: i32) {}
     /// Announces that this rank takes no further part: fences do not wait for it, its exit is no failure, and it may
     /// no longer be told of events.
     fn finish(&mut self) {}

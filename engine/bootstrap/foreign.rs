@@ -1,5 +1,5 @@
-//! Launchers that are not ours. A process that one of them has started as one of several ranks is not alone, though there is
-//! nobody yet who could tell it of the others.
+//! Launchers that are not ours, by what they say in the environment. A process that one of them has started as one of several
+//! ranks is not alone, even where it offers no way to find the others.
 
 use std::ffi::OsString;
 
@@ -12,64 +12,80 @@ struct Launcher {
     rank: &'static str,
     /// The variable with the number of processes, if there is one.
     size: Option<&'static str>,
+    /// How it is asked to speak a protocol that we know.
+    ask: &'static str,
 }
 
-const fn launcher(name: &'static str, rank: &'static str, size: Option<&'static str>) -> Launcher {
-    Launcher { name, rank, size }
+const fn launcher(name: &'static str, rank: &'static str, size: Option<&'static str>, ask: &'static str) -> Launcher {
+    Launcher { name, rank, size, ask }
 }
 
 /// All launchers that are known. One with a size may speak to a process in the ways of those without too.
 const LAUNCHERS: [Launcher; 11] = [
-    launcher("mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", Some("OMPI_COMM_WORLD_SIZE")),
+    launcher(
+        "mpirun of Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        Some("OMPI_COMM_WORLD_SIZE"),
+        "use that of Open MPI 4 or later",
+    ),
     // A batch script has a number too, though srun has not started it: it is in no step.
-    launcher("srun", "SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS")),
-    launcher("mpiexec (hydra)", "PMI_RANK", Some("PMI_SIZE")),
-    launcher("flux run", "FLUX_TASK_RANK", Some("FLUX_JOB_SIZE")),
-    launcher("mpirun_rsh of MVAPICH", "MV2_COMM_WORLD_RANK", Some("MV2_COMM_WORLD_SIZE")),
-    launcher("jsrun", "JSM_NAMESPACE_RANK", Some("JSM_NAMESPACE_SIZE")),
-    launcher("a launcher with PMIx", "PMIX_RANK", None),
-    launcher("a launcher with PMI", "PMI_FD", None),
-    launcher("a launcher with PMI", "PMI_RANK", None),
-    launcher("mpiexec of PALS", "PALS_RANKID", None),
-    launcher("aprun", "ALPS_APP_PE", None),
+    launcher("srun", "SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS"), "use srun --mpi=pmi2 or --mpi=pmix"),
+    launcher("mpiexec (hydra)", "PMI_RANK", Some("PMI_SIZE"), "use it without -pmi-port"),
+    launcher("flux run", "FLUX_TASK_RANK", Some("FLUX_JOB_SIZE"), "use flux run -o pmi=simple"),
+    launcher("mpirun_rsh of MVAPICH", "MV2_COMM_WORLD_RANK", Some("MV2_COMM_WORLD_SIZE"), "use mpiexec"),
+    launcher("jsrun", "JSM_NAMESPACE_RANK", Some("JSM_NAMESPACE_SIZE"), "use prterun"),
+    launcher("a launcher with PMIx", "PMIX_RANK", None, "see that it hands on all variables"),
+    launcher("a launcher with PMI", "PMI_FD", None, "see that it hands on all variables"),
+    launcher("a launcher with PMI", "PMI_RANK", None, "ask it for PMI-1 or PMIx"),
+    launcher("mpiexec of PALS", "PALS_RANKID", None, "use mpiexec --pmi=pmix"),
+    launcher("aprun", "ALPS_APP_PE", None, "use another launcher"),
 ];
 
-/// Refuses if another launcher has started this process, unless as the only one. `get` stands for the environment.
-///
-/// # Errors
-/// [`BootstrapError::Foreign`] with the variable that says so.
-pub(super) fn refuse(get: impl Fn(&str) -> Option<OsString>) -> Result<(), BootstrapError> {
+/// Who has started this process.
+#[derive(Debug)]
+pub(super) enum Started {
+    /// No launcher.
+    ByNobody,
+    /// A launcher, as the only process.
+    Alone,
+    /// A launcher, as one of several; the error with which to refuse, if it offers no way to find the others.
+    AsOneOfSeveral(BootstrapError),
+}
+
+/// Looks for a launcher. `get` stands for the environment.
+pub(super) fn look(get: &impl Fn(&str) -> Option<OsString>) -> Started {
     let text = |name: &str| get(name).map(|value| value.to_string_lossy().into_owned());
-    let foreign = |launcher: &Launcher, name: &'static str, found: String| {
-        Err(BootstrapError::Foreign { name, found: shorten(&found), launcher: launcher.name })
+    let several = |launcher: &Launcher, name: &'static str, found: String| {
+        let (launcher, ask) = (launcher.name, launcher.ask);
+        Started::AsOneOfSeveral(BootstrapError::Foreign { name, found: shorten(&found), launcher, ask })
     };
     let mut alone = false;
     for launcher in &LAUNCHERS {
         let Some(name) = launcher.size else { continue };
         let (Some(_), Some(size)) = (get(launcher.rank), text(name)) else { continue };
         if size.trim() != "1" {
-            return foreign(launcher, name, size);
+            return several(launcher, name, size);
         }
         alone = true;
     }
     if alone {
-        return Ok(());
+        return Started::Alone;
     }
     let mut without_size = LAUNCHERS.iter().filter(|launcher| launcher.size.is_none());
     let found = without_size.find_map(|launcher| text(launcher.rank).map(|rank| (launcher, rank)));
-    found.map_or(Ok(()), |(launcher, rank)| foreign(launcher, launcher.rank, rank))
+    found.map_or(Started::ByNobody, |(launcher, rank)| several(launcher, launcher.rank, rank))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn look(pairs: &[(&str, &str)]) -> Result<(), BootstrapError> {
-        refuse(|name| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| OsString::from(v)))
+    fn started(pairs: &[(&str, &str)]) -> Started {
+        look(&|name: &str| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| OsString::from(v)))
     }
 
     #[test]
-    fn a_rank_of_another_launcher_is_refused_by_the_variable_that_says_so() {
+    fn a_rank_of_another_launcher_is_known_by_the_variable_that_says_so() {
         type Pairs<'a> = &'a [(&'a str, &'a str)];
         let ranks: [(Pairs<'_>, &str, &str); 9] = [
             (
@@ -77,7 +93,7 @@ mod tests {
                 "mpirun",
                 "SIZE is `4`",
             ),
-            (&[("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")], "srun", "SLURM_STEP_NUM_TASKS is `2`"),
+            (&[("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")], "--mpi=pmi2", "SLURM_STEP_NUM_TASKS is `2`"),
             (&[("PMI_RANK", "0"), ("PMI_SIZE", "3"), ("PMI_FD", "7")], "hydra", "PMI_SIZE is `3`"),
             (&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "8")], "flux", "FLUX_JOB_SIZE is `8`"),
             (&[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "prterun-1")], "PMIx", "PMIX_RANK is `0`"),
@@ -97,7 +113,8 @@ mod tests {
             ),
         ];
         for (pairs, launcher, words) in ranks {
-            let error = look(pairs).unwrap_err().to_string();
+            let Started::AsOneOfSeveral(error) = started(pairs) else { panic!("{pairs:?}") };
+            let error = error.to_string();
             assert!(error.contains(launcher) && error.contains(words), "{error}");
             assert!(error.contains("tickwire run") && error.contains("TICKWIRE_SOLO=1"), "{error}");
             assert_eq!(error.lines().count(), 1);
@@ -106,17 +123,22 @@ mod tests {
 
     #[test]
     fn whoever_was_started_alone_is_alone() {
-        let alone: [&[(&str, &str)]; 6] = [
+        let by_nobody: [&[(&str, &str)]; 4] = [
             &[],
-            &[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
-            &[("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_FD", "7")],
             // A batch script, and a shell in an allocation.
             &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "64"), ("SLURM_JOB_ID", "7")],
             &[("SLURM_NTASKS", "64"), ("SLURM_JOB_ID", "7")],
             &[("FLUX_URI", "local:///run/flux")],
         ];
+        for pairs in by_nobody {
+            assert!(matches!(started(pairs), Started::ByNobody), "{pairs:?}");
+        }
+        let alone: [&[(&str, &str)]; 2] = [
+            &[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")],
+            &[("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_FD", "7")],
+        ];
         for pairs in alone {
-            assert!(look(pairs).is_ok(), "{pairs:?}");
+            assert!(matches!(started(pairs), Started::Alone), "{pairs:?}");
         }
     }
 }

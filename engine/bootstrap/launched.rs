@@ -2,17 +2,17 @@
 //! events in between.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::time::Instant;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFlags, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, sockopt};
+use rustix::net::{RecvFlags, recv};
 
 use super::error::BootstrapError;
 use super::exchange::{BootstrapEvent, Exchange, check_key, check_value};
-use super::place::Place;
+use super::inherit::{send_all, take_socket};
+use super::place::{ENV_FD, Place};
+use super::wait::Wait;
 use super::wire::{Malformed, Message, VERSION, next_frame};
 
 /// Bytes read at once: several hundred addresses of a `get_all`.
@@ -47,7 +47,7 @@ enum Answer {
 impl Launched {
     /// Takes the descriptor that the launcher passed to this process and introduces this rank.
     pub(super) fn inherit(place: Place) -> Result<Self, BootstrapError> {
-        let socket = take_socket(place.fd)?;
+        let socket = take_socket(place.fd, ENV_FD)?;
         Self::connect(place, socket)
     }
 
@@ -88,7 +88,7 @@ impl Launched {
         if self.broken {
             return Err(if self.gone { BootstrapError::LauncherEnded } else { BootstrapError::Broken });
         }
-        let wait = Wait::new(operation, self.place.patience.as_millis() as u64);
+        let wait = Wait::new(operation, self.place.patience);
         let answer = self.send(frame, &wait).and_then(|()| read(self, &wait));
         // A refusal is a whole answer; after any other error the next bytes may still belong to this request.
         self.broken |= self.gone || !matches!(answer, Ok(_) | Err(BootstrapError::Refused(_)));
@@ -96,17 +96,10 @@ impl Launched {
         answer
     }
 
-    fn send(&mut self, mut bytes: &[u8], wait: &Wait) -> Result<(), BootstrapError> {
-        while !bytes.is_empty() {
-            match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Ok(sent) => bytes = &bytes[sent..],
-                Err(Errno::AGAIN) => wait.until(self.socket.as_fd(), PollFlags::OUT)?,
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.launcher_is_gone();
-                    return Err(BootstrapError::LauncherEnded);
-                }
-            }
+    fn send(&mut self, bytes: &[u8], wait: &Wait) -> Result<(), BootstrapError> {
+        if !send_all(&self.socket, bytes, wait)? {
+            self.launcher_is_gone();
+            return Err(BootstrapError::LauncherEnded);
         }
         Ok(())
     }
@@ -282,6 +275,19 @@ impl Exchange for Launched {
         !self.gone
     }
 
+    fn describe(&self) -> String {
+        "tickwire run".to_owned()
+    }
+
+    fn abort(&mut self, code: i32) {
+        let mut frame = Vec::new();
+        Message::Abort { code }.encode(&mut frame);
+        let wait = Wait::new("an abort", self.place.patience);
+        // A launcher that is gone has ended the job.
+        let _ = self.send(&frame, &wait);
+        self.finished = true;
+    }
+
     fn abandon(&mut self) {
         // The launcher sees the exit, and that nothing was said before it.
         self.finished = true;
@@ -291,7 +297,7 @@ impl Exchange for Launched {
         if !self.finished && !self.gone {
             let mut frame = Vec::new();
             Message::Finish.encode(&mut frame);
-            let wait = Wait::new("the farewell", self.place.patience.as_millis() as u64);
+            let wait = Wait::new("the farewell", self.place.patience);
             // A launcher that cannot be told has ended or will see the exit.
             let _ = self.send(&frame, &wait);
         }
@@ -306,57 +312,6 @@ impl Drop for Launched {
             self.finish();
         }
     }
-}
-
-/// How long one request may wait.
-struct Wait {
-    operation: &'static str,
-    ms: u64,
-    since: Instant,
-}
-
-impl Wait {
-    fn new(operation: &'static str, ms: u64) -> Self {
-        Self { operation, ms, since: Instant::now() }
-    }
-
-    /// Returns when `fd` may be ready; the caller tries and comes back if it is not.
-    fn until(&self, fd: BorrowedFd<'_>, flags: PollFlags) -> Result<(), BootstrapError> {
-        let left_ms = self.ms.saturating_sub(self.since.elapsed().as_millis() as u64);
-        if left_ms == 0 {
-            return Err(BootstrapError::Timeout { operation: self.operation, ms: self.ms });
-        }
-        let timeout = Timespec { tv_sec: (left_ms / 1000) as i64, tv_nsec: (left_ms % 1000 * 1_000_000) as i64 };
-        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(source) => Err(BootstrapError::System { operation: "poll", source: source.into() }),
-        }
-    }
-}
-
-/// Makes the inherited descriptor this process's own, closed on exec: a program that the rank starts must not hold it.
-fn take_socket(fd: RawFd) -> Result<OwnedFd, BootstrapError> {
-    let wrong = |found: String| BootstrapError::Descriptor { fd, found };
-    match std::fs::read_link(format!("/proc/self/fd/{fd}")) {
-        Ok(target) if target.as_os_str().as_encoded_bytes().starts_with(b"socket:") => {}
-        Ok(target) => return Err(wrong(format!("is {}", target.display()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(wrong("is not open".into())),
-        Err(error) => return Err(wrong(format!("cannot be looked at in /proc: {error}"))),
-    }
-    #[expect(unsafe_code, reason = "a descriptor inherited from the launcher is known by its number only")]
-    // SAFETY: it is open, as was just seen; the launcher passes it to this process for this purpose and names it in
-    // TICKWIRE_FD, and `Bootstrap::from_env` comes here once in a process, so nothing else owns it.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let domain = sockopt::socket_domain(&socket).ok();
-    let kind = sockopt::socket_type(&socket).ok();
-    if (domain, kind) != (Some(AddressFamily::UNIX), Some(SocketType::STREAM)) {
-        // Not what the launcher passes, so not ours to close.
-        let _ = socket.into_raw_fd();
-        return Err(wrong("is a socket of another kind".into()));
-    }
-    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
-        .map_err(|source| BootstrapError::System { operation: "fcntl(F_SETFD)", source: source.into() })?;
-    Ok(socket)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! What our own launcher says in the environment of a rank.
 
 use super::error::{BootstrapError, shorten};
-use super::foreign;
 use super::name::{JOB_BYTES_MAX, job_is_valid};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -23,6 +22,9 @@ pub const ENV_FENCE_MS: &str = "TICKWIRE_FENCE_MS";
 /// Environment variable that says, with 1, that this process is to be a world of one, whoever has started it.
 /// `tickwire run` does not hand it on to its ranks.
 pub const ENV_SOLO: &str = "TICKWIRE_SOLO";
+/// Environment variable that says how this process is to find the others: `own` through `tickwire run`, `pmix`, `pmi`, or
+/// `alone`. `tickwire run` does not hand it on to its ranks.
+pub const ENV_BOOTSTRAP: &str = "TICKWIRE_BOOTSTRAP";
 
 /// Default of [`ENV_FENCE_MS`]: above the start of 4096 processes at 5 ms each, below a person's patience.
 const FENCE_MS: u64 = 60_000;
@@ -40,38 +42,38 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// None: a world of one. `get` stands for the environment, which a test must not change.
-    pub(super) fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, BootstrapError> {
-        if get(ENV_SOLO).is_some() && number(&get, ENV_SOLO, 0, 1)? == 1 {
-            return Ok(None);
-        }
+    /// None: our launcher has not started this process. `get` stands for the environment, which a test must not change.
+    pub(super) fn read(get: &impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, BootstrapError> {
         let names = [ENV_RANK, ENV_SIZE, ENV_JOB, ENV_FD];
-        let Some(present) = names.into_iter().find(|name| get(name).is_some()) else {
-            return foreign::refuse(get).map(|()| None);
-        };
+        let Some(present) = names.into_iter().find(|name| get(name).is_some()) else { return Ok(None) };
         if let Some(name) = names.into_iter().find(|name| get(name).is_none()) {
             return Err(BootstrapError::Missing { name, present });
         }
         let most = LOCAL_RANKS_MAX as u64;
-        let size = number(&get, ENV_SIZE, 1, most)?;
-        let rank = number(&get, ENV_RANK, 0, size - 1)?;
+        let size = number(get, ENV_SIZE, 1, most)?;
+        let rank = number(get, ENV_RANK, 0, size - 1)?;
         // 0, 1 and 2 are the standard streams; the launcher never passes those.
-        let fd = number(&get, ENV_FD, 3, i32::MAX as u64)?;
-        let patience = match get(ENV_FENCE_MS) {
-            Some(_) => number(&get, ENV_FENCE_MS, 1, FENCE_MS_MAX)?,
-            None => FENCE_MS,
-        };
+        let fd = number(get, ENV_FD, 3, i32::MAX as u64)?;
+        let patience = patience(get)?;
         let job = get(ENV_JOB).unwrap_or_default().to_string_lossy().into_owned();
         if !job_is_valid(&job) {
             let expected = format!("1 to {JOB_BYTES_MAX} characters of a-z, 0-9 and -");
             return Err(BootstrapError::Variable { name: ENV_JOB, found: shorten(&job), expected });
         }
-        let patience = Duration::from_millis(patience);
         Ok(Some(Self { rank: rank as u32, size: size as u32, job, fd: fd as RawFd, patience }))
     }
 }
 
-fn number(
+/// How long a request to a launcher may take.
+pub(super) fn patience(get: &impl Fn(&str) -> Option<OsString>) -> Result<Duration, BootstrapError> {
+    match get(ENV_FENCE_MS) {
+        Some(_) => number(get, ENV_FENCE_MS, 1, FENCE_MS_MAX).map(Duration::from_millis),
+        None => Ok(Duration::from_millis(FENCE_MS)),
+    }
+}
+
+/// A variable that is a number within bounds.
+pub(super) fn number(
     get: &impl Fn(&str) -> Option<OsString>,
     name: &'static str,
     least: u64,
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Option<Place>, BootstrapError> {
-        Place::read(|name| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| OsString::from(v)))
+        Place::read(&|name: &str| pairs.iter().find(|(k, _)| *k == name).map(|(_, v)| OsString::from(v)))
     }
 
     fn good() -> Vec<(&'static str, &'static str)> {
@@ -106,18 +108,6 @@ mod tests {
         assert_eq!(place, Place { rank: 2, size: 4, job: "job-1-ab".into(), fd: 7, patience });
         assert!(read(&[]).unwrap().is_none());
         assert!(read(&[(ENV_FENCE_MS, "5")]).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_rank_of_another_launcher_is_alone_only_if_it_is_told_to_be() {
-        let foreign = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
-        let with = |more: &[(&'static str, &'static str)]| read(&[&foreign[..], more].concat());
-        assert!(matches!(with(&[]), Err(BootstrapError::Foreign { name: "OMPI_COMM_WORLD_SIZE", .. })));
-        assert!(matches!(with(&[(ENV_SOLO, "0")]), Err(BootstrapError::Foreign { .. })));
-        assert!(with(&[(ENV_SOLO, "1")]).unwrap().is_none());
-        assert_eq!(with(&good()).unwrap().unwrap().rank, 2, "our own launcher was nearer");
-        let told = [&good()[..], &[(ENV_SOLO, "1")]].concat();
-        assert!(read(&told).unwrap().is_none(), "who says so within a rank means it");
     }
 
     #[test]
@@ -148,7 +138,6 @@ mod tests {
             (ENV_FD, "99999999999"),
             (ENV_FENCE_MS, "0"),
             (ENV_FENCE_MS, "soon"),
-            (ENV_SOLO, "yes"),
         ];
         for (name, value) in bad {
             let mut all: Vec<(&str, &str)> = good().into_iter().filter(|(k, _)| *k != name).collect();

@@ -2,6 +2,7 @@
 
 use super::error::BootstrapError;
 use super::exchange::{Exchange, check_key, check_value};
+use super::name::unique_job;
 use std::collections::HashMap;
 
 /// A world of one: what is put is there, and nobody is waited for.
@@ -9,6 +10,12 @@ pub(super) struct Solo {
     pub(super) job: String,
     pub(super) values: HashMap<String, Vec<u8>>,
     pub(super) finished: bool,
+}
+
+impl Solo {
+    pub(super) fn new() -> Self {
+        Self { job: unique_job("solo"), values: HashMap::new(), finished: false }
+    }
 }
 
 impl Exchange for Solo {
@@ -44,6 +51,10 @@ impl Exchange for Solo {
         }
         check_key(key)?;
         Ok(self.values.get(key).cloned())
+    }
+
+    fn describe(&self) -> String {
+        "alone".to_owned()
     }
 
     fn finish(&mut self) {

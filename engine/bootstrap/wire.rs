@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 256;
 pub(crate) const BODY_BYTES_MAX: usize = 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 const LENGTH_BYTES: usize = 4;
 /// Changes with any change of a frame, so that a rank and a launcher of two versions part with a clear message.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 const HELLO: u8 = 1;
 const PUT: u8 = 2;
@@ -22,6 +22,7 @@ const FENCE: u8 = 3;
 const GET: u8 = 4;
 const GET_ALL: u8 = 5;
 const FINISH: u8 = 6;
+const ABORT: u8 = 7;
 const DONE: u8 = 16;
 const REFUSED: u8 = 17;
 const VALUE: u8 = 18;
@@ -55,6 +56,10 @@ pub(crate) enum Message<'a> {
     },
     /// Not answered.
     Finish,
+    /// Ends the job. Not answered.
+    Abort {
+        code: i32,
+    },
     Done,
     Refused {
         reason: &'a str,
@@ -99,6 +104,10 @@ impl<'a> Message<'a> {
                 to.extend_from_slice(key.as_bytes());
             }
             Message::Finish => to.push(FINISH),
+            Message::Abort { code } => {
+                to.push(ABORT);
+                to.extend_from_slice(&code.to_le_bytes());
+            }
             Message::Done => to.push(DONE),
             Message::Refused { reason } => {
                 to.push(REFUSED);
@@ -148,6 +157,10 @@ impl<'a> Message<'a> {
             FENCE | FINISH | DONE if !rest.is_empty() => return Err(Malformed("a frame that is too long")),
             FENCE => Message::Fence,
             FINISH => Message::Finish,
+            ABORT => match take::<4>(rest)? {
+                (code, []) => Message::Abort { code: i32::from_le_bytes(code) },
+                _ => return Err(Malformed("a frame that is too long")),
+            },
             DONE => Message::Done,
             REFUSED => Message::Refused { reason: text(rest)? },
             VALUE => {
@@ -232,6 +245,7 @@ mod tests {
             Message::Get { rank: 7, key: "address" },
             Message::GetAll { key: "address" },
             Message::Finish,
+            Message::Abort { code: -3 },
             Message::Done,
             Message::Refused { reason: "no" },
             Message::Value { rank: 1, value: Some(b"v") },

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tickwire::bootstrap::ENV_RANK;
+use tickwire::bootstrap::is_launched;
 use tickwire::launch::{Job, Output};
 
 /// Why it failed: the exit status, and words.
@@ -24,7 +24,7 @@ pub(crate) fn run<A: Parser>(
     rank: fn(&A) -> Result<ExitCode, Fault>,
 ) -> ExitCode {
     let result = match A::try_parse() {
-        Ok(args) if std::env::var_os(ENV_RANK).is_none() => start(&args),
+        Ok(args) if !is_launched() => start(&args),
         Ok(args) => rank(&args),
         Err(error) if !error.use_stderr() => {
             let _ = error.print();

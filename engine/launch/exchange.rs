@@ -24,6 +24,8 @@ pub(super) struct Server {
     at_fence: usize,
     /// Ranks that have something to be written to.
     pending: Vec<u32>,
+    /// The first rank that has asked for the end of the job, and its exit status.
+    abort: Option<(u32, i32)>,
 }
 
 #[derive(Default)]
@@ -61,6 +63,7 @@ impl Server {
             live: size,
             at_fence: 0,
             pending: Vec::new(),
+            abort: None,
         }
     }
 
@@ -83,6 +86,10 @@ impl Server {
         if matches!(message, Message::Finish) {
             state.finished = true;
             self.leave(rank);
+            return Ok(());
+        }
+        if let Message::Abort { code } = message {
+            self.abort.get_or_insert((rank, code));
             return Ok(());
         }
         if state.joined == matches!(message, Message::Hello { .. }) {
@@ -162,6 +169,11 @@ impl Server {
         let state = &mut self.ranks[rank as usize];
         let Rank { joined, finished, pending, .. } = *state;
         *state = Rank { joined, finished, pending, closed: true, left: true, ..Rank::default() };
+    }
+
+    /// A rank has asked for the end of the job, with an exit status.
+    pub(super) fn abort(&self) -> Option<(u32, i32)> {
+        self.abort
     }
 
     /// It has greeted, but not announced its end.
@@ -367,6 +379,16 @@ mod tests {
         hello(&mut server, 0).unwrap();
         assert!(server.is_engaged(0));
         assert!(hello(&mut server, 0).is_err());
+    }
+
+    #[test]
+    fn the_first_rank_that_asks_for_the_end_of_the_job_is_heard_at_any_time() {
+        let mut server = server(2);
+        assert_eq!(server.abort(), None);
+        say(&mut server, 1, Message::Fence).unwrap();
+        say(&mut server, 1, Message::Abort { code: 7 }).unwrap();
+        say(&mut server, 0, Message::Abort { code: 8 }).unwrap();
+        assert_eq!(server.abort(), Some((1, 7)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::outcome::RankStatus;
 use super::output::Line;
 use super::processors::Processors;
 use super::programs::Program;
-use crate::bootstrap::{ENV_APPNUM, ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
+use crate::bootstrap::{ENV_APPNUM, ENV_BOOTSTRAP, ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 
 /// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and
 /// what the calling process has open.
@@ -125,7 +125,7 @@ impl<'a> Starter<'a> {
             command.current_dir(directory).env("PWD", std::path::absolute(directory)?);
         }
         // Said of whatever is started without a launcher.
-        command.env_remove(ENV_SOLO);
+        command.env_remove(ENV_SOLO).env_remove(ENV_BOOTSTRAP);
         command.envs(program.env.iter().map(|(name, value)| (name, value)));
         command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.runs.len().to_string());
         command.env(ENV_APPNUM, appnum.to_string());

@@ -139,6 +139,7 @@ impl<'a> Supervisor<'a> {
         while let Some(rank) = self.server.next_pending() {
             self.answer(rank as usize);
         }
+        self.heed_abort();
         self.expire();
         self.forward.write(&mut self.ranks, &self.poll);
         self.enforce();
@@ -168,6 +169,15 @@ impl<'a> Supervisor<'a> {
         if let Some(ending) = self.ending.as_mut().filter(|ending| again && !ending.killed) {
             ending.next = Instant::now();
         }
+    }
+
+    /// Ends a job for which a rank has asked that.
+    fn heed_abort(&mut self) {
+        let Some((rank, code)) = self.server.abort().filter(|_| self.ending.is_none()) else { return };
+        self.failure.get_or_insert((rank, RankStatus::Exited(code)));
+        self.forward.say(&format!("rank {rank} ends the job with exit status {code}"));
+        self.flush_until = Some(Instant::now() + GRACE + FLUSH);
+        self.end();
     }
 
     /// Ends a job that has taken too long.
@@ -231,6 +241,7 @@ impl<'a> Supervisor<'a> {
         self.running -= 1;
         self.hang_up(number);
         self.server.rank_ended(number as u32, status.to_string());
+        self.heed_abort();
         if self.ending.is_none() && !status.is_success() {
             self.rank_failed(number as u32, status);
         }

@@ -35,6 +35,15 @@ pub(crate) fn host_card(boot_id: u128, directory: Option<&Path>) -> Result<[u8; 
     Ok(hash.0.to_be_bytes())
 }
 
+/// What two processes must have in common to share memory: this boot of this machine, and its namespaces of networks and processes, as
+/// a hash.
+///
+/// # Errors
+/// What cannot be read of /proc.
+pub fn host_identity() -> Result<[u8; 8], ShmError> {
+    host_card(boot_id()?, None)
+}
+
 /// What a card says: the host, and the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HostCard {

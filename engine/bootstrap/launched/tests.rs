@@ -1,3 +1,5 @@
+use rustix::event::{PollFd, Timespec, poll};
+use std::os::fd::IntoRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use std::{io::Write, thread};
@@ -94,9 +96,9 @@ fn what_is_not_of_the_protocol_is_refused() {
 #[test]
 fn a_descriptor_that_is_no_socket_is_refused_and_left_alone() {
     let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap()).into_raw_fd();
-    let error = take_socket(file).unwrap_err();
+    let error = take_socket(file, ENV_FD).unwrap_err();
     assert!(error.to_string().contains("that descriptor is /dev/null"), "{error}");
     assert!(std::fs::read_link(format!("/proc/self/fd/{file}")).is_ok());
-    let error = take_socket(i32::MAX).unwrap_err();
+    let error = take_socket(i32::MAX, ENV_FD).unwrap_err();
     assert!(error.to_string().contains("is not open"), "{error}");
 }

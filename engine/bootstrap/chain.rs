@@ -1,0 +1,89 @@
+//! Which launcher has started this process, and how it is spoken to.
+
+use super::error::{BootstrapError, shorten};
+use super::foreign::{Started, look};
+use super::place::{ENV_BOOTSTRAP, ENV_SOLO, Place, number, patience};
+use super::pmi::{self, PmiPlace};
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use tickwire_components::limits::PROCS_MAX;
+
+/// How to find the other ranks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// There are none.
+    Alone,
+    /// Through our own launcher.
+    Own(Place),
+    /// Through a launcher that speaks PMI-1.
+    Pmi(PmiPlace),
+}
+
+/// Looks at the environment, for which `get` stands. `is_socket` says whether a descriptor of this process is one.
+///
+/// # Errors
+/// What is wrong with a variable; or a launcher has started this process as one of several, and there is no way to find the others.
+pub(super) fn find(
+    get: &impl Fn(&str) -> Option<OsString>,
+    is_socket: impl Fn(RawFd) -> bool,
+) -> Result<Way, BootstrapError> {
+    if get(ENV_SOLO).is_some() && number(get, ENV_SOLO, 0, 1)? == 1 {
+        return Ok(Way::Alone);
+    }
+    if let Some(word) = get(ENV_BOOTSTRAP) {
+        return forced(get, &word.to_string_lossy());
+    }
+    if let Some(place) = Place::read(get)? {
+        return Ok(Way::Own(place));
+    }
+    match look(get) {
+        Started::ByNobody | Started::Alone => Ok(Way::Alone),
+        Started::AsOneOfSeveral(refusal) => foreign(get, is_socket, refusal),
+    }
+}
+
+/// Whether a launcher has started this process, ours or another.
+pub(super) fn is_launched(get: &impl Fn(&str) -> Option<OsString>) -> bool {
+    get(super::ENV_RANK).is_some() || !matches!(look(get), Started::ByNobody)
+}
+
+/// The way that the environment asks for.
+fn forced(get: &impl Fn(&str) -> Option<OsString>, word: &str) -> Result<Way, BootstrapError> {
+    match word {
+        "alone" => Ok(Way::Alone),
+        "own" => Place::read(get)?
+            .map(Way::Own)
+            .ok_or(BootstrapError::Missing { name: super::ENV_RANK, present: ENV_BOOTSTRAP }),
+        "pmi" => read_pmi(get, ENV_BOOTSTRAP),
+        _ => {
+            let expected = "pmix, pmi, own or alone".to_owned();
+            Err(BootstrapError::Variable { name: ENV_BOOTSTRAP, found: shorten(word), expected })
+        }
+    }
+}
+
+/// A launcher of others.
+fn foreign(
+    get: &impl Fn(&str) -> Option<OsString>,
+    _is_socket: impl Fn(RawFd) -> bool,
+    refusal: BootstrapError,
+) -> Result<Way, BootstrapError> {
+    if get(pmi::ENV_FD).is_some() {
+        return read_pmi(get, pmi::ENV_FD);
+    }
+    Err(refusal)
+}
+
+fn read_pmi(get: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<Way, BootstrapError> {
+    let names = [pmi::ENV_FD, pmi::ENV_RANK, pmi::ENV_SIZE];
+    if let Some(name) = names.into_iter().find(|name| get(name).is_none()) {
+        return Err(BootstrapError::Missing { name, present });
+    }
+    let size = number(get, pmi::ENV_SIZE, 1, PROCS_MAX as u64)?;
+    let rank = number(get, pmi::ENV_RANK, 0, size - 1)?;
+    let fd = number(get, pmi::ENV_FD, 0, i32::MAX as u64)?;
+    Ok(Way::Pmi(PmiPlace { fd: fd as RawFd, rank: rank as u32, size: size as u32, patience: patience(get)? }))
+}
+
+#[cfg(test)]
+mod tests;

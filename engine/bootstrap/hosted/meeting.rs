@@ -1,0 +1,224 @@
+//! How groups form, see [`super`].
+
+use super::local::{Door, GREETING_BYTES_MAX, Head, Link, Member, call};
+use super::{Hosted, Part};
+use crate::bootstrap::error::BootstrapError;
+use crate::bootstrap::hosts::HostMap;
+use crate::bootstrap::kvs::Kvs;
+use crate::bootstrap::name::{job_is_valid, unique_job};
+use crate::bootstrap::wait::Wait;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tickwire_transports::shm::host_identity;
+
+/// The key under which the first rank says the job's name.
+const JOB: &str = "job";
+/// The key under which a rank says its host, where the launcher does not.
+const HOST: &str = "host";
+/// Version of greetings.
+const VERSION: u8 = 1;
+
+impl Hosted {
+    /// Finds the other ranks of this host, and the job's name.
+    ///
+    /// # Errors
+    /// The launcher does not do what it should, or a rank does not come.
+    pub(in crate::bootstrap) fn meet(kvs: Box<dyn Kvs>, patience: Duration) -> Result<Self, BootstrapError> {
+        let identity = host_identity().map_err(|error| BootstrapError::Custom(error.to_string()))?;
+        Self::meet_as(kvs, identity, patience)
+    }
+
+    /// The same for a process of this host, or namespaces.
+    pub(super) fn meet_as(
+        mut kvs: Box<dyn Kvs>,
+        identity: [u8; 8],
+        patience: Duration,
+    ) -> Result<Self, BootstrapError> {
+        let (rank, size) = (kvs.rank(), kvs.size());
+        let hosts = match kvs.hosts()? {
+            Some(hosts) => hosts,
+            None => ask_all(&mut *kvs, identity)?,
+        };
+        let name = unique_job("job");
+        if rank == 0 && size > 1 {
+            kvs.put(JOB, name.as_bytes())?;
+        }
+        let host = hosts.host_of(rank).unwrap_or_default();
+        let first = hosts.firsts().get(host as usize).copied().unwrap_or(rank);
+        // All ranks decide the same.
+        let alone = hosts.hosts() == size;
+        let door = if first == rank && !alone { Door::open(kvs.id(), rank)? } else { None };
+        if size > 1 {
+            kvs.fence(true)?;
+        }
+        let job = match first == rank && rank > 0 {
+            true => read_job(&mut *kvs)?,
+            false => name,
+        };
+        let (part, spread, job) = match (first == rank, alone) {
+            (true, true) => (Part::Head(Head::default()), size > 1, job),
+            (true, false) => lead(&mut *kvs, &hosts, door, &job, identity, patience)?,
+            (false, _) => follow(&mut *kvs, first, identity, patience)?,
+        };
+        let (fences, puts, rounds) = (0, Vec::new(), Vec::new());
+        Ok(Self { kvs, hosts, part, spread, job, patience, fences, puts, rounds, finished: false })
+    }
+}
+
+/// Where the launcher does not say who is where, all ranks tell each other.
+fn ask_all(kvs: &mut dyn Kvs, identity: [u8; 8]) -> Result<HostMap, BootstrapError> {
+    kvs.put(HOST, &identity)?;
+    kvs.fence(true)?;
+    let mut names = Vec::new();
+    for rank in 0..kvs.size() {
+        names.push(kvs.get(rank, HOST)?.ok_or(BootstrapError::Protocol("no host of a rank"))?);
+    }
+    Ok(HostMap::of_names(names))
+}
+
+fn read_job(kvs: &mut dyn Kvs) -> Result<String, BootstrapError> {
+    let name = kvs.get(0, JOB)?.ok_or(BootstrapError::Protocol("no name of the job"))?;
+    valid_job(name)
+}
+
+fn valid_job(name: Vec<u8>) -> Result<String, BootstrapError> {
+    let name = String::from_utf8(name).ok().filter(|name| job_is_valid(name));
+    name.ok_or(BootstrapError::Protocol("a malformed name of the job"))
+}
+
+/// The first rank of a host: waits for the callers, and answers them.
+fn lead(
+    kvs: &mut dyn Kvs,
+    hosts: &HostMap,
+    door: Option<Door>,
+    job: &str,
+    identity: [u8; 8],
+    patience: Duration,
+) -> Result<(Part, bool, String), BootstrapError> {
+    let callers = match &door {
+        Some(door) => answer_during(door, hosts.size() as usize, || kvs.fence(false))?,
+        None => {
+            kvs.fence(false)?;
+            Vec::new()
+        }
+    };
+    let rank = kvs.rank();
+    let host = hosts.host_of(rank).unwrap_or_default();
+    let mut expected: Vec<u32> = hosts.ranks_on(host).filter(|&other| other != rank).collect();
+    let wait = Wait::new("the ranks of this host", patience);
+    let mut members = Vec::new();
+    for link in callers {
+        let Some(greeting) = link.receive(GREETING_BYTES_MAX, &wait)? else { continue };
+        let caller = read_greeting(&greeting, identity).and_then(|caller| expected.iter().position(|&of| of == caller));
+        match caller {
+            Some(at) => members.push((expected.remove(at), link)),
+            None => drop(link.send(&[], &wait)?),
+        }
+    }
+    let spread = hosts.hosts() > 1 || !expected.is_empty();
+    warn_of(rank, &expected);
+    let answer = [&[VERSION, u8::from(spread)], job.as_bytes()].concat();
+    members.sort_unstable_by_key(|(rank, _)| *rank);
+    let mut head = Head::default();
+    for (member, link) in members {
+        // Who is gone meanwhile is missed at the first fence.
+        let open = link.send(&answer, &wait)?;
+        head.members.push((member, open.then_some(link)));
+    }
+    Ok((Part::Head(head), spread, job.to_owned()))
+}
+
+/// Says which ranks of this host do not reach the first one.
+fn warn_of(first: u32, others: &[u32]) {
+    if others.is_empty() {
+        return;
+    }
+    let few: Vec<String> = others.iter().take(8).map(u32::to_string).collect();
+    let more = if others.len() > few.len() { ", …" } else { "" };
+    let words = "they have network or process namespaces of their own, as in containers. Messages between them go over libfabric";
+    // A closed stderr is no reason to fail.
+    let _ = writeln!(
+        std::io::stderr(),
+        "tickwire: {} ranks of this host ({}{more}) cannot share memory with rank {first}: {words}",
+        others.len(),
+        few.join(", ")
+    );
+}
+
+/// Another rank of a host.
+fn follow(
+    kvs: &mut dyn Kvs,
+    first: u32,
+    identity: [u8; 8],
+    patience: Duration,
+) -> Result<(Part, bool, String), BootstrapError> {
+    let wait = Wait::new("the first rank of this host", patience);
+    let greeting = [&[VERSION], &kvs.rank().to_le_bytes()[..], &identity].concat();
+    let mut link = call(kvs.id(), first, &wait)?;
+    if let Some(open) = &link
+        && !open.send(&greeting, &wait)?
+    {
+        link = None;
+    }
+    kvs.fence(false)?;
+    let answer = match &link {
+        Some(open) => open.receive(GREETING_BYTES_MAX, &wait)?,
+        None => None,
+    };
+    match answer.as_deref() {
+        Some([VERSION, spread, job @ ..]) => {
+            let job = valid_job(job.to_vec())?;
+            Ok((Part::Member(Member { head: first, link }), *spread != 0, job))
+        }
+        Some([version, ..]) => {
+            let reason = format!("rank {first} answers in version {version}: use one build of tickwire for all ranks");
+            Err(BootstrapError::Launcher { launcher: "the first rank of this host", reason })
+        }
+        _ => Ok((Part::Head(Head::default()), true, read_job(kvs)?)),
+    }
+}
+
+/// The rank of a caller that shares this host's memory.
+fn read_greeting(greeting: &[u8], identity: [u8; 8]) -> Option<u32> {
+    let (version, rest) = greeting.split_first()?;
+    let (rank, of) = rest.split_first_chunk::<4>()?;
+    (*version == VERSION && of == identity).then(|| u32::from_le_bytes(*rank))
+}
+
+/// Lets callers in until `fence` has returned: who calls does so before it reaches the fence. A queue of the system might be too short
+/// for all of them.
+fn answer_during(
+    door: &Door,
+    most: usize,
+    fence: impl FnOnce() -> Result<(), BootstrapError>,
+) -> Result<Vec<Link>, BootstrapError> {
+    let failed = |source: rustix::io::Errno| BootstrapError::System { operation: "eventfd", source: source.into() };
+    let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
+    std::thread::scope(|scope| {
+        let callers = scope.spawn(|| let_in(door, &over, most));
+        let reached = fence();
+        // It cannot fail: the counter is 0.
+        let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
+        let callers = callers.join().unwrap_or_default();
+        reached.map(|()| callers)
+    })
+}
+
+fn let_in(door: &Door, over: &OwnedFd, most: usize) -> Vec<Link> {
+    let mut callers = Vec::new();
+    loop {
+        let mut fds = [PollFd::new(door.fd(), PollFlags::IN), PollFd::new(over, PollFlags::IN)];
+        let _ = poll(&mut fds, None);
+        let is_over = !fds[1].revents().is_empty();
+        while callers.len() < most
+            && let Some(link) = door.answer()
+        {
+            callers.push(link);
+        }
+        if is_over || callers.len() == most {
+            return callers;
+        }
+    }
+}

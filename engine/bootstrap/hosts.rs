@@ -1,0 +1,173 @@
+//! Which ranks run on which host.
+
+use std::collections::HashMap;
+use tickwire_components::limits::PROCS_MAX;
+
+/// The host of each rank. Hosts are numbered in the order of their first ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostMap {
+    hosts: Vec<u32>,
+    /// The first rank of each host.
+    firsts: Vec<u32>,
+}
+
+impl HostMap {
+    /// From any name of each rank's host.
+    pub(super) fn of_names<N: std::hash::Hash + Eq>(names: impl IntoIterator<Item = N>) -> Self {
+        let mut numbers: HashMap<N, u32> = HashMap::new();
+        let mut map = Self { hosts: Vec::new(), firsts: Vec::new() };
+        for (rank, name) in (0..).zip(names) {
+            let next = numbers.len() as u32;
+            let host = *numbers.entry(name).or_insert(next);
+            if host == next {
+                map.firsts.push(rank);
+            }
+            map.hosts.push(host);
+        }
+        map
+    }
+
+    /// Reads `PMI_process_mapping`, such as `(vector,(0,2,4),(2,1,1))`. A block has a first node, a number of nodes, and the
+    /// ranks of each node. `[(0,2,1),(0,1,1)]x3` is what is in the brackets three times. Ranks are numbered along the blocks, and again
+    /// from the first one until there are `size`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub(super) fn parse_vector(text: &str, size: u32) -> Result<Self, &'static str> {
+        let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let inner = compact.strip_prefix("(vector,").and_then(|rest| rest.strip_suffix(')')).ok_or(FORM)?;
+        let mut nodes = Vec::new();
+        let mut rest = inner;
+        loop {
+            rest = match rest.strip_prefix('[') {
+                Some(list) => {
+                    let (list, behind) = list.split_once("]x").ok_or(FORM)?;
+                    let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+                    let times: u32 = behind[..digits].parse().map_err(|_| FORM)?;
+                    let mut once = Vec::new();
+                    read_blocks(list, size, &mut once)?;
+                    // What is more than there are ranks is never looked at.
+                    let room = (size as usize).saturating_sub(nodes.len());
+                    nodes.extend(once.iter().cycle().take((times as usize).saturating_mul(once.len()).min(room)));
+                    &behind[digits..]
+                }
+                None => {
+                    let end = rest.find(",[").unwrap_or(rest.len());
+                    read_blocks(&rest[..end], size, &mut nodes)?;
+                    &rest[end..]
+                }
+            };
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more,
+                None if rest.is_empty() && !nodes.is_empty() => break,
+                None => return Err(FORM),
+            }
+        }
+        Ok(Self::of_names(nodes.into_iter().cycle().take(size as usize)))
+    }
+
+    /// Ranks in the job.
+    pub(super) fn size(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// How many hosts there are.
+    pub(super) fn hosts(&self) -> u32 {
+        self.firsts.len() as u32
+    }
+
+    /// The host of a rank; `None` if there is no such rank.
+    pub(super) fn host_of(&self, rank: u32) -> Option<u32> {
+        self.hosts.get(rank as usize).copied()
+    }
+
+    /// The first rank of each host.
+    pub(super) fn firsts(&self) -> &[u32] {
+        &self.firsts
+    }
+
+    /// The ranks of a host.
+    pub(super) fn ranks_on(&self, host: u32) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.hosts).filter(move |&(_, &of)| of == host).map(|(rank, _)| rank)
+    }
+}
+
+const FORM: &str = "it is not of the form (vector,(node,nodes,ranks),...)";
+
+/// Appends the node of each rank of blocks such as `(0,2,4),(2,1,1)`: those of `size` ranks at most.
+fn read_blocks(text: &str, size: u32, nodes: &mut Vec<u32>) -> Result<(), &'static str> {
+    let blocks = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).ok_or(FORM)?;
+    for block in blocks.split("),(") {
+        let numbers: Vec<u32> = block.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| FORM)?;
+        let [first, count, ranks] = numbers[..] else { return Err(FORM) };
+        let most = PROCS_MAX as u32;
+        if first >= most || count == 0 || count > most || ranks == 0 || ranks > most {
+            return Err("it has a block without nodes or ranks, or with more than there can be");
+        }
+        let of_block = (first..first + count).flat_map(|node| std::iter::repeat_n(node, ranks as usize));
+        nodes.extend(of_block.take((size as usize).saturating_sub(nodes.len())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(text: &str, size: u32) -> Vec<u32> {
+        HostMap::parse_vector(text, size).unwrap().hosts
+    }
+
+    #[test]
+    fn blocks_are_read_and_repeated() {
+        assert_eq!(hosts("(vector,(0,1,3))", 3), [0, 0, 0]);
+        assert_eq!(hosts("(vector,(0,2,2))", 4), [0, 0, 1, 1]);
+        assert_eq!(hosts("(vector,(0,2,1))", 5), [0, 1, 0, 1, 0], "round robin");
+        assert_eq!(hosts("(vector,(0,2,2),(2,1,1))", 5), [0, 0, 1, 1, 2]);
+        assert_eq!(hosts("(vector,[(0,2,1)]x2)", 4), [0, 1, 0, 1], "as hydra writes it from version 5 on");
+        assert_eq!(hosts("(vector,(0,1,2),[(1,2,1),(0,1,1)]x2,(3,1,1))", 9), [0, 0, 1, 2, 0, 1, 2, 0, 3]);
+        assert_eq!(hosts("(vector,[(0,1,1)]x4000000000)", 2), [0, 0]);
+        assert_eq!(hosts(" (vector, (4,2,1))", 2), [0, 1], "numbers of nodes are the launcher's own");
+        let map = HostMap::parse_vector("(vector,(7,3,2))", 6).unwrap();
+        assert_eq!((map.hosts(), map.firsts()), (3, &[0, 2, 4][..]));
+        assert_eq!(map.ranks_on(1).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!((map.host_of(5), map.host_of(6)), (Some(2), None));
+    }
+
+    #[test]
+    fn what_is_no_mapping_is_refused_whatever_it_is() {
+        let wrong = [
+            "",
+            "(vector)",
+            "(vector,)",
+            "(vector,())",
+            "(vector,(0,1))",
+            "(vector,(0,1,2)",
+            "(vector,(0,0,2))",
+            "(vector,(0,1,0))",
+            "(vector,(0,4294967295,1))",
+            "(vector,(4294967295,1,1))",
+            "(vector,(0,-1,1))",
+            "(vector,(0,1,2,3))",
+            "(list,(0,1,2))",
+            "(vector,0,1,2)",
+            "(vector,[(0,1,2)])",
+            "(vector,[(0,1,2)]x)",
+            "(vector,[(0,1,2)]x0)",
+            "(vector,[]x2)",
+            "(vector,[(0,1,2)]x2(0,1,1))",
+            "(vector,[(0,1,2)]x2,)",
+            "(vector,[[(0,1,2)]x2]x2)",
+            "(vector,(0,1,2),)",
+        ];
+        for text in wrong {
+            assert!(HostMap::parse_vector(text, 4).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_hosts_make_a_map_too() {
+        let map = HostMap::of_names(["b", "a", "b", "c"]);
+        assert_eq!((map.hosts, map.firsts), (vec![0, 1, 0, 2], vec![0, 1, 3]));
+    }
+}

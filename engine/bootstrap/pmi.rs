@@ -1,0 +1,260 @@
+//! PMI-1: lines of text over the descriptor `PMI_FD`. hydra, `srun --mpi=pmi2` and Flux speak it.
+//!
+//! A request is `cmd=NAME key=value …`, and has one answer of the same form. `rc`, where it is there, is 0 for success. Values may not have
+//! blanks, so bytes travel as base64. Servers read lines of 1024 bytes, and tell how long a value may be.
+
+use super::error::{BootstrapError, shorten};
+use super::hosts::HostMap;
+use super::inherit::{receive_some, send_all, take_socket};
+use super::kvs::Kvs;
+use super::wait::Wait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// The variable with the descriptor's number.
+pub(super) const ENV_FD: &str = "PMI_FD";
+/// The variable with the number of this rank.
+pub(super) const ENV_RANK: &str = "PMI_RANK";
+/// The variable with the number of ranks.
+pub(super) const ENV_SIZE: &str = "PMI_SIZE";
+
+/// Bytes of a line that any server reads, with its end.
+const REQUEST_BYTES_MAX: usize = 1024;
+/// Bytes of a line that is still believed to be an answer: a mapping of many hosts is longer than a request.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one read.
+const READ_BYTES: usize = 4096;
+/// Longest key: `tw.`, a fence, a word, a part, and a rank.
+const KEY_BYTES: usize = 48;
+/// A value of fewer bytes is no place for a card.
+const VALUE_BYTES_MIN: usize = 16;
+
+/// What the launcher says in the environment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PmiPlace {
+    pub(super) fd: RawFd,
+    pub(super) rank: u32,
+    pub(super) size: u32,
+    pub(super) patience: Duration,
+}
+
+/// A connection to the launcher.
+pub(super) struct Pmi {
+    place: PmiPlace,
+    socket: OwnedFd,
+    input: Vec<u8>,
+    /// The launcher's name of the job.
+    kvsname: String,
+    /// Characters of a value at most.
+    text_max: usize,
+    /// A request failed half-way: a later answer could be taken for another's.
+    broken: bool,
+    finalized: bool,
+}
+
+/// An answer, checked: it is of the kind that was expected, and of success.
+struct Answer(String);
+
+impl Answer {
+    fn field(&self, name: &str) -> Option<&str> {
+        field(&self.0, name)
+    }
+}
+
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = line.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
+}
+
+fn fault(reason: String) -> BootstrapError {
+    BootstrapError::Launcher { launcher: "PMI-1", reason }
+}
+
+impl Pmi {
+    /// Takes the descriptor that the launcher passed to this process and introduces this rank.
+    ///
+    /// # Errors
+    /// The launcher does not answer, or not as it should.
+    pub(super) fn inherit(place: PmiPlace) -> Result<Self, BootstrapError> {
+        let socket = take_socket(place.fd, ENV_FD)?;
+        Self::connect(place, socket)
+    }
+
+    pub(super) fn connect(place: PmiPlace, socket: OwnedFd) -> Result<Self, BootstrapError> {
+        let mut pmi = Self {
+            place,
+            socket,
+            input: Vec::new(),
+            kvsname: String::new(),
+            text_max: 0,
+            broken: false,
+            finalized: false,
+        };
+        pmi.call("the launcher's greeting", "init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+        let maxes = pmi.call("the launcher's limits", "get_maxes", "maxes")?;
+        let number = |name: &str| {
+            let found = maxes.field(name).unwrap_or_default();
+            found.parse::<usize>().map_err(|_| fault(format!("it says {name}={}, which is no number", shorten(found))))
+        };
+        let (key_max, value_max) = (number("keylen_max")?, number("vallen_max")?);
+        let name = pmi.call("the launcher's name of the job", "get_my_kvsname", "my_kvsname")?;
+        name.field("kvsname").unwrap_or_default().clone_into(&mut pmi.kvsname);
+        let rest = REQUEST_BYTES_MAX.saturating_sub(pmi.put_line(&"k".repeat(KEY_BYTES), "").len() + "cmd=\n".len());
+        pmi.text_max = rest.min(value_max.saturating_sub(1));
+        if pmi.kvsname.is_empty() || key_max <= KEY_BYTES || pmi.text_max / 4 * 3 < VALUE_BYTES_MIN {
+            let words = format!("keys of {KEY_BYTES} and values of some 24 bytes are needed");
+            let name = shorten(&pmi.kvsname);
+            return Err(fault(format!(
+                "it names the job `{name}` and takes keys of {key_max} and values of {value_max} bytes: {words}"
+            )));
+        }
+        Ok(pmi)
+    }
+
+    fn put_line(&self, key: &str, value: &str) -> String {
+        format!("put kvsname={} key={key} value={value}", self.kvsname)
+    }
+
+    fn key(&self, rank: u32, key: &str) -> String {
+        format!("tw.{key}-{rank}")
+    }
+
+    /// Sends a request and reads its answer; whatever goes wrong in between spoils the connection.
+    fn call(&mut self, operation: &'static str, request: &str, kind: &str) -> Result<Answer, BootstrapError> {
+        let line = self.ask(operation, request, kind)?;
+        match field(&line, "rc") {
+            None | Some("0") => Ok(Answer(line)),
+            Some(_) => {
+                let asked = request.split(' ').next().unwrap_or_default();
+                Err(fault(format!("the launcher refuses `{asked}`: {}", shorten(&line))))
+            }
+        }
+    }
+
+    /// The same with an answer that may be one of failure.
+    fn ask(&mut self, operation: &'static str, request: &str, kind: &str) -> Result<String, BootstrapError> {
+        if self.broken {
+            return Err(BootstrapError::Broken);
+        }
+        let line = self.exchange(operation, request);
+        self.broken = line.is_err();
+        let line = line?;
+        if field(&line, "cmd") != Some(kind) {
+            self.broken = true;
+            let words = format!("`cmd={kind}` was expected, and this came: {}", shorten(&line));
+            return Err(fault(format!("{words}; is {ENV_FD} the launcher's descriptor?")));
+        }
+        Ok(line)
+    }
+
+    fn exchange(&mut self, operation: &'static str, request: &str) -> Result<String, BootstrapError> {
+        let wait = Wait::new(operation, self.place.patience);
+        if !send_all(&self.socket, format!("cmd={request}\n").as_bytes(), &wait)? {
+            return Err(BootstrapError::LauncherEnded);
+        }
+        let mut searched = 0;
+        loop {
+            let end = self.input[searched..].iter().position(|&byte| byte == b'\n');
+            if let Some(end) = end {
+                let mut line: Vec<u8> = self.input.drain(..=searched + end).collect();
+                line.pop();
+                return String::from_utf8(line).map_err(|_| fault("an answer is not text".to_owned()));
+            }
+            searched = self.input.len();
+            if searched > ANSWER_BYTES_MAX {
+                return Err(fault(format!("an answer of more than {ANSWER_BYTES_MAX} bytes")));
+            }
+            if !receive_some(&self.socket, &mut self.input, READ_BYTES, &wait)? {
+                return Err(BootstrapError::LauncherEnded);
+            }
+        }
+    }
+
+    /// A value that was put, by whomever; `None` if there is none.
+    fn look_up(&mut self, key: &str) -> Result<Option<String>, BootstrapError> {
+        let request = format!("get kvsname={} key={key}", self.kvsname);
+        let line = self.ask("a get", &request, "get_result")?;
+        match field(&line, "rc") {
+            None | Some("0") => match field(&line, "value") {
+                Some(value) => Ok(Some(value.to_owned())),
+                None => Err(fault(format!("an answer to get has no value: {}", shorten(&line)))),
+            },
+            Some(_) => Ok(None),
+        }
+    }
+}
+
+impl Kvs for Pmi {
+    fn name(&self) -> String {
+        format!("PMI-1 over {ENV_FD}")
+    }
+
+    fn rank(&self) -> u32 {
+        self.place.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.place.size
+    }
+
+    fn id(&self) -> &str {
+        &self.kvsname
+    }
+
+    fn hosts(&mut self) -> Result<Option<HostMap>, BootstrapError> {
+        let Some(text) = self.look_up("PMI_process_mapping")? else { return Ok(None) };
+        // One that cannot be read is as good as none: then the ranks tell each other. hydra says `(vector,0)` of a single rank.
+        Ok(HostMap::parse_vector(&text, self.place.size).ok())
+    }
+
+    fn value_max(&self) -> usize {
+        self.text_max / 4 * 3
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
+        let line = self.put_line(&self.key(self.place.rank, key), &STANDARD_NO_PAD.encode(value));
+        self.call("a put", &line, "put_result").map(drop)
+    }
+
+    fn fence(&mut self, _values: bool) -> Result<(), BootstrapError> {
+        self.call("a fence", "barrier_in", "barrier_out").map(drop)
+    }
+
+    fn get(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
+        let Some(text) = self.look_up(&self.key(rank, key))? else { return Ok(None) };
+        let value = STANDARD_NO_PAD.decode(&text);
+        value
+            .map(Some)
+            .map_err(|_| fault(format!("the value of rank {rank} is `{}`: it is not base64", shorten(&text))))
+    }
+
+    fn abort(&mut self, code: i32) {
+        let wait = Wait::new("an abort", self.place.patience);
+        // There is no answer, and who is gone needs none.
+        let _ = send_all(&self.socket, format!("cmd=abort exitcode={code}\n").as_bytes(), &wait);
+    }
+
+    fn finalize(&mut self) {
+        // A launcher that cannot be told has ended or will see the exit.
+        self.finalized = self.call("the farewell", "finalize", "finalize_ack").is_ok();
+    }
+}
+
+impl Drop for Pmi {
+    /// Leaves the connection open for the rest of the process, unless it has taken leave: hydra kills a process at once that closes
+    /// it before, and its last words are lost.
+    fn drop(&mut self) {
+        if !self.finalized
+            && let Ok(kept) = self.socket.try_clone()
+        {
+            let _ = kept.into_raw_fd();
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod server;
+#[cfg(test)]
+mod tests;
