@@ -4,8 +4,8 @@
 //! A [`Bootstrap`] is what a launcher offers ([`Bootstrap::from_env`]), a world of one ([`Bootstrap::solo`]), or an [`Exchange`] of
 //! the application's own ([`Bootstrap::custom`]), for another launcher or for several engines in one process.
 //!
-//! [`Bootstrap::from_env`] asks the first launcher that it sees: `tickwire run`; one that speaks PMI-1 (hydra's mpiexec, srun, flux
-//! run). Where none is seen, the process is alone. Where one is seen that cannot be spoken to, that is an error: as a world of one
+//! [`Bootstrap::from_env`] asks the first launcher that it sees: `tickwire run`; one that speaks PMIx (prterun, mpirun of Open MPI,
+//! srun); one that speaks PMI-1 (hydra's mpiexec, srun, flux run). Where none is seen, the process is alone. Where one is seen that cannot be spoken to, that is an error: as a world of one
 //! the process would compute something else, without a word. [`ENV_BOOTSTRAP`] chooses one, and [`ENV_SOLO`] none.
 
 mod chain;
@@ -22,6 +22,7 @@ mod launched;
 mod name;
 mod place;
 mod pmi;
+mod pmix;
 mod solo;
 mod table;
 mod wait;
@@ -38,6 +39,7 @@ pub use error::BootstrapError;
 pub use exchange::{BootstrapEvent, EXITED, Exchange};
 pub use name::JOB_BYTES_MAX;
 pub use place::{ENV_APPNUM, ENV_BOOTSTRAP, ENV_FD, ENV_FENCE_MS, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
+pub use pmix::ENV_PMIX_LIBRARY;
 pub use wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 pub(crate) use name::unique_job;
@@ -66,6 +68,7 @@ impl Bootstrap {
         let exchange: Box<dyn Exchange> = match way {
             Way::Alone => Box::new(Solo::new()),
             Way::Own(place) => Box::new(launched::Launched::inherit(place)?),
+            Way::Pmix(patience) => Box::new(Hosted::meet(Box::new(pmix::Pmix::connect(patience)?), patience)?),
             Way::Pmi(place) => {
                 let patience = place.patience;
                 Box::new(Hosted::meet(Box::new(pmi::Pmi::inherit(place)?), patience)?)

@@ -4,8 +4,10 @@ use super::error::{BootstrapError, shorten};
 use super::foreign::{Started, look};
 use super::place::{ENV_BOOTSTRAP, ENV_SOLO, Place, number, patience};
 use super::pmi::{self, PmiPlace};
+use super::pmix;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+use std::time::Duration;
 use tickwire_components::limits::PROCS_MAX;
 
 /// How to find the other ranks.
@@ -15,6 +17,8 @@ pub(super) enum Way {
     Alone,
     /// Through our own launcher.
     Own(Place),
+    /// Through a launcher that speaks PMIx.
+    Pmix(Duration),
     /// Through a launcher that speaks PMI-1.
     Pmi(PmiPlace),
 }
@@ -54,6 +58,8 @@ fn forced(get: &impl Fn(&str) -> Option<OsString>, word: &str) -> Result<Way, Bo
         "own" => Place::read(get)?
             .map(Way::Own)
             .ok_or(BootstrapError::Missing { name: super::ENV_RANK, present: ENV_BOOTSTRAP }),
+        "pmix" if get(pmix::ENV_NAMESPACE).is_some() => patience(get).map(Way::Pmix),
+        "pmix" => Err(BootstrapError::Missing { name: pmix::ENV_NAMESPACE, present: ENV_BOOTSTRAP }),
         "pmi" => read_pmi(get, ENV_BOOTSTRAP),
         _ => {
             let expected = "pmix, pmi, own or alone".to_owned();
@@ -62,16 +68,23 @@ fn forced(get: &impl Fn(&str) -> Option<OsString>, word: &str) -> Result<Way, Bo
     }
 }
 
-/// A launcher of others.
+/// A launcher of others. Where variables of two are seen, one was started within the other: then a descriptor that is open is the inner
+/// one's, because launchers close what they have inherited.
 fn foreign(
     get: &impl Fn(&str) -> Option<OsString>,
-    _is_socket: impl Fn(RawFd) -> bool,
+    is_socket: impl Fn(RawFd) -> bool,
     refusal: BootstrapError,
 ) -> Result<Way, BootstrapError> {
-    if get(pmi::ENV_FD).is_some() {
-        return read_pmi(get, pmi::ENV_FD);
+    let (has_pmix, has_pmi) = (get(pmix::ENV_NAMESPACE).is_some(), get(pmi::ENV_FD).is_some());
+    match (has_pmix, has_pmi) {
+        (true, true) => match read_pmi(get, pmi::ENV_FD) {
+            Ok(Way::Pmi(place)) if is_socket(place.fd) => Ok(Way::Pmi(place)),
+            _ => patience(get).map(Way::Pmix),
+        },
+        (true, false) => patience(get).map(Way::Pmix),
+        (false, true) => read_pmi(get, pmi::ENV_FD),
+        (false, false) => Err(refusal),
     }
-    Err(refusal)
 }
 
 fn read_pmi(get: &impl Fn(&str) -> Option<OsString>, present: &'static str) -> Result<Way, BootstrapError> {

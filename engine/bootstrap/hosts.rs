@@ -28,40 +28,36 @@ impl HostMap {
     }
 
     /// Reads `PMI_process_mapping`, such as `(vector,(0,2,4),(2,1,1))`. A block has a first node, a number of nodes, and the
-    /// ranks of each node. `[(0,2,1),(0,1,1)]x3` is what is in the brackets three times. Ranks are numbered along the blocks, and again
-    /// from the first one until there are `size`.
+    /// ranks of each node. `7` is one rank of that node, and `[(0,2,1),3]x3` is what is in the brackets three times. Ranks are numbered
+    /// along the blocks, and again from the first one until there are `size`.
     ///
     /// # Errors
     /// What is wrong with the text.
     pub(super) fn parse_vector(text: &str, size: u32) -> Result<Self, &'static str> {
         let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-        let inner = compact.strip_prefix("(vector,").and_then(|rest| rest.strip_suffix(')')).ok_or(FORM)?;
+        let mut rest = compact.strip_prefix("(vector").and_then(|rest| rest.strip_suffix(')')).ok_or(FORM)?;
         let mut nodes = Vec::new();
-        let mut rest = inner;
-        loop {
-            rest = match rest.strip_prefix('[') {
+        while !rest.is_empty() {
+            let item = rest.strip_prefix(',').ok_or(FORM)?;
+            rest = match item.strip_prefix('[') {
                 Some(list) => {
                     let (list, behind) = list.split_once("]x").ok_or(FORM)?;
-                    let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
-                    let times: u32 = behind[..digits].parse().map_err(|_| FORM)?;
+                    let (times, behind) = read_number(behind)?;
                     let mut once = Vec::new();
-                    read_blocks(list, size, &mut once)?;
+                    let mut list = read_block(list, size, &mut once)?;
+                    while !list.is_empty() {
+                        list = read_block(list.strip_prefix(',').ok_or(FORM)?, size, &mut once)?;
+                    }
                     // What is more than there are ranks is never looked at.
                     let room = (size as usize).saturating_sub(nodes.len());
                     nodes.extend(once.iter().cycle().take((times as usize).saturating_mul(once.len()).min(room)));
-                    &behind[digits..]
+                    behind
                 }
-                None => {
-                    let end = rest.find(",[").unwrap_or(rest.len());
-                    read_blocks(&rest[..end], size, &mut nodes)?;
-                    &rest[end..]
-                }
+                None => read_block(item, size, &mut nodes)?,
             };
-            match rest.strip_prefix(',') {
-                Some(more) => rest = more,
-                None if rest.is_empty() && !nodes.is_empty() => break,
-                None => return Err(FORM),
-            }
+        }
+        if nodes.is_empty() {
+            return Err(FORM);
         }
         Ok(Self::of_names(nodes.into_iter().cycle().take(size as usize)))
     }
@@ -94,20 +90,31 @@ impl HostMap {
 
 const FORM: &str = "it is not of the form (vector,(node,nodes,ranks),...)";
 
-/// Appends the node of each rank of blocks such as `(0,2,4),(2,1,1)`: those of `size` ranks at most.
-fn read_blocks(text: &str, size: u32, nodes: &mut Vec<u32>) -> Result<(), &'static str> {
-    let blocks = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).ok_or(FORM)?;
-    for block in blocks.split("),(") {
-        let numbers: Vec<u32> = block.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| FORM)?;
-        let [first, count, ranks] = numbers[..] else { return Err(FORM) };
-        let most = PROCS_MAX as u32;
-        if first >= most || count == 0 || count > most || ranks == 0 || ranks > most {
-            return Err("it has a block without nodes or ranks, or with more than there can be");
+/// Reads a block and appends the node of each of its ranks, up to `size`. What is behind it.
+fn read_block<'a>(text: &'a str, size: u32, nodes: &mut Vec<u32>) -> Result<&'a str, &'static str> {
+    let ([first, count, ranks], behind) = match text.strip_prefix('(') {
+        None => read_number(text).map(|(node, behind)| ([node, 1, 1], behind))?,
+        Some(text) => {
+            let (first, rest) = read_number(text)?;
+            let (count, rest) = read_number(rest.strip_prefix(',').ok_or(FORM)?)?;
+            let (ranks, rest) = read_number(rest.strip_prefix(',').ok_or(FORM)?)?;
+            ([first, count, ranks], rest.strip_prefix(')').ok_or(FORM)?)
         }
-        let of_block = (first..first + count).flat_map(|node| std::iter::repeat_n(node, ranks as usize));
-        nodes.extend(of_block.take((size as usize).saturating_sub(nodes.len())));
+    };
+    let most = PROCS_MAX as u32;
+    if first >= most || count == 0 || count > most || ranks == 0 || ranks > most {
+        return Err("it has a block without nodes or ranks, or with more than there can be");
     }
-    Ok(())
+    let of_block = (first..first + count).flat_map(|node| std::iter::repeat_n(node, ranks as usize));
+    nodes.extend(of_block.take((size as usize).saturating_sub(nodes.len())));
+    Ok(behind)
+}
+
+/// The number at the start, and what is behind it.
+fn read_number(text: &str) -> Result<(u32, &str), &'static str> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, behind) = text.split_at(digits);
+    number.parse().map(|number| (number, behind)).map_err(|_| FORM)
 }
 
 #[cfg(test)]
@@ -126,6 +133,8 @@ mod tests {
         assert_eq!(hosts("(vector,(0,2,2),(2,1,1))", 5), [0, 0, 1, 1, 2]);
         assert_eq!(hosts("(vector,[(0,2,1)]x2)", 4), [0, 1, 0, 1], "as hydra writes it from version 5 on");
         assert_eq!(hosts("(vector,(0,1,2),[(1,2,1),(0,1,1)]x2,(3,1,1))", 9), [0, 0, 1, 2, 0, 1, 2, 0, 3]);
+        assert_eq!(hosts("(vector,(0,1,2),1,[3,(0,1,1)]x2,0)", 8), [0, 0, 1, 2, 0, 2, 0, 0]);
+        assert_eq!(hosts("(vector,0)", 1), [0]);
         assert_eq!(hosts("(vector,[(0,1,1)]x4000000000)", 2), [0, 0]);
         assert_eq!(hosts(" (vector, (4,2,1))", 2), [0, 1], "numbers of nodes are the launcher's own");
         let map = HostMap::parse_vector("(vector,(7,3,2))", 6).unwrap();
@@ -150,7 +159,11 @@ mod tests {
             "(vector,(0,-1,1))",
             "(vector,(0,1,2,3))",
             "(list,(0,1,2))",
-            "(vector,0,1,2)",
+            "(vector,x)",
+            "(vector0)",
+            "(vector,99999999)",
+            "(vector,[0,]x2)",
+            "(vector,[0(1,1,1)]x2)",
             "(vector,[(0,1,2)])",
             "(vector,[(0,1,2)]x)",
             "(vector,[(0,1,2)]x0)",

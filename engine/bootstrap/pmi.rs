@@ -205,7 +205,7 @@ impl Kvs for Pmi {
 
     fn hosts(&mut self) -> Result<Option<HostMap>, BootstrapError> {
         let Some(text) = self.look_up("PMI_process_mapping")? else { return Ok(None) };
-        // One that cannot be read is as good as none: then the ranks tell each other. hydra says `(vector,0)` of a single rank.
+        // One that cannot be read is as good as none: then the ranks tell each other.
         Ok(HostMap::parse_vector(&text, self.place.size).ok())
     }
 

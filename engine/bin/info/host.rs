@@ -4,12 +4,12 @@ use std::fmt;
 
 use super::fabric::Fabric;
 use serde::Serialize;
-use tickwire::Limits;
 use tickwire::internals::components::limits::WALK_MAX;
 use tickwire::internals::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::internals::transports::ofi::OfiError;
 use tickwire::internals::transports::rings::fences;
 use tickwire::internals::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
+use tickwire::{Bootstrap, Limits};
 
 use super::ways::{self, Way};
 
@@ -20,6 +20,8 @@ const SHM_DIRECTORY: &str = "/dev/shm";
 #[derive(Serialize)]
 pub(crate) struct Report {
     versions: Versions,
+    /// Who has started this process, with how many ranks and hosts.
+    launcher: String,
     transports: Vec<Found>,
     protocols: Vec<Way>,
     libfabric: Fabric,
@@ -75,6 +77,7 @@ impl Report {
                 bevy_ecs: locked_version("bevy_ecs"),
                 rustc: compiler(),
             },
+            launcher: launcher(),
             transports: transports(),
             protocols: ways::all(&Limits::default()),
             libfabric: Fabric::gather(),
@@ -113,6 +116,14 @@ fn compiler() -> Option<String> {
         let text = std::str::from_utf8(&rest[..end]).ok()?;
         text.starts_with(|c: char| c.is_ascii_digit()).then(|| text.to_owned())
     })
+}
+
+/// What connects this process to others, or why nothing can. All ranks of a job are asked the same.
+fn launcher() -> String {
+    match Bootstrap::from_env() {
+        Ok(bootstrap) => bootstrap.describe(),
+        Err(error) => format!("not usable: {error}"),
+    }
 }
 
 fn transports() -> Vec<Found> {
@@ -243,6 +254,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Versions { tickwire, bevy_ecs, rustc } = &self.versions;
         writeln!(f, "tickwire {tickwire}, bevy_ecs {bevy_ecs}, rustc {}", rustc.as_deref().unwrap_or("unknown"))?;
+        writeln!(f, "launcher {}", self.launcher)?;
         let machine = &self.machine;
         writeln!(f, "cores {}, page {} B", machine.cores, machine.page_bytes)?;
         let fences = if machine.one_sided_fences {

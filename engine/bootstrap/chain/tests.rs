@@ -6,6 +6,7 @@ type Pairs<'a> = &'a [(&'static str, &'static str)];
 const OWN: Pairs<'static> = &[(ENV_RANK, "2"), (ENV_SIZE, "4"), (ENV_JOB, "job-1-ab"), (ENV_FD, "7")];
 const PMI: Pairs<'static> = &[("PMI_RANK", "1"), ("PMI_SIZE", "3"), ("PMI_FD", "9")];
 const OMPI: Pairs<'static> = &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+const PMIX: Pairs<'static> = &[("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-host-1@1")];
 
 fn way(parts: &[Pairs<'_>]) -> Result<Way, BootstrapError> {
     let pairs = parts.concat();
@@ -20,6 +21,7 @@ fn kind(parts: &[Pairs<'_>]) -> &'static str {
             assert_eq!((place.rank, place.size), (2, 4));
             "own"
         }
+        Way::Pmix(_) => "pmix",
         Way::Pmi(place) => {
             assert_eq!((place.fd, place.rank, place.size), (9, 1, 3));
             "pmi"
@@ -32,17 +34,29 @@ fn the_first_launcher_that_is_seen_is_asked() {
     assert_eq!(kind(&[]), "alone");
     assert_eq!(kind(&[PMI]), "pmi");
     assert_eq!(kind(&[PMI, OWN]), "own", "our own launcher comes first");
+    assert_eq!(kind(&[OMPI, PMIX]), "pmix");
+    assert_eq!(kind(&[PMIX]), "pmix");
+    assert_eq!(kind(&[OMPI, PMIX, OWN]), "own");
     assert_eq!(kind(&[&[("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_FD", "9")]]), "alone");
 }
 
 #[test]
+fn of_a_launcher_within_another_the_inner_one_is_asked() {
+    assert_eq!(kind(&[OMPI, PMIX, PMI]), "pmi", "its descriptor is open");
+    let closed = [("PMI_RANK", "1"), ("PMI_SIZE", "3"), ("PMI_FD", "8")];
+    assert_eq!(kind(&[OMPI, PMIX, &closed]), "pmix");
+}
+
+#[test]
 fn a_way_can_be_forced_and_then_nothing_else_is_tried() {
-    let [alone, own, pmi, other] = ["alone", "own", "pmi", "mpi"].map(|word| [(ENV_BOOTSTRAP, word)]);
+    let [alone, own, pmi, pmix, other] = ["alone", "own", "pmi", "pmix", "mpi"].map(|word| [(ENV_BOOTSTRAP, word)]);
     assert_eq!(kind(&[&alone, OWN, PMI]), "alone");
     assert_eq!(kind(&[&own, OWN, PMI]), "own");
     assert_eq!(kind(&[&pmi, OWN, PMI]), "pmi");
+    assert_eq!(kind(&[&pmix, OWN, PMI, PMIX]), "pmix");
     let words = |parts: &[Pairs<'_>]| way(parts).unwrap_err().to_string();
     assert!(words(&[&pmi, OWN]).contains("PMI_FD is not"));
+    assert!(words(&[&pmix, OWN]).contains("PMIX_NAMESPACE is not"));
     assert!(words(&[&own, PMI]).contains("TICKWIRE_RANK is not"));
     assert!(words(&[&other, PMI]).contains("expected pmix, pmi, own or alone"));
 }

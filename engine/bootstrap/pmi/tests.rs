@@ -40,7 +40,7 @@ fn the_launchers_mapping_is_the_map_of_hosts_if_there_is_one_that_can_be_read() 
     };
     assert_eq!(hosts(Some("(vector,(0,2,2))")).unwrap().unwrap().hosts(), 2);
     assert_eq!(hosts(None).unwrap(), None);
-    assert_eq!(hosts(Some("(vector,0)")).unwrap(), None, "what cannot be read is as good as none");
+    assert_eq!(hosts(Some("(matrix,0)")).unwrap(), None, "what cannot be read is as good as none");
 }
 
 #[test]
