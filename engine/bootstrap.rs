@@ -42,6 +42,7 @@ pub use place::{ENV_APPNUM, ENV_BOOTSTRAP, ENV_FD, ENV_FENCE_MS, ENV_JOB, ENV_RA
 pub use pmix::ENV_PMIX_LIBRARY;
 pub use wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
+pub(crate) use chain::OF_OTHERS;
 pub(crate) use name::unique_job;
 
 /// How this process takes part in a job; an engine is built from it.

@@ -23,6 +23,17 @@ pub(super) enum Way {
     Pmi(PmiPlace),
 }
 
+/// What launchers of others say to their processes alone. `tickwire run` does not hand it on to its ranks: they are not of that job.
+pub(crate) const OF_OTHERS: [&str; 7] = [
+    pmi::ENV_FD,
+    pmi::ENV_RANK,
+    pmi::ENV_SIZE,
+    pmix::ENV_NAMESPACE,
+    "PMIX_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+];
+
 /// Looks at the environment, for which `get` stands. `is_socket` says whether a descriptor of this process is one.
 ///
 /// # Errors
@@ -37,7 +48,9 @@ pub(super) fn find(
     if let Some(word) = get(ENV_BOOTSTRAP) {
         return forced(get, &word.to_string_lossy());
     }
-    if let Some(place) = Place::read(get)? {
+    // Our launcher takes these from its ranks: who has them was started by a launcher within one of our jobs.
+    let is_within = OF_OTHERS.iter().any(|name| get(name).is_some());
+    if !is_within && let Some(place) = Place::read(get)? {
         return Ok(Way::Own(place));
     }
     match look(get) {

@@ -21,6 +21,7 @@ use super::outcome::RankStatus;
 use super::output::Line;
 use super::processors::Processors;
 use super::programs::Program;
+use crate::bootstrap::OF_OTHERS;
 use crate::bootstrap::{ENV_APPNUM, ENV_BOOTSTRAP, ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 
 /// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and
@@ -124,8 +125,10 @@ impl<'a> Starter<'a> {
             // A shell calls the directory what it was called here, not what its links resolve to.
             command.current_dir(directory).env("PWD", std::path::absolute(directory)?);
         }
-        // Said of whatever is started without a launcher.
-        command.env_remove(ENV_SOLO).env_remove(ENV_BOOTSTRAP);
+        // Said of whatever is started without a launcher, or by another one.
+        for name in [ENV_SOLO, ENV_BOOTSTRAP].iter().chain(&OF_OTHERS) {
+            command.env_remove(name);
+        }
         command.envs(program.env.iter().map(|(name, value)| (name, value)));
         command.env(ENV_RANK, rank.to_string()).env(ENV_SIZE, self.runs.len().to_string());
         command.env(ENV_APPNUM, appnum.to_string());

@@ -1,0 +1,1 @@
+//! Several hosts: network, mount, UTS and IPC namespaces of one machine, joined by a bridge.

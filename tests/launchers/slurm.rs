@@ -1,0 +1,172 @@
+//! srun, with a cluster of one machine that the test starts and stops: a controller and two nodes.
+
+use crate::kit::{self, Launcher, RANK, run, until, words};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use tickwire_tests::needs::{has_libfabric, is_there};
+use tickwire_tests::scratch::Directory;
+
+/// One cluster at a time: on a small machine three daemons are enough.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A cluster. Its daemons end with it.
+struct Slurm {
+    directory: Directory,
+    daemons: Vec<Child>,
+    nodes: &'static str,
+}
+
+/// What there is of a cluster: no accounting, no munge, no control groups, and only this machine's loopback.
+const CONFIGURATION: &str = "
+ClusterName=tickwire
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort=PORT0
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=USER
+SlurmdUser=USER
+StateSaveLocation=PLACE/state
+SlurmdSpoolDir=PLACE/%n
+SlurmctldPidFile=PLACE/slurmctld.pid
+SlurmdPidFile=PLACE/%n.pid
+SlurmctldLogFile=PLACE/slurmctld.log
+SlurmdLogFile=PLACE/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MpiDefault=pmi2
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+SchedulerParameters=sched_interval=1
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=2
+NodeName=left NodeAddr=127.0.0.1 NodeHostname=HOST Port=PORT1 CPUs=16 State=UNKNOWN
+NodeName=right NodeAddr=127.0.0.1 NodeHostname=HOST Port=PORT2 CPUs=16 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+";
+
+impl Slurm {
+    /// Calls `test` with a cluster. Skips it where there is no Slurm, or this user may not run it.
+    fn with(name: &str, test: impl FnOnce(&Self)) {
+        let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = ["slurmctld", "slurmd", "srun"].map(|program| {
+            Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+        });
+        let missing = match found.contains(&false) {
+            true => Err("no Slurm: apt-get install slurmctld slurmd slurm-client slurm-wlm-basic-plugins"),
+            false => Ok(()),
+        };
+        if is_there(missing) {
+            match rustix::process::getuid().is_root() {
+                true => test(&Self::start(name)),
+                false => eprintln!("SKIPPED: Slurm's daemons are started by root only"),
+            }
+        }
+    }
+
+    fn start(name: &str) -> Self {
+        let directory = Directory::new(&format!("slurm-{name}"));
+        let mut text = CONFIGURATION.replace("PLACE", directory.to_str().unwrap()).replace("USER", "root");
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        text = text.replace("HOST", host.split('.').next().unwrap());
+        // Free at this moment: the daemons come at once.
+        let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        for (number, socket) in sockets.iter().enumerate() {
+            let port = socket.local_addr().unwrap().port().to_string();
+            text = text.replace(&format!("PORT{number}"), &port);
+        }
+        drop(sockets);
+        for folder in ["state", "left", "right"] {
+            std::fs::create_dir(directory.join(folder)).unwrap();
+        }
+        std::fs::write(directory.join("slurm.conf"), text).unwrap();
+        std::fs::write(directory.join("cgroup.conf"), "").unwrap();
+        let mut slurm = Slurm { directory, daemons: Vec::new(), nodes: "1" };
+        for args in [&["slurmctld", "-D"][..], &["slurmd", "-D", "-N", "left"], &["slurmd", "-D", "-N", "right"]] {
+            let mut daemon = slurm.tool(args[0]);
+            daemon.args(&args[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            slurm.daemons.push(daemon.spawn().unwrap());
+        }
+        until("the nodes are up", || {
+            let output = slurm.tool("sinfo").args(["-h", "-N", "-o", "%T"]).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).matches("idle").count() == 2
+        });
+        slurm
+    }
+
+    fn tool(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command.env("SLURM_CONF", self.directory.join("slurm.conf"));
+        command
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ =
+                rustix::process::kill_process(rustix::process::Pid::from_child(daemon), rustix::process::Signal::TERM);
+        }
+        for daemon in &mut self.daemons {
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Launcher for Slurm {
+    fn command(&self, ranks: u32) -> Command {
+        let mut command = self.tool("srun");
+        command.args(["--mpi=pmi2", "--quit-on-interrupt", "-N", self.nodes, "-n", &ranks.to_string()]);
+        command
+    }
+
+    fn words(&self) -> &'static str {
+        "PMI-1 over PMI_FD: "
+    }
+
+    fn ends_others(&self) -> bool {
+        // Not unless it is asked to, with --kill-on-bad-exit.
+        false
+    }
+
+    fn aborted(&self) -> &'static [i32] {
+        // The highest of all ranks, and the others were killed.
+        &[7, 128 + 9, 128 + 15]
+    }
+}
+
+#[test]
+fn its_ranks_do_what_ranks_do_on_one_node() {
+    Slurm::with("one", |slurm| {
+        kit::knows_its_place(slurm);
+        kit::draws_the_same_picture(slurm);
+        kit::ends_with_its_ranks(slurm);
+        kit::has_jobs_inside(slurm);
+        let output = run(slurm.tool("srun").args(["--mpi=none", "-n", "2", RANK, "ring"]));
+        let said = words(&output);
+        assert!(!output.status.success() && said.contains("use srun --mpi=pmi2 or --mpi=pmix"), "{said}");
+    });
+}
+
+#[test]
+fn ctrl_c_ends_its_ranks() {
+    Slurm::with("ctrl-c", |slurm| kit::ends_on_ctrl_c(slurm));
+}
+
+#[test]
+fn ranks_on_two_nodes_know_their_hosts() {
+    Slurm::with("two", |slurm| {
+        if !has_libfabric() {
+            return;
+        }
+        let lines =
+            kit::reports(&run(slurm.tool("srun").args(["--mpi=pmi2", "-N", "2", "--ntasks-per-node=2", RANK, "ring"])));
+        let hosts = ["host 0 of 2", "host 0 of 2", "host 1 of 2", "host 1 of 2"];
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert!(lines.iter().zip(hosts).all(|(line, host)| line.contains(host)), "{lines:?}");
+    });
+}

@@ -1,0 +1,104 @@
+//! A rank of the tests of launchers: what it does is its first argument. It ends with status 9 if something is wrong.
+
+#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+
+use std::path::Path;
+use std::process::exit;
+use std::time::{Duration, Instant};
+use tickwire::{Bootstrap, Engine, ProcId, Rank, Tag};
+
+/// How long a rank may wait for what its test does.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let bootstrap = Bootstrap::from_env().unwrap_or_else(|error| {
+        eprintln!("tests-launched: {error}");
+        exit(9)
+    });
+    let words = bootstrap.describe();
+    let mut engine = Engine::builder().build(bootstrap).unwrap_or_else(|error| {
+        eprintln!("tests-launched: {error}");
+        exit(9)
+    });
+    ring(&mut engine);
+    match args[1].as_str() {
+        "ring" => report(&mut engine, &words),
+        "fail" => fail(&mut engine),
+        "abort" => abort(&mut engine),
+        "abort-alone" if engine.rank().0 == 1 => engine.abort(7),
+        "abort-alone" => {}
+        "wait" => wait(&mut engine, Path::new(&args[2])),
+        other => panic!("no such test: {other}"),
+    }
+    engine.finalize(PATIENCE).unwrap();
+}
+
+/// All ranks hear of their neighbours, short and long.
+fn ring(engine: &mut Engine) {
+    let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
+    let (right, left) = (Rank((me + 1) % size), Rank((me + size - 1) % size));
+    for length in [1, 50_000] {
+        let mut incoming = vec![0u32; length];
+        engine.sendrecv(&vec![me; length], right, Tag(7), &mut incoming, left, Tag(7), world).unwrap();
+        assert!(incoming.iter().all(|&from| from == left.0));
+    }
+}
+
+/// Says what the rank knows of its place: rank, size, hosts, own host, ranks that share memory with it, own rank among these, and by which
+/// transports the others are reached.
+fn report(engine: &mut Engine, words: &str) {
+    let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
+    let shared = engine.comm_split_shared(world, 0).unwrap();
+    let (many, place) = (engine.comm_size(shared).unwrap(), engine.comm_rank(shared).unwrap().0);
+    let routes: Vec<String> = (0..size)
+        .filter(|&other| other != me)
+        .map(|other| {
+            let routes = engine.routes(ProcId(other), tickwire::TrafficClass::PointToPoint);
+            routes.into_iter().find(|route| route.chosen).map_or("none".into(), |route| route.transport)
+        })
+        .collect();
+    let (hosts, host) = (engine.hosts().unwrap(), engine.host_of(ProcId(me)).unwrap());
+    assert_eq!(engine.host_of(ProcId(size)), None);
+    println!("rank {me} of {size}, host {host} of {hosts}, {place} of {many} shared, by {}; {words}", routes.join(" "));
+}
+
+/// Rank 1 ends without a word, and the others wait for it.
+fn fail(engine: &mut Engine) {
+    if engine.rank().0 == 1 {
+        exit(3);
+    }
+    let world = engine.comm_world();
+    let error = engine.recv(&mut [0u8; 1], Rank(1), Tag(1), world).unwrap_err();
+    eprintln!("tests-launched: {error}");
+    exit(4);
+}
+
+/// Rank 1 ends the job, and the others wait for it.
+fn abort(engine: &mut Engine) {
+    if engine.rank().0 == 1 {
+        engine.abort(7);
+    }
+    let world = engine.comm_world();
+    let _ = engine.recv(&mut [0u8; 1], Rank(1), Tag(1), world);
+    // It has ended without a goodbye. The launcher ends this rank too: it has until then.
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        engine.tick();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    exit(5);
+}
+
+/// Says that it is there and waits for its end.
+fn wait(engine: &mut Engine, place: &Path) {
+    let draft = place.join(format!("draft-{}", engine.rank().0));
+    std::fs::write(&draft, std::process::id().to_string()).unwrap();
+    std::fs::rename(&draft, place.join(engine.rank().0.to_string())).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 2 * PATIENCE {
+        engine.tick();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    exit(6);
+}
