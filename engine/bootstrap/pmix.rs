@@ -37,6 +37,7 @@ fn failed(error: PmixError, patience: Duration) -> BootstrapError {
             "{error}: install it (apt-get install libpmix2, dnf install pmix), name its file in {ENV_PMIX_LIBRARY}, or use a \
              launcher with PMI-1"
         )),
+        PmixError::Call { call: "PMIx_Fence", .. } => fault(format!("{error}: a rank has ended, or the launcher has")),
         other => fault(other.to_string()),
     }
 }
@@ -50,7 +51,7 @@ impl Pmix {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (asked, prefix) = (read(ENV_PMIX_LIBRARY), read(ENV_PREFIX));
         let client = Client::connect(asked.as_deref(), prefix.as_deref()).map_err(|error| failed(error, patience))?;
-        let size = client.get(None, JOB_SIZE, patience).map_err(|error| failed(error, patience))?;
+        let size = client.info(None, JOB_SIZE, patience).map_err(|error| failed(error, patience))?;
         let size = match size {
             Some(Value::Number(size)) if (1..=PROCS_MAX as u64).contains(&size) => size as u32,
             other => return Err(fault(format!("{JOB_SIZE} is {other:?}: expected a number from 1 to {PROCS_MAX}"))),
@@ -63,7 +64,7 @@ impl Pmix {
 
     /// The same value of all ranks, if the launcher knows it of all.
     fn of_all(&self, key: &str) -> Option<Vec<Value>> {
-        (0..self.size).map(|rank| self.client.get(Some(rank), key, self.patience).ok().flatten()).collect()
+        (0..self.size).map(|rank| self.client.info(Some(rank), key, self.patience).ok().flatten()).collect()
     }
 }
 
@@ -85,7 +86,7 @@ impl Kvs for Pmix {
     }
 
     fn hosts(&mut self) -> Result<Option<HostMap>, BootstrapError> {
-        let map = self.client.get(None, ANL_MAP, self.patience).map_err(|error| failed(error, self.patience))?;
+        let map = self.client.info(None, ANL_MAP, self.patience).map_err(|error| failed(error, self.patience))?;
         if let Some(Value::Text(text)) = map
             && let Ok(map) = HostMap::parse_vector(&text, self.size)
         {
@@ -113,7 +114,7 @@ impl Kvs for Pmix {
     }
 
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
-        let value = self.client.get(Some(rank), &format!("tickwire.{key}"), self.patience);
+        let value = self.client.get(rank, &format!("tickwire.{key}"), self.patience);
         match value.map_err(|error| failed(error, self.patience))? {
             None => Ok(None),
             Some(Value::Bytes(bytes)) => Ok(Some(bytes)),

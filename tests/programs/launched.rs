@@ -28,6 +28,7 @@ fn main() {
         "abort" => abort(&mut engine),
         "abort-alone" if engine.rank().0 == 1 => engine.abort(7),
         "abort-alone" => {}
+        "miss" => miss(&mut engine, Path::new(&args[2])),
         "wait" => wait(&mut engine, Path::new(&args[2])),
         other => panic!("no such test: {other}"),
     }
@@ -40,7 +41,7 @@ fn ring(engine: &mut Engine) {
     let (right, left) = (Rank((me + 1) % size), Rank((me + size - 1) % size));
     for length in [1, 50_000] {
         let mut incoming = vec![0u32; length];
-        engine.sendrecv(&vec![me; length], right, Tag(7), &mut incoming, left, Tag(7), world).unwrap();
+        engine.sendrecv(vec![me; length], right, Tag(7), &mut incoming, left, Tag(7), world).unwrap();
         assert!(incoming.iter().all(|&from| from == left.0));
     }
 }
@@ -90,11 +91,28 @@ fn abort(engine: &mut Engine) {
     exit(5);
 }
 
+/// Waits for a message of the last rank, which is on another host and never sends one. Leaves the reason for which there will be none.
+fn miss(engine: &mut Engine, place: &Path) {
+    let (world, last) = (engine.comm_world(), engine.size() - 1);
+    leave(place, &format!("waits-{}", engine.rank().0), "");
+    if engine.rank().0 == last {
+        return wait(engine, place);
+    }
+    let error = engine.recv(&mut [0u8; 1], Rank(last), Tag(1), world).unwrap_err();
+    leave(place, &format!("missed-{}", engine.rank().0), &error.to_string());
+    exit(4);
+}
+
+/// Writes a file that is seen whole.
+fn leave(place: &Path, name: &str, text: &str) {
+    let draft = place.join(format!("{name}-draft"));
+    std::fs::write(&draft, text).unwrap();
+    std::fs::rename(&draft, place.join(name)).unwrap();
+}
+
 /// Says that it is there and waits for its end.
 fn wait(engine: &mut Engine, place: &Path) {
-    let draft = place.join(format!("draft-{}", engine.rank().0));
-    std::fs::write(&draft, std::process::id().to_string()).unwrap();
-    std::fs::rename(&draft, place.join(engine.rank().0.to_string())).unwrap();
+    leave(place, &engine.rank().0.to_string(), &std::process::id().to_string());
     let start = Instant::now();
     while start.elapsed() < 2 * PATIENCE {
         engine.tick();

@@ -134,14 +134,32 @@ impl Client {
         status.ok_or(PmixError::Timeout { call: "PMIx_Fence" }).and_then(|status| self.check("PMIx_Fence", status))
     }
 
-    /// What a process has put, or what the launcher says of it; of the job, if `rank` is `None`. `Ok(None)`: there is nothing.
+    /// What the launcher says of a process; of the job, if `rank` is `None`. `Ok(None)`: it says nothing of this kind.
     ///
     /// # Errors
     /// The library refuses, or does not answer in time.
-    pub fn get(&self, rank: Option<u32>, key: &str, patience: Duration) -> Result<Option<Value>, PmixError> {
-        let of = pmix_proc_t { rank: rank.unwrap_or(PMIX_RANK_WILDCARD), ..self.me };
+    pub fn info(&self, rank: Option<u32>, key: &str, patience: Duration) -> Result<Option<Value>, PmixError> {
         // Without it a get waits for somebody to put the value.
-        let answer = get(&self.api, of, word(key)?, vec![info("pmix.immediate", true)], patience);
+        self.look_up(rank, key, vec![info("pmix.immediate", true)], patience)
+    }
+
+    /// What a process has put before a fence. `Ok(None)`: it has put nothing; a server that waits for it is waited for.
+    ///
+    /// # Errors
+    /// The library refuses, or does not answer in time.
+    pub fn get(&self, rank: u32, key: &str, patience: Duration) -> Result<Option<Value>, PmixError> {
+        self.look_up(Some(rank), key, Vec::new(), patience)
+    }
+
+    fn look_up(
+        &self,
+        rank: Option<u32>,
+        key: &str,
+        infos: Vec<bindings::pmix_info_t>,
+        patience: Duration,
+    ) -> Result<Option<Value>, PmixError> {
+        let of = pmix_proc_t { rank: rank.unwrap_or(PMIX_RANK_WILDCARD), ..self.me };
+        let answer = get(&self.api, of, word(key)?, infos, patience);
         match answer.ok_or(PmixError::Timeout { call: "PMIx_Get" })? {
             Ok(value) => Ok(Some(value)),
             Err(bindings::PMIX_ERR_NOT_FOUND) => Ok(None),
