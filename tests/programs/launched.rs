@@ -21,8 +21,11 @@ fn main() {
         eprintln!("tests-launched: {error}");
         exit(9)
     });
-    ring(&mut engine);
+    if args[1] != "start" {
+        ring(&mut engine);
+    }
     match args[1].as_str() {
+        "start" => {}
         "ring" => report(&mut engine, &words),
         "fail" => fail(&mut engine),
         "abort" => abort(&mut engine),

@@ -139,8 +139,8 @@ impl Client {
     /// # Errors
     /// The library refuses, or does not answer in time.
     pub fn info(&self, rank: Option<u32>, key: &str, patience: Duration) -> Result<Option<Value>, PmixError> {
-        // Without it a get waits for somebody to put the value.
-        self.look_up(rank, key, vec![info("pmix.immediate", true)], patience)
+        // It is here since the start, or nowhere: the server is not asked.
+        self.look_up(rank, key, vec![info("pmix.optional", true)], patience)
     }
 
     /// What a process has put before a fence. `Ok(None)`: it has put nothing; a server that waits for it is waited for.
