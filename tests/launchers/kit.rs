@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tickwire_tests::binaries::{binary, example};
 use tickwire_tests::needs::is_there;
 use tickwire_tests::scratch::Directory;
 
 /// How long a job may take on a machine where others compute too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The rank that does what its argument says.
 pub(crate) const RANK: &str = env!("CARGO_BIN_EXE_tests-launched");
@@ -136,7 +137,7 @@ pub(crate) fn knows_its_place(launcher: &dyn Launcher) {
 
 /// heat writes the same picture with any number of ranks. Two jobs run at the same time.
 pub(crate) fn draws_the_same_picture(launcher: &dyn Launcher) {
-    let place = Directory::new(&format!("picture-{}", std::process::id() ^ launcher.words().len() as u32));
+    let place = place("picture");
     let heat = |ranks: u32, name: &str| {
         let mut command = launcher.command(ranks);
         command.arg(example("heat")).args(["--width", "96", "--height", "64", "--iterations", "50", "--output"]);
@@ -156,7 +157,8 @@ pub(crate) fn draws_the_same_picture(launcher: &dyn Launcher) {
 /// A rank that fails, and one that ends the job.
 pub(crate) fn ends_with_its_ranks(launcher: &dyn Launcher) {
     let output = run(launcher.command(3).args([RANK, "fail"]));
-    assert!(matches!(output.status.code(), Some(3 | 4)), "{}", words(&output));
+    // hydra's status is the bits of all that it has seen.
+    assert!(output.status.code().is_some_and(|code| code > 0), "{}", words(&output));
     if !launcher.ends_others() {
         assert!(words(&output).contains("proc 1 has failed"), "the others say who is missed: {}", words(&output));
     }
@@ -166,9 +168,15 @@ pub(crate) fn ends_with_its_ranks(launcher: &dyn Launcher) {
     assert!(start.elapsed() < Duration::from_secs(25), "the launcher has ended the others");
 }
 
+/// A directory for one job: tests of several launchers run at the same time.
+fn place(name: &str) -> Directory {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    Directory::new(&format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
+}
+
 /// Ctrl-C ends all ranks.
 pub(crate) fn ends_on_ctrl_c(launcher: &dyn Launcher) {
-    let place = Directory::new(&format!("ctrl-c-{}", launcher.words().len()));
+    let place = place("ctrl-c");
     let running = start(launcher.command(3).args([RANK, "wait"]).arg(&*place));
     until("the ranks are there", || (0..3).all(|rank| place.join(rank.to_string()).exists()));
     let pids: Vec<u32> =
