@@ -31,6 +31,12 @@ data! {
         pub size: u32,
         /// The process.
         pub pid: u32,
+        /// The number of the own host, if the launcher tells hosts.
+        #[serde(default)]
+        pub host: Option<u32>,
+        /// Ranks on other hosts, as runs of (first rank, how many, host).
+        #[serde(default)]
+        pub elsewhere: Vec<(u32, u32, u32)>,
         /// Ticks so far, the looks of a wait included.
         pub tick: u64,
         /// The engine's clock, ns since it was built.

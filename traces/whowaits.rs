@@ -15,6 +15,11 @@ pub enum RankReport {
     Dumped(Vec<Dump>),
     /// It has no process: it has ended or was never started.
     Missing,
+    /// It runs on another host, and nobody there was asked.
+    Elsewhere {
+        /// The number of the host.
+        host: u32,
+    },
     /// Its process has no engine: it has not built one yet, or has closed it.
     NoEngine,
     /// It is building its engine, which waits until all ranks do so.
@@ -85,6 +90,9 @@ impl RankReport {
             }
             RankReport::Dumped(_) => "ticks, and waits in no call".into(),
             RankReport::Missing => "has no process: it has ended or was never started".into(),
+            RankReport::Elsewhere { host } => {
+                format!("runs on host {host}, which was not asked: see `tickwire whowaits --hosts`")
+            }
             RankReport::NoEngine => "has no engine: it has not built one yet, or has closed it".into(),
             RankReport::Starting => "is building its engine, and waits for the other ranks to do so".into(),
             RankReport::Silent { ns } => {

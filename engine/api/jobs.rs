@@ -42,6 +42,12 @@ pub enum AskError {
         /// The process.
         pid: u32,
     },
+    /// It is in another network namespace, where its name cannot be called from here.
+    #[error("process {pid} is in another network namespace, as in a container: ask there")]
+    Apart {
+        /// The process.
+        pid: u32,
+    },
     /// It is building its engine, which waits for the other ranks.
     #[error("process {pid} is building its engine, and waits for the other ranks to do so")]
     Starting {
@@ -187,11 +193,19 @@ pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError>
                 let ms = patience.as_millis() as u64;
                 return Err(if ticks == 0 { AskError::Silent { pid, ns } } else { AskError::Slow { pid, ms, ticks } });
             }
-            Err(source) if source.kind() == io::ErrorKind::ConnectionRefused => return Err(AskError::NoEngine { pid }),
+            Err(source) if source.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(if is_apart(pid) { AskError::Apart { pid } } else { AskError::NoEngine { pid } });
+            }
             Err(source) => return Err(AskError::System { pid, source }),
         }
     }
     Ok(dumps)
+}
+
+/// Whether a process is in another network namespace than this one.
+fn is_apart(pid: u32) -> bool {
+    let space = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    matches!((space("self"), space(&pid.to_string())), (Some(own), Some(other)) if own != other)
 }
 
 /// Connects to an engine, and makes sure that it is the one.

@@ -1,5 +1,7 @@
 //! `tickwire dump` and `tickwire whowaits`: what is pending, and who waits for whom.
 
+mod hosts;
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,12 +28,16 @@ pub(crate) struct DumpArgs {
 
 /// Says who waits for whom in a job, and why: circles, messages that do not fit, ranks that are not there.
 ///
-/// All ranks of the job on this host are asked what is pending. A wait is only the fault of a program if it lasts: ask
+/// All ranks of the job on this host are asked what is pending; with --hosts those of all hosts on which a launcher has started
+/// this command. A wait is only the fault of a program if it lasts: ask
 /// again if in doubt. Only jobs of the same user can be asked.
 #[derive(Args, Debug)]
 pub(crate) struct WhoWaitsArgs {
     /// The job: its name, or the number of its launcher or of one of its processes; the only one if there is one
     job: Option<String>,
+    /// A launcher has started this command once on each host of the job: rank 0 prints what all have found
+    #[arg(long)]
+    hosts: bool,
     #[command(flatten)]
     asking: Asking,
 }
@@ -75,8 +81,14 @@ pub(crate) fn dump(args: DumpArgs) -> Result<ExitCode, Fault> {
 /// # Errors
 /// There is no such job.
 pub(crate) fn who(args: WhoWaitsArgs) -> Result<ExitCode, Fault> {
-    let processes = select(args.job.as_deref())?;
-    let reports = report(&processes, args.asking.patience());
+    let reports = if args.hosts {
+        match hosts::reports(&args)? {
+            Some(reports) => reports,
+            None => return Ok(ExitCode::SUCCESS),
+        }
+    } else {
+        report(&select(args.job.as_deref())?, args.asking.patience())
+    };
     let findings = who_waits(&reports);
     if args.asking.json {
         print(&(serde_json::to_string(&findings)? + "\n"));

@@ -28,6 +28,11 @@ impl Fault {
         Fault { wrong_use: false, words: words.into() }
     }
 
+    /// The line that it will be.
+    pub(crate) fn words(&self) -> &str {
+        &self.words
+    }
+
     /// Puts the place where it happened before the words.
     pub(crate) fn at(mut self, place: &str) -> Self {
         self.words = format!("{place}: {}", self.words);

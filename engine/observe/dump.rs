@@ -4,6 +4,7 @@ mod accounts;
 mod operations;
 mod peers;
 
+use crate::bootstrap::Exchange;
 use crate::run::engine::{Closed, Engine};
 use accounts::{queues, tables, transports};
 use operations::{is_used, messages, operation, refusal};
@@ -58,6 +59,8 @@ impl Engine {
             rank: self.exchange.rank(),
             size: self.exchange.size(),
             pid: std::process::id(),
+            host: self.exchange.host_of(self.exchange.rank()),
+            elsewhere: elsewhere(&*self.exchange),
             tick: now.tick,
             now_ns: now.now_ns,
             activity: match self.closed {
@@ -117,4 +120,22 @@ fn oldest<T>(items: &mut Vec<T>, age: impl Fn(&T) -> Option<Age>) -> u64 {
     let left_out = items.len().saturating_sub(SHOWN_MAX);
     items.truncate(SHOWN_MAX);
     left_out as u64
+}
+
+/// Ranks on other hosts, as runs of (first rank, how many, host).
+fn elsewhere(exchange: &dyn Exchange) -> Vec<(u32, u32, u32)> {
+    let here = exchange.host_of(exchange.rank());
+    let mut runs: Vec<(u32, u32, u32)> = Vec::new();
+    if exchange.hosts() == Some(1) {
+        return runs;
+    }
+    for rank in 0..exchange.size() {
+        match (exchange.host_of(rank), runs.last_mut()) {
+            (None, _) => {}
+            (host, _) if host == here => {}
+            (Some(host), Some(run)) if run.2 == host && run.0 + run.1 == rank => run.1 += 1,
+            (Some(host), _) => runs.push((rank, 1, host)),
+        }
+    }
+    runs
 }

@@ -90,6 +90,13 @@ impl Network {
         command
     }
 
+    /// A command on the first host.
+    fn on_first(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(self.agent());
+        command.arg("left").arg(program).args(args);
+        command
+    }
+
     fn cut(&self, name: &str) {
         ip(&["-n", &format!("{}-{name}", self.prefix), "link", "set", "cable", "down"]).unwrap();
     }
@@ -180,6 +187,32 @@ fn missing(network: &Network, mpiexec: &Path) -> Running {
     let running = start(command.args([RANK, "miss"]).arg(&*network.place));
     until("the ranks wait", || (0..4).all(|rank| network.place.join(format!("waits-{rank}")).exists()));
     running
+}
+
+#[test]
+fn who_waits_for_whom_is_seen_across_hosts() {
+    let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
+    Network::with("whowaits", |network| {
+        let running = missing(network, &mpiexec);
+        let tickwire = tickwire_tests::binaries::binary("tickwire");
+        // Other jobs may run on this machine: one is named by a process of it.
+        until("the last rank is there", || network.place.join("3").exists());
+        let last = std::fs::read_to_string(network.place.join("3")).unwrap();
+        // A wait says that it is one when it has found nothing to do for long.
+        until("the answers of all hosts say who is missed", || {
+            let mut command = network.hydra(&mpiexec, "left,right", 2);
+            let output = run(command.arg(&tickwire).args(["whowaits", "--hosts", &last]));
+            let said = words(&output);
+            (0..3).all(|rank| said.contains(&format!("rank {rank} waits for tag 1 from rank 3")))
+                && said.contains("rank 2 waits in a call")
+                && said.contains("rank 3 ticks, and waits in no call")
+        });
+        // From one host alone, those of the other cannot be asked, and nobody says that they have ended.
+        let said = words(&run(&mut network.on_first(&tickwire, &["whowaits", &last])));
+        assert!(said.contains("rank 0 waits in a call"), "{said}");
+        assert!(said.contains("rank 3 cannot be asked: process") && !said.contains("has ended"), "{said}");
+        drop(running);
+    });
 }
 
 #[test]

@@ -94,6 +94,8 @@ fn a_rank_that_is_not_there_or_computes_is_to_blame_for_all_who_wait() {
     assert!(silent.ends_with("ranks 0, 1, 2 wait for rank 3, which does not tick: last seen ticking 12.0 s ago\n"));
     let missing = said(&chain(RankReport::Missing));
     assert!(missing.ends_with("wait for rank 3, which has no process: it has ended or was never started\n"));
+    let elsewhere = said(&chain(RankReport::Elsewhere { host: 3 }));
+    assert!(elsewhere.contains("runs on host 3, which was not asked") && !elsewhere.contains("ended"), "{elsewhere}");
     assert!(said(&chain(RankReport::NoEngine)).ends_with("it has not built one yet, or has closed it\n"));
     assert!(said(&chain(RankReport::Unknown("no".into()))).ends_with("which cannot be asked: no\n"));
 }
