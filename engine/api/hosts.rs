@@ -60,7 +60,7 @@ impl Engine {
 
     /// Ends all ranks of the job, and this process, with an exit status (`MPI_Abort`). The launcher is asked to do so; nothing that is
     /// pending is sent, and nothing is dropped. `code` becomes 1 if its lowest 8 bits are 0: a job that was ended so has not succeeded.
-    pub fn abort(&mut self, code: i32) -> ! {
+    pub fn abort(&self, code: i32) -> ! {
         let code = if code & 0xff == 0 { 1 } else { code & 0xff };
         self.exchange.abort(code);
         std::process::exit(code)

@@ -125,7 +125,7 @@ impl Exchange for Extended {
         self.inner.describe()
     }
 
-    fn abort(&mut self, code: i32) {
+    fn abort(&self, code: i32) {
         self.inner.abort(code);
     }
 

@@ -70,7 +70,7 @@ pub trait Exchange: Send {
     }
     /// Asks for the end of the whole job with this exit status, without waiting for it. The caller then ends its own process
     /// with the same.
-    fn abort(&mut self, _code: i32) {}
+    fn abort(&self, _code: i32) {}
     /// Announces that this rank takes no further part: fences do not wait for it, its exit is no failure, and it may
     /// no longer be told of events.
     fn finish(&mut self) {}

@@ -211,7 +211,7 @@ impl Exchange for Hosted {
         self.kvs.name()
     }
 
-    fn abort(&mut self, code: i32) {
+    fn abort(&self, code: i32) {
         self.kvs.abort(code);
     }
 

@@ -28,7 +28,7 @@ pub(super) trait Kvs: Send {
     /// A value of another rank.
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>, BootstrapError>;
     /// Asks for the end of the whole job, with this exit status.
-    fn abort(&mut self, code: i32);
+    fn abort(&self, code: i32);
     /// Takes leave: the end of this process is no failure from here on.
     fn finalize(&mut self);
 }

@@ -279,13 +279,12 @@ impl Exchange for Launched {
         "tickwire run".to_owned()
     }
 
-    fn abort(&mut self, code: i32) {
+    fn abort(&self, code: i32) {
         let mut frame = Vec::new();
         Message::Abort { code }.encode(&mut frame);
         let wait = Wait::new("an abort", self.place.patience);
         // A launcher that is gone has ended the job.
-        let _ = self.send(&frame, &wait);
-        self.finished = true;
+        let _ = send_all(&self.socket, &frame, &wait);
     }
 
     fn abandon(&mut self) {

@@ -230,7 +230,7 @@ impl Kvs for Pmi {
             .map_err(|_| fault(format!("the value of rank {rank} is `{}`: it is not base64", shorten(&text))))
     }
 
-    fn abort(&mut self, code: i32) {
+    fn abort(&self, code: i32) {
         let wait = Wait::new("an abort", self.place.patience);
         // There is no answer, and who is gone needs none.
         let _ = send_all(&self.socket, format!("cmd=abort exitcode={code}\n").as_bytes(), &wait);

@@ -122,7 +122,7 @@ impl Kvs for Pmix {
         }
     }
 
-    fn abort(&mut self, code: i32) {
+    fn abort(&self, code: i32) {
         self.client.abort(code, c"a rank has called abort");
     }
 

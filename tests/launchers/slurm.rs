@@ -153,6 +153,28 @@ fn its_ranks_do_what_ranks_do_on_one_node() {
 }
 
 #[test]
+fn its_other_plugin_speaks_pmix() {
+    Slurm::with("pmix", |slurm| {
+        // The plugin loads PMIx by the name that developers link, which is in a package of its own.
+        let listed = slurm.tool("srun").arg("--mpi=list").output().unwrap();
+        let has_plugin = String::from_utf8_lossy(&[listed.stdout, listed.stderr].concat()).contains("pmix_v");
+        let found = glob_library().filter(|_| has_plugin).ok_or("no PMIx for Slurm: apt-get install libpmix-dev");
+        if !is_there(found.map(drop)) {
+            return;
+        }
+        let lines = kit::reports(&run(slurm.tool("srun").args(["--mpi=pmix", "-N", "1", "-n", "3", RANK, "ring"])));
+        let expected = |rank: usize| format!("rank {rank} of 3, host 0 of 1, {rank} of 3 shared, by shm shm; PMIx (");
+        assert!(lines.len() == 3 && (0..3).all(|rank| lines[rank].starts_with(&expected(rank))), "{lines:?}");
+    });
+}
+
+/// The library under the name by which Debian's plugin loads it.
+fn glob_library() -> Option<std::path::PathBuf> {
+    let folders = std::fs::read_dir("/usr/lib").ok()?.flatten();
+    folders.map(|folder| folder.path().join("pmix2/lib/libpmix.so")).find(|path| path.exists())
+}
+
+#[test]
 fn ctrl_c_ends_its_ranks() {
     Slurm::with("ctrl-c", |slurm| kit::ends_on_ctrl_c(slurm));
 }

@@ -65,7 +65,7 @@ impl Kvs for Counting {
         count.got_bytes += value.as_ref().map_or(0, Vec::len);
         Ok(value)
     }
-    fn abort(&mut self, _: i32) {}
+    fn abort(&self, _: i32) {}
     fn finalize(&mut self) {}
 }
 
