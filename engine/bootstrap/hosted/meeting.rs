@@ -17,6 +17,8 @@ use tickwire_transports::shm::host_identity;
 const JOB: &str = "job";
 /// The key under which a rank says its host, where the launcher does not.
 const HOST: &str = "host";
+/// How long a greeting is waited for: ranks have greeted before they reached the fence that comes before.
+const GREETING_TIME: Duration = Duration::from_secs(1);
 /// Version of greetings.
 const VERSION: u8 = 1;
 
@@ -107,20 +109,12 @@ fn lead(
     let rank = kvs.rank();
     let host = hosts.host_of(rank).unwrap_or_default();
     let mut expected: Vec<u32> = hosts.ranks_on(host).filter(|&other| other != rank).collect();
-    let wait = Wait::new("the ranks of this host", patience);
-    let mut members = Vec::new();
-    for link in callers {
-        let Some(greeting) = link.receive(GREETING_BYTES_MAX, &wait)? else { continue };
-        let caller = read_greeting(&greeting, identity).and_then(|caller| expected.iter().position(|&of| of == caller));
-        match caller {
-            Some(at) => members.push((expected.remove(at), link)),
-            None => drop(link.send(&[], &wait)?),
-        }
-    }
+    let mut members = admit(callers, &mut expected, identity);
     let spread = hosts.hosts() > 1 || !expected.is_empty();
     warn_of(rank, &expected);
     let answer = [&[VERSION, u8::from(spread)], job.as_bytes()].concat();
     members.sort_unstable_by_key(|(rank, _)| *rank);
+    let wait = Wait::new("the ranks of this host", patience);
     let mut head = Head::default();
     for (member, link) in members {
         // Who is gone meanwhile is missed at the first fence.
@@ -128,6 +122,22 @@ fn lead(
         head.members.push((member, open.then_some(link)));
     }
     Ok((Part::Head(head), spread, job.to_owned()))
+}
+
+/// Of those that have called, the ranks that are expected; they are taken off that list. Others are refused, or hear nothing.
+fn admit(callers: Vec<Link>, expected: &mut Vec<u32>, identity: [u8; 8]) -> Vec<(u32, Link)> {
+    let wait = Wait::new("a greeting", GREETING_TIME);
+    let mut members = Vec::new();
+    for link in callers {
+        // Who is no rank of this job may say anything, or nothing.
+        let Ok(Some(greeting)) = link.receive(GREETING_BYTES_MAX, &wait) else { continue };
+        let caller = read_greeting(&greeting, identity).and_then(|caller| expected.iter().position(|&of| of == caller));
+        match caller {
+            Some(at) => members.push((expected.remove(at), link)),
+            None => drop(link.send(&[], &wait)),
+        }
+    }
+    members
 }
 
 /// Says which ranks of this host do not reach the first one.
@@ -220,5 +230,56 @@ fn let_in(door: &Door, over: &OwnedFd, most: usize) -> Vec<Link> {
         if is_over || callers.len() == most {
             return callers;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::hosted::local::Door;
+
+    #[test]
+    fn strangers_of_the_same_user_neither_get_in_nor_hold_the_ranks_up() {
+        let (id, here) = (format!("strangers-{}", std::process::id()), *b"this one");
+        let wait = Wait::new("a call", Duration::from_secs(10));
+        let door = Door::open(&id, 4).unwrap().unwrap();
+        let greeting = |version: u8, rank: u32, of: [u8; 8]| [&[version][..], &rank.to_le_bytes(), &of].concat();
+        let said = [
+            Some(greeting(VERSION, 6, here)),
+            Some(b"?".to_vec()),
+            Some(Vec::new()),
+            None,
+            Some(vec![7; GREETING_BYTES_MAX + 1]),
+            Some(greeting(VERSION + 1, 5, here)),
+            Some(greeting(VERSION, 5, *b"that one")),
+            Some(greeting(VERSION, 3, here)),
+            Some(greeting(VERSION, 6, here)),
+            Some(greeting(VERSION, 5, here)),
+        ];
+        let callers: Vec<Link> = said
+            .iter()
+            .map(|words| {
+                let link = call(&id, 4, &wait).unwrap().unwrap();
+                words.iter().for_each(|words| assert!(link.send(words, &wait).unwrap()));
+                link
+            })
+            .collect();
+        let let_in = answer_during(&door, 100, || Ok(())).unwrap();
+        assert_eq!(let_in.len(), said.len());
+        let mut expected = vec![5, 6, 7];
+        let members: Vec<u32> = admit(let_in, &mut expected, here).iter().map(|(rank, _)| *rank).collect();
+        assert_eq!((members, expected), (vec![6, 5], vec![7]));
+        // A refusal is an empty answer; who was let in has none yet, and who said nothing that could be read has lost its line.
+        let answers = [1, 8].map(|at: usize| callers[at].receive(GREETING_BYTES_MAX, &wait).unwrap());
+        assert_eq!(answers, [Some(Vec::new()), Some(Vec::new())]);
+    }
+
+    #[test]
+    fn a_second_door_of_the_same_name_is_none() {
+        let id = format!("twice-{}", std::process::id());
+        let first = Door::open(&id, 0).unwrap();
+        assert!(first.is_some() && Door::open(&id, 0).unwrap().is_none());
+        let wait = Wait::new("a call", Duration::from_secs(10));
+        assert!(call(&id, 1, &wait).unwrap().is_none(), "there is no other head");
     }
 }
