@@ -262,7 +262,7 @@ fn ranks_of_one_host_that_cannot_share_memory_say_so_and_use_the_network() {
         );
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(
-            said.matches("tickwire: 1 ranks of this host (2) cannot share memory with rank 0").count(),
+            said.matches("tickwire: rank 2 of this host cannot share memory with rank 0: different namespaces").count(),
             1,
             "{said}"
         );

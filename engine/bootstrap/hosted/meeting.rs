@@ -146,15 +146,14 @@ fn warn_of(first: u32, others: &[u32]) {
         return;
     }
     let few: Vec<String> = others.iter().take(8).map(u32::to_string).collect();
-    let more = if others.len() > few.len() { ", …" } else { "" };
-    let words = "they have network or process namespaces of their own, as in containers. Messages between them go over libfabric";
+    let who = match (others.len(), few.join(", ")) {
+        (1, rank) => format!("rank {rank} of this host"),
+        (many, ranks) if many > few.len() => format!("ranks {ranks}, … of this host, {many} in all,"),
+        (_, ranks) => format!("ranks {ranks} of this host"),
+    };
+    let words = "different namespaces of networks or processes, as of containers. Messages between go over libfabric";
     // A closed stderr is no reason to fail.
-    let _ = writeln!(
-        std::io::stderr(),
-        "tickwire: {} ranks of this host ({}{more}) cannot share memory with rank {first}: {words}",
-        others.len(),
-        few.join(", ")
-    );
+    let _ = writeln!(std::io::stderr(), "tickwire: {who} cannot share memory with rank {first}: {words}");
 }
 
 /// Another rank of a host.
