@@ -18,6 +18,9 @@ pub enum CarKind {
     Data,
     /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
     Layout,
+    /// Under the envelope of a message of a graph that is passed on as it comes: its bytes are where
+    /// [`Blocks`](crate::Blocks) say.
+    Passage,
     /// A computation in a graph. See [`crate::Node::computation`].
     Computation,
     /// The request of a graph; the graph's nodes are CARs of their own.
@@ -55,6 +58,10 @@ pub enum CarState {
     Reading,
     /// The transport moves the message between the memory of sender and receiver, on either side, and says when it is done.
     Direct,
+    /// Of a receive in a graph: pieces are arriving, as far as its sender was told to go.
+    Passing,
+    /// Of a send in a graph: all has left that has come and was asked for.
+    Parked,
     /// In a graph: it has not started, or is done.
     Waiting,
     /// In the list of nodes of graphs that Post starts.
@@ -95,8 +102,10 @@ pub mod car_flags {
     pub const OTHER_TYPE: u16 = 1 << 11;
     /// Of a receive in a graph: the message is shorter than all members must send.
     pub const SHORT: u16 = 1 << 12;
-    /// Of a receive in a graph: its peer cannot go on with the operation.
+    /// Of a receive in a graph: its peer cannot go on with the operation. Of a send that a graph has left: it is to tell its peer so.
     pub const ABANDONED: u16 = 1 << 13;
+    /// Of a receive that goes on as it comes: it has asked for a part of its message.
+    pub const ASKED: u16 = 1 << 14;
     /// Those that say how an operation failed.
     pub const ERRORS: u16 =
         TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED;
@@ -240,6 +249,8 @@ pub enum Body {
         /// Its turn among the messages of the connection that are moved so.
         turn: u32,
     },
+    /// The message is of a graph, and goes on as it comes: its receiver says several times how far its sender may go.
+    Passing,
 }
 
 impl Default for Large {
@@ -259,6 +270,12 @@ impl Large {
     #[inline]
     pub const fn is_moving(&self) -> bool {
         matches!(self.body, Body::Moving { .. })
+    }
+
+    /// Whether its bytes leave otherwise than in pieces out of its buffer.
+    #[inline]
+    pub const fn is_apart(&self) -> bool {
+        !matches!(self.body, Body::AtSender)
     }
 
     /// Of a message of so many bytes, which is wanted as a whole.

@@ -34,6 +34,10 @@ pub mod context {
     pub const COLLECTIVE: u32 = 3 << 29;
     /// In place of a message of a collective operation that its sender cannot go on with.
     pub const ABANDONED: u32 = 4 << 29;
+    /// Messages of blocks and of other graphs that an application builds.
+    pub const BLOCK: u32 = 5 << 29;
+    /// In place of a message of such a graph that its sender cannot go on with.
+    pub const BLOCK_ABANDONED: u32 = 6 << 29;
 
     /// The word of an id in an incarnation, for the application's messages.
     pub const fn word(id: u32, incarnation: u32) -> u32 {
@@ -50,6 +54,17 @@ pub mod context {
     #[inline(always)]
     pub const fn base(word: u32) -> u32 {
         word & ((1 << (ID_BITS + INCARNATION_BITS)) - 1)
+    }
+
+    /// The word of what is sent in place of a message of a graph, or of the message in whose place it was sent.
+    pub const fn abandoned(word: u32) -> u32 {
+        let other = match plane(word) {
+            COLLECTIVE => ABANDONED,
+            ABANDONED => COLLECTIVE,
+            BLOCK => BLOCK_ABANDONED,
+            _ => BLOCK,
+        };
+        base(word) | other
     }
 
     /// The plane of a word.
@@ -235,7 +250,7 @@ mod tests {
         let word = context::word(8190, 513);
         assert_eq!((context::id(word), context::base(word), context::plane(word)), (8190, word, context::USER));
         assert_eq!(word >> context::ID_BITS, 1, "an incarnation counts modulo its width");
-        for plane in [context::AGREEMENT, context::GROUP, context::COLLECTIVE, context::ABANDONED] {
+        for plane in [context::AGREEMENT, context::GROUP, context::COLLECTIVE, context::ABANDONED, context::BLOCK] {
             assert_eq!((context::id(word | plane), context::base(word | plane)), (8190, word));
             assert_eq!(context::plane(word | plane), plane);
         }

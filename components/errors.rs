@@ -119,6 +119,12 @@ pub enum PostError {
         "the communicator has no topology that fits: make it by cart_create or graph_create, with both ends of each edge"
     )]
     NoTopology,
+    /// A handle of another builder.
+    #[error("a handle belongs to another graph: use those that this builder gave out")]
+    OtherGraph,
+    /// Nodes that wait for each other.
+    #[error("nodes of the graph wait for each other in a circle: leave one of the edges out")]
+    Circle,
     /// The handle belongs to no live request.
     #[error("the request is stale: it was freed or belongs to another engine")]
     Stale,

@@ -1,6 +1,6 @@
 //! Graphs of CARs: operations of several messages and computations, such as collectives. See `systems/protocols/graph.rs`.
 
-use crate::{Comm, NIL, Queue, Reduction, Row, Span};
+use crate::{Blocks, Comm, NIL, Queue, Reduction, Row, Span};
 use bevy_ecs::component::Component;
 use std::any::TypeId;
 use std::fmt;
@@ -22,7 +22,8 @@ pub struct Node {
     pub first: u32,
     /// See `first`.
     pub successors: u32,
-    /// What it computes: index into [`Graph::computations`]; [`NIL`] for a message.
+    /// What it computes: index into [`Graph::computations`]. Of a message in parts its index in [`Graph::blocks`]; [`NIL`] for other
+    /// messages.
     pub computation: u32,
 }
 
@@ -69,6 +70,17 @@ pub enum Computation {
         other: Span,
         /// The side of `into`.
         side: Side,
+    },
+    /// Reduces as [`Computation::Reduce`], by one of the operations of [`Blocks`].
+    Apply {
+        /// Where the result goes.
+        into: Span,
+        /// The other operand.
+        other: Span,
+        /// The side of `into`.
+        side: Side,
+        /// Which one.
+        operation: u32,
     },
     /// Copies bytes; both runs are of the same length and do not overlap.
     Copy {
@@ -123,6 +135,8 @@ pub struct Graph {
     pub computations: Box<[Computation]>,
     /// How operands are reduced, if they are.
     pub reduce: Option<Reduction>,
+    /// Messages in parts, if there are some.
+    pub blocks: Option<Box<Blocks>>,
     /// Memory that its nodes use. Freed when the graph is dissolved, and never with the engine: a peer may be reading it then,
     /// as it may be with buffers of requests ([`Held`](crate::Held)).
     pub temporaries: ManuallyDrop<Vec<Temporary>>,
@@ -168,11 +182,21 @@ pub struct Graphs {
     pub kept: usize,
     /// Bytes of their own memory.
     pub kept_bytes: usize,
+    /// Parts that all of them pass on through windows: as many supply rows there are at least.
+    pub windows: usize,
 }
 
 impl Default for Graphs {
     fn default() -> Self {
-        Graphs { list: Vec::new(), staged: Queue::EMPTY, made: Vec::new(), calls: 0, kept: 0, kept_bytes: 0 }
+        Graphs {
+            list: Vec::new(),
+            staged: Queue::EMPTY,
+            made: Vec::new(),
+            calls: 0,
+            kept: 0,
+            kept_bytes: 0,
+            windows: 0,
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! only the engine writes them.
 
 mod arrival;
+mod blocks;
 mod buffer;
 mod callbacks;
 mod car;
@@ -51,6 +52,7 @@ pub mod wire;
 mod work;
 
 pub use arrival::{Arrival, ArrivalState};
+pub use blocks::{Blocks, Inlet, InletMemory, Operand, Part, PartKind, Passage};
 pub use buffer::Buffer;
 pub use bytemuck;
 pub use callbacks::{Callbacks, Notice, Outcome, Panic};
@@ -85,9 +87,7 @@ pub use signatures::Signatures;
 pub use span::{Lent, NoBytes, Payload, Span, Spans};
 pub use stamp::{Stamp, Stamps};
 pub use stream::{Destination, Stream};
-pub use supply::{
-    Abilities, Combine, Decision, Granted, Means, Need, Outlet, Question, Supplier, Supply, SupplyState, Target,
-};
+pub use supply::{Abilities, Combine, Decision, Granted, Means, Need, Question, Supplier, Supply, SupplyState, Target};
 pub use topology::{Cartesian, Neighbor, Neighbors, Topology, TopologyError};
 pub use unexpected::{Kept, Unexpected, UnexpectedQueue};
 pub use work::{Count, Tally, Work};

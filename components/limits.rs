@@ -175,6 +175,11 @@ pub const FORWARD_BYTES: usize = 16 << 20;
 pub const FORWARD_WINDOW: usize = 256 << 10;
 /// Bytes of one grant at most: two pieces, so that one is filled while the other one leaves.
 pub const GRANT_BYTES: usize = 2 * PIECE_BYTES;
+/// Longest message in parts that its receiver asks for as a whole, and so one that may leave without asking: its parts have places of
+/// their own, a grant's worth, instead of a window.
+pub const PASSED_WHOLE_MAX: usize = GRANT_BYTES;
+/// Bytes of a part with an operation that are combined at a time: they stay in the nearest cache.
+pub const COMBINED_BYTES: usize = 4 << 10;
 /// Grants of one pass at most: a window for sixteen operations.
 pub const GRANTS_A_PASS: usize = 64;
 /// Supply rows at start; there are never more than CAR rows.

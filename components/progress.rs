@@ -189,6 +189,8 @@ pub struct Progress {
     pub free_supplies: FreeList,
     /// Bytes of temporaries in the hands of supplies, and how many they may be.
     pub forward_bytes: [u64; 2],
+    /// The most that there have been at a time.
+    pub forward_bytes_most: u64,
     /// Callbacks of requests that were done before wait for Complete.
     pub late: bool,
     /// Requests done that other threads await; [`NIL`] for a call of another thread that is next in the inbound queue.
@@ -271,6 +273,7 @@ impl Default for Progress {
             supplies: Queue::EMPTY,
             free_supplies: FreeList::EMPTY,
             forward_bytes: [0, crate::limits::FORWARD_BYTES as u64],
+            forward_bytes_most: 0,
             late: false,
             answers: Vec::new(),
             window: CREDIT_INITIAL,

@@ -117,3 +117,23 @@ unsafe impl<A: NoLayout, B: NoLayout> Pieces for (A, B) {
         if index < first { self.0.piece(index) } else { self.1.piece(index - first) }
     }
 }
+
+// SAFETY: both are their pieces, and so is the pair.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<A: NoLayout, B: NoLayout> NoLayout for (A, B) {}
+
+// SAFETY: there are no bytes.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl Pieces for () {
+    fn pieces(&self) -> usize {
+        0
+    }
+
+    fn piece(&self, _: usize) -> Span {
+        Span::EMPTY
+    }
+}
+
+// SAFETY: it has no pieces and no layout.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl NoLayout for () {}

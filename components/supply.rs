@@ -1,8 +1,8 @@
 //! Buffer supply: whose memory the bytes of an operation go through, and how much of it has been handed out (reference:
 //! communication agent notes, "buffer dependencies" and "grabbing or providing buffers").
 //!
-//! A [`Supply`] links the side that fills the memory, a receive CAR, with the sides that empty it, the send CARs of a
-//! forward. [`Question`] is what the choice of the supplier depends on, [`Decision`] the answer.
+//! A [`Supply`] links the side that fills the memory, a receive CAR, with the side that empties it, a send CAR of the same graph.
+//! [`Question`] is what the choice of the supplier depends on, [`Decision`] the answer.
 
 use crate::limits::REGISTER_MIN;
 use crate::{NIL, Row, Span};
@@ -115,53 +115,42 @@ pub enum SupplyState {
     Waiting,
     /// In the queue; its receive is ready for space.
     Ready,
-    /// All its space has been handed out, so it is in no queue.
+    /// In the queue; all its space has been handed out.
     Satisfied,
+    /// In the queue; nobody uses it any more, and SupplyBuffers takes everything back.
+    Over,
 }
 
-/// A run of memory that was handed out, until its last user is done with it.
+/// A run of memory that was handed out, until all of its bytes have left.
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
     /// The memory.
     pub span: Span,
-    /// The row of the temporary that it is; [`NIL`] for other memory.
+    /// The row of the temporary that it is; [`NIL`] for memory that a method has lent.
     pub buffer: Row,
-    /// CARs that are not done with it: the one that fills it and those that empty it.
-    pub users: u32,
 }
 
-/// A side of a forward that empties the memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outlet {
-    /// The send CAR.
-    pub car: Row,
-    /// Its VC.
-    pub vc: Row,
-    /// Bytes that have left.
-    pub emptied: u64,
-}
-
-/// Memory between the CARs of one operation. A row of the supply table.
+/// Memory between a receive CAR and a send CAR of a graph. A row of the supply table.
 ///
-/// Written by whoever starts the operation (all fields), by SupplyBuffers (`granted`, `group`, `state`), by Transfer through
-/// the calls that report progress (`filled`, `outlets`, `group`).
+/// Written by whoever starts the operation (all fields), by SupplyBuffers (`granted`, `returned`, `group`, `state`), by Transfer
+/// (`filled`, `emptied`).
 #[derive(Component, Clone, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Supply {
     /// The receive CAR, which fills the memory.
-    pub car: Row,
+    pub from: Row,
     /// Its VC.
-    pub vc: Row,
-    /// Context word of the operation: the order within it is kept.
-    pub context: u32,
+    pub from_vc: Row,
+    /// The send CAR, which empties it.
+    pub to: Row,
+    /// Its VC.
+    pub to_vc: Row,
     /// Next row of the list it is in.
     pub next: Row,
     /// See [`SupplyState`].
     pub state: SupplyState,
-    /// See [`Supplier`].
+    /// See [`Supplier`]: not the application.
     pub supplier: Supplier,
-    /// The application's segment, where it is the supplier.
-    pub segment: Span,
     /// Bytes of the operation.
     pub bytes: u64,
     /// Fewest bytes of space that both methods make progress with, as they agreed: no grant is smaller but the last.
@@ -170,10 +159,10 @@ pub struct Supply {
     pub granted: u64,
     /// Bytes that have arrived in them.
     pub filled: u64,
+    /// Bytes that have left.
+    pub emptied: u64,
     /// Bytes of space that are free again.
     pub returned: u64,
-    /// Where the bytes go on to.
-    pub outlets: SmallVec<[Outlet; 2]>,
     /// What was handed out and is in use, in the order of the bytes.
     pub group: SmallVec<[Granted; 4]>,
 }
@@ -181,19 +170,19 @@ pub struct Supply {
 impl Default for Supply {
     fn default() -> Self {
         Supply {
-            car: NIL,
-            vc: NIL,
-            context: 0,
+            from: NIL,
+            from_vc: NIL,
+            to: NIL,
+            to_vc: NIL,
             next: NIL,
             state: SupplyState::Free,
             supplier: Supplier::Temporary,
-            segment: Span::EMPTY,
             bytes: 0,
             minimum: 1,
             granted: 0,
             filled: 0,
+            emptied: 0,
             returned: 0,
-            outlets: SmallVec::new(),
             group: SmallVec::new(),
         }
     }

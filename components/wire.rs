@@ -4,7 +4,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 0 | kind ([`Kind`]); never 0, so that the first word of a frame also says that the frame is there |
-//! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`]) |
+//! | 1 | flags ([`READY`], [`READABLE`], [`DIRECT`], [`WIDER`]) |
 //! | 2 | priority, of a [`Kind::Rts`] or a [`Kind::Sync`]; else 0 |
 //! | 3 | number of the type of the message's elements, of an envelope where types are checked ([`crate::signatures`]); else 0 |
 //! | 4–5, 6–7 | credit granted: lines, envelopes ([`crate::credit`]) |
@@ -21,7 +21,7 @@
 //! | [`Kind::Eager`] | none | 0 | any | any | its length |
 //! | [`Kind::Sync`] | none | any | 0 | any | its length |
 //! | [`Kind::Rts`] | [`READY`], and at most one of [`READABLE`] and [`DIRECT`] | any | any | any | with [`READABLE`] [`ADDRESS_BYTES`]; else 0 |
-//! | [`Kind::Cts`] | [`DIRECT`] | 0 | 0 | any | 0 |
+//! | [`Kind::Cts`] | at most one of [`DIRECT`] and [`WIDER`] | 0 | 0 | any | 0 |
 //! | [`Kind::Head`] | none | 0 | any | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | 0 | at least 1 | its length |
 //! | [`Kind::Type`] | none | 0 | 0 | any | its length |
@@ -54,6 +54,9 @@ pub const READABLE: u8 = 2;
 /// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move by itself. Flag of the [`Kind::Cts`] that answers
 /// it: the receiver's transport takes it so, and no piece follows.
 pub const DIRECT: u8 = 4;
+/// Flag of a [`Kind::Cts`]: one has been sent before for the same message, and its receiver takes more of it. It may cross the word of
+/// the sender that no more will come, so that one which fits no message is ignored.
+pub const WIDER: u8 = 8;
 /// Bytes of the address in an [`Kind::Rts`] with [`READABLE`].
 pub const ADDRESS_BYTES: u64 = 8;
 
@@ -74,7 +77,8 @@ pub enum Kind {
     Piece = 4,
     /// The sender has finalized, or ends with its tag [`UNFINISHED`]: nothing follows.
     Bye = 5,
-    /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted.
+    /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted. To a receive in a graph that
+    /// has asked for its message: no more of it will come.
     Nack = 6,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] has read the message.
     Done = 7,
@@ -159,7 +163,7 @@ impl Kind {
             Kind::Rts => {
                 Some(Rule { flags: READY | READABLE | DIRECT, priority: true, typed: true, length: Length::Any })
             }
-            Kind::Cts => Some(Rule { flags: DIRECT, ..of(Length::Any) }),
+            Kind::Cts => Some(Rule { flags: DIRECT | WIDER, ..of(Length::Any) }),
             Kind::Head => typed(Length::BeyondPayload),
             Kind::Type => bare(Length::Any),
             Kind::Piece | Kind::Part => bare(Length::Some),
@@ -320,8 +324,8 @@ impl Header {
         let Some(Rule { flags, priority, typed, length }) = self.kind().and_then(Kind::rule) else {
             return Err("a frame of unknown kind");
         };
-        let both = READABLE | DIRECT;
-        if self.flags() & !flags != 0 || self.flags() & both == both {
+        let both = |pair: u8| self.flags() & pair == pair;
+        if self.flags() & !flags != 0 || both(READABLE | DIRECT) || both(DIRECT | WIDER) {
             return Err("a frame with flags that its kind cannot have");
         }
         if self.priority() != 0 && !priority {

@@ -1,6 +1,7 @@
 //! What an application calls.
 
 pub(crate) mod attached;
+pub(crate) mod blocks;
 pub(crate) mod buffered;
 pub(crate) mod builder;
 pub(crate) mod cancel;

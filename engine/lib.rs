@@ -118,6 +118,9 @@ mod run;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use crate::api::blocks::builder::GraphBuilder;
+pub use crate::api::blocks::handles::{Elements, GraphNode, Incoming, Outgoing, Place};
+pub use crate::api::blocks::{GatherBlock, ScatterBlock};
 pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;
 pub use crate::api::builder::transports::ENV_TRANSPORTS;

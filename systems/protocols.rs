@@ -64,7 +64,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         Some(Kind::Head) => parts::take_head(rows, arrival),
         Some(Kind::Part) => parts::take_part(&mut rows.progress, arrival),
         Some(Kind::Cts) => rendezvous::clear_to_send(rows, &header, vc_row),
-        Some(Kind::Nack) => rendezvous::end_refused(&mut rows.progress, &mut rows.cars, &header, vc_row),
+        Some(Kind::Nack) => rendezvous::end_refused(rows, arrival),
         Some(Kind::Piece) => pieces::take(rows, arrival),
         Some(Kind::Credit) => Ok(()),
         Some(Kind::Type) => learn(&mut rows.progress, &header, arrival.payload, vc_row),
@@ -84,7 +84,9 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
 /// The bytes of the offered message that a frame answers, if it is an answer.
 fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
     match cars.get(header.message() as usize) {
-        Some(car) if was_offered(car, vc_row) && car.chain == NIL => Other::Ended(car.span),
+        Some(car) if was_offered(car, vc_row) && car.chain == NIL && header.flags() & wire::WIDER == 0 => {
+            Other::Ended(car.span)
+        }
         _ => Other::Taken,
     }
 }

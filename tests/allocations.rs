@@ -164,6 +164,44 @@ fn starting_a_persistent_collective_operation_allocates_nothing() {
     }
 }
 
+#[test]
+fn starting_a_persistent_block_allocates_nothing() {
+    for (mut cluster, name) in [(Cluster::loopback(3), "loopback"), (Cluster::shm(3), "shared memory")] {
+        cluster.checked = false;
+        let world = cluster.engines[0].comm_world();
+        for count in [1usize, 4000, 100_000] {
+            let [first, middle, last] = &mut cluster.engines[..] else { panic!("three engines") };
+            let first = first.gather_block(Rank(1), Tag(1), world).send(vec![1u64; count]).send(vec![2u8; 8 * count]);
+            let middle =
+                middle.scatter_block(Rank(0), Tag(1), world).recv_op_forward(vec![1u64; count], op::Sum, Rank(2));
+            let middle = middle.forward(8 * count, Rank(2)).persistent().unwrap();
+            let last = last.scatter_block(Rank(1), Tag(1), world).recv(vec![0u64; count]).recv(vec![0u8; 8 * count]);
+            let (first, mut last) = (first.persistent().unwrap(), last.persistent().unwrap());
+            let mut start = || {
+                cluster.engines[2].start(&last).unwrap();
+                cluster.engines[1].start(&middle).unwrap();
+                cluster.engines[0].start(&first).unwrap();
+                for _ in 0..10_000 {
+                    let [one, two, three] = &mut cluster.engines[..] else { panic!("three engines") };
+                    let pending = [one.test(&first).unwrap(), two.test(&middle).unwrap(), three.test(&last).unwrap()];
+                    if !pending.contains(&Test::Pending) {
+                        return;
+                    }
+                    cluster.tick_all();
+                }
+                panic!("not done\n{}", cluster.report());
+            };
+            (0..20).for_each(|_| start());
+            let allocated = allocations(|| (0..100).for_each(|_| start()));
+            assert_eq!(allocated, 0, "allocations of 100 starts over {name}, {count} elements");
+            let ((_, sums), bytes) = cluster.engines[2].buffer(&mut last).unwrap();
+            assert!(bytes.iter().all(|of| *of == 2) && sums.iter().all(|of| *of == 121), "each start adds one");
+        }
+        cluster.tick_times(100);
+        cluster.assert_at_rest();
+    }
+}
+
 /// Events of ticks that move bytes.
 fn tell(trace: &mut Trace, ticks: std::ops::Range<u64>) {
     for at_ns in ticks {

@@ -6,7 +6,7 @@
 use std::path::Path;
 use tickwire::internals::components::CarState;
 use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, WALK_MAX};
-use tickwire::internals::components::wire::{DIRECT, Header, Kind, READABLE, READY};
+use tickwire::internals::components::wire::{DIRECT, Header, Kind, READABLE, READY, WIDER};
 use tickwire::internals::components::{Arrival, VcState};
 use tickwire::internals::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::testing::{Board, STEP_NS, SplitMix, rows};
@@ -230,7 +230,7 @@ fn a_kind_has_the_flags_that_are_its_own_or_ends_its_connection() {
         for flags in (0..8).chain(others) {
             let possible = match kind {
                 Kind::Rts => flags < 8 && flags & (READABLE | DIRECT) != READABLE | DIRECT,
-                Kind::Cts => flags == 0 || flags == DIRECT,
+                Kind::Cts => matches!(flags, 0 | DIRECT | WIDER),
                 _ => flags == 0,
             };
             meets(systems, awaited, |stage| stage.plain(kind).with_flags(flags), possible);

@@ -66,7 +66,7 @@ fn each_kind_has_what_its_table_says_and_nothing_else() {
         for flags in 0..=255u8 {
             let may = match kind {
                 Kind::Rts => matches!(flags, 0..=5),
-                Kind::Cts => matches!(flags, 0 | DIRECT),
+                Kind::Cts => matches!(flags, 0 | DIRECT | WIDER),
                 _ => flags == 0,
             };
             let words = "flags that its kind cannot have";

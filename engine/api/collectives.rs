@@ -7,7 +7,7 @@
 mod boards;
 mod exchange;
 mod forms;
-mod graph;
+pub(crate) mod graph;
 mod neighbors;
 mod prefix;
 mod reduction;

@@ -178,7 +178,7 @@ impl Engine {
                 // to fail.
                 let at_rest = matches!(car.state, CarState::Finished | CarState::Waiting);
                 let half = car.kind == CarKind::Send && !at_rest;
-                let half = half || matches!(car.state, CarState::Receiving | CarState::Reading);
+                let half = half || matches!(car.state, CarState::Receiving | CarState::Passing | CarState::Reading);
                 if (half || large.is_lent(car.state)) && !cut.contains(&car.vc) {
                     cut.push(car.vc);
                 }

@@ -61,9 +61,9 @@ impl Counts {
             }
             CarState::Queued => (&mut self.queued, 1),
             CarState::Offered => (&mut self.offered, 1),
-            CarState::Sending => (&mut self.moving, 1),
+            CarState::Sending | CarState::Parked => (&mut self.moving, 1),
             CarState::Direct if car.kind == CarKind::Send => (&mut self.moving, 1),
-            CarState::Matched | CarState::Receiving | CarState::Reading | CarState::Direct => {
+            CarState::Matched | CarState::Receiving | CarState::Passing | CarState::Reading | CarState::Direct => {
                 self.moving += 1;
                 return;
             }

@@ -163,8 +163,11 @@ fn check_free_cars(all: &mut Tables<'_>) -> Result<(), String> {
 /// Every CAR whose state asks for it is in a list or in the index of posted receives, and the index counts its own.
 fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> {
     let in_list = |state| {
-        use CarState::{AtProvider, Chained, Direct, Done, Matched, Offered, Recalled, Receiving, Waiting};
-        !matches!(state, Offered | Receiving | Direct | Chained | Matched | Done | AtProvider | Recalled | Waiting)
+        use CarState::{
+            AtProvider, Chained, Direct, Done, Matched, Offered, Parked, Passing, Recalled, Receiving, Waiting,
+        };
+        let in_none = matches!(state, Offered | Receiving | Passing | Parked | Direct | Chained | Matched | Done);
+        !in_none && !matches!(state, AtProvider | Recalled | Waiting)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {

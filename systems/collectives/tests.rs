@@ -41,6 +41,7 @@ fn compute(computation: Computation, reduce: &Reduction) {
         // SAFETY: runs of one type and length that the tests keep.
         #[expect(unsafe_code, reason = "addresses of elements")]
         Computation::Reduce { into, other, side } => unsafe { reduce.combine_into(into, other, side) },
+        Computation::Apply { .. } => panic!("no collective operation has more than one reduction"),
     }
 }
 

@@ -6,7 +6,6 @@ use crate::procs::communicators::known;
 use crate::steps::finish::abort;
 use crate::steps::posted::{may_await_any, posted_to_any, remove_posted};
 use crate::steps::provider;
-use crate::steps::supply::hand_out::SupplyTables;
 use crate::steps::supply::pool::give_buffer;
 use crate::store::Tables;
 use tickwire_components::{
@@ -65,8 +64,10 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
             all.progress.replies.push(all.cars, reply);
         }
     }
-    use CarState::{AtProvider, Direct, Offered, Posted, Queued, Reading, Recalled, Receiving, Sending, ToProvider};
-    let needs = [Queued, Offered, Sending, Posted, ToProvider, Receiving, Reading, Direct];
+    use CarState::{
+        AtProvider, Direct, Offered, Parked, Passing, Posted, Queued, Reading, Recalled, Receiving, Sending, ToProvider,
+    };
+    let needs = [Queued, Offered, Sending, Parked, Posted, ToProvider, Receiving, Passing, Reading, Direct];
     for car in 0..all.cars.len() {
         let state = all.cars[car].state;
         if all.cars[car].vc == row && needs.contains(&state) && all.cars[car].kind != CarKind::Data {
@@ -88,10 +89,6 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
         }
     }
     all.progress.provider.acknowledgements.retain(|(vc, _)| *vc != row);
-    if all.progress.free_supplies.count as usize != all.supplies.len() {
-        let Tables { progress, supplies, buffers, vcs, endpoints, .. } = all;
-        SupplyTables { progress, supplies, buffers, vcs, endpoints }.forget(row);
-    }
     // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message() != NIL);
     true

@@ -47,7 +47,7 @@ fn stays(car: &Car) -> bool {
 }
 
 /// Puts a row behind another one, or at the head behind [`NIL`].
-fn put_behind(queue: &mut Queue, cars: &mut [Car], previous: Row, row: Row) {
+pub(crate) fn put_behind(queue: &mut Queue, cars: &mut [Car], previous: Row, row: Row) {
     let next = if previous == NIL { queue.head } else { cars[previous as usize].next };
     cars[row as usize].next = next;
     match previous {

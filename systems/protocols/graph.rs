@@ -4,9 +4,14 @@
 //! a message is sent or its receive posted, a computation is done at once. Complete counts a node that is done for the graph's
 //! request, and for its successors. What can be done at once is: a short message leaves, and a computation is done, where its node
 //! is staged. What is left over goes through Post as every other message does.
+//!
+//! Messages in parts, which go on as they come, have progress edges besides: see `graph/blocks.rs`.
 
+pub(crate) mod blocks;
 pub mod failure;
+mod intake;
 pub mod kept;
+pub(crate) mod passing;
 
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{abort, finish_car};
@@ -17,7 +22,8 @@ use kept::leave_ended;
 use tickwire_components::limits::STAGED_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, RequestState, Row, Span, VcState, car_flags,
+    Blocks, Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, Progress, RequestState, Row, Span,
+    VcState, car_flags,
 };
 
 /// Starts a graph: its request is active, and nodes that need no other one begin. Of what an earlier start has left only counts
@@ -42,6 +48,9 @@ pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
             progress.graphs.staged.push(cars, row);
         }
     }
+    if graph.blocks.is_some() {
+        blocks::start(rows, number);
+    }
     start_staged(rows, wire);
 }
 
@@ -53,7 +62,7 @@ pub(crate) fn start_staged(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         let kind = cars[row as usize].kind;
         match kind {
             CarKind::Computation => compute(rows, row),
-            CarKind::Send if send_at_once(rows, wire, row) => {}
+            CarKind::Send if cars[row as usize].chain == NIL && send_at_once(rows, wire, row) => {}
             _ => start_message(rows, row),
         }
     }
@@ -121,7 +130,7 @@ fn end_now(rows: &mut Rows<'_>, row: Row) {
 
 /// Posts the message of a node, or queues it.
 fn start_message(rows: &mut Rows<'_>, row: Row) {
-    let Rows { progress, cars, large, vcs, .. } = rows;
+    let Rows { progress, cars, large, vcs, nodes, .. } = rows;
     let car = &mut cars[row as usize];
     let stamp = progress.stamp();
     progress.stamps.set(row, stamp);
@@ -136,9 +145,26 @@ fn start_message(rows: &mut Rows<'_>, row: Row) {
         abort(progress, cars, row, car_flags::PEER_FAILED);
     } else {
         car.state = CarState::Queued;
-        let length = car.span.len() as u64;
+        let mut length = car.span.len() as u64;
+        if car.chain != NIL
+            && let Some((blocks, index)) = block_of(progress, nodes, row)
+        {
+            length = blocks.passages[index as usize].bytes;
+            if blocks.passages[index as usize].is_whole {
+                passing::gather(blocks, index);
+            }
+        }
         queue_send(progress, cars, large, vcs, row, length);
     }
+}
+
+/// The messages in parts of a node's graph, and which of them the node's message is.
+fn block_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> Option<(&'a Blocks, u32)> {
+    let Node { graph, computation, .. } = nodes[row as usize];
+    if computation == NIL {
+        return None;
+    }
+    Some((progress.graphs.get(graph)?.blocks.as_deref()?, computation))
 }
 
 /// Does what a node computes.
@@ -165,6 +191,18 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
             }
             into.len()
         }
+        Computation::Apply { into, other, side, operation } => {
+            if let Some(reduction) =
+                graph.blocks.as_deref().and_then(|blocks| blocks.operations.get(operation as usize))
+            {
+                // SAFETY: as above.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                unsafe {
+                    reduction.combine_into(into, other, side);
+                }
+            }
+            into.len()
+        }
     };
     let car = &mut rows.cars[row as usize];
     (car.flags, car.done) = (0, length as u64);
@@ -174,8 +212,12 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
 /// A node is done. Returns the graph's request if it was the last one. Others may be staged then.
 pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let Rows { progress, cars, nodes, requests, .. } = rows;
+    let mut expected = cars[row as usize].span.len() as u64;
+    let is_message = cars[row as usize].kind != CarKind::Computation;
+    let passage = if is_message { block_of(progress, nodes, row) } else { None };
+    let passage = passage.map(|(blocks, index)| blocks.passages[index as usize].bytes);
+    expected = passage.unwrap_or(expected);
     let (car, node) = (&mut cars[row as usize], &mut nodes[row as usize]);
-    let expected = car.span.len() as u64;
     if car.kind == CarKind::Receive && car.flags & car_flags::ERRORS == 0 && car.done < expected {
         car.flags |= car_flags::SHORT;
     }
@@ -200,6 +242,9 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     } else if !std::mem::replace(&mut graph.failed, true) {
         note_failure(rows, owner, &failed, expected);
         give_up(rows, number);
+    }
+    if passage.is_some() && rows.cars[row as usize].kind == CarKind::Send {
+        blocks::release_windows(rows, number, Some(row));
     }
     if rows.requests[owner as usize].counter != 0 {
         return None;

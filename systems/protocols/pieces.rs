@@ -3,8 +3,10 @@
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::priorities::{is_fair_turn, reinsert_head, turn};
+use crate::procs::priorities::{is_fair_turn, put_behind, reinsert_head, turn};
 use crate::protocols::direct::move_direct;
+use crate::protocols::graph::blocks;
+use crate::protocols::graph::passing::{Sender, Turn};
 use crate::rows::Rows;
 use crate::steps::chain::layout;
 use crate::steps::check::NotTaken;
@@ -34,7 +36,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
             (arrival.car, arrival.state) = (row, ArrivalState::Placed);
             Ok(())
         }
-        _ => Err(NotTaken::Wrong("a piece for a receive that expects none")),
+        _ => blocks::take_piece(rows, arrival),
     }
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
 }
 
 pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<(), ()> {
-    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
+    let Rows { progress, cars, large, vcs, row_states, nodes, supplies, .. } = rows;
     let vc = &mut vcs[vc_row as usize];
     let mut left = PIECES_A_PASS;
     let mut turned = is_fair_turn(progress);
@@ -94,10 +96,27 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
         }
         let row = vc.data.head;
         let wanted = large[row as usize].wanted;
-        if large[row as usize].is_moving() {
-            move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
-            left -= 1;
-            continue;
+        if large[row as usize].is_apart() {
+            if large[row as usize].is_moving() {
+                move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
+                left -= 1;
+                continue;
+            }
+            let Large { wanted, length, peer, .. } = large[row as usize];
+            let state = endpoint.rows.and_then(|states| row_states.get(states, row));
+            let link = vc.link;
+            // It may end in another queue.
+            vc.data.pop(cars);
+            let mut sender = Sender { progress, cars, nodes, supplies, endpoint, link, row, peer, wanted, length };
+            let turn = sender.send(&mut left, state);
+            if matches!(turn, Turn::Share | Turn::Blocked | Turn::Failed) {
+                put_behind(&mut vc.data, cars, NIL, row);
+            }
+            match turn {
+                Turn::Out | Turn::Share => continue,
+                Turn::Blocked => return Ok(()),
+                Turn::Failed => return Err(()),
+            }
         }
         let state = endpoint.rows.and_then(|states| row_states.get(states, row));
         let (sent, moved, outcome) = match layout(cars, row) {

@@ -3,6 +3,8 @@
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::insert;
 use crate::procs::priorities::list_sender;
+use crate::protocols::graph::blocks::{self, is_passage};
+use crate::protocols::graph::passing::widen;
 use crate::rows::Rows;
 use crate::steps::chain::{capacity, layout};
 use crate::steps::check::NotTaken;
@@ -16,8 +18,8 @@ use crate::steps::signatures::{check_peer, compare};
 use crate::steps::supply::decide::{decide, received};
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Access, Arrival, ArrivalState, Body, Car, CarState, Control, Large, Means, NIL, Pending, Progress, Row, Span,
-    Target, VcState, car_flags, wire,
+    Access, Arrival, ArrivalState, Body, CarKind, CarState, Control, Large, Means, NIL, Pending, Row, Span, Target,
+    VcState, car_flags, wire,
 };
 
 /// Pairs an offer with its posted receive, which SupplyBuffers answers.
@@ -50,9 +52,14 @@ pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc
 pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
     let Rows { progress, cars, large, vcs, .. } = rows;
     let (row, wanted) = (header.message(), header.length);
-    let Some(car) = cars.get_mut(row as usize).filter(|car| was_offered(car, vc_row)) else {
+    if header.flags() & wire::WIDER != 0 {
+        return widen(rows, header, vc_row);
+    }
+    if !cars.get(row as usize).is_some_and(|car| was_offered(car, vc_row)) {
         return Err(NotTaken::Wrong("a clear-to-send for a message that was not offered"));
-    };
+    }
+    let passes = is_passage(cars, row) || cars[row as usize].flags & car_flags::ABANDONED != 0;
+    let car = &mut cars[row as usize];
     let message = &mut large[row as usize];
     if wanted > message.length {
         return Err(NotTaken::Wrong("a clear-to-send for more than was offered"));
@@ -60,6 +67,8 @@ pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -
     message.wanted = wanted;
     if header.flags() & wire::DIRECT != 0 {
         message.body = Body::Moving { turn: header.source() };
+    } else if passes {
+        message.body = Body::Passing;
     }
     message.peer = header.tag();
     car.done = 0;
@@ -91,6 +100,9 @@ pub(crate) fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
 
 /// The segment of a matched receive is where its data goes: tell the sender.
 pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
+    if is_passage(&rows.cars, row) {
+        return blocks::reply(rows, row);
+    }
     let capacity = capacity(&rows.cars, row);
     let target = if layout(&rows.cars, row).is_none() { Target::Runs } else { Target::Scattered };
     let car = &mut rows.cars[row as usize];
@@ -152,22 +164,20 @@ pub(crate) fn answer(rows: &mut Rows<'_>, row: Row) {
     list_sender(&mut rows.progress, &mut rows.vcs, vc_row);
 }
 
-/// An offer in ready mode has met no receive: its send ends.
+/// An offer in ready mode has met no receive: its send ends. Or the sender of a message that goes on as it comes cannot go on.
 ///
 /// # Errors
-/// If none was made to that peer.
-pub(crate) fn end_refused(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    header: &Header,
-    vc_row: Row,
-) -> Result<(), NotTaken> {
-    let row = header.message();
+/// If there is no such offer, nor such a receive.
+#[cold]
+pub(crate) fn end_refused(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
+    let (row, vc_row) = (arrival.header.message(), arrival.vc);
+    let Rows { progress, cars, .. } = rows;
     match cars.get(row as usize) {
         Some(car) if was_offered(car, vc_row) && car.flags & car_flags::READY != 0 => {
             abort(progress, cars, row, car_flags::NOT_READY);
             Ok(())
         }
+        Some(car) if car.kind == CarKind::Receive => blocks::take_piece(rows, arrival),
         _ => Err(NotTaken::Wrong("a refusal of a message that was not offered in ready mode")),
     }
 }

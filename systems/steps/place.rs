@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
+use crate::protocols::graph::blocks::{self, is_passage};
 use crate::rows::Rows;
 use crate::steps::finish::{end_at_once, finish_car};
 use tickwire_components::limits::PACKED_PAST_MIN;
@@ -32,6 +33,9 @@ pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload:
 #[cold]
 #[inline(never)]
 fn receive_otherwise(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+    if is_passage(&rows.cars, row) {
+        return blocks::receive_whole(rows, row, length, payload);
+    }
     let Rows { progress, cars, .. } = rows;
     let moved = put(cars, row, payload);
     progress.moved.deliver += moved;
@@ -57,11 +61,30 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     // The frequent case: a whole message.
     if arrival.header.lead as u8 == Kind::Eager as u8 && arrival.buffer == NIL {
         let (row, length) = (arrival.car, arrival.header.length);
-        let moved = put(cars, row, arrival.payload);
+        let car = &cars[row as usize];
+        if car.chain != NIL {
+            return place_chained(rows, arrival);
+        }
+        // SAFETY: as in `put`.
+        let moved = unsafe { copy::copy_long(car.span, arrival.payload) as u64 };
         progress.moved.transfer += moved;
         return finish_car(progress, cars, row, length, moved < length);
     }
     place_rest(rows, arrival);
+}
+
+/// As [`place`], of a whole message for a receive in several runs, with a datatype, or in a graph.
+#[cold]
+#[inline(never)]
+fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival) {
+    let (row, length) = (arrival.car, arrival.header.length);
+    if is_passage(&rows.cars, row) {
+        return blocks::receive_whole(rows, row, length, arrival.payload);
+    }
+    let Rows { progress, cars, .. } = rows;
+    let moved = fill(cars, row, arrival.payload);
+    progress.moved.transfer += moved;
+    finish_car(progress, cars, row, length, moved < length);
 }
 
 /// As [`place`]: temporaries, parts and pieces.
@@ -83,6 +106,9 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     }
     let car = &mut rows.cars[row as usize];
     if car.state != CarState::Receiving {
+        if blocks::place(rows, arrival) {
+            return;
+        }
         // Match saw it beside the one that has ended the message.
         rows.progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
         rows.progress.pending |= Pending::WORLD;

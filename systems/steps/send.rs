@@ -1,6 +1,7 @@
 //! Sending: what a row says first, an envelope or an answer, goes to its transport.
 
 use crate::procs::endpoint::Endpoint;
+use crate::protocols::graph::blocks::asked;
 use crate::rows::{RowStateColumns, Rows};
 use crate::steps::activate::take_rows;
 use crate::steps::arguments::Envelope;
@@ -231,6 +232,9 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
         (CarKind::Receive, Body::Moving { turn }) => {
             return Header::new(Kind::Cts, car.context, turn, row, peer, wanted).with_flags(wire::DIRECT);
         }
+        (CarKind::Receive, Body::Passing) if car.flags & car_flags::ASKED != 0 => {
+            return answer(Kind::Cts, wanted).with_flags(wire::WIDER);
+        }
         (CarKind::Receive, _) => return answer(Kind::Cts, wanted),
         _ => {}
     }
@@ -301,6 +305,7 @@ pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
     match header.kind() {
         Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
         Some(Kind::Cts) if rows.large[row as usize].is_moving() => return car.state = CarState::Direct,
+        Some(Kind::Cts) if wanted > 0 && rows.large[row as usize].is_apart() => return asked(rows, row),
         Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! Messages that arrive before their receive: how they are kept, and how a receive takes one.
 
 use crate::procs::communicators::{Unclaimed, unclaimed};
+use crate::protocols::graph::blocks::{self, is_passage};
 use crate::rows::Rows;
 use crate::steps::check::refuse;
 use crate::steps::credit::{owe_lines, release_offer};
@@ -14,7 +15,7 @@ use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Body, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row,
+    Arrival, ArrivalState, Body, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row, Span,
     Unexpected, Vc, car_flags,
 };
 
@@ -134,6 +135,11 @@ pub(crate) fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u6
     progress.unexpected.lines + cost > window * vcs.len() as u64 && progress.unexpected.lines_of(vc_row) + cost > window
 }
 
+/// Whether a receive is of a message in parts of a graph, and has all of it: a peer may send one otherwise that no graph sends so.
+fn is_whole_passage(rows: &Rows<'_>, row: Row, taken_over: bool) -> bool {
+    is_passage(&rows.cars, row) && !taken_over && rows.cars[row as usize].flags & car_flags::PEER_FAILED == 0
+}
+
 /// Receives whose message was unexpected and is in a temporary.
 #[cold]
 pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
@@ -153,11 +159,20 @@ pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
             owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, payload.len() as u64);
             let payload = payload.part(0, length as usize);
             rows.progress.kept_copied += payload.len() as u64;
+            if is_whole_passage(rows, row, taken_over) {
+                blocks::receive_whole(rows, row, length, payload);
+                give_buffer(&mut rows.progress, &mut rows.buffers, buffer);
+                continue;
+            }
             moved = put(&mut rows.cars, row, payload);
             rows.progress.moved.transfer += moved;
             give_buffer(&mut rows.progress, &mut rows.buffers, buffer);
         } else {
             owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, 0);
+            if is_whole_passage(rows, row, taken_over) {
+                blocks::receive_whole(rows, row, length, Span::EMPTY);
+                continue;
+            }
         }
         if rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0 {
             abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);

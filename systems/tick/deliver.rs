@@ -110,6 +110,9 @@ pub fn read_offered(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     if !rows.progress.senders.is_empty() {
         rows.progress.pending |= Pending::TRANSFER;
     }
+    if !rows.progress.supplies.is_empty() {
+        rows.progress.pending |= Pending::SUPPLY;
+    }
 }
 
 #[cfg(test)]

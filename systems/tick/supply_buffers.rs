@@ -7,6 +7,7 @@
 //! from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
 //! one that can do so with the fewest copies.
 
+use crate::protocols::graph::blocks::ask;
 use crate::protocols::rendezvous::reply;
 use crate::rows::{Rows, Wire};
 use crate::steps::supply::hand_out::SupplyTables;
@@ -39,7 +40,8 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         }
     }
     if !progress.supplies.is_empty() {
-        SupplyTables { progress, supplies, buffers, vcs, endpoints: wire.endpoints }.hand_out();
+        let served = SupplyTables { progress, supplies, buffers, vcs, endpoints: wire.endpoints }.hand_out();
+        served.into_iter().for_each(|receive| ask(rows, receive));
     }
 }
 

@@ -30,7 +30,7 @@ impl Engine {
     ) -> Posted<B> {
         let Call { name, buffer, draw, same } = call;
         let posted = self.lending(|engine| {
-            let draw = match engine.plan(comm, &buffer, draw)? {
+            let draw = match engine.choose_boards(comm, &buffer, draw)? {
                 Plan::Boards(call) => {
                     let row = engine.request_row(comm)?;
                     engine.post_on_boards(comm, call, row);
@@ -60,7 +60,7 @@ impl Engine {
         let planned = self.lending(|engine| {
             engine.check_comm(comm)?;
             engine.ready_boards(comm)?;
-            Ok::<_, OperationError>(engine.plan(comm, &*buffer, draw)?)
+            Ok::<_, OperationError>(engine.choose_boards(comm, &*buffer, draw)?)
         });
         let ended = match planned {
             Ok(Plan::Boards(call)) => self.lending(|engine| {
@@ -116,7 +116,7 @@ impl Engine {
 
     /// Decides whether an operation runs on boards.
     #[inline(always)]
-    fn plan<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Result<Plan<D>, PostError> {
+    fn choose_boards<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Result<Plan<D>, PostError> {
         self.check_comm(comm)?;
         let (row, context) = self.context_of(comm);
         let boards = &mut *self.store.all().boards;
@@ -187,7 +187,7 @@ impl Engine {
     ) -> Result<Persistent<B>, Rejected<B>> {
         let Call { name, buffer, draw, .. } = call;
         let built = self.lending(|engine| {
-            let mut draft = match engine.plan(comm, &buffer, draw)? {
+            let mut draft = match engine.choose_boards(comm, &buffer, draw)? {
                 Plan::Boards(call) => {
                     let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
                     let row = engine.request_row(comm)?;
@@ -299,6 +299,7 @@ impl Engine {
             successors: successors.concat().into(),
             computations: computations.into(),
             reduce: draft.reduction,
+            blocks: None,
             temporaries: ManuallyDrop::new(draft.temporaries),
             persistent: buffers.is_some(),
             buffers: buffers.unwrap_or_default(),
@@ -406,7 +407,7 @@ enum Built {
 type NoDraw<B> = fn(&mut Draft, &B) -> Result<(), PostError>;
 
 /// Makes a row the request of a graph that is not active.
-fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {
+pub(crate) fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {
     let Status { source, tag, .. } = Status::NULL;
     let car = Car { kind: CarKind::Graph, state: CarState::Done, context: word, ..Car::default() };
     cars[row as usize] = Car { source: source.0, tag: tag.0, request: row, ..car };

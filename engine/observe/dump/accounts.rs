@@ -25,9 +25,9 @@ pub(super) fn queues(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {
             }
             CarState::Queued => others[0].add(left()),
             CarState::Offered => others[1].add(left()),
-            CarState::Sending => others[2].add(left()),
+            CarState::Sending | CarState::Parked => others[2].add(left()),
             CarState::Direct => others[if car.kind == CarKind::Send { 2 } else { 3 }].add(left()),
-            CarState::Matched | CarState::Receiving => others[3].add(left()),
+            CarState::Matched | CarState::Receiving | CarState::Passing => others[3].add(left()),
             CarState::Reading => others[3].add(all.large[row as usize].wanted.saturating_sub(car.done)),
             _ => others[4].add(car.done),
         }

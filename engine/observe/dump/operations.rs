@@ -65,7 +65,7 @@ pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump
 /// The collective operation that a message is of.
 fn collective(all: &Tables<'_>, row: Row) -> Option<CollectiveDump> {
     let graph = all.progress.graphs.get(all.nodes[row as usize].graph)?;
-    let number = (!graph.persistent).then_some(all.cars[row as usize].tag >> STEP_BITS);
+    let number = (!graph.persistent && graph.blocks.is_none()).then_some(all.cars[row as usize].tag >> STEP_BITS);
     Some(CollectiveDump { name: graph.name.into(), number })
 }
 
@@ -75,9 +75,9 @@ fn stage(car: &Car) -> Stage {
         CarState::Posted | CarState::ToProvider | CarState::AtProvider | CarState::Recalled => Stage::Posted,
         CarState::Queued => Stage::Queued,
         CarState::Offered => Stage::Offered,
-        CarState::Sending => Stage::Sending,
+        CarState::Sending | CarState::Parked => Stage::Sending,
         CarState::Matched => Stage::Matched,
-        CarState::Receiving => Stage::Receiving,
+        CarState::Receiving | CarState::Passing => Stage::Receiving,
         CarState::Reading => Stage::Reading,
         CarState::Direct if car.kind == CarKind::Send => Stage::Sending,
         CarState::Direct => Stage::Receiving,
@@ -164,7 +164,7 @@ fn plane(word: u32) -> Plane {
     match context::plane(word) {
         context::USER => Plane::User,
         context::GROUP => Plane::Group,
-        context::COLLECTIVE | context::ABANDONED => Plane::Collective,
+        context::COLLECTIVE | context::ABANDONED | context::BLOCK | context::BLOCK_ABANDONED => Plane::Collective,
         _ => Plane::Agreement,
     }
 }

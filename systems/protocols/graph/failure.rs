@@ -1,10 +1,16 @@
 //! Failure of graphs. A graph ends as a whole. Each member owes its peers a message for every one that they expect. So a member whose
-//! graph fails sends in place of each message that has not begun to leave one that says so ([`context::ABANDONED`]), and
+//! graph fails sends in place of each message that has not begun to leave one that says so ([`context::abandoned`]), and
 //! leaves its receives posted, without a buffer, for what its peers send meanwhile. These CARs are the graph's no more, and
 //! end by themselves. What is at work on the application's memory is waited for. If lengths differ so much that two members have
 //! drawn different graphs, receives of messages that the peer never sends are left until the connection ends: a row each.
+//!
+//! Of messages that go on as they come, a send that has been asked for tells its receiver that no more will come ([`Kind::Nack`]); one
+//! that has been offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it
+//! asks for all of the rest, and throws that away, since the windows that it would wait for are given back.
 
+use super::blocks::{ask_for_all, is_passage, release_windows};
 use super::kept::leave_ended;
+use super::passing::wake;
 use super::start_message;
 use crate::rows::Rows;
 use crate::steps::credit::{forget, owe_lines};
@@ -14,7 +20,7 @@ use crate::steps::posted::key;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, CarKind, CarState, Kept, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
+    Arrival, ArrivalState, Body, CarKind, CarState, Kept, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
     Unexpected, Way, car_flags, context,
 };
 
@@ -26,7 +32,8 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
     for &row in &nodes {
         let (car, node) = (rows.cars[row as usize], rows.nodes[row as usize]);
         let idle = car.state == CarState::Waiting && node.unmet != NIL;
-        if !(idle || car.state == CarState::Staged || is_only_queued(rows, row)) {
+        let begun = is_passage(&rows.cars, row) && leaves_begun(rows, number, row);
+        if !(idle || begun || car.state == CarState::Staged || is_only_queued(rows, row)) {
             left.push(row);
             continue;
         }
@@ -37,12 +44,46 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
         rows.nodes[row as usize] = Node::NONE;
         match car.kind {
             CarKind::Computation => free_car(&mut rows.progress, &mut rows.cars, row),
+            CarKind::Receive if begun => throw_away(rows, row),
             CarKind::Receive => leave_receive(rows, row),
+            _ if begun => {
+                detach(rows, row);
+                rows.cars[row as usize].flags |= car_flags::ABANDONED;
+            }
             _ => leave_send(rows, row),
         }
     }
+    // What a transport may have had a part of stays until it has the rest.
+    let begun = |row: &Row| rows.cars[*row as usize].flags & car_flags::REFUSED != 0;
+    if !left.iter().any(begun) {
+        release_windows(rows, number, None);
+    }
     if let Some(graph) = rows.progress.graphs.get_mut(number) {
         graph.nodes = left.into();
+    }
+}
+
+/// Whether the message of a node, which goes on as it comes and has begun, can leave its graph. One that is asked for stays, to say
+/// that no more will come; it need not be waited for longer than that.
+fn leaves_begun(rows: &mut Rows<'_>, number: u32, row: Row) -> bool {
+    let (car, message) = (rows.cars[row as usize], &rows.large[row as usize]);
+    match (car.kind, car.state) {
+        (CarKind::Send, CarState::Parked) => {
+            wake(rows, number, rows.nodes[row as usize].computation);
+            false
+        }
+        (CarKind::Send, CarState::Offered | CarState::Queued) => !is_only_queued(rows, row),
+        (CarKind::Receive, CarState::Passing | CarState::Queued) => matches!(message.body, Body::Passing),
+        _ => false,
+    }
+}
+
+/// A receive that has asked for a part of its message asks for the rest too, and takes none of it.
+fn throw_away(rows: &mut Rows<'_>, row: Row) {
+    detach(rows, row);
+    // What is in the queue leaves first.
+    if rows.cars[row as usize].state != CarState::Queued {
+        ask_for_all(rows, row);
     }
 }
 
@@ -67,6 +108,10 @@ fn detach(rows: &mut Rows<'_>, row: Row) {
     let car = &mut rows.cars[row as usize];
     (car.request, car.span) = (row, Span::EMPTY);
     rows.progress.active += 1;
+    let data = std::mem::replace(&mut car.chain, NIL);
+    if data != NIL {
+        free_car(&mut rows.progress, &mut rows.cars, data);
+    }
 }
 
 /// A receive stays for what its peer sends, and takes none of it.
@@ -81,7 +126,7 @@ fn leave_receive(rows: &mut Rows<'_>, row: Row) {
 fn leave_send(rows: &mut Rows<'_>, row: Row) {
     detach(rows, row);
     let car = &mut rows.cars[row as usize];
-    car.context = context::base(car.context) | context::ABANDONED;
+    car.context = context::abandoned(car.context);
     match car.state {
         CarState::Queued => rows.large[row as usize] = Large::of(0),
         _ => start_message(rows, row),
@@ -91,14 +136,14 @@ fn leave_send(rows: &mut Rows<'_>, row: Row) {
 /// Whether a message is in place of one of a collective operation that its sender cannot go on with.
 pub(crate) fn is_abandonment(header: &Header) -> bool {
     let empty = header.kind() == Some(Kind::Eager) && header.length == 0;
-    empty && context::plane(header.context()) == context::ABANDONED
+    empty && matches!(context::plane(header.context()), context::ABANDONED | context::BLOCK_ABANDONED)
 }
 
 /// Such a message ends the receive of the one in whose place it is; `false` if that is not posted.
 #[cold]
 pub(crate) fn abandon(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let header = arrival.header;
-    let word = context::base(header.context()) | context::COLLECTIVE;
+    let word = context::abandoned(header.context());
     let meant = Header::new(Kind::Eager, word, header.source(), header.tag(), 0, 0);
     let Rows { progress, cars, vcs, .. } = rows;
     let Some(row) = find_posted(progress, arrival.vc, &meant, cars, vcs) else { return false };
@@ -116,7 +161,7 @@ pub(super) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
         return false;
     }
     let wanted = key(&cars[row as usize]);
-    let wanted = EnvelopeKey { context: context::base(wanted.context) | context::ABANDONED, ..wanted };
+    let wanted = EnvelopeKey { context: context::abandoned(wanted.context), ..wanted };
     let Some(entry) = progress.unexpected.find(&wanted) else { return false };
     // What has bytes was not sent by an engine like this one: nobody takes it.
     let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];

@@ -3,6 +3,7 @@
 //! A call that is the same has the same graph, node by node: only its request and the tag of its messages are others. So the
 //! graphs of the last calls are kept, a few of them and with little memory, and such a call builds nothing.
 
+use super::blocks::release_windows;
 use crate::procs::boards::PersistentCall;
 use crate::rows::Rows;
 use crate::steps::finish::free_car;
@@ -110,15 +111,22 @@ pub fn release(rows: &mut Rows<'_>, request: Row) {
 
 /// Frees a graph: its CARs, its memory and its number.
 fn dissolve(rows: &mut Rows<'_>, number: u32) {
+    release_windows(rows, number, None);
     let Rows { progress, cars, nodes, .. } = rows;
     let graphs = &mut *progress.graphs;
     let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::take) else { return };
+    let blocks = graph.blocks.as_deref();
+    graphs.windows -= blocks.map_or(0, |blocks| blocks.inlets.iter().filter(|inlet| inlet.is_window()).count());
     if graph.request == NIL {
         graphs.kept -= 1;
         graphs.kept_bytes -= graph.bytes();
     }
     for &row in &graph.nodes {
         nodes[row as usize] = Node::NONE;
+        let data = std::mem::replace(&mut cars[row as usize].chain, NIL);
+        if data != NIL {
+            free_car(progress, cars, data);
+        }
         free_car(progress, cars, row);
     }
     let Graph { temporaries, .. } = *graph;

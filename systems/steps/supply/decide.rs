@@ -36,6 +36,9 @@ const fn leaving(question: &Question, send: &Abilities) -> Supplier {
 }
 
 /// Who supplies what comes over one method and leaves over another.
+///
+/// A short message could leave straight out of the frame that it has come in, where that stays until it has been handled and the send
+/// copies. It does not: the send may be refused, so that the bytes need a place all the same.
 const fn between(question: &Question, receive: &Abilities, send: &Abilities) -> Supplier {
     let bytes = question.bytes;
     // The result of an operation on arrival is in the segment, and leaves from there, however it must be sent.
@@ -45,10 +48,6 @@ const fn between(question: &Question, receive: &Abilities, send: &Abilities) -> 
     let segment = matches!(question.combine, Combine::Never);
     if segment && matches!(question.target, Target::Runs) && receive.fits(false, bytes) && send.fits(false, bytes) {
         return Supplier::Segment;
-    }
-    // A frame stays where it is until it has been handled: a send that copies it out before it returns needs no more.
-    if bytes <= question.frame && bytes <= send.copies {
-        return Supplier::Receiver;
     }
     if send.lends && receive.fits(false, bytes) {
         return Supplier::Sender;
@@ -135,12 +134,9 @@ mod tests {
             let Question { receive, send, target, combine, bytes, .. } = *question;
             seen[supplier as usize] += 1;
             let usable = |method: Option<Abilities>| method.is_none_or(|method| method.fits(false, bytes));
-            let passed_on = bytes <= FRAME && send.is_some_and(|method| bytes <= method.copies);
             match supplier {
                 Supplier::Sender => assert!(send.is_some_and(|m| m.lends) && usable(receive), "{question:?}"),
-                Supplier::Receiver => {
-                    assert!(passed_on || receive.is_some_and(|m| m.lends) && usable(send), "{question:?}");
-                }
+                Supplier::Receiver => assert!(receive.is_some_and(|m| m.lends) && usable(send), "{question:?}"),
                 Supplier::Segment if receive.is_some() && send.is_some() => {
                     assert!(target != Target::Nowhere && combine != Combine::Send, "{question:?}");
                     let scattered = target == Target::Scattered;
@@ -178,7 +174,6 @@ mod tests {
     fn the_ways_of_a_forward_in_their_order() {
         let plain = LEAST;
         let lender = Abilities { lends: true, registers: true, ..LEAST };
-        let copier = Abilities { copies: FRAME, ..LEAST };
         let narrow = Abilities { gathers: false, ..LEAST };
         use {Combine::*, Supplier::*, Target::*};
         let long = LONG_BYTES;
@@ -193,8 +188,7 @@ mod tests {
             (lender, lender, Runs, Never, long, Segment),
             (lender, plain, Runs, Never, SHORT_BYTES, Receiver),
             (plain, lender, Runs, Never, SHORT_BYTES, Sender),
-            (plain, copier, Nowhere, Never, SHORT_BYTES, Receiver),
-            (plain, copier, Nowhere, Never, long, Temporary),
+            (plain, plain, Nowhere, Never, SHORT_BYTES, Temporary),
             (plain, plain, Scattered, Never, long, Segment),
             (plain, narrow, Scattered, Never, long, Temporary),
             (narrow, lender, Scattered, Never, long, Sender),

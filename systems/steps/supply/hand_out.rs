@@ -1,16 +1,15 @@
-//! Handing out memory between the CARs of one operation, and taking it back.
+//! Handing out memory between a receive and a send of a graph, and taking it back.
 //!
-//! *Reads* supplies in the queue, VCs. *Writes* supplies (granted, group, state), temporaries, what transports lend.
-//! *Bound* the queue of supplies, one for each operation that passes bytes on and has not got all its space, and
-//! [`GRANTS_A_PASS`] grants.
+//! *Reads* supplies in the queue, VCs. *Writes* supplies (granted, returned, group, state), temporaries, what transports lend.
+//! *Bound* the queue of supplies, one for each part of a message that is passed on through a window, and [`GRANTS_A_PASS`] grants.
 //! *Why* the order (reference: communication agent notes, "grabbing or providing buffers"). Space goes to an operation whose
-//! receive is matched, when it is at the head of its VC's queue or when all operations ahead of it have all their space.
-//! *Ahead* is what was started before, leaves over the same VC and is of the same context: operations of two contexts need
-//! not be started in one order on all procs, so one of them must not wait for the other. At the head an operation gets up
-//! to [`FORWARD_WINDOW`] bytes, behind it the agreed minimum: the pool serves first what can leave first.
+//! receive is matched, when it is at the head of its VC's queue or when all operations ahead of it have all their space. *Ahead* is
+//! what was started before and leaves over the same VC. Of the same message, what is behind gets nothing until what is ahead has all:
+//! it could not leave. Of other messages it gets the agreed minimum: one of two messages must not wait for the other. At the head all
+//! operations of a message together hold up to [`FORWARD_WINDOW`] bytes: the pool serves first what can leave first.
 //!
-//! What was handed out is a group of runs in the order of the bytes. Each counts its users, the CAR that fills it and those
-//! that empty it, and goes back to where it came from with the last of them.
+//! What was handed out is a group of runs in the order of the bytes. Each goes back to where it came from when all of its bytes have
+//! left. That is done here and nowhere else, since both methods are at hand here: Transfer only counts.
 
 use crate::procs::endpoint::Endpoint;
 use crate::steps::supply::pool;
@@ -34,13 +33,11 @@ pub struct SupplyTables<'a> {
     pub endpoints: &'a mut [Endpoint],
 }
 
-/// Puts an operation into the queue. `None` if there is no free row: grow the table, or come again.
+/// Puts an operation into the queue. `None` if there is no free row.
 pub fn enqueue(progress: &mut Progress, supplies: &mut [Supply], supply: Supply) -> Option<Row> {
     let row = progress.free_supplies.pop(supplies)?;
-    let state = if supply.state == SupplyState::Ready { SupplyState::Ready } else { SupplyState::Waiting };
-    supplies[row as usize] = Supply { state, ..supply };
+    supplies[row as usize] = Supply { state: SupplyState::Waiting, ..supply };
     progress.supplies.push(supplies, row);
-    progress.pending |= Pending::SUPPLY;
     Some(row)
 }
 
@@ -53,56 +50,88 @@ pub fn ready(progress: &mut Progress, supplies: &mut [Supply], row: Row) {
     }
 }
 
-/// The order in which CARs and contexts stand before others: (VC, context word) of an outlet.
-type Key = (Row, u32);
+/// Nobody uses the memory of an operation any more.
+pub fn release(progress: &mut Progress, supplies: &mut [Supply], row: Row) {
+    supplies[row as usize].state = SupplyState::Over;
+    progress.pending |= Pending::SUPPLY;
+}
+
+/// So many bytes have arrived in [`space`].
+pub fn filled(supply: &mut Supply, bytes: u64) {
+    supply.filled += bytes;
+    debug_assert!(supply.filled <= supply.granted, "bytes arrive in space that was handed out");
+}
+
+/// So many bytes of [`outgoing`] have left.
+pub fn emptied(progress: &mut Progress, supply: &mut Supply, bytes: u64) {
+    supply.emptied += bytes;
+    debug_assert!(supply.emptied <= supply.filled, "bytes leave after they have arrived");
+    let first = supply.group.first().map_or(0, |granted| granted.span.len() as u64);
+    if supply.emptied >= supply.returned + first {
+        progress.pending |= Pending::SUPPLY;
+    }
+}
+
+/// Operations that have got space, by the rows of their receives.
+pub type Served = SmallVec<[Row; 16]>;
+
+/// Where an operation leaves over: the VC, and the message.
+type Way = (Row, Row);
 
 impl SupplyTables<'_> {
-    /// Hands out what there is, in order.
+    /// Takes back what has left, and hands out what there is, in order. Returns who has got some.
     #[cold]
-    pub fn hand_out(&mut self) {
-        let mut ahead: SmallVec<[Key; 32]> = SmallVec::new();
+    pub fn hand_out(&mut self) -> Served {
+        let (mut ahead, mut served): (SmallVec<[Way; 32]>, Served) = (SmallVec::new(), SmallVec::new());
+        // Bytes that operations of one message hold, which follow each other in the queue.
+        let (mut message, mut held) = ((NIL, NIL), 0);
         let (mut previous, mut row, mut left) = (NIL, self.progress.supplies.head, GRANTS_A_PASS);
-        while row != NIL && left > 0 {
-            let supply = &self.supplies[row as usize];
-            let next = supply.next;
-            let keys: SmallVec<[Key; 2]> = supply.outlets.iter().map(|outlet| (outlet.vc, supply.context)).collect();
-            let waits = keys.iter().any(|key| ahead.contains(key));
-            let head = !keys.iter().any(|(vc, _)| ahead.iter().any(|(other, _)| other == vc));
-            if supply.state == SupplyState::Ready && !waits {
-                let window = if head { FORWARD_WINDOW as u64 } else { supply.minimum };
+        while row != NIL {
+            let next = self.supplies[row as usize].next;
+            self.take_back(row);
+            if self.supplies[row as usize].state == SupplyState::Over {
+                self.progress.supplies.unlink(self.supplies, previous, row);
+                self.supplies[row as usize] = Supply::default();
+                self.progress.free_supplies.push(self.supplies, row);
+                row = next;
+                continue;
+            }
+            let Supply { state, to, to_vc, minimum, granted, from, .. } = self.supplies[row as usize];
+            if message != (to_vc, to) {
+                (message, held) = ((to_vc, to), 0);
+            }
+            if state == SupplyState::Ready && !ahead.contains(&(to_vc, to)) {
+                let head = !ahead.iter().any(|(vc, _)| *vc == to_vc);
+                let window = if head { minimum.max(FORWARD_WINDOW as u64) } else { minimum };
+                let window = window.saturating_sub(held);
                 while left > 0 && self.grant(row, window) {
                     left -= 1;
                 }
             }
             let supply = &mut self.supplies[row as usize];
-            if supply.granted == supply.bytes && supply.state == SupplyState::Ready {
-                supply.state = SupplyState::Satisfied;
-                self.progress.supplies.unlink(self.supplies, previous, row);
-            } else {
-                ahead.extend(keys);
-                previous = row;
+            held += supply.granted - supply.returned;
+            if supply.granted > granted && !served.contains(&from) {
+                served.push(from);
             }
-            row = next;
+            if supply.granted == supply.bytes {
+                supply.state = SupplyState::Satisfied;
+            } else {
+                ahead.push((to_vc, to));
+            }
+            (previous, row) = (row, next);
         }
         if left == 0 {
             self.progress.pending |= Pending::SUPPLY;
         }
+        served
     }
 
-    /// Hands out the next runs to an operation that may hold `window` bytes. `false` if there are none now.
+    /// Hands out the next run to an operation that may hold `window` bytes. `false` if there is none now.
     fn grant(&mut self, row: Row, window: u64) -> bool {
         let supply = &mut self.supplies[row as usize];
         let missing = supply.bytes - supply.granted;
-        let users = 1 + supply.outlets.len() as u32;
-        if supply.supplier == Supplier::Segment {
-            if missing > 0 {
-                supply.group.push(Granted { span: supply.segment, buffer: NIL, users });
-                supply.granted = supply.bytes;
-            }
-            return false;
-        }
         let held = supply.granted - supply.returned;
-        let most = window.max(supply.minimum).saturating_sub(held).min(missing).min(GRANT_BYTES as u64);
+        let most = window.saturating_sub(held).min(missing).min(GRANT_BYTES as u64);
         // No grant is smaller than the minimum that was agreed, but the last.
         let least = supply.minimum.min(missing);
         if most < least || most == 0 {
@@ -110,9 +139,10 @@ impl SupplyTables<'_> {
         }
         if supply.supplier == Supplier::Temporary {
             let taken = pool::take(self.progress, self.buffers, Need::Forward, most as usize);
+            // Only other operations have what is missing, and they come here when they give it back.
             let Some(buffer) = taken else { return false };
             let span = pool::span(&mut self.buffers[buffer as usize]);
-            supply.group.push(Granted { span, buffer, users });
+            supply.group.push(Granted { span, buffer });
             supply.granted += most;
             return true;
         }
@@ -120,7 +150,7 @@ impl SupplyTables<'_> {
         let (mut spans, link) = (Spans::new(), vc.link);
         let lending = self.endpoints[vc.endpoint as usize].transport.get().lending();
         let lent = lending.map_or(0, |lending| lending.lend(link, least, most, &mut spans));
-        supply.group.extend(spans.into_iter().map(|span| Granted { span, buffer: NIL, users }));
+        supply.group.extend(spans.into_iter().map(|span| Granted { span, buffer: NIL }));
         supply.granted += lent;
         if lent == 0 {
             // Its buffers come back by themselves, so it is asked again.
@@ -129,101 +159,36 @@ impl SupplyTables<'_> {
         lent > 0
     }
 
-    /// So many bytes have arrived in [`space`]: the outlets may go on with them.
-    pub fn filled(&mut self, row: Row, bytes: u64) -> bool {
+    /// Takes back the runs of which all has left; all of them if the operation is over.
+    fn take_back(&mut self, row: Row) {
         let supply = &mut self.supplies[row as usize];
-        let before = supply.filled;
-        supply.filled += bytes;
-        debug_assert!(supply.filled <= supply.granted, "bytes arrive in space that was handed out");
-        let after = supply.filled;
-        pass(supply, before, after);
-        self.settle(row)
-    }
-
-    /// So many bytes of [`outgoing`] have left through an outlet. `true` if that was the end of the operation; its row is free
-    /// then.
-    pub fn emptied(&mut self, row: Row, outlet: usize, bytes: u64) -> bool {
-        let supply = &mut self.supplies[row as usize];
-        let before = supply.outlets[outlet].emptied;
-        let after = before + bytes;
-        debug_assert!(after <= supply.filled, "bytes leave after they have arrived");
-        supply.outlets[outlet].emptied = after;
-        pass(supply, before, after);
-        self.settle(row)
-    }
-
-    /// One outlet needs no more: its peer has failed. `true` if the operation has come to its end with it.
-    pub fn leave(&mut self, row: Row, outlet: usize) -> bool {
-        let supply = &mut self.supplies[row as usize];
-        let emptied = supply.outlets.remove(outlet).emptied;
-        pass(supply, emptied, u64::MAX);
-        self.settle(row)
-    }
-
-    /// Ends an operation before its time: all that it holds goes back.
-    pub fn abandon(&mut self, row: Row) {
-        self.progress.supplies.remove(self.supplies, row);
-        let supply = &mut self.supplies[row as usize];
-        supply.group.iter_mut().for_each(|granted| granted.users = 0);
-        (supply.bytes, supply.granted) = (0, 0);
-        (supply.filled, supply.state) = (0, SupplyState::Satisfied);
-        supply.outlets.clear();
-        self.settle(row);
-    }
-
-    /// A VC has ended: operations that got their bytes over it end, the others go on without the outlets that it was.
-    #[cold]
-    pub fn forget(&mut self, vc: Row) {
-        for row in 0..self.supplies.len() as Row {
-            if self.supplies[row as usize].state == SupplyState::Free {
-                continue;
+        let endpoint = self.vcs.get(lender(supply) as usize).map(|vc| vc.endpoint);
+        let (over, mut end, mut free) = (supply.state == SupplyState::Over, supply.returned, 0);
+        for granted in &supply.group {
+            end += granted.span.len() as u64;
+            if !over && end > supply.emptied {
+                break;
             }
-            if self.supplies[row as usize].vc == vc {
-                self.abandon(row);
-                continue;
-            }
-            while let Some(outlet) = self.supplies[row as usize].outlets.iter().position(|outlet| outlet.vc == vc) {
-                if self.leave(row, outlet) {
-                    break;
-                }
-            }
+            free += 1;
         }
-    }
-
-    /// Gives back the runs that nobody uses any more, and the row after the last byte.
-    fn settle(&mut self, row: Row) -> bool {
-        let supply = &mut self.supplies[row as usize];
-        let lender = self.vcs.get(lender(supply) as usize).map(|vc| vc.endpoint);
-        let free = supply.group.iter().take_while(|granted| granted.users == 0).count();
         for granted in supply.group.drain(..free) {
             supply.returned += granted.span.len() as u64;
             if granted.buffer != NIL {
                 pool::give(self.progress, self.buffers, Need::Forward, granted.buffer);
-            } else if supply.supplier != Supplier::Segment
-                && let Some(endpoint) = lender
+            } else if let Some(endpoint) = endpoint
                 && let Some(lending) = self.endpoints[endpoint as usize].transport.get().lending()
             {
                 lending.take_back(granted.span);
             }
         }
-        if free > 0 && !self.progress.supplies.is_empty() {
-            self.progress.pending |= Pending::SUPPLY;
-        }
-        let over = supply.filled == supply.bytes && supply.outlets.iter().all(|outlet| outlet.emptied == supply.bytes);
-        if over && supply.state == SupplyState::Satisfied {
-            *supply = Supply::default();
-            self.progress.free_supplies.push(self.supplies, row);
-            return true;
-        }
-        false
     }
 }
 
 /// The VC whose method lends.
 fn lender(supply: &Supply) -> Row {
     match supply.supplier {
-        Supplier::Receiver => supply.vc,
-        _ => supply.outlets.first().map_or(NIL, |outlet| outlet.vc),
+        Supplier::Receiver => supply.from_vc,
+        _ => supply.to_vc,
     }
 }
 
@@ -232,10 +197,9 @@ pub fn space(supply: &Supply) -> Span {
     part(supply, supply.filled)
 }
 
-/// Bytes that have arrived and have not left through an outlet: the next run of them, at most `most`.
-pub fn outgoing(supply: &Supply, outlet: usize, most: u64) -> Span {
-    let emptied = supply.outlets[outlet].emptied;
-    part(supply, emptied).part(0, most.min(supply.filled - emptied) as usize)
+/// Bytes that have arrived and have not left: the next run of them.
+pub fn outgoing(supply: &Supply) -> Span {
+    part(supply, supply.emptied).part(0, (supply.filled - supply.emptied) as usize)
 }
 
 /// The rest of the run that the byte number `from` is in; empty past what was handed out.
@@ -249,17 +213,6 @@ fn part(supply: &Supply, from: u64) -> Span {
         start = end;
     }
     Span::EMPTY
-}
-
-/// A user has gone on from byte `before` to byte `after`: it is done with the runs that end between them.
-fn pass(supply: &mut Supply, before: u64, after: u64) {
-    let mut end = supply.returned;
-    for granted in &mut supply.group {
-        end += granted.span.len() as u64;
-        if before < end && end <= after {
-            granted.users -= 1;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub fn take(progress: &mut Progress, buffers: &mut [Buffer], need: Need, bytes: 
     let row = take_buffer(progress, buffers, bytes)?;
     if need == Need::Forward {
         progress.forward_bytes[0] += u64::from(buffers[row as usize].length);
+        progress.forward_bytes_most = progress.forward_bytes_most.max(progress.forward_bytes[0]);
     }
     Some(row)
 }

@@ -1,0 +1,252 @@
+//! Posting the graph of a block: its rows. Its memory is planned in `plan.rs`.
+
+use super::builder::{NodeSketch, Sketch};
+use super::plan::Plan;
+use crate::api::collectives::graph::own_request;
+use crate::api::persistent::Persistent;
+use crate::api::request::{Posted, Rejected, Request};
+use crate::run::engine::Engine;
+use std::mem::ManuallyDrop;
+use tickwire_components::limits::TAG_MAX;
+use tickwire_components::{
+    Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, PostError, Rank, Row,
+    Side, Span, Tag, context,
+};
+use tickwire_systems::procs::communicators::live;
+use tickwire_systems::steps::signatures::note;
+use tickwire_systems::store::Tables;
+use tickwire_systems::tick::complete::start_graph;
+
+impl Engine {
+    /// Starts a graph.
+    pub(super) fn post_blocks<B: NoLayout>(
+        &mut self,
+        name: &'static str,
+        comm: Comm,
+        buffer: B,
+        sketch: Sketch,
+        wrong: Option<PostError>,
+        scoped: bool,
+    ) -> Posted<B> {
+        let posted = self.lending(|engine| {
+            let number = engine.build_blocks(name, comm, sketch, wrong, None)?;
+            let request = engine.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+            engine.store.with(|rows, wire| start_graph(rows, wire, number));
+            Ok(request)
+        });
+        match posted {
+            Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
+            Ok(row) => Ok(self.hold(row, buffer, scoped)),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
+    }
+
+    /// Makes a persistent graph.
+    pub(super) fn init_blocks<B: NoLayout>(
+        &mut self,
+        name: &'static str,
+        comm: Comm,
+        buffer: B,
+        sketch: Sketch,
+        wrong: Option<PostError>,
+        scoped: bool,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        let places = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+        let built = self.lending(|engine| engine.build_blocks(name, comm, sketch, wrong, Some(places)));
+        match built {
+            Ok(number) => {
+                let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+                Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
+            }
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
+    }
+
+    /// Takes the rows of a graph. A persistent one keeps where its buffers are.
+    fn build_blocks(
+        &mut self,
+        name: &'static str,
+        comm: Comm,
+        mut sketch: Sketch,
+        wrong: Option<PostError>,
+        buffers: Option<Box<[Span]>>,
+    ) -> Result<u32, PostError> {
+        self.closed.check_post()?;
+        live(self.store.all().communicators, comm.0)?;
+        wrong.map_or(Ok(()), Err)?;
+        check_circle(&sketch)?;
+        if sketch.nodes.is_empty() {
+            // What is started ends by Complete.
+            sketch.nodes.push(NodeSketch::Copy { from: Span::EMPTY, to: Span::EMPTY });
+        }
+        let peers = self.reach_block_peers(comm, &sketch)?;
+        let count = sketch.nodes.len();
+        self.need_rows(2 * count + 1)?;
+        let mut plan = self.plan(comm, &sketch, &peers);
+        let windows = plan.blocks.inlets.iter().filter(|inlet| inlet.is_window()).count();
+        self.need_windows(windows)?;
+        let mut all = self.store.all();
+        let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
+        let word = word | context::BLOCK;
+        let mut rows = Vec::with_capacity(count + 1);
+        // As many as were asked for.
+        rows.extend(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(count + 1));
+        let Some(request) = rows.pop().filter(|_| rows.len() == count) else { return Err(self.full()) };
+        let (needs, successors) = edges(&sketch, &rows, &plan);
+        let mut first = 0;
+        for (index, node) in sketch.nodes.iter().enumerate() {
+            let row = rows[index];
+            let car = Car { vc: peers[index], request, priority, context: word, ..Car::default() };
+            let chain = chained(&mut all, &mut plan, row, node, index);
+            all.cars[row as usize] = Car { chain, ..node_car(node, me, car) };
+            let (needs, successors) = (needs[index], successors[index].len() as u32);
+            let computation = plan.passage_of[index];
+            all.nodes[row as usize] = Node { graph: NIL, needs, unmet: NIL, first, successors, computation };
+            first += successors;
+            note(all.progress, row, None);
+        }
+        for inlet in &mut plan.blocks.inlets {
+            // Until now the index of its message.
+            inlet.from = plan.blocks.passages[inlet.from as usize].row;
+        }
+        own_request(all.cars, all.requests, request, word);
+        all.progress.graphs.windows += windows;
+        let graph = Graph {
+            name,
+            comm,
+            request,
+            nodes: rows.into(),
+            successors: successors.concat().into(),
+            computations: computations(&sketch),
+            reduce: None,
+            blocks: Some(Box::new(Blocks { operations: sketch.operations.into(), ..plan.blocks })),
+            temporaries: ManuallyDrop::new(plan.temporaries),
+            persistent: buffers.is_some(),
+            buffers: buffers.unwrap_or_default(),
+            key: None,
+            used: 0,
+            failed: false,
+        };
+        let number = all.progress.graphs.add(graph);
+        if let Some(graph) = all.progress.graphs.get(number) {
+            graph.nodes.iter().for_each(|&row| all.nodes[row as usize].graph = number);
+        }
+        Ok(number)
+    }
+
+    /// Sees to it that there are supply rows for so many windows more.
+    fn need_windows(&mut self, more: usize) -> Result<(), PostError> {
+        while self.store.all().supplies.len() < self.store.progress().graphs.windows + more {
+            if !self.store.as_mut().grow_supplies() {
+                return Err(if self.is_lost() { self.closed.post_error() } else { self.full() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The VC of the peer of each node; [`NIL`] for those without one.
+    fn reach_block_peers(&mut self, comm: Comm, sketch: &Sketch) -> Result<Vec<Row>, PostError> {
+        let mut peers = Vec::with_capacity(sketch.nodes.len());
+        for node in &sketch.nodes {
+            let (NodeSketch::Incoming { from: rank, tag, .. } | NodeSketch::Outgoing { to: rank, tag, .. }) = node
+            else {
+                peers.push(NIL);
+                continue;
+            };
+            let Tag(tag) = *tag;
+            if tag > TAG_MAX {
+                return Err(PostError::Tag { tag });
+            }
+            let communicator = live(self.store.all().communicators, comm.0)?;
+            let last = communicator.size - 1;
+            let proc = communicator.proc(rank.0).ok_or(PostError::Rank { rank: rank.0, last })?;
+            peers.push(self.reach(proc)?);
+        }
+        Ok(peers)
+    }
+}
+
+/// The CAR of a node, of which all is known that does not depend on what it is.
+fn node_car(node: &NodeSketch, me: u32, car: Car) -> Car {
+    let (kind, source, tag) = match *node {
+        NodeSketch::Incoming { from, tag, .. } => (CarKind::Receive, from.0, tag.0),
+        NodeSketch::Outgoing { tag, .. } => (CarKind::Send, me, tag.0),
+        _ => (CarKind::Computation, me, 0),
+    };
+    Car { kind, source, tag, state: CarState::Waiting, ..car }
+}
+
+/// Tells a message its row. Returns what is chained under it: that says where its bytes are.
+fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, index: usize) -> Row {
+    if !matches!(node, NodeSketch::Incoming { .. } | NodeSketch::Outgoing { .. }) {
+        return NIL;
+    }
+    let passage = &mut plan.blocks.passages[plan.passage_of[index] as usize];
+    passage.row = row;
+    let (kind, span) = match passage.is_whole {
+        true => (CarKind::Data, passage.staging),
+        false => (CarKind::Passage, Span::EMPTY),
+    };
+    // As many as were asked for.
+    let chain = all.progress.free_cars.pop(all.cars).unwrap_or(NIL);
+    if let Some(car) = all.cars.get_mut(chain as usize) {
+        *car = Car { kind, span, state: CarState::Chained, ..Car::default() };
+    }
+    chain
+}
+
+/// How many things each node needs, and the rows of those that need it. A message that passes others on needs them, too: one that
+/// leaves as a whole their bytes, another one the first envelope.
+fn edges(sketch: &Sketch, rows: &[Row], plan: &Plan) -> (Vec<u32>, Vec<Vec<Row>>) {
+    let passes = |node: usize| {
+        let passage = plan.blocks.passages.get(plan.passage_of[node] as usize);
+        matches!(sketch.nodes[node], NodeSketch::Outgoing { .. }) && passage.is_some_and(|passage| passage.passed > 0)
+    };
+    let mut needs: Vec<u32> = (0..rows.len()).map(|node| passes(node).into()).collect();
+    let mut successors = vec![Vec::new(); rows.len()];
+    for &(first, then) in &sketch.edges {
+        needs[then as usize] += 1;
+        successors[first as usize].push(rows[then as usize]);
+    }
+    (needs, successors)
+}
+
+/// What nodes compute, in their order.
+fn computations(sketch: &Sketch) -> Box<[Computation]> {
+    let computation = |node: &NodeSketch| match *node {
+        NodeSketch::Reduce { into, other, operation } => {
+            Some(Computation::Apply { into, other, side: Side::Left, operation })
+        }
+        NodeSketch::Copy { from, to } => Some(Computation::Copy { from, to }),
+        _ => None,
+    };
+    sketch.nodes.iter().filter_map(computation).collect()
+}
+
+/// Checks that no node waits for itself, also by way of others.
+fn check_circle(sketch: &Sketch) -> Result<(), PostError> {
+    let mut next: Vec<Vec<u32>> = vec![Vec::new(); sketch.nodes.len()];
+    let mut before = vec![0u32; sketch.nodes.len()];
+    let progress = (0u32..).zip(&sketch.nodes).flat_map(|(index, node)| match node {
+        NodeSketch::Incoming { parts, .. } => {
+            parts.iter().filter_map(|part| part.to).map(|to| (index, to)).collect::<Vec<_>>()
+        }
+        _ => Vec::new(),
+    });
+    for (first, then) in progress.chain(sketch.edges.iter().copied()) {
+        next[first as usize].push(then);
+        before[then as usize] += 1;
+    }
+    let mut free: Vec<u32> = (0u32..).zip(&before).filter(|(_, count)| **count == 0).map(|(node, _)| node).collect();
+    let mut seen = 0;
+    while let Some(node) = free.pop() {
+        seen += 1;
+        for &then in &next[node as usize] {
+            before[then as usize] -= 1;
+            if before[then as usize] == 0 {
+                free.push(then);
+            }
+        }
+    }
+    if seen == sketch.nodes.len() { Ok(()) } else { Err(PostError::Circle) }
+}

@@ -1,0 +1,326 @@
+//! Graphs that an application builds: messages in parts, computations, and edges between them.
+
+use super::handles::{Elements, GraphNode, Incoming, Outgoing, Place};
+use crate::api::persistent::Persistent;
+use crate::api::request::{Posted, Rejected};
+use crate::api::scope::Scope;
+use crate::run::engine::Engine;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tickwire_components::{
+    Combine, Comm, Element, LeasedBytes, NoLayout, Operation, PostError, Rank, Reduction, Sequence, Span, Tag, reduce,
+};
+
+/// Tells builders apart.
+static BUILDERS: AtomicU64 = AtomicU64::new(0);
+
+impl Engine {
+    /// A graph: messages that are made of parts, and computations, and which of them wait for others. What a
+    /// [scatter block](Engine::scatter_block) and a [gather block](Engine::gather_block) are made of.
+    ///
+    /// A message that comes in is dealt out to its parts, in the order in which they are added; one that leaves is the concatenation
+    /// of its parts. What is passed on from one to the other goes on as it comes (a progress edge). [`GraphBuilder::after`] adds an
+    /// edge of the other kind: one node starts when another one is done.
+    ///
+    /// Bytes of a message come in order. So where a part of it waits for a peer that does not take it, the parts behind it wait too.
+    /// Messages of two graphs to one rank may arrive in either order if they have the same tag: give them two.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, Tag, op};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let (graph, own) = engine.graph(world).with_place(vec![1u64, 2, 3]);
+    /// let (mut graph, sums) = graph.with_place(vec![10u64; 3]);
+    /// let (out, back) = (graph.send(me, Tag(1)), graph.receive(me, Tag(1)));
+    /// graph.give(out, own.part(1..3).elements());
+    /// graph.take_op(back, sums.part(0..2), op::Sum);
+    /// let double = graph.reduce(own.part(0..1), sums.part(2..3).elements(), op::Product);
+    /// graph.after(back, double);
+    /// let request = graph.start()?;
+    /// let (((_, own), sums), _) = engine.wait_take(request)?;
+    /// assert_eq!((own, sums), (vec![10, 2, 3], vec![12, 13, 10]));
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    pub fn graph(&mut self, comm: Comm) -> GraphBuilder<'_, 'static, ()> {
+        GraphBuilder::new(self, "graph", comm, false)
+    }
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// As [`Engine::graph`], with borrowed buffers.
+    pub fn graph(&mut self, comm: Comm) -> GraphBuilder<'_, 'env, ()> {
+        GraphBuilder::new(self.engine, "graph", comm, self.lends)
+    }
+}
+
+/// A graph that is being built. See [`Engine::graph`].
+#[must_use = "a graph does nothing before it is started"]
+pub struct GraphBuilder<'e, 'b, B> {
+    engine: &'e mut Engine,
+    name: &'static str,
+    comm: Comm,
+    scoped: bool,
+    buffers: B,
+    sketch: Sketch,
+    number: u64,
+    /// The first thing that was wrong.
+    wrong: Option<PostError>,
+    _lent: PhantomData<fn(&'b ())>,
+}
+
+/// A graph as it is drawn.
+#[derive(Default)]
+pub(super) struct Sketch {
+    pub(super) nodes: Vec<NodeSketch>,
+    /// The second node starts when the first one is done.
+    pub(super) edges: Vec<(u32, u32)>,
+    pub(super) operations: Vec<Reduction>,
+}
+
+pub(super) enum NodeSketch {
+    Incoming {
+        from: Rank,
+        tag: Tag,
+        parts: Vec<InSketch>,
+    },
+    Outgoing {
+        to: Rank,
+        tag: Tag,
+        parts: Vec<OutSketch>,
+    },
+    /// Reduces two runs into the first one, which is the left operand, by an operation.
+    Reduce {
+        into: Span,
+        other: Span,
+        operation: u32,
+    },
+    Copy {
+        from: Span,
+        to: Span,
+    },
+}
+
+/// A part of a message that comes.
+pub(super) struct InSketch {
+    pub(super) bytes: u64,
+    pub(super) segment: Span,
+    pub(super) combine: Combine,
+    pub(super) operation: Option<(Reduction, u32)>,
+    /// The message that passes it on.
+    pub(super) to: Option<u32>,
+}
+
+/// A part of a message that leaves.
+pub(super) enum OutSketch {
+    Given(Span),
+    /// From a part of a message that comes.
+    Passed {
+        message: u32,
+        part: u32,
+    },
+}
+
+impl<'e, 'b> GraphBuilder<'e, 'b, ()> {
+    pub(super) fn new(engine: &'e mut Engine, name: &'static str, comm: Comm, scoped: bool) -> Self {
+        let number = BUILDERS.fetch_add(1, Ordering::Relaxed);
+        let sketch = Sketch::default();
+        GraphBuilder { engine, name, comm, scoped, buffers: (), sketch, number, wrong: None, _lent: PhantomData }
+    }
+}
+
+impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
+    /// Adds a buffer whose elements are read.
+    pub fn with<P: Sequence + Send + 'b>(self, buffer: P) -> (GraphBuilder<'e, 'b, (B, P)>, Elements<P::Item>) {
+        let GraphBuilder { engine, name, comm, scoped, buffers, sketch, number, wrong, .. } = self;
+        let elements = Elements { span: buffer.piece(0), number, _type: PhantomData };
+        let buffers = (buffers, buffer);
+        let _lent = PhantomData;
+        (GraphBuilder { engine, name, comm, scoped, buffers, sketch, number, wrong, _lent }, elements)
+    }
+
+    /// Adds a buffer whose elements may be written.
+    pub fn with_place<P: LeasedBytes + Sequence + Send + 'b>(
+        self,
+        buffer: P,
+    ) -> (GraphBuilder<'e, 'b, (B, P)>, Place<P::Item>) {
+        let (graph, elements) = self.with(buffer);
+        (graph, Place(elements))
+    }
+
+    /// A message that comes from a rank.
+    pub fn receive(&mut self, from: Rank, tag: Tag) -> Incoming {
+        Incoming(self.add(NodeSketch::Incoming { from, tag, parts: Vec::new() }))
+    }
+
+    /// A message that goes to a rank.
+    pub fn send(&mut self, to: Rank, tag: Tag) -> Outgoing {
+        Outgoing(self.add(NodeSketch::Outgoing { to, tag, parts: Vec::new() }))
+    }
+
+    /// The next part of a message goes into a buffer.
+    pub fn take<T: Element>(&mut self, from: Incoming, into: Place<T>) {
+        self.add_in(from, into.0, Combine::Never, None, None);
+    }
+
+    /// The next part of a message is combined with the elements of a buffer, into it. The left operand is that of the lower rank.
+    pub fn take_op<T: Element>(&mut self, from: Incoming, into: Place<T>, operation: impl Operation<T>) {
+        self.add_in(from, into.0, Combine::Receive, Some(reduce(operation)), None);
+    }
+
+    /// The next part of a message goes into a buffer, and is the next part of one that leaves.
+    pub fn take_pass<T: Element>(&mut self, from: Incoming, into: Place<T>, to: Outgoing) {
+        self.add_in(from, into.0, Combine::Never, None, Some(to));
+    }
+
+    /// As [`GraphBuilder::take_op`], and the result is the next part of a message that leaves.
+    pub fn take_op_pass<T: Element>(
+        &mut self,
+        from: Incoming,
+        into: Place<T>,
+        operation: impl Operation<T>,
+        to: Outgoing,
+    ) {
+        self.add_in(from, into.0, Combine::Receive, Some(reduce(operation)), Some(to));
+    }
+
+    /// The next part of a message, combined with the elements of a buffer, is the next part of one that leaves. The buffer stays as it
+    /// is.
+    pub fn pass_op<T: Element>(
+        &mut self,
+        from: Incoming,
+        own: Elements<T>,
+        operation: impl Operation<T>,
+        to: Outgoing,
+    ) {
+        self.add_in(from, own, Combine::Send, Some(reduce(operation)), Some(to));
+    }
+
+    /// The next so many bytes of a message are the next part of one that leaves.
+    pub fn pass(&mut self, from: Incoming, bytes: usize, to: Outgoing) {
+        let segment = Span::EMPTY;
+        let to = self.outgoing(to);
+        let part = InSketch { bytes: bytes as u64, segment, combine: Combine::Never, operation: None, to };
+        self.push_in(from, part);
+    }
+
+    /// Elements of a buffer are the next part of a message that leaves. They are read when it does.
+    pub fn give<T: Element>(&mut self, to: Outgoing, elements: Elements<T>) {
+        self.check(elements.number);
+        if let Some(NodeSketch::Outgoing { parts, .. }) = self.node(to.0) {
+            parts.push(OutSketch::Given(elements.span));
+        }
+    }
+
+    /// Combines the elements of two buffers into the first one, whose elements are the left operands.
+    pub fn reduce<T: Element>(
+        &mut self,
+        into: Place<T>,
+        other: Elements<T>,
+        operation: impl Operation<T>,
+    ) -> GraphNode {
+        self.check_pair(into.0, other);
+        let number = self.sketch.operations.len() as u32;
+        self.sketch.operations.push(reduce(operation));
+        self.add(NodeSketch::Reduce { into: into.0.span, other: other.span, operation: number })
+    }
+
+    /// Copies the elements of one buffer to another one.
+    pub fn copy<T: Element>(&mut self, from: Elements<T>, to: Place<T>) -> GraphNode {
+        self.check_pair(to.0, from);
+        self.add(NodeSketch::Copy { from: from.span, to: to.0.span })
+    }
+
+    /// A node starts when another one is done.
+    pub fn after(&mut self, first: impl Into<GraphNode>, then: impl Into<GraphNode>) {
+        let (first, then) = (first.into(), then.into());
+        self.check(first.number);
+        self.check(then.number);
+        self.sketch.edges.push((first.index, then.index));
+    }
+
+    /// Starts it. The request is done when all of its nodes are, and holds the buffers, each beside a pair of those before it.
+    ///
+    /// # Errors
+    /// A wrong rank or tag, a handle of another graph, buffers of different lengths, a circle, or no free row; the buffers come back.
+    pub fn start(self) -> Posted<B> {
+        let GraphBuilder { engine, name, comm, scoped, buffers, sketch, wrong, .. } = self;
+        engine.post_blocks(name, comm, buffers, sketch, wrong, scoped)
+    }
+
+    /// A persistent request of it: [`Engine::start`] starts it, and allocates nothing.
+    ///
+    /// # Errors
+    /// As [`GraphBuilder::start`].
+    pub fn persistent(self) -> Result<Persistent<B>, Rejected<B>> {
+        let GraphBuilder { engine, name, comm, scoped, buffers, sketch, wrong, .. } = self;
+        engine.init_blocks(name, comm, buffers, sketch, wrong, scoped)
+    }
+
+    fn add(&mut self, node: NodeSketch) -> GraphNode {
+        self.sketch.nodes.push(node);
+        GraphNode { index: self.sketch.nodes.len() as u32 - 1, number: self.number }
+    }
+
+    fn check(&mut self, number: u64) {
+        if number != self.number {
+            self.wrong.get_or_insert(PostError::OtherGraph);
+        }
+    }
+
+    /// Whether two runs of elements can be operands of one computation.
+    fn check_pair<T: Element>(&mut self, into: Elements<T>, other: Elements<T>) {
+        self.check(into.number);
+        self.check(other.number);
+        let (given, needed) = (other.count(), into.count());
+        if given != needed {
+            self.wrong.get_or_insert(PostError::Elements { what: "other buffer", given, needed });
+        }
+        let start = |span: Span| span.start().addr();
+        let (one, two) = (into.span, other.span);
+        if start(one) < start(two) + two.len() && start(two) < start(one) + one.len() {
+            self.wrong.get_or_insert(PostError::Overlap);
+        }
+    }
+
+    fn node(&mut self, node: GraphNode) -> Option<&mut NodeSketch> {
+        self.check(node.number);
+        self.sketch.nodes.get_mut(node.index as usize).filter(|_| node.number == self.number)
+    }
+
+    fn outgoing(&mut self, to: Outgoing) -> Option<u32> {
+        self.check(to.0.number);
+        Some(to.0.index)
+    }
+
+    fn add_in<T: Element>(
+        &mut self,
+        from: Incoming,
+        own: Elements<T>,
+        combine: Combine,
+        operation: Option<Reduction>,
+        to: Option<Outgoing>,
+    ) {
+        self.check(own.number);
+        let to = to.and_then(|to| self.outgoing(to));
+        let operation = operation.map(|reduce| (reduce, size_of::<T>() as u32));
+        self.push_in(from, InSketch { bytes: own.span.len() as u64, segment: own.span, combine, operation, to });
+    }
+
+    fn push_in(&mut self, from: Incoming, part: InSketch) {
+        if part.bytes == 0 {
+            return self.check(from.0.number);
+        }
+        let to = part.to;
+        let mut index = 0;
+        if let Some(NodeSketch::Incoming { parts, .. }) = self.node(from.0) {
+            index = parts.len() as u32;
+            parts.push(part);
+        }
+        let message = from.0.index;
+        if let Some(to) = to
+            && let Some(NodeSketch::Outgoing { parts, .. }) = self.sketch.nodes.get_mut(to as usize)
+        {
+            parts.push(OutSketch::Passed { message, part: index });
+        }
+    }
+}

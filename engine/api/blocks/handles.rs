@@ -1,0 +1,99 @@
+//! What a builder of a graph gives out: names of its messages and computations, and of elements of its buffers.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use tickwire_components::{Element, Span};
+
+/// Elements of a buffer of a graph.
+#[derive(Debug)]
+pub struct Elements<T> {
+    pub(super) span: Span,
+    /// Of the builder that has the buffer.
+    pub(super) number: u64,
+    pub(super) _type: PhantomData<fn() -> T>,
+}
+
+/// Elements of a buffer of a graph, which may be written.
+#[derive(Debug)]
+pub struct Place<T>(pub(super) Elements<T>);
+
+/// A message that comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incoming(pub(super) GraphNode);
+
+/// A message that leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outgoing(pub(super) GraphNode);
+
+/// A message or a computation of a graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GraphNode {
+    pub(super) index: u32,
+    /// Of its builder.
+    pub(super) number: u64,
+}
+
+impl From<Incoming> for GraphNode {
+    fn from(message: Incoming) -> Self {
+        message.0
+    }
+}
+
+impl From<Outgoing> for GraphNode {
+    fn from(message: Outgoing) -> Self {
+        message.0
+    }
+}
+
+impl<T> Clone for Elements<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Elements<T> {}
+
+impl<T> Clone for Place<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Place<T> {}
+
+impl<T: Element> Elements<T> {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.span.len().checked_div(size_of::<T>()).unwrap_or(0)
+    }
+
+    /// Some of them, by number.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let (count, size) = (self.count(), size_of::<T>());
+        assert!(range.start <= range.end && range.end <= count, "elements {range:?} of {count}");
+        Elements { span: self.span.part(range.start * size, range.len() * size), ..*self }
+    }
+}
+
+impl<T: Element> Place<T> {
+    /// The elements, to be read.
+    pub fn elements(&self) -> Elements<T> {
+        self.0
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Some of them, by number.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Place(self.0.part(range))
+    }
+}

@@ -1,0 +1,185 @@
+//! Where the bytes of a graph's messages go, and who supplies the memory of what they pass on.
+
+use super::builder::{InSketch, NodeSketch, OutSketch, Sketch};
+use crate::run::engine::Engine;
+use tickwire_components::limits::{COMBINED_BYTES, GRANT_BYTES, PASSED_WHOLE_MAX};
+use tickwire_components::{
+    Abilities, Blocks, Combine, Comm, Communicator, Inlet, InletMemory, NIL, Operand, Part, PartKind, Passage,
+    Question, Row, Side, Span, Supplier, Target, Temporary,
+};
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_systems::steps::supply::decide::decide;
+
+impl Engine {
+    /// Where the bytes of all messages go, and through whose memory.
+    pub(super) fn plan(&mut self, comm: Comm, sketch: &Sketch, peers: &[Row]) -> Plan {
+        let all = self.store.all();
+        let me = all.communicators[Communicator::row(comm.0)].rank;
+        let method = |node: usize| -> &Endpoint { &all.endpoints[all.vcs[peers[node] as usize].endpoint as usize] };
+        let mut plan = Plan { passage_of: vec![NIL; sketch.nodes.len()], ..Plan::default() };
+        let mut passages = Vec::new();
+        // Those that leave first: what comes may go straight to where they are put together.
+        for (node, sketched) in sketch.nodes.iter().enumerate() {
+            if let NodeSketch::Outgoing { parts, .. } = sketched {
+                plan.passage_of[node] = passages.len() as u32;
+                passages.push(plan.outgoing(sketch, parts, method(node)));
+            }
+        }
+        let (mut inlets, mut computed) = (Vec::new(), 0);
+        for (node, sketched) in sketch.nodes.iter().enumerate() {
+            match sketched {
+                NodeSketch::Incoming { parts, from, .. } => {
+                    let index = passages.len() as u32;
+                    let side = if from.0 < me { Side::Left } else { Side::Right };
+                    let first = inlets.len() as u32;
+                    for (number, part) in (0..).zip(parts) {
+                        let mut inlet = inlet(part, index, side);
+                        if let Some(to) = part.to {
+                            inlet.outgoing = plan.passage_of[to as usize];
+                            let passage = &mut passages[inlet.outgoing as usize];
+                            let place = adopt(passage, sketch, to, (node as u32, number), first + number);
+                            match passage.is_whole {
+                                true => inlet.memory = InletMemory::Place(place),
+                                false => plan.connect(&mut inlet, part, parts, method(node), method(to as usize)),
+                            }
+                        }
+                        inlets.push(inlet);
+                    }
+                    plan.passage_of[node] = index;
+                    passages.push(plan.incoming(parts, first));
+                }
+                NodeSketch::Outgoing { .. } => {}
+                NodeSketch::Reduce { .. } | NodeSketch::Copy { .. } => {
+                    plan.passage_of[node] = computed;
+                    computed += 1;
+                }
+            }
+        }
+        (plan.blocks.passages, plan.blocks.inlets) = (passages.into(), inlets.into());
+        plan
+    }
+}
+
+/// The memory of a graph, before its rows are taken.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) blocks: Blocks,
+    pub(super) temporaries: Vec<Temporary>,
+    /// The passage of each node, by index; of a computation its number.
+    pub(super) passage_of: Vec<u32>,
+}
+
+impl Plan {
+    /// So many bytes of memory that live as long as the graph.
+    fn temporary(&mut self, bytes: usize) -> Span {
+        let mut memory: Temporary = vec![0; bytes.div_ceil(size_of::<u128>())].into();
+        // SAFETY: the plan keeps the memory, then the graph, for as long as its nodes.
+        #[expect(unsafe_code, reason = "memory that nodes use by its address")]
+        let span = unsafe { Span::new(memory.as_mut_ptr().cast(), bytes) };
+        self.temporaries.push(memory);
+        span
+    }
+
+    /// A message that leaves over a method.
+    fn outgoing(&mut self, sketch: &Sketch, parts: &[OutSketch], method: &Endpoint) -> Passage {
+        let mut passage = Passage::new(NIL, outgoing_parts(sketch, parts));
+        let passed = passage.parts.iter().filter(|part| matches!(part.what, PartKind::Passed(_)));
+        passage.passed = passed.map(|part| part.bytes).sum();
+        let without_asking = method.eager_max.min(method.part_bytes);
+        passage.is_whole = passage.bytes <= without_asking.min(PASSED_WHOLE_MAX as u64);
+        if passage.is_whole {
+            passage.staging = self.temporary(passage.bytes as usize);
+        }
+        passage
+    }
+
+    /// A message that comes, whose inlets begin with this one.
+    fn incoming(&mut self, parts: &[InSketch], first: u32) -> Passage {
+        let mut passage = Passage::new(NIL, incoming_parts(parts, first));
+        let sizes = parts.iter().filter_map(|part| part.operation.as_ref()).map(|(_, size)| *size as usize);
+        if let Some(largest) = sizes.max() {
+            passage.scratch = self.temporary(COMBINED_BYTES.max(2 * largest));
+        }
+        passage
+    }
+
+    /// Decides what the bytes of a part go through that is passed on from one method to another.
+    fn connect(&mut self, inlet: &mut Inlet, part: &InSketch, message: &[InSketch], from: &Endpoint, to: &Endpoint) {
+        let (receive, send) = (from.abilities, to.abilities);
+        inlet.supplier = supplier(part, receive, send, to.eager_max);
+        // What one of several messages gets is a piece at least.
+        inlet.minimum = receive.minimum.max(send.minimum).max(to.piece_bytes).min(GRANT_BYTES as u64) as u32;
+        let bytes: u64 = message.iter().map(|part| part.bytes).sum();
+        inlet.memory = match inlet.supplier {
+            Supplier::Segment => InletMemory::Place(part.segment),
+            _ if bytes <= PASSED_WHOLE_MAX as u64 => InletMemory::Place(self.temporary(part.bytes as usize)),
+            _ => InletMemory::Window(NIL),
+        };
+        if inlet.supplier == Supplier::Segment && part.combine == Combine::Never {
+            // It is where it leaves from.
+            inlet.segment = Span::EMPTY;
+        }
+    }
+}
+
+/// The parts of a message that leaves; where one is passed on, [`NIL`] stands for its inlet until that is known.
+fn outgoing_parts(sketch: &Sketch, parts: &[OutSketch]) -> Box<[Part]> {
+    let mut start = 0;
+    let part = |part: &OutSketch| {
+        let (bytes, what) = match *part {
+            OutSketch::Given(span) => (span.len() as u64, PartKind::Given(span)),
+            OutSketch::Passed { message, part } => match &sketch.nodes[message as usize] {
+                NodeSketch::Incoming { parts, .. } => (parts[part as usize].bytes, PartKind::Passed(NIL)),
+                _ => (0, PartKind::Passed(NIL)),
+            },
+        };
+        start += bytes;
+        Part { start: start - bytes, bytes, what }
+    };
+    parts.iter().map(part).collect()
+}
+
+/// The parts of a message that comes, whose inlets begin with this one.
+fn incoming_parts(parts: &[InSketch], first: u32) -> Box<[Part]> {
+    let mut start = 0;
+    let part = |(inlet, part): (u32, &InSketch)| {
+        start += part.bytes;
+        Part { start: start - part.bytes, bytes: part.bytes, what: PartKind::Inlet(inlet) }
+    };
+    (first..).zip(parts).map(part).collect()
+}
+
+/// An inlet of a message, which is not passed on; the operand that comes is on this side.
+fn inlet(part: &InSketch, message: u32, side: Side) -> Inlet {
+    let operation = part.operation.clone().map(|(reduce, size)| Operand { reduce, size, side });
+    Inlet {
+        from: message,
+        minimum: 1,
+        segment: part.segment,
+        combine: part.combine,
+        operation,
+        memory: InletMemory::None,
+        supplier: Supplier::Segment,
+        outgoing: NIL,
+        come: 0,
+    }
+}
+
+/// Who supplies the memory between a part that comes and the message that passes it on.
+fn supplier(part: &InSketch, receive: Abilities, send: Abilities, frame: u64) -> Supplier {
+    let target = if part.segment.is_empty() { Target::Nowhere } else { Target::Runs };
+    let (receive, send) = (Some(receive), Some(send));
+    decide(&Question { receive, send, target, combine: part.combine, bytes: part.bytes, frame, readable: false })
+        .supplier
+}
+
+/// Tells a message that leaves which inlet the part is that it passes on. Returns where that is put together, if it leaves as a
+/// whole.
+fn adopt(passage: &mut Passage, sketch: &Sketch, to: u32, part: (u32, u32), inlet: u32) -> Span {
+    let NodeSketch::Outgoing { parts, .. } = &sketch.nodes[to as usize] else { return Span::EMPTY };
+    let is_it = |sketched: &OutSketch| matches!(*sketched, OutSketch::Passed { message, part: number } if (message, number) == part);
+    let Some(at) = parts.iter().position(is_it) else { return Span::EMPTY };
+    let part = &mut passage.parts[at];
+    part.what = PartKind::Passed(inlet);
+    passage.staging.part(part.start as usize, part.bytes as usize)
+}

@@ -1,0 +1,332 @@
+//! Messages in parts, where they come in: each part goes where its bytes are wanted, and on as it comes (reference: communication
+//! agent notes, "collective case"; `PROGRESS_DEPENDENCY` there is a progress edge).
+//!
+//! A message of a block is one envelope, and its bytes are those of its parts one behind the other. A *progress edge* leads from a
+//! part that comes in (an [`Inlet`]) to the message that passes it on. What goes over it is a number: how many of its bytes have
+//! come, combined with the application's if they are to be. How the protocols take part in it:
+//!
+//! - *Short messages*, up to [`PASSED_WHOLE_MAX`] and what the connection takes without asking, leave as a whole, as every other
+//!   message of a graph does: their progress edges are met when all bytes have come. They are put together in memory of the graph.
+//! - *Long ones are offered*, without an address. The offer (RTS) goes when the first envelope of those that the message passes on has
+//!   come, so that the offers run ahead of the bytes, all the way down a chain. The answer (CTS) may come before there is a byte to
+//!   send: the send is parked then, and goes on when a byte comes (`passing.rs`).
+//! - *Its receiver asks in windows*: an answer says how far the sender may go, and another one follows as soon as there is more room
+//!   ([`ask`]). So nobody holds more than a window of what it passes on, and nothing arrives that has no place.
+//! - *Nothing is read* out of the memory of a rank that passes on: windows are used again while the message is under way, and a peer
+//!   that reads by itself could not be told so. The bytes always go in pieces.
+//!
+//! An operation combines whole elements. What comes of one that is not whole yet waits in `scratch`.
+
+use super::intake::take_in;
+use crate::protocols::rendezvous::answer;
+use crate::rows::Rows;
+use crate::steps::check::NotTaken;
+use crate::steps::finish::{abort, finish_car};
+use crate::steps::supply::hand_out::{enqueue, ready, release};
+use smallvec::SmallVec;
+use tickwire_components::limits::PASSED_WHOLE_MAX;
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    Arrival, ArrivalState, Body, Car, CarKind, CarState, Ended, InletMemory, Large, NIL, Node, PartKind, Pending,
+    Progress, Row, Span, Supply, VcState, car_flags,
+};
+
+/// Whether a CAR is the envelope of a message that goes on as it comes.
+#[inline]
+pub(crate) fn is_passage(cars: &[Car], row: Row) -> bool {
+    cars.get(cars[row as usize].chain as usize).is_some_and(|data| data.kind == CarKind::Passage)
+}
+
+/// Messages in parts of a graph that starts are what they are before their first byte, and windows are asked for.
+pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
+    let Rows { progress, cars, supplies, .. } = rows;
+    let progress = &mut **progress;
+    let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
+    // Apart from the progress row while the supplies, which are in queues of that, are taken.
+    let Some(mut blocks) = graph.and_then(|graph| graph.blocks.take()) else { return };
+    blocks.passages.iter_mut().for_each(|passage| passage.reset());
+    for passage in &blocks.passages {
+        for part in &passage.parts {
+            let PartKind::Passed(index) = part.what else { continue };
+            let inlet = &mut blocks.inlets[index as usize];
+            let InletMemory::Window(_) = inlet.memory else { continue };
+            let to = passage.row;
+            let minimum = u64::from(inlet.minimum);
+            let (from, to_vc) = (inlet.from, cars[to as usize].vc);
+            let from_vc = cars[from as usize].vc;
+            let supplier = inlet.supplier;
+            let supply = Supply { from, from_vc, to, to_vc, supplier, bytes: part.bytes, minimum, ..Supply::default() };
+            // There are as many rows as windows of all graphs.
+            inlet.memory = InletMemory::Window(enqueue(progress, supplies, supply).unwrap_or(NIL));
+        }
+    }
+    blocks.inlets.iter_mut().for_each(|inlet| inlet.come = 0);
+    if let Some(graph) = progress.graphs.get_mut(number) {
+        graph.blocks = Some(blocks);
+    }
+}
+
+/// Whether a message that has come to a receive is as long as its parts. If not, the receive is to end so: returns the flag.
+fn misfit(rows: &Rows<'_>, row: Row, length: u64) -> Option<u16> {
+    let Node { graph, computation, .. } = rows.nodes[row as usize];
+    let passages = rows.progress.graphs.get(graph)?.blocks.as_deref().map(|blocks| &blocks.passages)?;
+    let expected = passages.get(computation as usize)?.bytes;
+    match length {
+        _ if length > expected => Some(car_flags::TRUNCATED),
+        _ if length < expected => Some(car_flags::SHORT),
+        _ => None,
+    }
+}
+
+/// The envelope of a message has come: messages that pass it on may be offered, and its windows are ready for space.
+fn open(rows: &mut Rows<'_>, row: Row) {
+    let Node { graph: number, computation, .. } = rows.nodes[row as usize];
+    let mut fed: SmallVec<[u32; 8]> = SmallVec::new();
+    {
+        let Rows { progress, supplies, .. } = rows;
+        let progress = &mut **progress;
+        let Some(blocks) =
+            progress.graphs.list.get_mut(number as usize).and_then(|graph| graph.as_mut()?.blocks.take())
+        else {
+            return;
+        };
+        for part in &blocks.passages[computation as usize].parts {
+            let PartKind::Inlet(index) = part.what else { continue };
+            let inlet = &blocks.inlets[index as usize];
+            if let Some(supply) = inlet.supply() {
+                ready(progress, supplies, supply);
+            }
+            if inlet.outgoing != NIL && !fed.contains(&inlet.outgoing) {
+                fed.push(inlet.outgoing);
+            }
+        }
+        if let Some(graph) = progress.graphs.get_mut(number) {
+            graph.blocks = Some(blocks);
+        }
+    }
+    for index in fed {
+        let Rows { progress, cars, nodes, .. } = &mut *rows;
+        let progress = &mut **progress;
+        let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
+        let failed = graph.failed;
+        let Some(passage) = graph.blocks.as_deref_mut().and_then(|blocks| blocks.passages.get_mut(index as usize))
+        else {
+            continue;
+        };
+        if !passage.is_whole && !failed && !std::mem::replace(&mut passage.opened, true) {
+            let row = passage.row;
+            meet(progress, cars, nodes, row);
+        }
+    }
+}
+
+/// One more thing that a node needs is there. With the last one it is staged.
+pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
+    let node = &mut nodes[row as usize];
+    if node.unmet == NIL || node.unmet == 0 {
+        return;
+    }
+    node.unmet -= 1;
+    if node.unmet == 0 {
+        cars[row as usize].state = CarState::Staged;
+        progress.graphs.staged.push(cars, row);
+        progress.pending |= Pending::POST;
+    }
+}
+
+/// A receive of a message in parts has been paired with an offer: it asks for as much as it has room for.
+#[cold]
+pub(crate) fn reply(rows: &mut Rows<'_>, row: Row) {
+    let length = rows.large[row as usize].length;
+    let Rows { progress, cars, vcs, .. } = rows;
+    if vcs[cars[row as usize].vc as usize].state == VcState::Failed {
+        return abort(progress, cars, row, car_flags::PEER_FAILED);
+    }
+    let failed = rows.progress.graphs.get(rows.nodes[row as usize].graph).is_none_or(|graph| graph.failed);
+    let refused = if failed { Some(car_flags::ABANDONED) } else { misfit(rows, row, length) };
+    let message = &mut rows.large[row as usize];
+    message.wanted = 0;
+    if let Some(flags) = refused {
+        // It takes nothing, and ends when it has said so.
+        message.body = Body::AtSender;
+        rows.cars[row as usize].flags |= flags;
+        return answer(rows, row);
+    }
+    message.body = Body::Passing;
+    rows.cars[row as usize].state = CarState::Passing;
+    open(rows, row);
+    if length == 0 {
+        return answer(rows, row);
+    }
+    ask(rows, row);
+}
+
+/// Tells the sender of a message how far it may go, if that is farther than before.
+pub(crate) fn ask(rows: &mut Rows<'_>, row: Row) {
+    let Rows { progress, cars, large, nodes, supplies, .. } = rows;
+    let Node { graph: number, computation, .. } = nodes[row as usize];
+    let (car, message) = (&mut cars[row as usize], &mut large[row as usize]);
+    // While an answer is in the queue no other one is made: `asked` looks again when it has left.
+    if !matches!(message.body, Body::Passing) || car.state != CarState::Passing {
+        return;
+    }
+    let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
+    let Some(blocks) = graph.blocks.as_deref_mut() else { return };
+    let passage = &mut blocks.passages[computation as usize];
+    let mut mark = message.wanted;
+    for part in &passage.parts[passage.at as usize..] {
+        let PartKind::Inlet(index) = part.what else { continue };
+        let granted = match blocks.inlets[index as usize].supply() {
+            Some(supply) => supplies[supply as usize].granted,
+            None => part.bytes,
+        };
+        mark = part.start + granted;
+        if granted < part.bytes {
+            break;
+        }
+    }
+    let whole = mark == message.length;
+    if mark <= message.wanted || !whole && message.length <= PASSED_WHOLE_MAX as u64 {
+        return;
+    }
+    passage.told = std::mem::replace(&mut message.wanted, mark);
+    car.flags &= !car_flags::STARTED;
+    answer(rows, row);
+}
+
+/// An answer has left: pieces may come, and there may be more room by now.
+#[cold]
+pub(crate) fn asked(rows: &mut Rows<'_>, row: Row) {
+    let car = &mut rows.cars[row as usize];
+    car.state = CarState::Passing;
+    car.flags |= car_flags::ASKED;
+    if rows.nodes[row as usize].graph != NIL {
+        return ask(rows, row);
+    }
+    ask_for_all(rows, row);
+}
+
+/// A receive whose graph has failed asks for all that is still to come, and throws it away.
+pub(super) fn ask_for_all(rows: &mut Rows<'_>, row: Row) {
+    let message = &mut rows.large[row as usize];
+    if message.wanted < message.length {
+        message.wanted = message.length;
+        rows.cars[row as usize].flags &= !car_flags::STARTED;
+        answer(rows, row);
+    }
+}
+
+/// A piece for a receive that is not [`CarState::Receiving`], or the word of its sender that no more will come.
+///
+/// # Errors
+/// If it expects none, or not so much.
+#[cold]
+pub(crate) fn take_piece(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
+    let (row, length) = (arrival.header.message(), arrival.header.length);
+    let Some(car) = rows.cars.get(row as usize).filter(|car| is_arriving(car, &rows.large[row as usize])) else {
+        return Err(NotTaken::Wrong("a piece for a receive that expects none"));
+    };
+    if car.vc != arrival.vc {
+        return Err(NotTaken::Wrong("a piece for a receive from another proc"));
+    }
+    let mut may = rows.large[row as usize].wanted;
+    let Node { graph, computation, .. } = rows.nodes[row as usize];
+    if car.state == CarState::Queued
+        && let Some(blocks) = rows.progress.graphs.get(graph).and_then(|graph| graph.blocks.as_deref())
+    {
+        may = blocks.passages[computation as usize].told;
+    }
+    if length > may.saturating_sub(car.done) {
+        return Err(NotTaken::Wrong("a piece longer than what was asked for"));
+    }
+    (arrival.car, arrival.state) = (row, ArrivalState::Placed);
+    Ok(())
+}
+
+/// Whether pieces may come for a receive, as far as its sender was told to go.
+fn is_arriving(car: &Car, message: &Large) -> bool {
+    let state = matches!(car.state, CarState::Passing | CarState::Queued);
+    car.kind == CarKind::Receive && state && matches!(message.body, Body::Passing)
+}
+
+/// Puts a piece where its bytes go. `false` if its receive expects none: it comes behind the one that ends the message.
+#[cold]
+pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival) -> bool {
+    let row = arrival.car;
+    let message = rows.large[row as usize];
+    if !is_arriving(&rows.cars[row as usize], &message) {
+        return false;
+    }
+    if arrival.header.kind() == Some(Kind::Nack) {
+        let Rows { progress, cars, .. } = rows;
+        if cars[row as usize].state == CarState::Queued {
+            progress.replies.remove(cars, row);
+        }
+        abort(progress, cars, row, car_flags::ABANDONED);
+        return true;
+    }
+    let length = arrival.payload.len() as u64;
+    let taken = match rows.nodes[row as usize].graph {
+        // Thrown away.
+        NIL => length,
+        _ => take_in(rows, row, arrival.payload),
+    };
+    let Rows { progress, cars, .. } = rows;
+    cars[row as usize].done += taken;
+    progress.moved.transfer += taken;
+    if taken < length {
+        progress.ended.push((arrival.vc, Ended::Corrupt("more of a message than was asked for".into())));
+        progress.pending |= Pending::WORLD;
+    } else if cars[row as usize].done == message.length {
+        finish_car(progress, cars, row, message.length, false);
+    }
+    true
+}
+
+/// A whole message for a receive of a message in parts, which ends.
+#[cold]
+pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+    let failed = rows.progress.graphs.get(rows.nodes[row as usize].graph).is_none_or(|graph| graph.failed);
+    // The application's buffers may be gone with the failure.
+    let misfit = if failed { Some(car_flags::ABANDONED) } else { misfit(rows, row, length) };
+    let mut moved = 0;
+    if misfit.is_none() {
+        open(rows, row);
+        rows.cars[row as usize].done = 0;
+        moved = take_in(rows, row, payload);
+    }
+    let Rows { progress, cars, .. } = rows;
+    progress.moved.transfer += moved;
+    match misfit {
+        Some(flags) => {
+            cars[row as usize].done = length;
+            abort(progress, cars, row, flags);
+        }
+        None => finish_car(progress, cars, row, length, moved < length),
+    }
+}
+
+/// The memory of what a message passes on is used no more: its windows go back.
+pub(super) fn release_windows(rows: &mut Rows<'_>, number: u32, of: Option<Row>) {
+    let Rows { progress, supplies, .. } = rows;
+    let progress = &mut **progress;
+    let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
+    let Some(mut blocks) = graph.and_then(|graph| graph.blocks.take()) else { return };
+    for inlet in &mut blocks.inlets {
+        let is_of = |row: Row| blocks.passages.get(inlet.outgoing as usize).is_some_and(|passage| passage.row == row);
+        if let Some(supply) = inlet.supply()
+            && of.is_none_or(is_of)
+        {
+            release(progress, supplies, supply);
+            inlet.memory = InletMemory::Window(NIL);
+        }
+    }
+    if let Some(graph) = progress.graphs.get_mut(number) {
+        graph.blocks = Some(blocks);
+    }
+}
+
+/// The header of a word to a peer's receive.
+pub(super) fn no_more(car: &Car, peer: Row) -> Header {
+    Header::new(Kind::Nack, car.context, 0, 0, peer, 0)
+}

@@ -1,0 +1,198 @@
+//! Messages in parts, where they go on: pieces leave as far as bytes have come and the peer has asked. See `blocks.rs`.
+
+use super::blocks::{meet, no_more};
+use crate::procs::endpoint::Endpoint;
+use crate::procs::priorities::{insert, list_sender};
+use crate::protocols::pieces::PIECES_A_PASS;
+use crate::rows::Rows;
+use crate::steps::check::NotTaken;
+use crate::steps::finish::{abort, finish_car};
+use crate::steps::supply::hand_out::{emptied, outgoing};
+use tickwire_components::wire::{Header, Kind};
+use tickwire_components::{
+    Blocks, Body, Car, CarKind, CarState, InletMemory, NIL, NoBytes, Node, PartKind, Payload, Progress, Row, Span,
+    Supply, car_flags,
+};
+use tickwire_transports::{Sent, copy};
+
+/// The next bytes of a message that have come: a run of them, from `done` on.
+fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -> Span {
+    let Some(part) = blocks.passages[passage as usize].part_at(done) else { return Span::EMPTY };
+    let offset = (done - part.start) as usize;
+    match part.what {
+        PartKind::Given(span) => span.part(offset, usize::MAX),
+        PartKind::Passed(index) => {
+            let inlet = &blocks.inlets[index as usize];
+            match inlet.memory {
+                InletMemory::Place(place) => place.part(offset, (inlet.come as usize).saturating_sub(offset)),
+                InletMemory::Window(row) => supplies.get(row as usize).map_or(Span::EMPTY, outgoing),
+                InletMemory::None => Span::EMPTY,
+            }
+        }
+        PartKind::Inlet(_) => Span::EMPTY,
+    }
+}
+
+/// Bytes of a message have come that this one passes on: it goes on if it was parked. One that leaves as a whole is staged if these
+/// were the last.
+pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
+    let Rows { progress, cars, nodes, supplies, large, vcs, .. } = rows;
+    let progress = &mut **progress;
+    let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
+    let (failed, Some(blocks)) = (graph.failed, graph.blocks.as_deref_mut()) else { return };
+    let (row, missing) = (blocks.passages[passage as usize].row, blocks.passages[passage as usize].missing);
+    if blocks.passages[passage as usize].is_whole {
+        if missing == 0 && !failed && !std::mem::replace(&mut blocks.passages[passage as usize].opened, true) {
+            meet(progress, cars, nodes, row);
+        }
+        return;
+    }
+    let Car { state, done, vc, .. } = cars[row as usize];
+    // One that has failed says so, whether or not it was asked for more.
+    let goes_on = failed || done < large[row as usize].wanted && !next_run(blocks, supplies, passage, done).is_empty();
+    if state != CarState::Parked || !goes_on {
+        return;
+    }
+    cars[row as usize].state = CarState::Sending;
+    insert(&mut vcs[vc as usize].data, cars, row);
+    list_sender(progress, vcs, vc);
+}
+
+/// A message that leaves as a whole is put together, as far as its bytes have not come there by themselves.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub(super) fn gather(blocks: &Blocks, passage: u32) {
+    let passage = &blocks.passages[passage as usize];
+    for part in &passage.parts {
+        if let PartKind::Given(span) = part.what {
+            let place = passage.staging.part(part.start as usize, part.bytes as usize);
+            // SAFETY: whoever has built the graph keeps its buffers until its request is done.
+            unsafe { copy::copy(place, span) };
+        }
+    }
+}
+
+/// The receiver of a message asks for more of it. Nothing to do if it has been given up meanwhile.
+///
+/// # Errors
+/// If it is shorter, or was asked for as far before.
+#[cold]
+pub(crate) fn widen(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
+    let (row, wanted) = (header.message(), header.length);
+    let Some(car) = rows.cars.get(row as usize) else { return Ok(()) };
+    let message = &mut rows.large[row as usize];
+    let asked = matches!(car.state, CarState::Sending | CarState::Parked) && matches!(message.body, Body::Passing);
+    if car.kind != CarKind::Send || car.vc != vc_row || !asked || message.peer != header.tag() {
+        return Ok(());
+    }
+    if wanted <= message.wanted || wanted > message.length {
+        return Err(NotTaken::Wrong("a clear-to-send for less than before, or for more than was offered"));
+    }
+    message.wanted = wanted;
+    let Node { graph, computation, .. } = rows.nodes[row as usize];
+    if graph != NIL {
+        wake(rows, graph, computation);
+    }
+    Ok(())
+}
+
+/// What sending pieces of one message needs.
+pub(crate) struct Sender<'a> {
+    pub(crate) progress: &'a mut Progress,
+    pub(crate) cars: &'a mut [Car],
+    pub(crate) nodes: &'a [Node],
+    pub(crate) supplies: &'a mut [Supply],
+    pub(crate) endpoint: &'a mut Endpoint,
+    pub(crate) link: u32,
+    pub(crate) row: Row,
+    pub(crate) peer: Row,
+    pub(crate) wanted: u64,
+    pub(crate) length: u64,
+}
+
+/// What has become of a message whose turn it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// It leaves the queue: it is done, or parked.
+    Out,
+    /// It stays: it has had its share.
+    Share,
+    /// It stays: the transport takes no more now.
+    Blocked,
+    /// The link has failed.
+    Failed,
+}
+
+impl Sender<'_> {
+    /// Sends pieces of a message, as far as bytes have come and were asked for, at most `left` of them.
+    #[cold]
+    pub(crate) fn send(&mut self, left: &mut usize, mut state: Option<&mut dyn std::any::Any>) -> Turn {
+        debug_assert!(*left <= PIECES_A_PASS);
+        let Node { graph: number, computation, .. } = self.nodes[self.row as usize];
+        while *left > 0 {
+            let car = &mut self.cars[self.row as usize];
+            let graph = self.progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
+            let blocks = graph.and_then(|graph| {
+                graph.blocks.as_deref_mut().filter(|_| !graph.failed || car.flags & car_flags::REFUSED != 0)
+            });
+            *left -= 1;
+            // A graph that has failed says so, once a piece that has begun to leave is whole.
+            let Some(blocks) = blocks else { return self.give_up(state) };
+            let begun = blocks.passages[computation as usize].begun;
+            let run = next_run(blocks, self.supplies, computation, car.done);
+            let run = run.part(0, self.wanted.saturating_sub(car.done) as usize);
+            if run.is_empty() {
+                car.state = CarState::Parked;
+                return Turn::Out;
+            }
+            let most = self.endpoint.piece_bytes.min(run.len() as u64);
+            let piece = if begun > 0 { begun } else { self.endpoint.fits(self.link, most) };
+            let run = run.part(0, piece as usize);
+            let header = Header::new(Kind::Piece, car.context, 0, 0, self.peer, piece);
+            // SAFETY: whoever has built the graph keeps what its nodes send; what was handed out is there until it has left.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let payload = unsafe { Payload::new(std::slice::from_ref(&run)) };
+            let transport = self.endpoint.transport.get();
+            let sent = transport.send(self.link, &header, &payload, state.as_deref_mut().map(|state| state as _));
+            let partly = self.endpoint.rows.is_some() && sent == Sent::Blocked;
+            blocks.passages[computation as usize].begun = if partly { piece } else { 0 };
+            car.flags &= !car_flags::REFUSED;
+            match sent {
+                Sent::Done => {}
+                Sent::Blocked if partly => {
+                    car.flags |= car_flags::REFUSED;
+                    return Turn::Blocked;
+                }
+                Sent::Blocked => return Turn::Blocked,
+                Sent::Failed => return Turn::Failed,
+            }
+            self.progress.work.sent += 1;
+            self.progress.moved.transfer += piece;
+            if let Some(passage) = blocks.passages.get_mut(computation as usize)
+                && let Some(part) = passage.part_at(car.done)
+                && let PartKind::Passed(index) = part.what
+                && let Some(supply) = blocks.inlets[index as usize].supply()
+            {
+                emptied(self.progress, &mut self.supplies[supply as usize], piece);
+            }
+            car.done += piece;
+            if car.done == self.length {
+                finish_car(self.progress, self.cars, self.row, self.length, false);
+                return Turn::Out;
+            }
+        }
+        Turn::Share
+    }
+
+    /// Tells the peer that no more will come.
+    fn give_up(&mut self, state: Option<&mut dyn std::any::Any>) -> Turn {
+        let header = no_more(&self.cars[self.row as usize], self.peer);
+        match self.endpoint.transport.get().send(self.link, &header, &NoBytes, state) {
+            Sent::Done => {}
+            Sent::Blocked => return Turn::Blocked,
+            Sent::Failed => return Turn::Failed,
+        }
+        self.progress.work.sent += 1;
+        abort(self.progress, self.cars, self.row, car_flags::ABANDONED);
+        Turn::Out
+    }
+}

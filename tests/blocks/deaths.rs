@@ -1,0 +1,216 @@
+//! Members that die: whoever waits for them is told, all is given back, and the others talk on.
+
+use crate::kit::{BOUND, TAG, numbers, posted};
+use tickwire::internals::components::limits::FORWARD_WINDOW;
+use tickwire::internals::transports::sim::Death;
+use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
+use tickwire::{Rank, Request, RequestError, Tag, op};
+
+/// Bytes that are passed along: some are short, some go through windows, some through many.
+const LENGTHS: [usize; 3] = [600, 100_000, 2 << 20];
+
+fn check(error: &RequestError) {
+    assert!(matches!(error, RequestError::PeerFailed { .. } | RequestError::Abandoned(_)), "{error}");
+}
+
+/// What the living hold is given back, but for a row of each message that the dead one's neighbours cannot end.
+fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
+    cluster.tick_times(300);
+    for &rank in living {
+        let progress = &rows(&mut cluster.engines[rank]).progress;
+        assert_eq!((progress.forward_bytes[0], progress.graphs.windows), (0, 0), "engine {rank}");
+        assert!(progress.graphs.list.iter().all(Option::is_none), "engine {rank}\n{}", cluster.report());
+        let all = rows(&mut cluster.engines[rank]);
+        assert_eq!(all.progress.free_supplies.count as usize, all.supplies.len());
+    }
+}
+
+/// Messages between the living, and a block among them.
+fn talk_on(cluster: &mut Cluster, living: &[usize]) {
+    for pair in living.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let world = cluster.engines[from].comm_world();
+        for length in [9, 200_000] {
+            let send = cluster.engines[from].isend(numbers(length), Rank(to as u32), TAG, world).unwrap();
+            let receive = cluster.engines[to].irecv(vec![0u8; length], Rank(from as u32), TAG, world).unwrap();
+            assert!(cluster.finish(BOUND, to, receive).unwrap().0 == numbers(length));
+            cluster.finish(BOUND, from, send).unwrap();
+            let other = Tag(TAG.0 + 1);
+            let send = cluster.engines[from].gather_block(Rank(to as u32), other, world).send(numbers(length)).start();
+            let receive =
+                cluster.engines[to].scatter_block(Rank(from as u32), other, world).recv(vec![0u8; length]).start();
+            assert!(cluster.finish(BOUND, to, posted(receive)).unwrap().0.1 == numbers(length));
+            cluster.finish(BOUND, from, posted(send)).unwrap();
+        }
+    }
+}
+
+/// In a chain of five one dies, sooner or later: those behind it are told, those before it are done or told, and nobody hangs.
+#[test]
+fn a_dead_member_of_a_chain_fails_those_that_wait_for_it() {
+    let size = 5u32;
+    for (victim, stage) in (0..size).flat_map(|victim| [0, 2, 5, 9, 14, 30, 80].map(|stage| (victim, stage))) {
+        for (length, faults) in LENGTHS.iter().flat_map(|&length| [(length, false), (length, true)]) {
+            let seed = u64::from(stage) * 10 + u64::from(victim);
+            let calm = SimConfig::calm(seed);
+            let partial = SimConfig { partial_of_256: 60, delay_ns: 0..300_000, ..SimConfig::calm(seed) };
+            let net = SimNet::new(size, if faults { partial } else { calm });
+            let mut cluster = Cluster::sim(size, &net);
+            let bytes = numbers(length);
+            let world = cluster.engines[0].comm_world();
+            let rank = |rank: u32| rank as usize;
+            let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(bytes.clone()).start());
+            let mut middle: Vec<(u32, Request<()>)> = Vec::new();
+            for own in 1..size - 1 {
+                let block = cluster.engines[rank(own)].scatter_block(Rank(own - 1), TAG, world);
+                middle.push((own, posted(block.forward(length, Rank(own + 1)).start())));
+            }
+            let last = cluster.engines[rank(size - 1)].scatter_block(Rank(size - 2), TAG, world);
+            let last = posted(last.recv(vec![0u8; length]).start());
+            cluster.tick_times(stage);
+            net.kill(victim, Death::At(cluster.now_ns));
+            if victim != 0 {
+                cluster.finish(BOUND, 0, first).map_or_else(|failed| check(&failed.error), drop);
+            } else {
+                std::mem::forget(first);
+            }
+            for (own, request) in middle {
+                match own {
+                    own if own == victim => std::mem::forget(request),
+                    _ => cluster.finish(BOUND, rank(own), request).map_or_else(|failed| check(&failed.error), drop),
+                }
+            }
+            if victim != size - 1 {
+                match cluster.finish(BOUND, rank(size - 1), last) {
+                    Ok((buffers, _)) => assert!(buffers.1 == bytes, "what is said to have come has come"),
+                    Err(failed) => check(&failed.error),
+                }
+            } else {
+                std::mem::forget(last);
+            }
+            let living: Vec<usize> = (0..size).filter(|&own| own != victim).map(rank).collect();
+            check_given_back(&mut cluster, &living);
+            talk_on(&mut cluster, &living);
+        }
+    }
+}
+
+/// The last rank does not receive, so that all before it hold a full window and wait, when the first one dies: nobody waits for the last
+/// one then.
+#[test]
+fn those_that_wait_for_room_are_told_too() {
+    let net = SimNet::new(4, SimConfig::calm(3));
+    let mut cluster = Cluster::sim(4, &net);
+    cluster.checked = false;
+    let (world, length) = (cluster.engines[0].comm_world(), 4 << 20);
+    let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(numbers(length)).start());
+    let mut middle = Vec::new();
+    for rank in 1..3u32 {
+        let block = cluster.engines[rank as usize].scatter_block(Rank(rank - 1), TAG, world);
+        middle.push((rank as usize, posted(block.forward(length, Rank(rank + 1)).start())));
+    }
+    cluster.tick_until(BOUND, "both windows are full", |cluster| {
+        (1..3).all(|rank| rows(&mut cluster.engines[rank]).progress.forward_bytes[0] == FORWARD_WINDOW as u64)
+    });
+    cluster.tick_times(300);
+    net.kill(0, Death::At(cluster.now_ns));
+    std::mem::forget(first);
+    for (rank, request) in middle {
+        check(&cluster.finish(BOUND, rank, request).unwrap_err().error);
+    }
+    // The offer that the last one has is taken back when it asks.
+    let last = cluster.engines[3].scatter_block(Rank(2), TAG, world).recv(vec![0u8; length]).start();
+    assert_eq!(cluster.finish(BOUND, 3, posted(last)).unwrap_err().error, RequestError::Abandoned(Rank(2)));
+    check_given_back(&mut cluster, &[1, 2, 3]);
+    talk_on(&mut cluster, &[1, 2, 3]);
+}
+
+/// A gather block whose sources die fails as a whole: the one that it sends to is told, the one that lives is rid of its message.
+#[test]
+fn a_dead_source_of_a_gather_block_fails_it_as_a_whole() {
+    for (victim, stage) in [0usize, 1].into_iter().flat_map(|victim| [0, 3, 8, 20, 60].map(|stage| (victim, stage))) {
+        for length in LENGTHS {
+            let net = SimNet::new(4, SimConfig::calm(7));
+            let mut cluster = Cluster::sim(4, &net);
+            let world = cluster.engines[0].comm_world();
+            let count = length / 8;
+            let source = |cluster: &mut Cluster, rank: usize| {
+                posted(cluster.engines[rank].gather_block(Rank(2), TAG, world).send(vec![1u64; count]).start())
+            };
+            let sources = [source(&mut cluster, 0), source(&mut cluster, 1)];
+            let block = cluster.engines[2].gather_block(Rank(3), TAG, world);
+            let block = block.forward(8 * count, Rank(0)).forward_op(vec![2u64; count], op::Sum, Rank(1));
+            let block = posted(block.recv_op(vec![0u64; 0], op::Sum, Rank(1)).start());
+            let last = cluster.engines[3].scatter_block(Rank(2), TAG, world).recv(vec![0u64; 2 * count]);
+            let last = posted(last.start());
+            cluster.tick_times(stage);
+            net.kill(victim as u32, Death::At(cluster.now_ns));
+            cluster.finish(BOUND, 2, block).map_or_else(|failed| check(&failed.error), drop);
+            match cluster.finish(BOUND, 3, last) {
+                Ok((buffers, _)) => assert_eq!(buffers.1, [vec![1; count], vec![3; count]].concat()),
+                Err(failed) => check(&failed.error),
+            }
+            for (rank, source) in sources.into_iter().enumerate() {
+                match rank == victim {
+                    true => std::mem::forget(source),
+                    false => cluster.finish(BOUND, rank, source).map_or_else(|failed| check(&failed.error), drop),
+                }
+            }
+            let living: Vec<usize> = (0..4).filter(|&rank| rank != victim).collect();
+            check_given_back(&mut cluster, &living);
+            talk_on(&mut cluster, &living);
+        }
+    }
+}
+
+/// Lengths that differ are an error on the one that sees it, and those behind it are told; what follows is intact.
+#[test]
+fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
+    for (sent, expected) in
+        [(10usize, 20usize), (20, 10), (100_000, 90_000), (90_000, 100_000), (10, 100_000), (100_000, 10)]
+    {
+        for mut cluster in crate::kit::clusters(3) {
+            let world = cluster.engines[0].comm_world();
+            let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(vec![1u8; sent]).start());
+            let block = cluster.engines[1].scatter_block(Rank(0), TAG, world);
+            let middle = posted(block.forward(expected, Rank(2)).start());
+            let last = cluster.engines[2].scatter_block(Rank(1), TAG, world);
+            let last = posted(last.recv(vec![0u8; expected]).start());
+            let error = cluster.finish(BOUND, 1, middle).unwrap_err().error;
+            match sent < expected {
+                true => assert!(matches!(error, RequestError::Short { .. }), "{error}"),
+                false => assert!(matches!(error, RequestError::Truncated { .. }), "{error}"),
+            }
+            assert_eq!(cluster.finish(BOUND, 2, last).unwrap_err().error, RequestError::Abandoned(Rank(1)));
+            cluster.finish(BOUND, 0, first).unwrap();
+            crate::kit::all_at_rest(&mut cluster);
+            talk_on(&mut cluster, &[0, 1, 2]);
+            crate::kit::all_at_rest(&mut cluster);
+        }
+    }
+}
+
+/// An engine that is finalized ends its part, and its peers' parts fail.
+#[test]
+fn a_member_that_ends_fails_those_that_wait_for_it() {
+    for mut cluster in crate::kit::clusters(3) {
+        let world = cluster.engines[0].comm_world();
+        let block = cluster.engines[1].scatter_block(Rank(0), TAG, world);
+        let middle = posted(block.forward(1 << 20, Rank(2)).start());
+        let last = cluster.engines[2].scatter_block(Rank(1), TAG, world);
+        let last = posted(last.recv(vec![0u8; 1 << 20]).start());
+        let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(vec![1u8; 1 << 20]).start());
+        cluster.tick_times(6);
+        let _ = cluster.engines[0].finalize(std::time::Duration::ZERO);
+        drop(first);
+        match cluster.finish(BOUND, 1, middle) {
+            Ok(_) => drop(cluster.finish(BOUND, 2, last).unwrap()),
+            Err(failed) => {
+                check(&failed.error);
+                check(&cluster.finish(BOUND, 2, last).unwrap_err().error);
+            }
+        }
+        check_given_back(&mut cluster, &[1, 2]);
+        talk_on(&mut cluster, &[1, 2]);
+    }
+}

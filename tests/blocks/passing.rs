@@ -1,0 +1,148 @@
+//! Cut-through: bytes go on as they come, through a window.
+
+use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, start_chain};
+use tickwire::internals::components::limits::FORWARD_WINDOW;
+use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
+use tickwire::{Engine, Persistent, Rank, Test, op};
+
+/// Rounds until the last one of a chain has all bytes.
+fn rounds(cluster: &mut Cluster, bytes: &[u8]) -> u32 {
+    let mut held = start_chain(cluster, bytes);
+    let last = held.len() - 1;
+    let Some(Held::Last(request)) = held.pop() else { panic!("the last one receives") };
+    let what = "the last one has it";
+    let rounds =
+        cluster.tick_until(BOUND, what, |cluster| cluster.engines[last].test(&request).unwrap() != Test::Pending);
+    assert!(cluster.engines[last].take(request).unwrap().0.1 == bytes);
+    rounds
+}
+
+/// From the first to the last of eight ranks 4 MiB take less than twice as long as from one to the next: they are not waited for
+/// on their way. A frame takes two rounds.
+#[test]
+fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
+    let bytes = numbers(4 << 20);
+    let hop = |size: u32| {
+        let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
+        let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
+        cluster.checked = false;
+        // All know each other.
+        rounds(&mut cluster, b"hello");
+        rounds(&mut cluster, &bytes)
+    };
+    let (one, seven) = (hop(2), hop(8));
+    assert!(one > 100, "the network has a bandwidth: {one} rounds");
+    assert!(seven < 2 * one, "seven hops take {seven} rounds, one takes {one}");
+}
+
+/// What passes a rank is never there as a whole: it holds a window at most, and no other memory.
+#[test]
+fn nobody_on_the_way_holds_more_than_a_window() {
+    let bytes = numbers(3 << 20);
+    for mut cluster in clusters(4) {
+        cluster.checked = false;
+        let held = start_chain(&mut cluster, &bytes);
+        for rank in 1..3 {
+            let graphs = &rows(&mut cluster.engines[rank]).progress.graphs;
+            let own: usize = graphs.list.iter().flatten().map(|graph| graph.bytes()).sum();
+            assert_eq!(own, 0, "a window is all there is");
+        }
+        for (rank, held) in held.into_iter().enumerate() {
+            match held {
+                Held::First(request) => drop(cluster.finish(BOUND, rank, request).unwrap()),
+                Held::Middle(request) => drop(cluster.finish(BOUND, rank, request).unwrap()),
+                Held::Last(request) => assert!(cluster.finish(BOUND, rank, request).unwrap().0.1 == bytes),
+            }
+        }
+        for rank in 1..3 {
+            let most = rows(&mut cluster.engines[rank]).progress.forward_bytes_most;
+            assert!(most > 0 && most <= FORWARD_WINDOW as u64, "rank {rank} has held {most} bytes");
+        }
+        all_at_rest(&mut cluster);
+    }
+}
+
+/// Parts of one message share a window.
+#[test]
+fn parts_of_a_message_share_its_window() {
+    let part = 200_000;
+    for mut cluster in clusters(3) {
+        cluster.checked = false;
+        let world = cluster.engines[0].comm_world();
+        let bytes = numbers(6 * part);
+        let first = cluster.engines[0].gather_block(Rank(1), TAG, world).send(bytes.clone()).start().unwrap();
+        let mut middle = cluster.engines[1].scatter_block(Rank(0), TAG, world);
+        for _ in 0..6 {
+            middle = middle.forward(part, Rank(2));
+        }
+        let middle = middle.start().unwrap();
+        let last = cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; 6 * part]).start().unwrap();
+        assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == bytes);
+        cluster.finish(BOUND, 1, middle).unwrap();
+        cluster.finish(BOUND, 0, first).unwrap();
+        let most = rows(&mut cluster.engines[1]).progress.forward_bytes_most;
+        assert!(most > 0 && most <= FORWARD_WINDOW as u64, "{most} bytes");
+        all_at_rest(&mut cluster);
+    }
+}
+
+/// The last rank does not receive yet: who is before it holds a window, and goes on when it does.
+#[test]
+fn a_rank_that_is_late_holds_up_a_window_and_no_more() {
+    let bytes = numbers(3 << 20);
+    for mut cluster in clusters(3) {
+        let world = cluster.engines[0].comm_world();
+        let first = cluster.engines[0].gather_block(Rank(1), TAG, world).send(bytes.clone()).start().unwrap();
+        let middle = cluster.engines[1].scatter_block(Rank(0), TAG, world).forward(bytes.len(), Rank(2)).start();
+        let middle = middle.unwrap();
+        cluster.tick_until(BOUND, "the window is full", |cluster| {
+            rows(&mut cluster.engines[1]).progress.forward_bytes[0] == FORWARD_WINDOW as u64
+        });
+        cluster.tick_times(400);
+        assert_eq!(rows(&mut cluster.engines[1]).progress.forward_bytes_most, FORWARD_WINDOW as u64);
+        // Others pass in between.
+        let send = cluster.engines[0].isend(vec![1u8; 9], Rank(1), TAG, world).unwrap();
+        let receive = cluster.engines[1].irecv(vec![0u8; 9], Rank(0), TAG, world).unwrap();
+        assert_eq!(cluster.finish(BOUND, 1, receive).unwrap().0, [1; 9]);
+        cluster.finish(BOUND, 0, send).unwrap();
+        let last = cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; bytes.len()]).start().unwrap();
+        assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == bytes);
+        cluster.finish(BOUND, 1, middle).unwrap();
+        cluster.finish(BOUND, 0, first).unwrap();
+        all_at_rest(&mut cluster);
+    }
+}
+
+/// A sum that runs along a chain, started again and again.
+#[test]
+fn persistent_blocks_give_what_is_in_their_buffers_at_each_start() {
+    for count in [5usize, 3_000, 60_000] {
+        for mut cluster in clusters(3) {
+            let world = cluster.engines[0].comm_world();
+            let [first, middle, last] = &mut cluster.engines[..] else { panic!("three engines") };
+            let mut first = first.gather_block(Rank(1), TAG, world).send(vec![0u64; count]).persistent().unwrap();
+            let middle = middle.scatter_block(Rank(0), TAG, world);
+            let middle = middle.recv_op_forward(vec![0u64; count], op::Sum, Rank(2)).persistent().unwrap();
+            let mut last = last.scatter_block(Rank(1), TAG, world).recv(vec![0u64; count]).persistent().unwrap();
+            let mut total = 0;
+            for round in 1..6u64 {
+                cluster.engines[0].buffer(&mut first).unwrap().1.fill(round);
+                for (engine, persistent) in [(0, &first), (2, &last)] {
+                    cluster.engines[engine].start(persistent).unwrap();
+                }
+                cluster.engines[1].start(&middle).unwrap();
+                total += round;
+                cluster.tick_until(BOUND, "all are done", |cluster| {
+                    let is_done = |engine: &mut Engine, of: &Persistent<((), Vec<u64>)>| {
+                        engine.test(of).unwrap() != Test::Pending
+                    };
+                    let [one, two, three] = &mut cluster.engines[..] else { panic!("three engines") };
+                    is_done(one, &first) & is_done(two, &middle) & is_done(three, &last)
+                });
+                assert_eq!(cluster.engines[2].buffer(&mut last).unwrap().1, vec![total; count]);
+            }
+            drop((first, middle, last));
+            all_at_rest(&mut cluster);
+        }
+    }
+}
