@@ -30,6 +30,25 @@ pub enum CollectiveKind {
     Exscan,
 }
 
+impl CollectiveKind {
+    /// Its name in calls.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CollectiveKind::Barrier => "barrier",
+            CollectiveKind::Broadcast => "bcast",
+            CollectiveKind::Gather => "gather",
+            CollectiveKind::Scatter => "scatter",
+            CollectiveKind::Allgather => "allgather",
+            CollectiveKind::Alltoall => "alltoall",
+            CollectiveKind::Reduce => "reduce",
+            CollectiveKind::Allreduce => "allreduce",
+            CollectiveKind::ReduceScatter => "reduce_scatter_block",
+            CollectiveKind::Scan => "scan",
+            CollectiveKind::Exscan => "exscan",
+        }
+    }
+}
+
 /// A call of a collective operation by one member: what, and where its bytes are.
 #[derive(Clone, Debug)]
 pub struct Collective {

@@ -1,12 +1,14 @@
 //! The walk over all tables: what is pending, whatever the transport.
 
 mod accounts;
+mod boards;
 mod operations;
 mod peers;
 
 use crate::bootstrap::Exchange;
 use crate::run::engine::{Closed, Engine};
 use accounts::{queues, tables, transports};
+use boards::board_operations;
 use operations::{is_used, messages, operation, refusal};
 use peers::{communicators, peers};
 use std::collections::BTreeSet;
@@ -46,6 +48,7 @@ impl Engine {
         for operation in &mut operations {
             operation.submitted = all.callbacks.slot(operation.row).is_some();
         }
+        operations.extend(board_operations(&all, now));
         operations.extend(all.progress.control.frames.iter().filter_map(|frame| refusal(&all, frame)));
         let mut unexpected = messages(&all, now);
         let peers = peers(&mut self.store.all(), &operations, &unexpected);

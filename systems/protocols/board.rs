@@ -11,7 +11,7 @@
 //! - An *allreduce* of long operands among three members and more has two rounds for each chunk: every member reduces its slice of the
 //!   chunk from the operands of all, and then all collect the slices.
 //!
-//! Operands are combined in the order of all reductions (`systems/collectives`), by [`combine`]. A member that cannot go on says so on
+//! Operands are combined in the order of all reductions (`systems/collectives`), by `combine`. A member that cannot go on says so on
 //! its board, and whoever waits for it fails too. Every call of [`advance`] does a bounded part and never waits.
 
 mod combine;
@@ -26,7 +26,7 @@ use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
 use tickwire_components::{Collective, CollectiveKind, Row, Span, Vc, VcState, car_flags};
 use tickwire_transports::boards::{Called, Count, Stage};
 
-/// Bytes of room for operands and for values on the way of a reduction: see [`combine`].
+/// Bytes of room for operands and for values on the way of a reduction: see `combine`.
 pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
 
 /// An operation in progress.
@@ -39,6 +39,8 @@ pub struct Operation {
     pub request: Row,
     /// Whether its caller waits for it by its number.
     pub awaited: bool,
+    /// How many collective operations its communicator had before it; `None` of a persistent one.
+    pub called: Option<u32>,
     /// Whether it is to be given up as soon as its turn comes.
     cancelled: bool,
     shape: Shape,
@@ -110,10 +112,16 @@ impl Operation {
         self.begun
     }
 
-    /// Ranks of the members that it waits for: those whose bytes it needs and that have not begun.
-    pub fn missing(&self) -> impl Iterator<Item = u32> {
-        let missing = self.missing;
-        (0..u32::BITS).filter(move |rank| missing & 1 << rank != 0)
+    /// Ranks of the members that it waits for: those that have not begun, or else those that have not finished.
+    pub fn waits_for(&self, seats: &Seats) -> impl Iterator<Item = u32> {
+        let (missing, needed, number) = (self.missing, self.sources | self.readers, self.number);
+        seats.peers.iter().zip(0u32..).filter_map(move |(seat, rank)| {
+            let is_awaited = match missing {
+                0 => needed & 1 << rank != 0 && seat.as_ref()?.board.finished() < number,
+                _ => missing & 1 << rank != 0,
+            };
+            is_awaited.then_some(rank)
+        })
     }
 
     /// The next operation on these boards.
@@ -128,6 +136,7 @@ impl Operation {
             number,
             request,
             awaited: false,
+            called: None,
             cancelled: false,
             begun: false,
             shown: [false; 2],

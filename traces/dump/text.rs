@@ -83,7 +83,12 @@ impl Dump {
             Kind::Refusal => ("refusal", "to"),
         };
         let who = operation.rank.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
-        let tag = operation.tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
+        let tag = match (operation.tag, &operation.collective) {
+            (Some(tag), _) => format!(", tag {tag}"),
+            // What members show each other has none.
+            (None, Some(_)) => String::new(),
+            (None, None) => ", any tag".to_owned(),
+        };
         let place = match &operation.collective {
             Some(collective) => format!(" of {} of {}", collective.name, self.comm_name(*comm)),
             None => in_comm(&self.comm_name(*comm), operation.plane),
@@ -101,7 +106,7 @@ impl Dump {
             Obstacle::Room => ", waits for room in the connection",
         };
         let age = age(operation.age);
-        format!("{age:>32}  {mode}{what} of {of} {preposition} {who}, {tag}{place}: {stage}{obstacle}{owner}")
+        format!("{age:>32}  {mode}{what} of {of} {preposition} {who}{tag}{place}: {stage}{obstacle}{owner}")
     }
 
     /// A message in words.

@@ -263,6 +263,7 @@ impl Engine {
             };
             let Members { seats, queue, .. } = &mut **members;
             let mut operation = Operation::new(call, seats, NIL);
+            operation.called = Some(count_call(&mut rows.communicators[row]));
             let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
             let looks = if queue.is_empty() { LOOKS } else { 0 };
             for _ in 0..looks {
@@ -344,8 +345,8 @@ impl Engine {
         outcome.err().unwrap_or(RequestError::Abandoned(Rank(failure.rank)))
     }
 
-    /// Starts an operation with a request, whose row this is: it is inactive.
-    pub(super) fn post_on_boards(&mut self, comm: Comm, call: Collective, request: Row) {
+    /// Starts an operation with a request, whose row this is: it is inactive. A persistent one is not among those that are counted.
+    pub(super) fn post_on_boards(&mut self, comm: Comm, call: Collective, request: Row, counts: bool) {
         let (row, _) = self.context_of(comm);
         self.store.with(|rows, wire| {
             activate(rows, request);
@@ -353,6 +354,7 @@ impl Engine {
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return };
             let Members { seats, queue, .. } = &mut **members;
             let mut operation = Operation::new(call, seats, request);
+            operation.called = counts.then(|| count_call(&mut rows.communicators[row]));
             if queue.is_empty() {
                 let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
                 match advance(&mut operation, seats, &mut around) {
@@ -368,6 +370,14 @@ impl Engine {
         });
         self.mind_boards();
     }
+}
+
+/// Counts an operation of a communicator; how many there were before.
+#[inline(always)]
+fn count_call(communicator: &mut Communicator) -> u32 {
+    let number = communicator.collectives;
+    communicator.collectives = number.wrapping_add(1);
+    number
 }
 
 /// An operation waits for its turn, or for others.
@@ -441,7 +451,7 @@ impl Engine {
             return Err(PostError::Stale);
         }
         // A function of the application may panic in it.
-        self.lending(|engine| engine.post_on_boards(comm, call, row));
+        self.lending(|engine| engine.post_on_boards(comm, call, row, false));
         Ok(())
     }
 

@@ -33,7 +33,7 @@ impl Engine {
             let draw = match engine.choose_boards(comm, &buffer, draw)? {
                 Plan::Boards(call) => {
                     let row = engine.request_row(comm)?;
-                    engine.post_on_boards(comm, call, row);
+                    engine.post_on_boards(comm, call, row, true);
                     return Ok(row);
                 }
                 Plan::Drawn(draft) => Drawing::Drawn(draft),

@@ -169,7 +169,7 @@ fn plane(word: u32) -> Plane {
     }
 }
 
-fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
+pub(super) fn age(stamp: Option<Stamp>, now: Stamp) -> Option<Age> {
     let Stamp { tick, now_ns } = stamp?;
     Some(Age { ticks: now.tick.saturating_sub(tick), ns: now.now_ns.saturating_sub(now_ns) })
 }

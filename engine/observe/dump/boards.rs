@@ -1,0 +1,49 @@
+//! Collective operations on boards, as a dump tells of them: a receive from each member that is waited for.
+
+use super::operations::age;
+use tickwire_components::{Communicator, NIL, Stamp, context};
+use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
+use tickwire_systems::store::Tables;
+use tickwire_traces::dump::{CollectiveDump, Kind, Obstacle, OperationDump, Plane, Stage};
+
+/// What the first operation of each communicator waits for; those behind it wait for it.
+pub(super) fn board_operations(all: &Tables<'_>, now: Stamp) -> Vec<OperationDump> {
+    let mut found = Vec::new();
+    for CommBoards { context, standing } in &all.boards.comms {
+        let Standing::Open(members) = standing else { continue };
+        let Some(comm) = all.communicators.get(context::id(*context) as usize) else { continue };
+        found.extend(waits(all, now, comm, members));
+    }
+    found
+}
+
+fn waits(all: &Tables<'_>, now: Stamp, comm: &Communicator, members: &Members) -> Vec<OperationDump> {
+    let Some(operation) = members.queue.front().filter(|operation| !operation.is_cancelled()) else {
+        return Vec::new();
+    };
+    let request = operation.request;
+    let stamp = (request != NIL).then(|| all.progress.stamps.get(request)).flatten();
+    let collective = CollectiveDump { name: operation.call.kind.name().into(), number: operation.called };
+    let wait = |rank: u32| OperationDump {
+        row: request,
+        kind: Kind::Receive,
+        stage: Stage::Posted,
+        obstacle: Obstacle::None,
+        synchronous: false,
+        ready: false,
+        plane: Plane::Collective,
+        comm: context::id(comm.context),
+        context: comm.context,
+        rank: Some(rank),
+        peer: comm.proc(rank),
+        tag: None,
+        bytes: operation.call.part as u64,
+        done: 0,
+        age: age(stamp, now),
+        awaited: operation.awaited,
+        submitted: false,
+        detached: false,
+        collective: Some(collective.clone()),
+    };
+    operation.waits_for(&members.seats).map(wait).collect()
+}
