@@ -20,6 +20,7 @@
 //! *Trust.* Everything that is read here was written by a peer. Numbers are compared and never used as an index or a length.
 
 use crate::heap::PeerHeap;
+use crate::rings::hints::before_write;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -252,10 +253,11 @@ impl OwnBoard {
         self.view.begun(operation).store(word, Ordering::Release);
     }
 
-    /// Says how many operations this member has finished.
+    /// Says how many operations this member has finished, and asks for the line that the next one begins with: its readers have had it.
     #[inline(always)]
     pub fn finish(&self, operations: u64) {
         self.view.finished().store(operations, Ordering::Release);
+        before_write(self.view.slot(operations + 1).cast_const().cast());
     }
 
     /// Says that this member takes no part in any further operation on the board.

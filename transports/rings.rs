@@ -7,7 +7,7 @@
 
 mod atomics;
 pub mod fences;
-mod hints;
+pub(crate) mod hints;
 pub mod inbox;
 pub mod links;
 #[cfg(all(test, not(miri), not(tickwire_loom)))]

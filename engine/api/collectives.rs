@@ -5,6 +5,7 @@
 //! returns a request at once, and one whose name ends with `_init` and that returns a persistent request.
 
 mod boards;
+mod choice;
 mod exchange;
 mod forms;
 pub(crate) mod graph;

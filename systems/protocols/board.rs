@@ -15,6 +15,7 @@
 //! its board, and whoever waits for it fails too. Every call of [`advance`] does a bounded part and never waits.
 
 mod combine;
+mod long;
 mod moving;
 mod shape;
 
@@ -22,9 +23,9 @@ use crate::procs::boards::{Seat, Seats};
 use crate::procs::endpoint::Endpoint;
 use shape::Shape;
 pub use shape::is_possible;
-use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
+use tickwire_components::limits::BOARD_SLOTS;
 use tickwire_components::{Collective, CollectiveKind, Row, Span, Vc, VcState, car_flags};
-use tickwire_transports::boards::{Called, Count, Stage};
+use tickwire_transports::boards::{Called, Stage};
 
 /// Bytes of room for operands and for values on the way of a reduction: see `combine`.
 pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
@@ -190,7 +191,7 @@ pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around
             Err(failure) => fail(operation, seats, around, failure),
         };
     }
-    advance_long(operation, seats, around, moved)
+    long::advance(operation, seats, around, moved)
 }
 
 /// Gives an operation up whose turn has come.
@@ -306,124 +307,6 @@ fn meet(operation: &mut Operation, seats: &Seats) -> Result<bool, Failure> {
         operation.missing &= !(1 << rank);
     }
     Ok(operation.missing != before)
-}
-
-/// Moves chunks.
-#[inline(never)]
-fn advance_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>, mut moved: bool) -> Step {
-    let chunks = operation.shape.chunks();
-    let two_rounds = operation.two_rounds;
-    for _ in 0..BOARD_CHUNKS_A_LOOK {
-        let before = (operation.written, operation.reduced, operation.consumed);
-        let tried = write(operation, seats, around.vcs)
-            .and_then(|()| if two_rounds { reduce(operation, seats, around) } else { Ok(()) })
-            .and_then(|()| consume(operation, seats, around));
-        if let Err(failure) = tried {
-            return fail(operation, seats, around, failure);
-        }
-        if before == (operation.written, operation.reduced, operation.consumed) {
-            break;
-        }
-        moved = true;
-        wake(seats, around.endpoints);
-    }
-    let all_given = operation.readers == 0 || operation.written == chunks;
-    let all_taken = operation.sources == 0 || operation.consumed == chunks;
-    if all_given && all_taken {
-        // What others read out of the own memory stays until they have.
-        let kept = operation.shown[0] || operation.shown[1];
-        match kept.then(|| least(operation, seats, Count::Consumed, operation.readers)) {
-            Some(Err(failure)) => return fail(operation, seats, around, failure),
-            Some(Ok(consumed)) if consumed < chunks => {}
-            _ => {
-                moving::take_own(operation, seats);
-                return finish(operation, seats, around);
-            }
-        }
-    }
-    if moved { Step::Moved } else { stuck(operation, seats, around) }
-}
-
-/// Puts a chunk of the operand on the board, if its place is free.
-#[inline(always)]
-fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(), Failure> {
-    let chunks = operation.shape.chunks();
-    if operation.readers == 0 || operation.written == chunks {
-        return Ok(());
-    }
-    if operation.shown[0] && (operation.shown[1] || !operation.two_rounds) {
-        operation.written = chunks;
-        seats.own.set(operation.number, Count::Written, chunks);
-        return Ok(());
-    }
-    if operation.written == 0 && !has_finished(seats.cells_used, seats, vcs) {
-        return Ok(());
-    }
-    if operation.written >= operation.shape.cells() {
-        let consumed = least(operation, seats, Count::Consumed, operation.readers)?;
-        if operation.written >= consumed + operation.shape.cells() {
-            return Ok(());
-        }
-    }
-    seats.cells_used = operation.number;
-    if !operation.shown[0] {
-        moving::write_chunk(operation, seats);
-    }
-    operation.written += 1;
-    seats.own.set(operation.number, Count::Written, operation.written);
-    Ok(())
-}
-
-/// Reduces the own slice of a chunk, once the operands of all are there.
-#[inline(always)]
-fn reduce(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    if operation.missing != 0 || operation.reduced >= operation.written {
-        return Ok(());
-    }
-    if least(operation, seats, Count::Written, operation.sources)? > operation.reduced {
-        moving::reduce_slice(operation, seats, around)?;
-        operation.reduced += 1;
-        seats.own.set(operation.number, Count::Reduced, operation.reduced);
-    }
-    Ok(())
-}
-
-/// Takes a chunk of the others, once it is there.
-#[inline(always)]
-fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    if operation.sources == 0 || operation.missing != 0 || operation.consumed == operation.shape.chunks() {
-        return Ok(());
-    }
-    // The result may take the place of the operand.
-    if operation.readers != 0 && operation.consumed >= operation.written {
-        return Ok(());
-    }
-    let two_rounds = operation.two_rounds;
-    let count = if two_rounds { Count::Reduced } else { Count::Written };
-    let is_there = !two_rounds || operation.consumed < operation.reduced;
-    if is_there && least(operation, seats, count, operation.sources)? > operation.consumed {
-        moving::consume_chunk(operation, seats, around)?;
-        operation.consumed += 1;
-        seats.own.set(operation.number, Count::Consumed, operation.consumed);
-    }
-    Ok(())
-}
-
-/// The least count of these members.
-#[inline(always)]
-fn least(operation: &Operation, seats: &Seats, count: Count, members: u32) -> Result<u64, Failure> {
-    let (mut least, mut left) = (u64::MAX, members);
-    while left != 0 {
-        let rank = left.trailing_zeros();
-        left &= left - 1;
-        let Some(seat) = &seats.peers[rank as usize] else { continue };
-        match seat.board.count(operation.number, count) {
-            Stage::Before => return Ok(0),
-            Stage::At(chunks) => least = least.min(chunks),
-            Stage::Abandoned => return Err(abandoned(rank)),
-        }
-    }
-    Ok(least)
 }
 
 fn abandoned(rank: u32) -> Failure {

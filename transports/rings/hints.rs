@@ -6,7 +6,7 @@
 /// Before a write: asks for the line, to be this processor's alone. The write then need not wait until other processors have
 /// given the line up. Worth it if the write comes later than the line takes to arrive, a hundred nanoseconds or so.
 #[inline(always)]
-pub(super) fn before_write(line: *const u8) {
+pub(crate) fn before_write(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch has no effect on memory and cannot fault.
     #[expect(unsafe_code, reason = "a cache hint has no safe form")]

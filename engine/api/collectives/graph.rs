@@ -1,5 +1,6 @@
 //! Posting the graph of a collective operation.
 
+use super::choice::Plan;
 use super::{Call, Draw};
 use crate::api::persistent::Persistent;
 use crate::api::request::{OperationError, Posted, Rejected, Request};
@@ -7,8 +8,8 @@ use crate::run::engine::Engine;
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
-    Car, CarKind, CarState, Collective, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces,
-    PostError, Rank, Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
+    Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
+    Rank, Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
 };
 use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
@@ -106,39 +107,6 @@ impl Engine {
             }
             Err(error) => Err(self.raise_post(comm, name, error).into()),
         }
-    }
-
-    /// Checks that a communicator is there, and the engine open.
-    fn check_comm(&mut self, comm: Comm) -> Result<(), PostError> {
-        self.closed.check_post()?;
-        live(self.store.all().communicators, comm.0).map(drop)
-    }
-
-    /// Decides whether an operation runs on boards.
-    #[inline(always)]
-    fn choose_boards<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Result<Plan<D>, PostError> {
-        self.check_comm(comm)?;
-        let (row, context) = self.context_of(comm);
-        let boards = &mut *self.store.all().boards;
-        if boards.open(row, context).is_none() && !boards.is_broken(row, context) {
-            return Ok(Plan::NotYet(draw));
-        }
-        let mut draft = self.draw(comm, buffer, draw, true)?;
-        match draft.on_boards.take() {
-            Some(_) if self.store.all().boards.is_broken(row, context) => Err(self.broken(comm)),
-            Some(call) => Ok(Plan::Boards(call)),
-            None => Ok(Plan::Drawn(Box::new(draft))),
-        }
-    }
-
-    /// A row for the request of an operation on boards: it is inactive.
-    fn request_row(&mut self, comm: Comm) -> Result<Row, PostError> {
-        self.need_rows(1)?;
-        let (_, word) = self.context_of(comm);
-        let all = self.store.all();
-        let Some(row) = all.progress.free_cars.pop(all.cars) else { return Err(self.full()) };
-        own_request(all.cars, all.requests, row, word | context::COLLECTIVE);
-        Ok(row)
     }
 
     /// The row of its request; [`NIL`] if there is nothing to do.
@@ -239,7 +207,13 @@ impl Engine {
     }
 
     /// This rank's part of an operation.
-    fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>, has_boards: bool) -> Result<Draft, PostError> {
+    pub(super) fn draw<B>(
+        &mut self,
+        comm: Comm,
+        buffer: &B,
+        draw: impl Draw<B>,
+        has_boards: bool,
+    ) -> Result<Draft, PostError> {
         self.closed.check_post()?;
         let communicator = live(self.store.all().communicators, comm.0)?;
         let (rank, size) = (communicator.rank, communicator.size);
@@ -377,16 +351,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// How an operation is to run.
-enum Plan<D> {
-    /// On boards.
-    Boards(Collective),
-    /// By messages, as drawn.
-    Drawn(Box<Draft>),
-    /// By messages.
-    NotYet(D),
 }
 
 /// What a graph is built from.

@@ -5,7 +5,7 @@
 use super::shape::{DIRECT_CHUNK, ELEMENT_MAX};
 use crate::collectives::fold::Fold;
 use tickwire_components::{Reduction, Span};
-use tickwire_transports::copy::copy_long;
+use tickwire_transports::copy::{ask_ahead, copy_long};
 
 /// Bytes of a block.
 const BLOCK: usize = ELEMENT_MAX;
@@ -38,7 +38,7 @@ impl Combiner<'_> {
     pub(super) unsafe fn all(&self, size: u32, out: Span, operand: Operands<'_>) {
         if size == 2 {
             // SAFETY: by this function's contract.
-            return unsafe { self.reduction.combine(out, operand(0), operand(1)) };
+            return unsafe { self.two(out, [operand(0), operand(1)]) };
         }
         let fold = Fold::of(size);
         // SAFETY: by this function's contract.
@@ -54,7 +54,7 @@ impl Combiner<'_> {
             // SAFETY: by this function's contract.
             0 => return unsafe { copy(out, operand(0)) },
             // SAFETY: by this function's contract.
-            1 => return unsafe { self.reduction.combine(out, operand(0), operand(1)) },
+            1 => return unsafe { self.two(out, [operand(0), operand(1)]) },
             _ => {}
         }
         let rounds = size.next_power_of_two().ilog2();
@@ -62,12 +62,33 @@ impl Combiner<'_> {
         unsafe { self.blocks(out, operand, &|operand, into| self.run(last, rounds, into, 0, operand)) }
     }
 
+    /// Combines two operands, the lines of the next block on their way meanwhile.
+    ///
+    /// # Safety
+    /// As of [`Combiner::all`].
+    unsafe fn two(&self, out: Span, operands: [Span; 2]) {
+        let block = self.block();
+        let mut first = 0;
+        while first < out.len() {
+            operands.iter().for_each(|operand| ask_ahead(operand.part(first + block, block)));
+            let [left, right] = operands.map(|operand| operand.part(first, block));
+            // SAFETY: by this function's contract.
+            unsafe { self.reduction.combine(out.part(first, block), left, right) };
+            first += block;
+        }
+    }
+
+    /// Bytes of a block: whole elements, at least one.
+    fn block(&self) -> usize {
+        (BLOCK / self.element * self.element).max(self.element)
+    }
+
     /// Makes the result block by block.
     ///
     /// # Safety
     /// As of [`Combiner::all`].
     unsafe fn blocks(&self, out: Span, operand: Operands<'_>, make: &dyn Fn(Operands<'_>, Span) -> Span) {
-        let block = (BLOCK / self.element * self.element).max(self.element);
+        let block = self.block();
         let mut first = 0;
         while first < out.len() {
             let to = out.part(first, block);
