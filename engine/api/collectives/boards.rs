@@ -5,8 +5,10 @@ mod opening;
 use super::graph::own_request;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
+use rustix::thread::sched_yield;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use tickwire_components::limits::SPINS_SHARED;
 use tickwire_components::{
     Car, CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
     RequestState, Row, Span, context,
@@ -20,6 +22,10 @@ use tickwire_systems::tick::boards::{as_row, cancel_boards, end, vc_of};
 
 /// Looks at boards that a call makes by itself before it waits as others do: about a microsecond, a few lines' way.
 const LOOKS: u32 = 200;
+/// The same where ranks share processors: others run in between.
+const LOOKS_SHARED: u32 = 32 * LOOKS_A_YIELD;
+/// Looks before the processor is given to another rank, and between two times.
+const LOOKS_A_YIELD: u32 = 4;
 /// Calls of which one looks at everything else, too.
 const CALLS_A_LOOK: u64 = 16;
 
@@ -66,6 +72,8 @@ impl Engine {
     #[inline(always)]
     fn try_on_boards(&mut self, comm: Comm, call: Collective) -> Called {
         let (row, _) = self.context_of(comm);
+        let shares = self.spins <= SPINS_SHARED;
+        let looks = if shares { LOOKS_SHARED } else { LOOKS };
         self.store.with(|rows, wire| {
             let Boards { comms, busy, scratch, .. } = &mut *rows.boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else {
@@ -75,8 +83,11 @@ impl Engine {
             let mut operation = Operation::new(call, seats, NIL);
             operation.called = Some(count_call(&mut rows.communicators[row]));
             let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
-            let looks = if queue.is_empty() { LOOKS } else { 0 };
-            for _ in 0..looks {
+            let looks = if queue.is_empty() { looks } else { 0 };
+            for look in 1..=looks {
+                if shares && look % LOOKS_A_YIELD == 0 {
+                    sched_yield();
+                }
                 match advance(&mut operation, seats, &mut around) {
                     Step::Done => return Called::Ended(Ok(())),
                     Step::Failed(failure) => {
