@@ -8,8 +8,8 @@
 //! - *Long* ones pass in chunks through the cells of their owner. A reader says how many chunks it has consumed; the owner writes a
 //!   cell again when its last reader has. Operands in a shared heap that all members map are read there.
 //! - *Very long* ones are read straight out of the memory of their owner, where the kernel lets all members do so.
-//! - An *allreduce* of long operands among three members and more has two rounds for each chunk: every member reduces its slice of the
-//!   chunk from the operands of all, and then all collect the slices.
+//! - An *allreduce* of very long operands, and of long ones among three members and more, has two rounds for each chunk: every member
+//!   reduces its slice of the chunk from the operands of all, and then all collect the slices.
 //!
 //! Operands are combined in the order of all reductions (`systems/collectives`), by `combine`. A member that cannot go on says so on
 //! its board, and whoever waits for it fails too. Every call of [`advance`] does a bounded part and never waits.
@@ -132,8 +132,9 @@ impl Operation {
         seats.next += 1;
         let (rank, size) = (seats.rank, seats.size);
         let sources = call.sources(rank, size);
+        let shape = Shape::of(&call, size, seats.reads);
         Operation {
-            shape: Shape::of(&call, size, seats.reads),
+            shape,
             number,
             request,
             awaited: false,
@@ -141,7 +142,8 @@ impl Operation {
             cancelled: false,
             begun: false,
             shown: [false; 2],
-            two_rounds: call.kind == CollectiveKind::Allreduce && size > 2,
+            // Between two the second one is worth it only if it saves calls of the kernel.
+            two_rounds: call.kind == CollectiveKind::Allreduce && (size > 2 || shape.is_direct()),
             copy: None,
             missing: sources,
             gone: 0,
