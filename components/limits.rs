@@ -139,8 +139,9 @@ pub const BOARD_CELL_BYTES: usize = 64 << 10;
 pub const BOARD_MEMBERS: u32 = 16;
 /// Communicators with boards at most: 81 KiB of each proc for each, 5 MiB.
 pub const BOARDS_MAX: usize = 64;
-/// Boards that a peer has passed and nobody has asked for, for one connection: members open one communicator at a time.
-pub const BOARDS_PASSED: usize = 4;
+/// Shared runs that a peer has passed and nobody has asked for, for one connection: those of one communicator at a time, which is also made
+/// ready or made a window of.
+pub const SHARED_PASSED: usize = 8;
 /// Chunks that one look moves for one operation, at most: 512 KiB, as long as a tick may take.
 pub const BOARD_CHUNKS_A_LOOK: u32 = 32;
 /// Submissions of other threads that one pass takes.

@@ -21,7 +21,7 @@
 
 use crate::heap::PeerHeap;
 use crate::rings::hints::before_write;
-use std::any::Any;
+use crate::shared::{SHARED_ALIGN, SharedRun};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,14 +110,14 @@ struct Slot {
     short: [u8; SHORT_MAX],
 }
 
-const _: () = assert!(size_of::<Slot>() == SLOT_BYTES);
+const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && align_of::<Layout>() <= SHARED_ALIGN);
 const _: () = assert!(size_of::<Layout>() == 128 + BOARD_SLOTS * SLOT_BYTES + BOARD_CELL_BYTES);
 
 /// Where a board is, and what keeps its memory.
 #[derive(Clone)]
 struct View {
     layout: NonNull<Layout>,
-    _keep: Arc<dyn Any + Send + Sync>,
+    _run: SharedRun,
 }
 
 // SAFETY: an address in shared memory that is kept. Words are atomics, and everything else is touched by raw copies only.
@@ -128,6 +128,10 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
+    fn new(run: SharedRun) -> Option<Self> {
+        (run.bytes() == BOARD_BYTES).then(|| View { layout: run.start().cast(), _run: run })
+    }
+
     #[inline(always)]
     fn finished(&self) -> &AtomicU64 {
         // SAFETY: within the memory that is kept; only the word is referred to.
@@ -214,14 +218,9 @@ pub struct OwnBoard {
 }
 
 impl OwnBoard {
-    /// A board in memory of [`BOARD_BYTES`] zero bytes.
-    ///
-    /// # Safety
-    /// `base` is aligned to 128 bytes and valid for reads and writes of so many bytes as long as `keep` lives, and nobody else
-    /// writes there.
-    #[expect(unsafe_code, reason = "a view of shared memory")]
-    pub unsafe fn new(base: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        OwnBoard { view: View { layout: base.cast(), _keep: keep } }
+    /// A board in a new run of memory; `None` if that has not [`BOARD_BYTES`].
+    pub fn new(run: SharedRun) -> Option<Self> {
+        View::new(run).map(|view| OwnBoard { view })
     }
 
     /// Says what an operation was called with, and that it has begun: an operand that stands in the slot is there.
@@ -285,13 +284,9 @@ pub struct PeerBoard {
 }
 
 impl PeerBoard {
-    /// A board that a peer writes, and its shared heap, if this process maps that.
-    ///
-    /// # Safety
-    /// `base` is aligned to 128 bytes and valid for reads of [`BOARD_BYTES`] bytes as long as `keep` lives.
-    #[expect(unsafe_code, reason = "a view of shared memory")]
-    pub unsafe fn new(base: NonNull<u8>, keep: Arc<dyn Any + Send + Sync>, heap: Option<Arc<PeerHeap>>) -> Self {
-        PeerBoard { view: View { layout: base.cast(), _keep: keep }, heap }
+    /// A board that a peer writes, and its shared heap, if this process maps that. `None` if the run has not [`BOARD_BYTES`].
+    pub fn new(run: SharedRun, heap: Option<Arc<PeerHeap>>) -> Option<Self> {
+        View::new(run).map(|view| PeerBoard { view, heap })
     }
 
     /// Whether the member has begun an operation.

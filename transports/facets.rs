@@ -1,8 +1,10 @@
 //! Facets: what only some transports can do. A transport is asked for one once, and has it or has not: no method stands for
 //! something that cannot be done. Wrappers hand on whole facets.
 
-use crate::boards::{OwnBoard, PeerBoard};
+use crate::heap::PeerHeap;
 use crate::frames::{MemoryRead, Peeked, ReceiveEnvelope, Sent};
+use crate::shared::SharedRun;
+use std::sync::Arc;
 use tickwire_components::credit::Credit;
 use tickwire_components::{Access, Registration, Row, Span, Spans};
 
@@ -147,27 +149,34 @@ pub trait CreditWindows {
     fn granted(&mut self, link: u32) -> Credit;
 }
 
-/// Showing peers on this host memory that this process alone writes. See [`crate::boards`].
-pub trait Boards {
-    /// Makes a board, which is to be given to peers under a key.
+/// Sharing memory with peers on this host, and reading and writing what they have by its address.
+///
+/// Runs go under a key, which both sides know: the context word of a communicator for its [boards](crate::boards), which all have
+/// one length, and a key from 2³² on for all others.
+pub trait SharedMemory {
+    /// Makes a run of so many zero bytes, which is to be given to peers under a key.
     ///
     /// # Errors
     /// Why there is none, in words.
-    fn make_board(&mut self, key: u32) -> Result<OwnBoard, String>;
+    fn make(&mut self, key: u64, bytes: usize) -> Result<SharedRun, String>;
 
-    /// Passes the board of a key to the peer of a link, or that there is none. `false` if it could not be passed right now.
+    /// Passes the run of a key to the peer of a link, or that there is none. `false` if it could not be passed right now.
     ///
     /// # Errors
     /// That the link is not open.
-    fn give_board(&mut self, link: u32, key: u32) -> Result<bool, String>;
+    fn give(&mut self, link: u32, key: u64) -> Result<bool, String>;
 
-    /// All peers have the board of a key, or will never have it: it is passed to nobody any more.
-    fn keep_board(&mut self, key: u32);
+    /// All peers have the run of a key, or will never have it: it is passed to nobody any more.
+    fn stop_giving(&mut self, key: u64);
 
-    /// What the peer of a link has passed under a key, once: `Some(None)` if that is that it has none.
-    fn take_board(&mut self, link: u32, key: u32) -> Option<Option<PeerBoard>>;
+    /// What the peer of a link has passed under a key, once: `Some(None)` if that is that it has none. Whoever takes it checks its
+    /// length.
+    fn take(&mut self, link: u32, key: u64) -> Option<Option<SharedRun>>;
 
-    /// Whether [`Boards::fetch`] works on a link.
+    /// The shared heap of the peer of a link, if this process maps it.
+    fn heap_of(&self, link: u32) -> Option<Arc<PeerHeap>>;
+
+    /// Whether [`SharedMemory::fetch`] and [`SharedMemory::store`] work on a link.
     fn fetches(&self, link: u32) -> bool;
 
     /// Fills a run with bytes that the peer of a link has at an address, by its own word; whether that was possible. Whatever the peer
@@ -178,6 +187,14 @@ pub trait Boards {
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn fetch(&mut self, link: u32, address: u64, into: Span) -> bool;
 
-    /// The own boards have changed: ends the sleep of the peer of a link, if it sleeps.
+    /// Writes a run to an address of the peer of a link, which has offered it for that; whether that was possible. A part may have been
+    /// written where it was not.
+    ///
+    /// # Safety
+    /// The run is valid for reads.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn store(&mut self, link: u32, address: u64, from: Span) -> bool;
+
+    /// Shared memory has changed: ends the sleep of the peer of a link, if it sleeps.
     fn wake(&mut self, link: u32);
 }

@@ -97,7 +97,7 @@ pub enum Packet {
     /// A larger place for the data of the ring from this proc, of so many bytes, which comes with this packet.
     Ring(u64),
     /// The board of this proc for a communicator with this key, which comes with this packet; none, if there is none.
-    Board(u64),
+    Shared(u64),
 }
 
 impl Greeting {
@@ -236,13 +236,13 @@ impl Packet {
     const PIPES: u8 = 7;
     const DIRECT: u8 = 8;
     const RING: u8 = 9;
-    const BOARD: u8 = 10;
+    const SHARED: u8 = 10;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, text) = match self {
             Packet::Ring(ring) => return [&MAGIC[..], &[Self::RING], &ring.to_ne_bytes()].concat(),
-            Packet::Board(key) => return [&MAGIC[..], &[Self::BOARD], &key.to_ne_bytes()].concat(),
+            Packet::Shared(key) => return [&MAGIC[..], &[Self::SHARED], &key.to_ne_bytes()].concat(),
             Packet::Hello(greeting) => return greeting.encode(Self::HELLO),
             Packet::Welcome(greeting) => return greeting.encode(Self::WELCOME),
             Packet::Refused(text) => (Self::REFUSED, text.as_str()),
@@ -282,9 +282,9 @@ impl Packet {
             Self::SPLICE => Ok(Packet::Splice),
             Self::PIPES => Ok(Packet::Pipes),
             Self::DIRECT => Ok(Packet::Direct),
-            Self::RING | Self::BOARD => match <[u8; 8]>::try_from(&bytes[TEXT..]).map(u64::from_ne_bytes) {
+            Self::RING | Self::SHARED => match <[u8; 8]>::try_from(&bytes[TEXT..]).map(u64::from_ne_bytes) {
                 Ok(ring) if kind == Self::RING => Ok(Packet::Ring(ring)),
-                Ok(key) => Ok(Packet::Board(key)),
+                Ok(key) => Ok(Packet::Shared(key)),
                 Err(_) => Err(Mismatch::Length { theirs: bytes.len(), ours: TEXT + 8 }),
             },
             unknown => Err(Mismatch::Kind(unknown)),

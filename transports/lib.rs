@@ -18,6 +18,7 @@ mod loopback;
 pub mod ofi;
 mod processes;
 pub mod rings;
+pub mod shared;
 pub mod shm;
 pub mod sim;
 mod take;
@@ -32,7 +33,7 @@ mod wrapping;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};
-pub use facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+pub use facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};

@@ -27,7 +27,6 @@
 //!   descriptor to sleep on.
 
 mod answering;
-mod boards;
 mod calling;
 mod config;
 mod deaths;
@@ -40,6 +39,7 @@ mod own;
 mod reading;
 mod room;
 mod segment;
+mod sharing;
 mod socket;
 mod splicing;
 #[cfg(all(test, not(miri)))]
@@ -54,7 +54,7 @@ use crate::rings::links::{InboxView, Links, Need};
 use crate::rings::outlet::Outlet;
 use crate::watching::{Token, Watched};
 use crate::{
-    Boards, Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, Take, Traffic, Transport,
+    SharedMemory, Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, Take, Traffic, Transport,
 };
 use answering::spare;
 pub use config::{ShmConfig, Splicing};
@@ -95,8 +95,8 @@ pub struct Shm {
     /// Whether the read that comes next is timed.
     timing: bool,
     deaths: Deaths,
-    /// Files of the own boards that are still to be passed, by key.
-    passing: Vec<(u32, OwnedFd)>,
+    /// Files of own shared runs that are still to be passed, by key.
+    passing: Vec<(u64, OwnedFd)>,
 }
 
 impl Shm {
@@ -257,7 +257,7 @@ unsafe impl Transport for Shm {
         Some(&mut self.links)
     }
 
-    fn boards(&mut self) -> Option<&mut dyn Boards> {
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
         Some(self)
     }
 

@@ -2,7 +2,7 @@
 //! or is not.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use rustix::fd::BorrowedFd;
@@ -80,7 +80,7 @@ pub unsafe trait Transport: Send {
     }
 
     /// Showing memory to peers on this host; `None` if it cannot.
-    fn boards(&mut self) -> Option<&mut dyn Boards> {
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
         None
     }
 

@@ -3,11 +3,12 @@
 
 #![expect(unsafe_code, reason = "calls that are given addresses; these are given no bytes")]
 
-use crate::boards::{OwnBoard, PeerBoard};
+use crate::heap::PeerHeap;
+use crate::shared::SharedRun;
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::take::Nobody;
 use crate::{
-    AnyTransport, Boards, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead,
+    AnyTransport, SharedMemory, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead,
     Peeked, Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -102,8 +103,8 @@ unsafe impl Transport for Recorder {
         self.note("credit_windows");
         Some(self)
     }
-    fn boards(&mut self) -> Option<&mut dyn Boards> {
-        self.note("boards");
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        self.note("shared_memory");
         Some(self)
     }
     fn connect(&mut self, _: u32, _: &[u8], _: u64) -> Result<u32, String> {
@@ -274,21 +275,25 @@ impl CreditWindows for Recorder {
     }
 }
 
-impl Boards for Recorder {
-    fn make_board(&mut self, _: u32) -> Result<OwnBoard, String> {
-        self.note("make_board");
+impl SharedMemory for Recorder {
+    fn make(&mut self, _: u64, _: usize) -> Result<SharedRun, String> {
+        self.note("make");
         Err("none".into())
     }
-    fn give_board(&mut self, _: u32, _: u32) -> Result<bool, String> {
-        self.note("give_board");
+    fn give(&mut self, _: u32, _: u64) -> Result<bool, String> {
+        self.note("give");
         Ok(true)
     }
-    fn keep_board(&mut self, _: u32) {
-        self.note("keep_board");
+    fn stop_giving(&mut self, _: u64) {
+        self.note("stop_giving");
     }
-    fn take_board(&mut self, _: u32, _: u32) -> Option<Option<PeerBoard>> {
-        self.note("take_board");
+    fn take(&mut self, _: u32, _: u64) -> Option<Option<SharedRun>> {
+        self.note("take");
         Some(None)
+    }
+    fn heap_of(&self, _: u32) -> Option<Arc<PeerHeap>> {
+        self.note("heap_of");
+        None
     }
     fn fetches(&self, _: u32) -> bool {
         self.note("fetches");
@@ -296,6 +301,10 @@ impl Boards for Recorder {
     }
     unsafe fn fetch(&mut self, _: u32, _: u64, _: Span) -> bool {
         self.note("fetch");
+        true
+    }
+    unsafe fn store(&mut self, _: u32, _: u64, _: Span) -> bool {
+        self.note("store");
         true
     }
     fn wake(&mut self, _: u32) {
@@ -373,15 +382,18 @@ macro_rules! call_all {
             heard("grant", &windows.grant(0, credit));
             heard("granted", &windows.granted(0));
         }
-        if let Some(boards) = t.boards() {
-            heard("make_board", &boards.make_board(0).is_ok());
-            heard("give_board", &boards.give_board(0, 0));
-            heard("keep_board", &boards.keep_board(0));
-            heard("take_board", &boards.take_board(0, 0).is_some());
-            heard("fetches", &boards.fetches(0));
-            // SAFETY: there are no bytes.
-            heard("fetch", &unsafe { boards.fetch(0, 0, Span::EMPTY) });
-            heard("wake", &boards.wake(0));
+        if let Some(memory) = t.shared_memory() {
+            heard("make", &memory.make(1, 8).is_ok());
+            heard("give", &memory.give(0, 1));
+            heard("stop_giving", &memory.stop_giving(1));
+            heard("take", &memory.take(0, 1).is_some());
+            heard("heap_of", &memory.heap_of(0).is_some());
+            heard("fetches", &memory.fetches(0));
+            // SAFETY: nothing is lent.
+            heard("fetch", &unsafe { memory.fetch(0, 0, Span::EMPTY) });
+            // SAFETY: as above.
+            heard("store", &unsafe { memory.store(0, 0, Span::EMPTY) });
+            heard("wake", &memory.wake(0));
         }
         heard("send", &t.send(0, &header, &NoBytes, $state));
         // SAFETY: there are no bytes.
@@ -429,7 +441,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: reading past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 34] = [
+const UNSIMULATED: [&str; 36] = [
     "name",
     "capabilities",
     "memory",
@@ -452,11 +464,13 @@ const UNSIMULATED: [&str; 34] = [
     "credit_windows",
     "grant",
     "granted",
-    "boards",
-    "make_board",
-    "give_board",
-    "keep_board",
-    "take_board",
+    "shared_memory",
+    "make",
+    "give",
+    "stop_giving",
+    "take",
+    "heap_of",
+    "store",
     "fetches",
     "fetch",
     "wake",

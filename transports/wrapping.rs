@@ -57,9 +57,9 @@ macro_rules! hand_on {
             self.inner.registering()
         }
     };
-    (@boards) => {
-        fn boards(&mut self) -> Option<&mut dyn $crate::Boards> {
-            self.inner.boards()
+    (@shared_memory) => {
+        fn shared_memory(&mut self) -> Option<&mut dyn $crate::SharedMemory> {
+            self.inner.shared_memory()
         }
     };
     (@credit_windows) => {

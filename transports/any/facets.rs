@@ -2,7 +2,7 @@
 //! has a variant.
 
 use super::variants::{AnyTransport, each};
-use crate::facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 use crate::frames::{ReceiveEnvelope, Sent};
 use crate::transport::Transport;
 use tickwire_components::credit::Credit;
@@ -39,17 +39,17 @@ impl AnyTransport {
         each!(self, t => t.credit_windows())
     }
 
-    /// See [`Transport::boards`].
-    pub fn boards(&mut self) -> Option<&mut dyn Boards> {
-        each!(self, t => t.boards())
+    /// See [`Transport::shared_memory`].
+    pub fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        each!(self, t => t.shared_memory())
     }
 
-    /// See [`Boards::wake`].
+    /// See [`SharedMemory::wake`].
     #[inline(always)]
     pub fn wake(&mut self, link: u32) {
         match self.links() {
             Some(links) => links.wake(link),
-            None => self.boards().into_iter().for_each(|boards| boards.wake(link)),
+            None => self.shared_memory().into_iter().for_each(|memory| memory.wake(link)),
         }
     }
 

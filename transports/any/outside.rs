@@ -1,7 +1,7 @@
 //! Transports that have no variant of their own, in a form that can be boxed.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{Boards, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use crate::transport::Transport;
@@ -35,8 +35,8 @@ pub unsafe trait Outside: Send {
     /// # Errors
     /// Why it cannot even start, in words.
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
-    /// See [`Transport::boards`].
-    fn boards(&mut self) -> Option<&mut dyn Boards>;
+    /// See [`Transport::shared_memory`].
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory>;
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::fits`].
@@ -111,7 +111,7 @@ pub(super) struct Boxed<T> {
 unsafe impl<T: Transport> Outside for Boxed<T> {
     hand_on! {
         name capabilities card reaches moved traffic memory direct
-        matching lending registering credit_windows boards connect attach fits shared_bytes
+        matching lending registering credit_windows shared_memory connect attach fits shared_bytes
         flush ready drain drain_link release wants_control control close_link
         give_up has_ended wait_fd arm must_poll disarm close
     }

@@ -5,12 +5,11 @@ fn board() -> (OwnBoard, PeerBoard) {
     let mut memory: Box<[u128]> = vec![0; BOARD_BYTES / 16 + 8].into();
     let start = memory.as_mut_ptr().cast::<u8>();
     let base = NonNull::new(start.wrapping_add(start.align_offset(128))).expect("not null");
-    let keep: Arc<dyn Any + Send + Sync> = Arc::new(memory);
     // SAFETY: zeroed memory of the length, aligned, and kept.
     #[expect(unsafe_code, reason = "a view of memory")]
-    unsafe {
-        (OwnBoard::new(base, keep.clone()), PeerBoard::new(base, keep, None))
-    }
+    let run = unsafe { SharedRun::new(base, BOARD_BYTES, Arc::new(memory)) };
+    let boards = OwnBoard::new(run.clone()).zip(PeerBoard::new(run, None));
+    boards.expect("it is as long")
 }
 
 fn fill(span: Span, bytes: &[u8]) {

@@ -119,7 +119,7 @@ impl Message {
             }
             Packet::Direct => Message::Direct(more.to_vec()),
             // No process is here whose pages could go through a pipe.
-            Packet::Splice | Packet::Pipes | Packet::Ring(_) | Packet::Board(_) => {
+            Packet::Splice | Packet::Pipes | Packet::Ring(_) | Packet::Shared(_) => {
                 return Err(Mismatch::Kind(packet[MAGIC.len()]));
             }
         };

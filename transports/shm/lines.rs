@@ -2,11 +2,11 @@
 //! control socket, and what the ring may still hold.
 
 use super::deaths::Watched;
-use super::segment::Map;
 use super::splicing::Pipes;
 use super::{Line, Shm, socket};
 use crate::handshake::Packet;
 use crate::heap::PeerHeap;
+use crate::shared::SharedRun;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ pub(crate) struct PeerMemory {
     heap: Option<Arc<PeerHeap>>,
     /// What its messages are spliced through.
     pub(super) pipes: Pipes,
-    /// What it has passed for communicators, by key, until it is asked for.
-    pub(super) boards: Vec<(u32, Option<Map>)>,
+    /// Shared runs that it has passed, by key, until they are asked for.
+    pub(super) shared: Vec<(u64, Option<SharedRun>)>,
 }
 
 impl PeerMemory {
     /// Whether the kernel lets it be read, and the peer's shared heap.
     pub(super) fn new(readable: bool, heap: Option<Arc<PeerHeap>>) -> Self {
-        PeerMemory { watched: 0, readable, heap, pipes: Pipes::default(), boards: Vec::new() }
+        PeerMemory { watched: 0, readable, heap, pipes: Pipes::default(), shared: Vec::new() }
     }
 }
 

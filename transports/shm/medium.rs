@@ -144,9 +144,9 @@ impl Medium for Shm {
                 let followed = self.follow(link, bytes, passed);
                 followed.map_err(|reason| format!("corrupt ring of proc {proc}: {reason}"))?;
             }
-            Packet::Board(key) => {
-                let heard = self.hear_board(link, key, passed);
-                heard.map_err(|reason| format!("proc {proc} passed a board that cannot be: {reason}"))?;
+            Packet::Shared(key) => {
+                let heard = self.hear_shared(link, key, passed);
+                heard.map_err(|reason| format!("proc {proc} passed shared memory that cannot be: {reason}"))?;
             }
             _ => return Err(connections::out_of_turn(proc)),
         }

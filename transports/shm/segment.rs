@@ -224,6 +224,12 @@ pub(super) fn receive(file: OwnedFd, bytes: usize, files: Files) -> Result<Map, 
     Map::new(&file, bytes).map_err(|e| format!("a segment of {bytes} bytes of the peer cannot be mapped: {e}"))
 }
 
+/// The length of a file that a peer has passed.
+pub(super) fn length(file: &OwnedFd) -> Result<usize, String> {
+    let stat = rustix::fs::fstat(file).map_err(|e| format!("the peer passed a segment that cannot be read: {e}"))?;
+    usize::try_from(stat.st_size).map_err(|_| format!("the peer passed a segment of {} bytes", stat.st_size))
+}
+
 /// Whether what a peer has passed is a segment as [`receive`] says.
 pub(super) fn check(file: &OwnedFd, bytes: usize, files: Files) -> Result<(), String> {
     let stat = rustix::fs::fstat(file).map_err(|e| format!("the peer passed a segment that cannot be read: {e}"))?;

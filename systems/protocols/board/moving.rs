@@ -125,7 +125,7 @@ fn fetch(seat: &Seat, rank: u32, address: u64, room: Span, around: &mut Around<'
         return Ok(found);
     }
     let endpoint = around.endpoints.get_mut(seat.endpoint as usize);
-    let boards = endpoint.and_then(|endpoint| endpoint.transport.get().boards());
+    let boards = endpoint.and_then(|endpoint| endpoint.transport.get().shared_memory());
     // SAFETY: see the module: room for so many bytes, of a buffer or of scratch.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let fetched = boards.is_some_and(|boards| unsafe { boards.fetch(seat.link, address, room) });

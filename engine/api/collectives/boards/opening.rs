@@ -12,7 +12,7 @@ use tickwire_systems::procs::boards::{Members, Seat, Seats, Standing};
 use tickwire_systems::procs::connections::endpoint_of;
 use tickwire_systems::procs::ending::failed_member;
 use tickwire_systems::protocols::board::SCRATCH_BYTES;
-use tickwire_transports::boards::OwnBoard;
+use tickwire_transports::boards::{BOARD_BYTES, OwnBoard, PeerBoard};
 
 /// A member can take part.
 const CAN: u8 = 1;
@@ -76,7 +76,7 @@ impl Engine {
     fn reach_of(&mut self, seats: &Seats) -> u8 {
         let all = self.store.all();
         let seen = seats.peers.iter().flatten().map(|seat| {
-            let boards = all.endpoints.get_mut(seat.endpoint as usize).and_then(|of| of.transport.get().boards());
+            let boards = all.endpoints.get_mut(seat.endpoint as usize).and_then(|of| of.transport.get().shared_memory());
             let reads = boards.is_some_and(|boards| boards.fetches(seat.link));
             (if seat.board.has_heap() { MAPS } else { 0 }) | if reads { READS } else { 0 }
         });
@@ -101,7 +101,7 @@ impl Engine {
         let Communicator { rank: me, size, .. } = all.communicators[row];
         let procs: Vec<u32> =
             (0..size).filter(|&rank| rank != me).filter_map(|rank| all.communicators[row].proc(rank)).collect();
-        let shows = all.endpoints.iter_mut().position(|endpoint| endpoint.transport.get().boards().is_some())? as u8;
+        let shows = all.endpoints.iter_mut().position(|endpoint| endpoint.transport.get().shared_memory().is_some())? as u8;
         if !procs.iter().all(|&proc| endpoint_of(&mut all, proc) == Some(shows)) {
             return None;
         }
@@ -120,7 +120,8 @@ impl Engine {
         if connected.is_err() || !vcs.iter().all(is_there) {
             return None;
         }
-        all.endpoints[shows as usize].transport.get().boards()?.make_board(context).ok()
+        let made = all.endpoints[shows as usize].transport.get().shared_memory()?.make(context.into(), BOARD_BYTES);
+        OwnBoard::new(made.ok()?)
     }
 
     /// Passes the own board to all members, or that there is none, and takes theirs. `None` if one of them has none.
@@ -149,7 +150,7 @@ impl Engine {
             Ok(done)
         });
         for endpoint in self.store.endpoints() {
-            endpoint.transport.get().boards().into_iter().for_each(|boards| boards.keep_board(context));
+            endpoint.transport.get().shared_memory().into_iter().for_each(|memory| memory.stop_giving(context.into()));
         }
         let own = own.filter(|_| waited.is_ok())?;
         let peers: Box<[Option<Seat>]> = taken.into_iter().map(Option::flatten).collect();
@@ -168,26 +169,28 @@ impl Engine {
         taken: &mut Option<Option<Seat>>,
     ) -> bool {
         let all = self.store.all();
-        let boards = match all.vcs.get(vc as usize).filter(|vc| vc.state == VcState::Connected) {
-            Some(vc) => all.endpoints[vc.endpoint as usize].transport.get().boards().map(|boards| (vc, boards)),
+        let memory = match all.vcs.get(vc as usize).filter(|vc| vc.state == VcState::Connected) {
+            Some(vc) => all.endpoints[vc.endpoint as usize].transport.get().shared_memory().map(|memory| (vc, memory)),
             None => None,
         };
-        let Some((&Vc { endpoint, link, .. }, boards)) = boards else {
+        let Some((&Vc { endpoint, link, .. }, memory)) = memory else {
             // It has failed, or is elsewhere.
             (*passed, *taken) = (true, Some(None));
             return true;
         };
         if !*passed {
-            *passed = boards.give_board(link, context).unwrap_or(true);
+            *passed = memory.give(link, context.into()).unwrap_or(true);
         }
         if !has_own {
             // Who has none takes none.
-            drop(boards.take_board(link, context));
+            drop(memory.take(link, context.into()));
             return *passed;
         }
         if taken.is_none() {
-            let seat = |board| Seat { board, endpoint, link, vc };
-            *taken = boards.take_board(link, context).map(|board| board.map(seat));
+            *taken = memory.take(link, context.into()).map(|run| {
+                let board = PeerBoard::new(run?, memory.heap_of(link))?;
+                Some(Seat { board, endpoint, link, vc })
+            });
         }
         *passed && taken.is_some()
     }

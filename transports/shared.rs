@@ -1,0 +1,69 @@
+//! Memory that procs of one host share: what a proc makes and passes to peers. See [`crate::SharedMemory`].
+
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use tickwire_components::Span;
+
+/// What the memory of a shared run is aligned to, bytes.
+pub const SHARED_ALIGN: usize = 128;
+
+/// A run of memory that several procs map. Clones are the same run.
+#[derive(Clone)]
+pub struct SharedRun {
+    start: NonNull<u8>,
+    bytes: usize,
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: an address in memory that is kept; users touch it by atomics and raw copies only.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Send for SharedRun {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Sync for SharedRun {}
+
+impl SharedRun {
+    /// A run of `bytes` at `start`.
+    ///
+    /// # Panics
+    /// A start that is not aligned to [`SHARED_ALIGN`] bytes.
+    ///
+    /// # Safety
+    /// The bytes were written once, if only with zeros, and are valid for reads and writes as long as `keep` lives. Nobody has a
+    /// reference to them.
+    #[expect(unsafe_code, reason = "a view of shared memory")]
+    pub unsafe fn new(start: NonNull<u8>, bytes: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        assert!(start.addr().get().is_multiple_of(SHARED_ALIGN), "shared memory starts at a page");
+        SharedRun { start, bytes, _keep: keep }
+    }
+
+    /// The first byte.
+    #[inline(always)]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How many bytes there are.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// All bytes. For use as long as the run is kept.
+    #[inline(always)]
+    pub fn span(&self) -> Span {
+        // SAFETY: the memory is valid while the run is kept, which whoever asks for the span does.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            Span::new(self.start.as_ptr(), self.bytes)
+        }
+    }
+}
+
+impl fmt::Debug for SharedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedRun").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
