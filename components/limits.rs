@@ -139,6 +139,11 @@ pub const BOARD_CELL_BYTES: usize = 64 << 10;
 pub const BOARD_MEMBERS: u32 = 16;
 /// Communicators with boards at most: 81 KiB of each proc for each, 5 MiB.
 pub const BOARDS_MAX: usize = 64;
+/// Bytes of an update of a window up to which each element is updated by itself, by an atomic operation of the processor: 6 ns an element.
+/// Longer updates take a lock, for about 15 ns, and less than 1 ns an element.
+pub const UPDATED_FREE_MAX: usize = 64;
+/// Bytes from which a put goes past the caches. The target is not to read them at once, and they would push out what the origin needs.
+pub const STREAMED_MIN: usize = 32 << 10;
 /// Shared runs that a peer has passed and nobody has asked for, for one connection: those of one communicator at a time, which is also made
 /// ready or made a window of.
 pub const SHARED_PASSED: usize = 8;

@@ -58,7 +58,7 @@ pub mod op {
     macro_rules! operations {
         ($($(#[$doc:meta])* $name:ident;)*) => {$(
             $(#[$doc])*
-            #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+            #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
             pub struct $name;
         )*};
     }
@@ -88,6 +88,10 @@ pub mod op {
         MinLoc;
         /// The greatest value, and its index.
         MaxLoc;
+        /// The right one: an update by it writes (`MPI_REPLACE`).
+        Replace;
+        /// The left one: an update by it only reads (`MPI_NO_OP`).
+        Keep;
     }
 
     /// Implements an operation for types.
@@ -116,6 +120,20 @@ pub mod op {
             combine!(BitOr: $($type)*, |left, right| left | right);
             combine!(BitXor: $($type)*, |left, right| left ^ right);
         };
+    }
+
+    impl<T: Send + Sync + 'static> Operation<T> for Replace {
+        #[inline(always)]
+        fn combine(&self, _: T, right: T) -> T {
+            right
+        }
+    }
+
+    impl<T: Send + Sync + 'static> Operation<T> for Keep {
+        #[inline(always)]
+        fn combine(&self, left: T, _: T) -> T {
+            left
+        }
     }
 
     integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);

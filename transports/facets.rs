@@ -1,8 +1,8 @@
 //! Facets: what only some transports can do. A transport is asked for one once, and has it or has not: no method stands for
 //! something that cannot be done. Wrappers hand on whole facets.
 
-use crate::heap::PeerHeap;
 use crate::frames::{MemoryRead, Peeked, ReceiveEnvelope, Sent};
+use crate::heap::PeerHeap;
 use crate::shared::SharedRun;
 use std::sync::Arc;
 use tickwire_components::credit::Credit;

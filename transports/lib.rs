@@ -27,13 +27,14 @@ mod tapped;
 mod testing;
 mod transport;
 mod watching;
+pub mod windows;
 #[cfg(all(test, not(miri)))]
 mod wrapper_tests;
 mod wrapping;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};
-pub use facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+pub use facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
 pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};

@@ -5,7 +5,7 @@
 //! that the writer looks at. Where both map the same pages a remote write is a store; a transport with RMA brings its own
 //! [`ring::RingMemory`].
 
-mod atomics;
+pub(crate) mod atomics;
 pub mod fences;
 pub(crate) mod hints;
 pub mod inbox;

@@ -54,7 +54,8 @@ use crate::rings::links::{InboxView, Links, Need};
 use crate::rings::outlet::Outlet;
 use crate::watching::{Token, Watched};
 use crate::{
-    SharedMemory, Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, Take, Traffic, Transport,
+    Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, SharedMemory, Take, Traffic,
+    Transport,
 };
 use answering::spare;
 pub use config::{ShmConfig, Splicing};

@@ -2,7 +2,7 @@
 //! or is not.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use rustix::fd::BorrowedFd;

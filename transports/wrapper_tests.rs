@@ -8,8 +8,8 @@ use crate::shared::SharedRun;
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::take::Nobody;
 use crate::{
-    AnyTransport, SharedMemory, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead,
-    Peeked, Reach, ReceiveEnvelope, Registering, Sent, Take, Tapped, Traffic, Transport,
+    AnyTransport, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead, Peeked,
+    Reach, ReceiveEnvelope, Registering, Sent, SharedMemory, Take, Tapped, Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};

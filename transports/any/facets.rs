@@ -2,7 +2,7 @@
 //! has a variant.
 
 use super::variants::{AnyTransport, each};
-use crate::facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
 use crate::frames::{ReceiveEnvelope, Sent};
 use crate::transport::Transport;
 use tickwire_components::credit::Credit;

@@ -1,7 +1,7 @@
 //! Transports that have no variant of their own, in a form that can be boxed.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{SharedMemory, CreditWindows, Direct, Lending, Matching, Memory, Registering};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use crate::transport::Transport;

@@ -76,7 +76,8 @@ impl Engine {
     fn reach_of(&mut self, seats: &Seats) -> u8 {
         let all = self.store.all();
         let seen = seats.peers.iter().flatten().map(|seat| {
-            let boards = all.endpoints.get_mut(seat.endpoint as usize).and_then(|of| of.transport.get().shared_memory());
+            let boards =
+                all.endpoints.get_mut(seat.endpoint as usize).and_then(|of| of.transport.get().shared_memory());
             let reads = boards.is_some_and(|boards| boards.fetches(seat.link));
             (if seat.board.has_heap() { MAPS } else { 0 }) | if reads { READS } else { 0 }
         });
@@ -101,7 +102,8 @@ impl Engine {
         let Communicator { rank: me, size, .. } = all.communicators[row];
         let procs: Vec<u32> =
             (0..size).filter(|&rank| rank != me).filter_map(|rank| all.communicators[row].proc(rank)).collect();
-        let shows = all.endpoints.iter_mut().position(|endpoint| endpoint.transport.get().shared_memory().is_some())? as u8;
+        let shows =
+            all.endpoints.iter_mut().position(|endpoint| endpoint.transport.get().shared_memory().is_some())? as u8;
         if !procs.iter().all(|&proc| endpoint_of(&mut all, proc) == Some(shows)) {
             return None;
         }

@@ -1,0 +1,409 @@
+//! Windows: memory that a proc shows to others, which read, write and update it by themselves (MPI 4.1 chapter 12).
+//!
+//! Every member of a window has a *part* of it. A part is a run of memory and, on one host, a shared run of *control* lines in front of
+//! it or beside it:
+//!
+//! | line of 128 B | what |
+//! |---|---|
+//! | 0 | access lock: who has an epoch on this part |
+//! | 1 | update lock: who updates elements of it right now |
+//! | 2 | mode: whether updates need that lock |
+//! | 3 + m | member m: whether it is at an update without the lock; how it holds the access lock |
+//!
+//! How the locks work, and why an update of one element needs none of them: [`lock`].
+//!
+//! *Atomicity.* Each element of an update is updated as a whole, whoever updates it, its owner included. Puts and gets of one aligned word of 4
+//! or 8 bytes are whole, too. Longer ones are not, and a program keeps them apart by epochs.
+//!
+//! *Trust.* Every member can write all of a part, so nothing that is read here is used as an index or a length. Displacements are checked
+//! against the length that the part was made with.
+
+mod lock;
+mod update;
+
+use crate::copy;
+use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
+use crate::rings::fences;
+use crate::shared::{SHARED_ALIGN, SharedRun};
+pub use lock::Hold;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use tickwire_components::limits::{PAGE_BYTES, STREAMED_MIN, UPDATED_FREE_MAX};
+use tickwire_components::{NumberType, Span};
+pub use update::Updater;
+
+/// Tries to take an update lock before its caller does something else.
+const TRIES: u32 = 200;
+
+/// A line of a part that one kind of access touches.
+#[repr(C, align(128))]
+struct Line<T>(T);
+
+#[repr(C)]
+struct Head {
+    access: Line<AtomicU64>,
+    update: Line<AtomicU32>,
+    mode: Line<AtomicU32>,
+}
+
+#[repr(C)]
+struct Member {
+    /// Whether it is at an update without the lock.
+    busy: AtomicU32,
+    /// How it holds the access lock: 0, or as [`code_of`] says.
+    holds: AtomicU32,
+}
+
+#[cfg(not(all(test, tickwire_loom)))]
+const _: () = assert!(size_of::<Head>() == 3 * SHARED_ALIGN && size_of::<Line<Member>>() == SHARED_ALIGN);
+
+/// Bytes of the control lines of a part that so many members use: whole pages, so that the memory behind them begins with one.
+pub const fn control_bytes(members: u32) -> usize {
+    (size_of::<Head>() + members as usize * size_of::<Line<Member>>()).next_multiple_of(PAGE_BYTES)
+}
+
+/// How a member holds an access lock, as its line says.
+const fn code_of(hold: Hold) -> u32 {
+    match hold {
+        Hold::Shared => 1,
+        Hold::Exclusive => 2,
+    }
+}
+
+/// A member that holds what another one needs: the caller does something else, and tries again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldBy(pub u32);
+
+/// Control lines, as one member sees them.
+struct Control {
+    run: SharedRun,
+    members: u32,
+    /// The own rank.
+    me: u32,
+    /// Whether [`fences::heavy`] orders all members.
+    one_sided: bool,
+}
+
+impl Control {
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: `Part` has checked the length; words are atomics. Under loom nothing is made of shared memory.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            self.run.start().cast::<Head>().as_ref()
+        }
+    }
+
+    #[inline(always)]
+    fn member(&self, rank: u32) -> &Member {
+        debug_assert!(rank < self.members);
+        // SAFETY: as in `head`; ranks are those of members.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            &self.run.start().cast::<Head>().add(1).cast::<Line<Member>>().add(rank as usize).as_ref().0
+        }
+    }
+}
+
+/// A part of a window that this process reaches: its own, or that of another member on this host.
+pub struct Part {
+    /// Where its memory is in this process; null where only the kernel reaches it.
+    start: *mut u8,
+    /// Bytes of its memory.
+    bytes: usize,
+    control: Control,
+}
+
+// SAFETY: addresses of memory that is kept by the part or, of the own memory of a window, by the window's buffer. It is touched by
+// atomics and raw copies only.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Send for Part {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a view of shared memory")]
+unsafe impl Sync for Part {}
+
+/// Where the memory of a part is.
+#[derive(Clone, Copy)]
+pub enum Memory {
+    /// Behind the control lines, so many bytes of it.
+    Behind(usize),
+    /// In the memory of this process. For the own part.
+    Own(Span),
+    /// In another process, which the kernel reads and writes: so many bytes.
+    Elsewhere(usize),
+}
+
+impl Part {
+    /// A part whose control lines begin a shared run. `None` if the run is too short for so many members and the memory.
+    ///
+    /// Everybody who shares it says the same of `one_sided`: whether all of them have [one-sided fences](fences::one_sided).
+    pub fn new(run: SharedRun, memory: Memory, members: u32, me: u32, one_sided: bool) -> Option<Part> {
+        let control = control_bytes(members);
+        let needed = match memory {
+            Memory::Behind(bytes) => control.checked_add(bytes)?,
+            Memory::Own(_) | Memory::Elsewhere(_) => control,
+        };
+        if run.bytes() < needed || me >= members {
+            return None;
+        }
+        let (start, bytes) = match memory {
+            Memory::Behind(bytes) => (run.start().as_ptr().wrapping_add(control), bytes),
+            Memory::Own(span) => (span.start(), span.len()),
+            Memory::Elsewhere(bytes) => (std::ptr::null_mut(), bytes),
+        };
+        Some(Part { start, bytes, control: Control { run, members, me, one_sided } })
+    }
+
+    /// A run for control lines that no other process needs.
+    pub fn private_run(members: u32) -> SharedRun {
+        let bytes = control_bytes(members);
+        let mut memory: Box<[u128]> = vec![0; (bytes + SHARED_ALIGN) / size_of::<u128>()].into();
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let start = start.wrapping_add(start.align_offset(SHARED_ALIGN));
+        // SAFETY: zeros in a new allocation, which is kept, from an aligned place on.
+        #[expect(unsafe_code, reason = "a view of memory")]
+        unsafe {
+            SharedRun::new(NonNull::new_unchecked(start), bytes, Arc::new(memory))
+        }
+    }
+
+    /// From the start on, updates take the lock. For the owner, before anybody else has the part: where the processor cannot update the
+    /// memory for all, or not all have one-sided fences.
+    pub fn lock_all_updates(&self) {
+        self.control.head().mode.0.store(lock::ALL_LOCKED, Ordering::Release);
+    }
+
+    /// Bytes of its memory.
+    #[inline(always)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where its memory is in this process; `None` where only the kernel reaches it. For use while the part is kept.
+    #[inline(always)]
+    pub fn memory(&self) -> Option<Span> {
+        // SAFETY: memory of this length, which is kept.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        (!self.start.is_null()).then(|| unsafe { Span::new(self.start, self.bytes) })
+    }
+
+    #[inline(always)]
+    fn holds(&self, at: usize, bytes: usize) -> bool {
+        !self.start.is_null() && at <= self.bytes && bytes <= self.bytes - at
+    }
+
+    /// Writes bytes; `false` if they are not within its memory, or that is not in this process.
+    ///
+    /// # Safety
+    /// `from` is valid for reads.
+    #[expect(unsafe_code, reason = "raw copies")]
+    #[inline(always)]
+    pub unsafe fn put(&self, at: usize, from: Span) -> bool {
+        if !self.holds(at, from.len()) {
+            return false;
+        }
+        let to = self.start.wrapping_add(at);
+        // SAFETY: within the memory, and by this function's contract.
+        unsafe {
+            match from.len() {
+                8 if to.cast::<u64>().is_aligned() => {
+                    to.cast::<u64>().write_volatile(from.start().cast::<u64>().read_unaligned())
+                }
+                4 if to.cast::<u32>().is_aligned() => {
+                    to.cast::<u32>().write_volatile(from.start().cast::<u32>().read_unaligned())
+                }
+                _ => put_run(to, from),
+            }
+        }
+        true
+    }
+
+    /// Reads bytes; `false` if they are not within its memory, or that is not in this process.
+    ///
+    /// # Safety
+    /// `into` is valid for writes.
+    #[expect(unsafe_code, reason = "raw copies")]
+    #[inline(always)]
+    pub unsafe fn get(&self, at: usize, into: Span) -> bool {
+        if !self.holds(at, into.len()) {
+            return false;
+        }
+        let from = self.start.wrapping_add(at);
+        // SAFETY: within the memory, and by this function's contract.
+        unsafe {
+            match into.len() {
+                8 if from.cast::<u64>().is_aligned() => {
+                    into.start().cast::<u64>().write_unaligned(from.cast::<u64>().read_volatile())
+                }
+                4 if from.cast::<u32>().is_aligned() => {
+                    into.start().cast::<u32>().write_unaligned(from.cast::<u32>().read_volatile())
+                }
+                length => drop(copy::copy_long(into, Span::new(from, length))),
+            }
+        }
+        true
+    }
+
+    /// Updates elements, each as a whole; their old values go to `old`, unless that is null. `Ok(false)` if they are not aligned or not
+    /// within its memory, or that is not in this process.
+    ///
+    /// # Errors
+    /// A member that has the update lock.
+    ///
+    /// # Safety
+    /// `operands` are valid for reads, and `old` for writes of as many bytes.
+    #[expect(unsafe_code, reason = "addresses of elements")]
+    #[inline(always)]
+    pub unsafe fn update(
+        &self,
+        updater: &Updater,
+        at: usize,
+        operands: Span,
+        old: *mut u8,
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Result<bool, HeldBy> {
+        if !self.holds(at, operands.len()) {
+            return Ok(false);
+        }
+        let to = self.start.wrapping_add(at);
+        if !(to.addr() | operands.len()).is_multiple_of(updater.size()) {
+            return Ok(false);
+        }
+        if operands.len() <= UPDATED_FREE_MAX && self.begin_free() {
+            // SAFETY: aligned and within the memory, and by this function's contract.
+            unsafe { updater.each(to, operands, old) };
+            self.end_free();
+            return Ok(true);
+        }
+        let _guard = self.lock_updates(is_dead)?;
+        // SAFETY: as above, and the lock is held.
+        unsafe { updater.together(to, operands, old) };
+        Ok(true)
+    }
+
+    /// Puts `new` into an element if `expected` is there; what was there, in its first bytes. `Ok(None)` as of [`Part::update`].
+    ///
+    /// # Errors
+    /// As of [`Part::update`].
+    #[inline(always)]
+    pub fn compare_swap(
+        &self,
+        number: NumberType,
+        at: usize,
+        expected: [u8; 8],
+        new: [u8; 8],
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Result<Option<[u8; 8]>, HeldBy> {
+        let to = self.start.wrapping_add(at);
+        if !self.holds(at, number.size()) || !to.addr().is_multiple_of(number.size()) {
+            return Ok(None);
+        }
+        let free = self.begin_free();
+        let _guard = if free { None } else { Some(self.lock_updates(is_dead)?) };
+        // SAFETY: aligned and within the memory. Under the lock others use plain loads and stores, but not meanwhile.
+        #[expect(unsafe_code, reason = "addresses of elements")]
+        let old = unsafe { update::compare_swap(to, number, expected, new) };
+        if free {
+            self.end_free();
+        }
+        Ok(Some(old))
+    }
+
+    #[inline(always)]
+    fn begin_free(&self) -> bool {
+        let busy = &self.control.member(self.control.me).busy;
+        lock::begin_free(&self.control.head().mode.0, busy, || fences::light(self.control.one_sided))
+    }
+
+    #[inline(always)]
+    fn end_free(&self) {
+        lock::end_free(&self.control.member(self.control.me).busy);
+    }
+
+    /// Takes the update lock, past a holder that `is_dead`.
+    ///
+    /// # Errors
+    /// Who has it, or is at an update that needs none, after some tries.
+    pub fn lock_updates(&self, is_dead: impl Fn(u32) -> bool) -> Result<UpdateGuard<'_>, HeldBy> {
+        let Head { update, mode, .. } = self.control.head();
+        let mut held_by = 0;
+        for _ in 0..TRIES {
+            match lock::try_update(&update.0, self.control.me, &is_dead) {
+                Ok(()) => {
+                    let guard = UpdateGuard { word: &update.0 };
+                    let others = (0..self.control.members).filter(|&member| member != self.control.me);
+                    let busy = others.map(|member| (member, &self.control.member(member).busy));
+                    match lock::close_free(&mode.0, busy, &is_dead, fences::heavy) {
+                        Ok(()) => return Ok(guard),
+                        Err(member) => held_by = member,
+                    }
+                }
+                Err(member) => held_by = member,
+            }
+            std::hint::spin_loop();
+        }
+        Err(HeldBy(held_by))
+    }
+
+    /// Takes the access lock, if it is free for that.
+    ///
+    /// # Errors
+    /// The member that has it alone; `None` if others share it.
+    #[inline(always)]
+    pub fn try_lock(&self, hold: Hold) -> Result<(), Option<u32>> {
+        lock::try_access(&self.control.head().access.0, self.control.me, hold)?;
+        self.control.member(self.control.me).holds.store(code_of(hold), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives the access lock back.
+    #[inline(always)]
+    pub fn unlock(&self, hold: Hold) {
+        self.control.member(self.control.me).holds.store(0, Ordering::Relaxed);
+        lock::release_access(&self.control.head().access.0, hold);
+    }
+
+    /// The members that hold the access lock, as far as they have said so.
+    pub fn holders(&self) -> impl Iterator<Item = (u32, Hold)> + '_ {
+        (0..self.control.members).filter_map(|member| match self.control.member(member).holds.load(Ordering::Relaxed) {
+            1 => Some((member, Hold::Shared)),
+            2 => Some((member, Hold::Exclusive)),
+            _ => None,
+        })
+    }
+}
+
+/// The update lock of a part, held as long as this lives.
+pub struct UpdateGuard<'a> {
+    word: &'a AtomicU32,
+}
+
+impl Drop for UpdateGuard<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        lock::release_update(self.word);
+    }
+}
+
+/// Writes a run. Long ones go past the caches: the target does not read them now.
+///
+/// # Safety
+/// `to` is valid for writes of as many bytes as `from` has for reads.
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(always)]
+unsafe fn put_run(to: *mut u8, from: Span) {
+    // SAFETY: by this function's contract. What overlaps is copied by the first way, which allows it.
+    unsafe {
+        let apart = (to.addr().wrapping_sub(from.start().addr())) >= from.len()
+            && (from.start().addr().wrapping_sub(to.addr())) >= from.len();
+        if from.len() < STREAMED_MIN || !apart {
+            copy::copy_long(Span::new(to, from.len()), from);
+        } else {
+            copy::copy_past(to, from.start(), from.len());
+            copy::settle();
+        }
+    }
+}
+
+#[cfg(all(test, not(tickwire_loom)))]
+mod tests;

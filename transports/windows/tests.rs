@@ -1,0 +1,148 @@
+use super::*;
+use tickwire_components::op;
+
+const NOBODY: fn(u32) -> bool = |_| false;
+
+fn span(bytes: &mut [u8]) -> Span {
+    // SAFETY: the bytes outlive the test's use.
+    #[expect(unsafe_code, reason = "lends local bytes")]
+    unsafe {
+        Span::new(bytes.as_mut_ptr(), bytes.len())
+    }
+}
+
+/// A run of memory as a transport makes it.
+fn run(bytes: usize) -> SharedRun {
+    let mut memory: Box<[u128]> = vec![0; bytes / 16 + 8].into();
+    let start = memory.as_mut_ptr().cast::<u8>();
+    let start = NonNull::new(start.wrapping_add(start.align_offset(SHARED_ALIGN))).expect("not null");
+    // SAFETY: zeroed memory of the length, aligned, and kept.
+    #[expect(unsafe_code, reason = "a view of memory")]
+    unsafe {
+        SharedRun::new(start, bytes, Arc::new(memory))
+    }
+}
+
+/// A part of so many bytes as two members see it.
+fn parts(bytes: usize, one_sided: bool) -> [Part; 2] {
+    let run = run(control_bytes(2) + bytes);
+    [0, 1].map(|me| Part::new(run.clone(), Memory::Behind(bytes), 2, me, one_sided).expect("it is long enough"))
+}
+
+#[expect(unsafe_code, reason = "lends local bytes")]
+fn put(part: &Part, at: usize, bytes: &[u8]) -> bool {
+    // SAFETY: local bytes.
+    unsafe { part.put(at, span(&mut bytes.to_vec())) }
+}
+
+#[expect(unsafe_code, reason = "lends local bytes")]
+fn get(part: &Part, at: usize, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0xEE; length];
+    // SAFETY: local bytes.
+    unsafe { part.get(at, span(&mut bytes)) }.then_some(bytes)
+}
+
+#[expect(unsafe_code, reason = "lends local bytes")]
+fn add(part: &Part, at: usize, numbers: &[u64], is_dead: fn(u32) -> bool) -> Result<bool, HeldBy> {
+    let mut operands: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    let updater = Updater::of::<u64, op::Sum>();
+    // SAFETY: local bytes.
+    unsafe { part.update(updater, at, span(&mut operands), std::ptr::null_mut(), is_dead) }
+}
+
+fn number(part: &Part, at: usize) -> u64 {
+    u64::from_ne_bytes(get(part, at, 8).expect("it is there").try_into().expect("8 bytes"))
+}
+
+#[test]
+fn what_one_member_puts_the_other_one_gets_and_nothing_is_written_outside() {
+    let length = 3 * STREAMED_MIN;
+    let [one, other] = parts(length, false);
+    for (at, bytes) in [(0, 8), (8, 4), (3, 8), (1, 4), (5, 1), (0, 0), (7, STREAMED_MIN + 13), (length - 5, 5)] {
+        let sent: Vec<u8> = (0..bytes).map(|byte| byte as u8 ^ at as u8 ^ 0x5A).collect();
+        assert!(put(&one, at, &sent));
+        assert_eq!(get(&other, at, bytes), Some(sent));
+    }
+    for (at, bytes) in [(length, 1), (length - 7, 8), (usize::MAX, 8), (length + 1, 0), (0, length + 1)] {
+        assert!(!put(&one, at, &vec![1; bytes]), "{bytes} at {at}");
+        assert_eq!(get(&one, at, bytes), None);
+        assert_eq!(add(&one, at, &vec![1; bytes.div_ceil(8).max(1)], NOBODY), Ok(false));
+    }
+}
+
+#[test]
+fn elements_are_updated_where_they_are_aligned() {
+    let [one, other] = parts(64, true);
+    assert_eq!(add(&one, 8, &[5, 6], NOBODY), Ok(true));
+    assert_eq!(add(&other, 16, &[1], NOBODY), Ok(true));
+    assert_eq!((number(&one, 8), number(&one, 16)), (5, 7));
+    assert_eq!(add(&one, 4, &[5], NOBODY), Ok(false));
+    let swapped = one.compare_swap(NumberType::U64, 8, 5u64.to_ne_bytes(), 9u64.to_ne_bytes(), NOBODY);
+    assert_eq!(swapped, Ok(Some(5u64.to_ne_bytes())));
+    assert_eq!(number(&other, 8), 9);
+    assert_eq!(one.compare_swap(NumberType::U64, 4, [0; 8], [0; 8], NOBODY), Ok(None));
+    assert_eq!(one.compare_swap(NumberType::U32, 62, [0; 8], [0; 8], NOBODY), Ok(None));
+}
+
+#[test]
+fn who_holds_the_update_lock_is_waited_for_unless_it_is_dead() {
+    let many = vec![1; UPDATED_FREE_MAX / 8 + 1];
+    let [one, other] = parts(8 * many.len(), false);
+    let guard = one.lock_updates(NOBODY).expect("nobody has it");
+    assert_eq!(add(&other, 0, &many, NOBODY), Err(HeldBy(0)));
+    assert_eq!(add(&other, 0, &[1], NOBODY), Err(HeldBy(0)), "few take the lock, too, from now on");
+    assert_eq!(add(&other, 0, &many, |member| member == 0), Ok(true));
+    drop(guard);
+    assert_eq!(add(&one, 0, &[1], NOBODY), Ok(true));
+    assert_eq!((number(&one, 0), number(&one, 8)), (2, 1));
+}
+
+#[test]
+fn an_access_lock_says_who_has_it() {
+    let [one, other] = parts(0, false);
+    assert_eq!(one.try_lock(Hold::Shared), Ok(()));
+    assert_eq!(other.try_lock(Hold::Shared), Ok(()));
+    assert_eq!(one.holders().collect::<Vec<_>>(), [(0, Hold::Shared), (1, Hold::Shared)]);
+    one.unlock(Hold::Shared);
+    assert_eq!(one.try_lock(Hold::Exclusive), Err(None));
+    other.unlock(Hold::Shared);
+    assert_eq!(one.try_lock(Hold::Exclusive), Ok(()));
+    assert_eq!(other.try_lock(Hold::Shared), Err(Some(0)));
+    assert_eq!(other.holders().collect::<Vec<_>>(), [(0, Hold::Exclusive)]);
+    one.unlock(Hold::Exclusive);
+    assert_eq!(other.holders().count(), 0);
+}
+
+#[test]
+fn a_run_that_is_too_short_is_no_part() {
+    assert!(Part::new(run(control_bytes(2) + 8), Memory::Behind(9), 2, 0, false).is_none());
+    assert!(Part::new(run(control_bytes(2)), Memory::Behind(usize::MAX), 2, 0, false).is_none());
+    assert!(Part::new(run(control_bytes(2)), Memory::Elsewhere(1 << 40), 2, 2, false).is_none(), "no such rank");
+    let elsewhere =
+        Part::new(run(control_bytes(2)), Memory::Elsewhere(1 << 40), 2, 1, false).expect("it is long enough");
+    assert!(elsewhere.memory().is_none() && !put(&elsewhere, 0, &[1]) && get(&elsewhere, 0, 1).is_none());
+    assert!(control_bytes(2) >= 5 * SHARED_ALIGN && control_bytes(1000).is_multiple_of(PAGE_BYTES));
+}
+
+#[test]
+fn threads_lose_no_update_whichever_way_they_go() {
+    let rounds: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    let many = UPDATED_FREE_MAX / 8 + 1;
+    for one_sided in [false, fences::one_sided()] {
+        let parts = parts(8 * many, one_sided);
+        std::thread::scope(|scope| {
+            for (part, long) in parts.iter().zip([false, true]) {
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        // The other thread begins without the lock, and is stopped by the first long update.
+                        let operands = if long && round >= rounds / 2 { vec![1; many] } else { vec![1] };
+                        while add(part, 0, &operands, NOBODY).is_err() {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((number(&parts[0], 0), number(&parts[0], 8)), (2 * rounds, rounds / 2));
+    }
+}
