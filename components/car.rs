@@ -106,9 +106,11 @@ pub mod car_flags {
     pub const ABANDONED: u16 = 1 << 13;
     /// Of a receive that goes on as it comes: it has asked for a part of its message.
     pub const ASKED: u16 = 1 << 14;
+    /// Of an operation on a window: it is not within the target's part.
+    pub const OUT_OF_BOUNDS: u16 = 1 << 15;
     /// Those that say how an operation failed.
     pub const ERRORS: u16 =
-        TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED;
+        TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED | OUT_OF_BOUNDS;
     /// Those that make an envelope ask before its data is sent, however short it is.
     pub const ASKING: u16 = READY | SYNCHRONOUS;
 }

@@ -38,6 +38,8 @@ pub mod context {
     pub const BLOCK: u32 = 5 << 29;
     /// In place of a message of such a graph that its sender cannot go on with.
     pub const BLOCK_ABANDONED: u32 = 6 << 29;
+    /// One-sided operations on the communicator's window.
+    pub const WINDOW: u32 = 7 << 29;
 
     /// The word of an id in an incarnation, for the application's messages.
     pub const fn word(id: u32, incarnation: u32) -> u32 {

@@ -144,6 +144,13 @@ pub const BOARDS_MAX: usize = 64;
 pub const UPDATED_FREE_MAX: usize = 64;
 /// Bytes from which a put goes past the caches. The target is not to read them at once, and they would push out what the origin needs.
 pub const STREAMED_MIN: usize = 32 << 10;
+/// Requests of one-sided operations that an origin may have sent to a target without an answer. The target keeps as many answers for each
+/// origin, and old values of as many bytes: 256 KiB.
+pub const REMOTE_FRAMES: u32 = 16;
+/// Bytes that one such request puts, gets or updates at most.
+pub const REMOTE_BYTES: u64 = 16 << 10;
+/// Bytes of elements that the kernel reads, and writes back, under one hold of a lock.
+pub const KERNEL_UPDATE_BYTES: usize = 64 << 10;
 /// Shared runs that a peer has passed and nobody has asked for, for one connection: those of one communicator at a time, which is also made
 /// ready or made a window of.
 pub const SHARED_PASSED: usize = 8;

@@ -24,12 +24,13 @@
 //! | [`Kind::Cts`] | at most one of [`DIRECT`] and [`WIDER`] | 0 | 0 | any | 0 |
 //! | [`Kind::Head`] | none | 0 | any | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | 0 | at least 1 | its length |
-//! | [`Kind::Type`] | none | 0 | 0 | any | its length |
+//! | [`Kind::Type`], [`Kind::Remote`], [`Kind::Answer`] | none | 0 | 0 | any | its length |
 //! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 | 0 |
 //!
 //! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
 //! has its number, which wraps, in its tag field. A [`Kind::Type`] has the number of the type in its tag field, and the type's
-//! name as its payload.
+//! name as its payload. A [`Kind::Remote`] and its [`Kind::Answer`] have the number of the operation as their message id, and the rank in
+//! the window's communicator of who sends them as their source.
 //!
 //! The kinds from [`Kind::Wrap`] on are a ring's own and never handed on.
 
@@ -42,7 +43,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 16;
+pub const VERSION: u16 = 17;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -94,15 +95,20 @@ pub enum Kind {
     Type = 12,
     /// How many offers its sender has given to the receiver's transport so far, which matches by itself: it has none left to make.
     Offers = 13,
+    /// A one-sided operation that the receiver's engine is to do: [`crate::RemoteKind`] in its tag field, and where and how many bytes in
+    /// front of its payload.
+    Remote = 14,
+    /// The answer to a [`Kind::Remote`]: [`crate::RemoteOutcome`] in its tag field, and what was asked for as its payload.
+    Answer = 15,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 14,
+    Wrap = 16,
     /// The ring goes on in a larger one, at the same position. A ring's own mark, never handed on; its second byte is the binary
     /// logarithm of the larger one's bytes.
-    Moved = 15,
+    Moved = 17,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it. A ring's own frame,
     /// never handed on: bytes 8–15 are the address of the part, the tag field is the number of its first piece, and the length is
     /// that of the part.
-    Question = 16,
+    Question = 18,
 }
 
 impl Kind {
@@ -123,9 +129,11 @@ impl Kind {
             11 => Kind::Sync,
             12 => Kind::Type,
             13 => Kind::Offers,
-            14 => Kind::Wrap,
-            15 => Kind::Moved,
-            16 => Kind::Question,
+            14 => Kind::Remote,
+            15 => Kind::Answer,
+            16 => Kind::Wrap,
+            17 => Kind::Moved,
+            18 => Kind::Question,
             _ => return None,
         })
     }
@@ -165,7 +173,7 @@ impl Kind {
             }
             Kind::Cts => Some(Rule { flags: DIRECT | WIDER, ..of(Length::Any) }),
             Kind::Head => typed(Length::BeyondPayload),
-            Kind::Type => bare(Length::Any),
+            Kind::Type | Kind::Remote | Kind::Answer => bare(Length::Any),
             Kind::Piece | Kind::Part => bare(Length::Some),
             Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => bare(Length::None),
             Kind::Wrap | Kind::Moved | Kind::Question => None,
@@ -295,7 +303,9 @@ impl Header {
     /// As [`Header::payload`], of anything but a message in one frame.
     fn other_payload(&self) -> u64 {
         match self.kind() {
-            Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part | Kind::Type) => self.length,
+            Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part | Kind::Type | Kind::Remote | Kind::Answer) => {
+                self.length
+            }
             Some(Kind::Head) => self.message().into(),
             Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
             _ => 0,

@@ -28,3 +28,4 @@ pub(crate) mod several;
 pub(crate) mod shared_heap;
 pub(crate) mod slots;
 pub(crate) mod submit;
+pub(crate) mod windows;

@@ -143,6 +143,7 @@ pub use crate::api::shared_heap::ENV_SHARED_HEAP;
 pub use crate::api::slots::info::DynamicSlot;
 pub use crate::api::slots::info::SlotInfo;
 pub use crate::api::submit::{Called, Submitted, Submitter};
+pub use crate::api::windows::{ExclusivePart, PartCells, PostedUpdate, RejectedUpdate, WindowCounts, WindowReach};
 #[cfg(feature = "dump")]
 pub use crate::observe::door::ENV_DUMP_SIGNAL;
 pub use crate::observe::trace::ENV_TRACE;
@@ -154,11 +155,11 @@ pub use bevy_ecs;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
-    Basic, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype, DatatypeError, Described,
-    Element, ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, IntoBuffer, LeasedBytes, List,
-    Operation, Order, OtherType, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegistrationCounts,
-    RequestError, RequestId, Sequence, Source, Status, Tag, TagFilter, Topology, TopologyError, Typed, Work, bytemuck,
-    in_place,
+    AtomicsDomain, Basic, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype,
+    DatatypeError, Described, Element, ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, Integer,
+    IntoBuffer, LeasedBytes, List, LockKind, Number, Operation, Order, OtherType, Pieces, PostError, ProcId,
+    ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Sequence, Source, Status, Tag,
+    TagFilter, Topology, TopologyError, Typed, Update, Window, WindowError, Work, bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

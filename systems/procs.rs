@@ -8,3 +8,4 @@ pub mod ending;
 pub mod endpoint;
 pub mod priorities;
 pub mod receipts;
+pub mod windows;

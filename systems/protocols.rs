@@ -7,6 +7,7 @@ pub(crate) mod deferred;
 pub(crate) mod direct;
 pub mod eager;
 pub mod graph;
+pub mod one_sided;
 pub(crate) mod parts;
 pub(crate) mod pieces;
 pub mod provider_matched;
@@ -69,6 +70,8 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         Some(Kind::Credit) => Ok(()),
         Some(Kind::Type) => learn(&mut rows.progress, &header, arrival.payload, vc_row),
         Some(Kind::Offers) => provider_matched::take_count(&mut rows.progress, &mut rows.vcs, &header, vc_row),
+        Some(Kind::Remote) => one_sided::take_request(rows, arrival),
+        Some(Kind::Answer) => one_sided::take_answer(rows, arrival),
         Some(Kind::Bye) => end_vc(&mut rows.progress, &header, vc_row),
         _ => Err(NotTaken::Wrong("a message past the matching of its transport")),
     };

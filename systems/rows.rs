@@ -6,6 +6,7 @@
 
 use crate::procs::boards::Boards;
 use crate::procs::endpoint::{Endpoint, RowStates};
+use crate::procs::windows::Windows;
 use crate::store::tables::Settings;
 use bevy_ecs::component::ComponentId;
 use bevy_ecs::ptr::PtrMut;
@@ -129,6 +130,8 @@ pub struct Rows<'store> {
     pub callbacks: One<'store, Callbacks>,
     /// Boards of communicators.
     pub boards: One<'store, Boards>,
+    /// Windows.
+    pub windows: One<'store, Windows>,
     /// CARs.
     pub cars: Column<'store, Car>,
     /// CARs, cold column.

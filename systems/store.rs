@@ -20,6 +20,7 @@ pub use spawn::Plan;
 pub use tables::{Settings, Tables};
 
 use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::Windows;
 use crate::rows::{Rows, Wire};
 use addresses::Columns;
 use bevy_ecs::change_detection::MutUntyped;
@@ -176,6 +177,15 @@ impl Store {
         #[expect(unsafe_code, reason = "a column of a borrowed store")]
         unsafe {
             self.shared.addresses.communicators()
+        }
+    }
+
+    /// The windows, to be read.
+    pub fn windows(&self) -> &Windows {
+        // SAFETY: as in `communicators`.
+        #[expect(unsafe_code, reason = "a column of a borrowed store")]
+        unsafe {
+            self.shared.addresses.windows()
         }
     }
 

@@ -29,7 +29,7 @@ pub struct Reached {
     /// Messages that waited for a receive, at most.
     pub unexpected: u32,
     /// By kind: flags of frames that were sent, as bits, and bit 7 for frames without any.
-    pub sent: [u8; 14],
+    pub sent: [u8; 16],
 }
 
 impl Reached {
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
 
     /// A header of any kind, flags, priority and reserved byte, whose other fields might be true.
     fn any_frame(&mut self) {
-        let kind = Kind::from_byte(1 + self.input.byte() % 13).unwrap_or(Kind::Eager);
+        let kind = Kind::from_byte(1 + self.input.byte() % 15).unwrap_or(Kind::Eager);
         let (flags, priority, reserved) = (self.input.byte(), self.input.byte(), self.input.byte());
         let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
         let message = match self.input.byte() {

@@ -164,7 +164,8 @@ impl Stage {
             Kind::Cts => (self.offered, 100),
             Kind::Done | Kind::Nack => (self.offered, 0),
             Kind::Bye | Kind::Credit | Kind::Offers => (0, 0),
-            Kind::Piece | Kind::Part | Kind::Type | Kind::Wrap | Kind::Moved | Kind::Question => (0, 100),
+            Kind::Piece | Kind::Part | Kind::Type | Kind::Remote | Kind::Answer => (0, 100),
+            Kind::Wrap | Kind::Moved | Kind::Question => (0, 100),
         };
         Header::new(kind, 0, 1, 5, message, length)
     }

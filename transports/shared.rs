@@ -1,5 +1,6 @@
 //! Memory that procs of one host share: what a proc makes and passes to peers. See [`crate::SharedMemory`].
 
+use std::alloc::Layout;
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -15,6 +16,29 @@ pub struct SharedRun {
     start: NonNull<u8>,
     bytes: usize,
     _keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// Memory of a run that is private.
+struct Block {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it owns its memory, and does nothing with it but free it.
+#[expect(unsafe_code, reason = "owns a block of memory")]
+unsafe impl Send for Block {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "owns a block of memory")]
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `SharedRun::private` with this layout.
+        #[expect(unsafe_code, reason = "owns a block of memory")]
+        unsafe {
+            std::alloc::dealloc(self.start.as_ptr(), self.layout);
+        }
+    }
 }
 
 // SAFETY: an address in memory that is kept; users touch it by atomics and raw copies only.
@@ -37,6 +61,17 @@ impl SharedRun {
     pub unsafe fn new(start: NonNull<u8>, bytes: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(start.addr().get().is_multiple_of(SHARED_ALIGN), "shared memory starts at a page");
         SharedRun { start, bytes, _keep: keep }
+    }
+
+    /// A run of zero bytes in memory of this process alone; `None` if there is no memory.
+    pub fn private(bytes: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes.max(1), SHARED_ALIGN).ok()?;
+        // SAFETY: a new allocation of at least a byte, zeroed, which is freed with the same layout when nobody keeps it any more.
+        #[expect(unsafe_code, reason = "owns a block of memory")]
+        unsafe {
+            let start = NonNull::new(std::alloc::alloc_zeroed(layout))?;
+            Some(SharedRun::new(start, bytes, Arc::new(Block { start, layout })))
+        }
     }
 
     /// The first byte.

@@ -26,8 +26,6 @@ use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
 use crate::rings::fences;
 use crate::shared::{SHARED_ALIGN, SharedRun};
 pub use lock::Hold;
-use std::ptr::NonNull;
-use std::sync::Arc;
 use tickwire_components::limits::{PAGE_BYTES, STREAMED_MIN, UPDATED_FREE_MAX};
 use tickwire_components::{NumberType, Span};
 pub use update::Updater;
@@ -154,17 +152,10 @@ impl Part {
         Some(Part { start, bytes, control: Control { run, members, me, one_sided } })
     }
 
-    /// A run for control lines that no other process needs.
-    pub fn private_run(members: u32) -> SharedRun {
-        let bytes = control_bytes(members);
-        let mut memory: Box<[u128]> = vec![0; (bytes + SHARED_ALIGN) / size_of::<u128>()].into();
-        let start = memory.as_mut_ptr().cast::<u8>();
-        let start = start.wrapping_add(start.align_offset(SHARED_ALIGN));
-        // SAFETY: zeros in a new allocation, which is kept, from an aligned place on.
-        #[expect(unsafe_code, reason = "a view of memory")]
-        unsafe {
-            SharedRun::new(NonNull::new_unchecked(start), bytes, Arc::new(memory))
-        }
+    /// A part with the same locks and other memory, in this process. For what its owner attaches.
+    pub fn with_memory(&self, memory: Span) -> Option<Part> {
+        let Control { run, members, me, one_sided } = &self.control;
+        Part::new(run.clone(), Memory::Own(memory), *members, *me, *one_sided)
     }
 
     /// From the start on, updates take the lock. For the owner, before anybody else has the part: where the processor cannot update the
@@ -345,21 +336,36 @@ impl Part {
         Err(HeldBy(held_by))
     }
 
-    /// Takes the access lock, if it is free for that.
+    /// Takes the access lock for the own rank, if it is free for that.
     ///
     /// # Errors
     /// The member that has it alone; `None` if others share it.
     #[inline(always)]
     pub fn try_lock(&self, hold: Hold) -> Result<(), Option<u32>> {
-        lock::try_access(&self.control.head().access.0, self.control.me, hold)?;
-        self.control.member(self.control.me).holds.store(code_of(hold), Ordering::Relaxed);
+        self.try_lock_for(self.control.me, hold)
+    }
+
+    /// As [`Part::try_lock`], for a member that does not reach the lock by itself.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn try_lock_for(&self, rank: u32, hold: Hold) -> Result<(), Option<u32>> {
+        lock::try_access(&self.control.head().access.0, rank, hold)?;
+        self.control.member(rank).holds.store(code_of(hold), Ordering::Relaxed);
         Ok(())
     }
 
     /// Gives the access lock back.
     #[inline(always)]
     pub fn unlock(&self, hold: Hold) {
-        self.control.member(self.control.me).holds.store(0, Ordering::Relaxed);
+        self.unlock_for(self.control.me, hold);
+    }
+
+    /// As [`Part::unlock`], for a member that does not reach the lock by itself.
+    #[inline(always)]
+    pub fn unlock_for(&self, rank: u32, hold: Hold) {
+        self.control.member(rank).holds.store(0, Ordering::Relaxed);
         lock::release_access(&self.control.head().access.0, hold);
     }
 

@@ -6,7 +6,7 @@
 
 mod boards;
 mod choice;
-mod exchange;
+pub(crate) mod exchange;
 mod forms;
 pub(crate) mod graph;
 mod neighbors;
@@ -14,6 +14,7 @@ mod prefix;
 mod reduction;
 mod spread;
 
+pub(crate) use boards::activate;
 pub use reduction::reduce_local;
 use std::any::TypeId;
 use std::ops::Range;

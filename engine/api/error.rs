@@ -2,11 +2,12 @@
 
 use crate::api::probe::message::RejectedMessage;
 use crate::api::request::{Failed, OperationError, Rejected};
+use crate::api::windows::RejectedUpdate;
 use crate::bootstrap::BootstrapError;
 use thiserror::Error;
 use tickwire_components::{
     BuildError, CommError, CountError, DatatypeError, FinalizeError, GroupError, PostError, ProgressError,
-    RequestError, Unfit,
+    RequestError, Unfit, WindowError,
 };
 use tickwire_transports::HeapError;
 
@@ -71,6 +72,9 @@ pub enum Error {
     /// A datatype that cannot be, or does not fit its buffer.
     #[error(transparent)]
     Datatype(#[from] DatatypeError),
+    /// An operation on a window.
+    #[error(transparent)]
+    Window(#[from] WindowError),
     /// The shared heap.
     #[error(transparent)]
     Heap(#[from] HeapError),
@@ -99,6 +103,12 @@ impl From<OperationError> for Error {
 impl<B> From<Rejected<B>> for Error {
     fn from(rejected: Rejected<B>) -> Self {
         Error::Post(rejected.error)
+    }
+}
+
+impl<B> From<RejectedUpdate<B>> for Error {
+    fn from(rejected: RejectedUpdate<B>) -> Self {
+        Error::Window(rejected.error)
     }
 }
 

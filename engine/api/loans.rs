@@ -11,6 +11,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::{CarKind, CarState, Held, Lease, Request, RequestError, RequestId, RequestState, Row, Span};
 use tickwire_systems::procs::ending::fail;
+use tickwire_systems::protocols::one_sided::cut_loans;
 
 /// The reason that poisons an engine after such a panic.
 const LEFT: &str = "a panic has left a call that had lent memory to the engine";
@@ -147,6 +148,7 @@ impl Engine {
         }
         if !self.is_lost() {
             self.cancel_graphs(None);
+            cut_loans(self.store.all().windows);
         }
         let withdrawn = self.withdraw(|_, request, held| request.scoped || is_open(request) && held.0.is_empty());
         for &vc in &withdrawn.cut {

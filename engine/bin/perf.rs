@@ -7,6 +7,7 @@ mod idle;
 mod loops;
 mod ranks;
 mod raw;
+mod rma;
 mod vector;
 
 use std::process::ExitCode;
@@ -24,11 +25,12 @@ use crate::worlds::Extended;
 use coll::Collectives;
 use figures::{Figures, Form};
 use loops::{Bench, Buffers};
+use rma::OneSided;
 
 /// How long a rank may take to send what it promised at the end.
 pub(crate) const FINALIZE_TIME: Duration = Duration::from_secs(5);
 
-/// Measures latency, message rate, bandwidth, matching, collective operations, idle ticks and waiting.
+/// Measures latency, message rate, bandwidth, matching, collective and one-sided operations, idle ticks and waiting.
 ///
 /// Starts its ranks itself, each bound to one core; started by a launcher, it is one of them. Figures are of the
 /// public interface with the default configuration. Quiet cores make steady figures.
@@ -84,6 +86,8 @@ enum Suite {
     Vector(Ranks),
     /// Collective operations of all ranks, by the length of their buffers: rank 0's time of a call
     Coll(Ranks),
+    /// One-sided operations on windows, by rank 0 on rank 1's part: an operation and its flush
+    Rma(Ranks),
     /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
     /// gives to a program that is written straight to libfabric, with --mode tagged by its tagged messages
     Raw,
@@ -118,6 +122,7 @@ impl Suite {
             Suite::Depth(_) => "depth",
             Suite::Vector(_) => "vector",
             Suite::Coll(_) => "coll",
+            Suite::Rma(_) => "rma",
             Suite::Raw => "raw",
             Suite::Own { .. } => "self",
             Suite::Idle(_) => "idle",
@@ -128,7 +133,7 @@ impl Suite {
     /// Processes that it needs.
     fn ranks(&self) -> u32 {
         match self {
-            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) => of.ranks,
+            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) | Suite::Rma(of) => of.ranks,
             Suite::Own { .. } => 1,
             Suite::Idle(args) => args.ranks(),
             Suite::Raw | Suite::Block(_) => 2,
@@ -138,7 +143,9 @@ impl Suite {
     /// The transport beside those of the pair.
     fn beside(&self) -> Option<&str> {
         match self {
-            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) => of.beside.as_deref(),
+            Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) | Suite::Rma(of) => {
+                of.beside.as_deref()
+            }
             _ => None,
         }
     }
@@ -150,6 +157,7 @@ impl Suite {
             Suite::Depth(_) => loops::DEPTH_FIGURES,
             Suite::Vector(_) => vector::FIGURES,
             Suite::Coll(of) => coll::figures(of.ranks),
+            Suite::Rma(_) => rma::FIGURES,
             Suite::Own { .. } | Suite::Idle(_) => 1,
             Suite::Block(_) => block::FIGURES,
         }
@@ -286,7 +294,7 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     }
     if args.within_process() && !launched {
         return match args.suite {
-            Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) | Suite::Coll(_) => {
+            Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) | Suite::Coll(_) | Suite::Rma(_) => {
                 ranks::threads(&args).map(|()| ExitCode::SUCCESS)
             }
             Suite::Idle(_) => Err(Fault::wrong_use("loopback reaches engines of one process: add --in-process")),
@@ -296,7 +304,8 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     if launched {
         let bootstrap = Bootstrap::from_env()?;
         let (rank, size, needed) = (bootstrap.rank(), bootstrap.size(), args.suite.ranks());
-        let pair = matches!(args.suite, Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) | Suite::Coll(_));
+        let pair =
+            matches!(args.suite, Suite::P2p(_) | Suite::Depth(_) | Suite::Vector(_) | Suite::Coll(_) | Suite::Rma(_));
         if (pair && size < 2) || (!pair && size != needed) {
             let words = format!("the number of ranks is {size}, but `{}` needs {needed}", args.suite.name());
             return Err(Fault::wrong_use(words));
@@ -335,6 +344,8 @@ fn measure_ranks(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
     };
     if let Suite::Coll(_) = args.suite {
         Collectives::new(&mut engine, &mut say, args.shared_heap, args.quick)?.measure()?;
+    } else if let Suite::Rma(_) = args.suite {
+        OneSided::new(&mut engine, &mut say, args.quick).measure()?;
     } else if rank < 2 {
         if let Suite::Vector(_) = args.suite {
             vector::vector(&mut engine, &mut say, args.quick)?;

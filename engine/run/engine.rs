@@ -3,6 +3,7 @@
 use crate::api::attached::Attached;
 use crate::api::communicators::state::Comms;
 use crate::api::slots::info::SlotInfo;
+use crate::api::windows::Exposure;
 use crate::bootstrap::Exchange;
 use crate::observe::observer::Observer;
 use crate::run::home::Home;
@@ -86,6 +87,8 @@ pub struct Engine {
     /// What fits the tags of the transport that matches by itself, if one does.
     pub(crate) tags: TagLimits,
     pub(crate) comms: Comms,
+    /// Exposure epochs of windows that are posted.
+    pub(crate) exposures: Vec<Exposure>,
     pub(crate) ends: Ends,
     pub(crate) observer: Observer,
     #[cfg(feature = "dynamic-endpoints")]

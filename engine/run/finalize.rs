@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting};
 use tickwire_systems::protocols::graph::kept::free_idle;
+use tickwire_systems::protocols::one_sided::close_windows;
 use tickwire_systems::steps::finish::abort;
 use tickwire_systems::tick::boards::close_boards;
 use tickwire_transports::Sent;
@@ -145,6 +146,7 @@ impl Engine {
             }
         }
         self.store.with(|rows, _| close_boards(rows));
+        self.store.with(|rows, _| close_windows(rows));
         self.mind_boards();
         let all = self.store.all();
         for vc in all.vcs.iter_mut() {

@@ -3,6 +3,7 @@
 //! *Bound* a look at each CAR row, once for each VC that ends.
 
 use crate::procs::communicators::known;
+use crate::protocols::one_sided::fail_windows;
 use crate::steps::finish::abort;
 use crate::steps::posted::{may_await_any, posted_to_any, remove_posted};
 use crate::steps::provider;
@@ -56,6 +57,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
         close(all.endpoints[endpoint as usize].transport.get(), link);
     }
     cut_off(all, row);
+    fail_windows(all, row);
     all.progress.control.forget(row);
     let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
     while let Some(reply) = replies.pop(all.cars) {

@@ -113,6 +113,8 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
         RequestError::Cancelled
     } else if flags & car_flags::FINALIZED != 0 {
         RequestError::Finalized
+    } else if flags & car_flags::OUT_OF_BOUNDS != 0 {
+        RequestError::OutOfBounds
     } else if flags & car_flags::NOT_READY != 0 {
         RequestError::NotReady
     } else if flags & car_flags::ABANDONED != 0 {

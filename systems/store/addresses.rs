@@ -3,6 +3,7 @@
 use super::tables::{Settings, Tables};
 use crate::procs::boards::Boards;
 use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::Windows;
 use crate::rows::{Column, One, RowStateColumns, Rows, Wire};
 use crate::views::ColumnState;
 use bevy_ecs::component::ComponentId;
@@ -109,6 +110,7 @@ columns! {
     limits: Settings, Settings, rows, One;
     callbacks: Callbacks, Callbacks, rows, One;
     boards: Boards, Boards, rows, One;
+    windows: Windows, Windows, rows, One;
     cars: Car, Car, rows, Column;
     large: Large, Large, rows, Column;
     nodes: Node, Node, rows, Column;
@@ -131,6 +133,7 @@ impl Block {
             limits: One::dangling(),
             callbacks: One::dangling(),
             boards: One::dangling(),
+            windows: One::dangling(),
             cars: Column::dangling(),
             large: Column::dangling(),
             nodes: Column::dangling(),
@@ -219,6 +222,16 @@ impl Addresses {
         unsafe { &*(*self.block.get()).rows.communicators.pointer() }
     }
 
+    /// The windows, to be read.
+    ///
+    /// # Safety
+    /// As [`Addresses::communicators`].
+    #[expect(unsafe_code, reason = "a column of a borrowed store")]
+    pub(super) unsafe fn windows(&self) -> &Windows {
+        // SAFETY: by this function's contract.
+        unsafe { &*(*self.block.get()).rows.windows.pointer() }
+    }
+
     /// All columns.
     ///
     /// # Safety
@@ -238,6 +251,7 @@ impl Addresses {
                 limits: &*rows.limits.pointer(),
                 callbacks: &mut *rows.callbacks.pointer(),
                 boards: &mut *rows.boards.pointer(),
+                windows: &mut *rows.windows.pointer(),
                 arrivals: &mut *arrivals.pointer(),
                 cars: &mut *rows.cars.pointer(),
                 large: of_length(rows.large.pointer(), cars),

@@ -2,6 +2,7 @@
 
 use super::tables::{Settings, Tables};
 use crate::procs::boards::Boards;
+use crate::procs::windows::Windows;
 use bevy_ecs::bundle::NoBundleEffect;
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
@@ -67,6 +68,7 @@ pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions
         Settings(plan.limits.clone()),
         Callbacks::default(),
         Boards::default(),
+        Windows::default(),
     ));
     let one = one.id();
     spawn_rows(world, limits::ARRIVALS, |_| Arrival::default());

@@ -2,6 +2,7 @@
 
 use crate::procs::boards::Boards;
 use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::Windows;
 use bevy_ecs::prelude::*;
 use tickwire_components::limits::Limits;
 use tickwire_components::submission::Inbound;
@@ -38,6 +39,8 @@ pub struct Tables<'w> {
     pub callbacks: &'w mut Callbacks,
     /// Boards of communicators.
     pub boards: &'w mut Boards,
+    /// Windows.
+    pub windows: &'w mut Windows,
     /// Arrivals.
     pub arrivals: &'w mut [Arrival],
     /// CARs.

@@ -5,9 +5,11 @@
 //! transports (pieces out, space released).
 //! *Bound* the arrival rows, the receives matched in this pass, [`READ_TURNS_A_PASS`](tickwire_components::limits::READ_TURNS_A_PASS) times
 //! [`READ_BYTES_A_TURN`](tickwire_components::limits::READ_BYTES_A_TURN) bytes out of senders' memory
-//! (`protocols/read.rs`), and `PIECES_A_PASS` pieces for each VC (`protocols/pieces.rs`).
+//! (`protocols/read.rs`), `PIECES_A_PASS` pieces for each VC (`protocols/pieces.rs`), and
+//! [`REMOTE_FRAMES`](tickwire_components::limits::REMOTE_FRAMES) requests to each target of a window (`protocols/one_sided.rs`).
 //! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
 
+use crate::protocols::one_sided::move_windows;
 use crate::protocols::pieces::send_pieces;
 use crate::protocols::read::read_messages;
 use crate::rows::{Rows, Wire};
@@ -40,6 +42,9 @@ pub fn transfer(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
     if !rows.progress.senders.is_empty() {
         send_pieces(rows, endpoints);
+    }
+    if !rows.windows.busy.is_empty() {
+        move_windows(rows, endpoints);
     }
 }
 

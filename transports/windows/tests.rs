@@ -11,16 +11,8 @@ fn span(bytes: &mut [u8]) -> Span {
     }
 }
 
-/// A run of memory as a transport makes it.
 fn run(bytes: usize) -> SharedRun {
-    let mut memory: Box<[u128]> = vec![0; bytes / 16 + 8].into();
-    let start = memory.as_mut_ptr().cast::<u8>();
-    let start = NonNull::new(start.wrapping_add(start.align_offset(SHARED_ALIGN))).expect("not null");
-    // SAFETY: zeroed memory of the length, aligned, and kept.
-    #[expect(unsafe_code, reason = "a view of memory")]
-    unsafe {
-        SharedRun::new(start, bytes, Arc::new(memory))
-    }
+    SharedRun::private(bytes).expect("there is memory")
 }
 
 /// A part of so many bytes as two members see it.

@@ -65,11 +65,11 @@ impl Updater {
         unsafe { (self.each)(target, operands, old) }
     }
 
-    /// Updates elements by plain loads and stores. For the holder of the update lock.
+    /// Updates elements by plain loads and stores. For the holder of the update lock. Their old values go to `old`, unless that is null.
     ///
     /// # Safety
-    /// As [`Updater::each`].
-    pub(super) unsafe fn together(&self, target: *mut u8, operands: Span, old: *mut u8) {
+    /// `target` is aligned for the elements and valid for as many as there are operands; so is `old`, which need not be aligned.
+    pub unsafe fn together(&self, target: *mut u8, operands: Span, old: *mut u8) {
         // SAFETY: by the same contract.
         unsafe { (self.together)(target, operands, old) }
     }

@@ -42,7 +42,7 @@ pub(super) enum Called {
 impl Engine {
     /// The row of a communicator, and its context word.
     #[inline(always)]
-    pub(super) fn context_of(&mut self, comm: Comm) -> (usize, u32) {
+    pub(crate) fn context_of(&mut self, comm: Comm) -> (usize, u32) {
         let row = Communicator::row(comm.0);
         (row, self.store.all().communicators[row].context)
     }
@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// A row for the request of an operation on boards: it is inactive.
-    pub(super) fn request_row(&mut self, comm: Comm) -> Result<Row, PostError> {
+    pub(crate) fn request_row(&mut self, comm: Comm) -> Result<Row, PostError> {
         self.need_rows(1)?;
         let (_, word) = self.context_of(comm);
         let all = self.store.all();
@@ -229,7 +229,7 @@ fn keep_failed(mut operation: Operation, queue: &mut VecDeque<Operation>, busy: 
 }
 
 /// A request of an operation on boards is active.
-fn activate(rows: &mut Rows<'_>, row: Row) {
+pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
     let Rows { progress, cars, requests, .. } = rows;
     let request = &mut requests[row as usize];
     (request.state, request.counter) = (RequestState::Active, 1);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, List, OneRun, Pieces, PostError, Sequence, Span};
 use tickwire_systems::collectives::exchange;
 
-pub(super) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(crate) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {

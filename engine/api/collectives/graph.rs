@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Runs an operation of messages, and waits for it. Its buffers stay with the caller.
-    pub(super) fn run_graph<B: Pieces>(
+    pub(crate) fn run_graph<B: Pieces>(
         &mut self,
         call: Call<B, impl Draw<B>>,
         comm: Comm,

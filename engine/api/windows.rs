@@ -1,0 +1,213 @@
+//! Windows (MPI 4.1 chapter 12): memory of all members of a communicator, which each of them reads, writes and updates by itself.
+//!
+//! A window is made by all members together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part of it needs an
+//! epoch towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one host
+//! nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, or calls of
+//! the kernel where the memory is a buffer of the program's. Elsewhere any tick of the target's engine does them.
+
+mod epochs;
+mod kernel;
+mod locking;
+mod making;
+mod moving;
+mod own;
+mod remote;
+mod typed;
+mod updating;
+
+use crate::api::request::{OperationError, Request};
+use crate::run::engine::{Closed, Engine};
+pub(crate) use epochs::Exposure;
+pub use own::{ExclusivePart, PartCells};
+use std::fmt;
+use thiserror::Error;
+use tickwire_components::{AtomicsDomain, Comm, PostError, ProcId, Rank, RequestError, VcState, Window, WindowError};
+use tickwire_systems::procs::windows::{Access, Failure, Reach, Target, WindowRow};
+
+/// An operation on a window that could not be posted; its buffer comes back.
+#[derive(Error)]
+#[error("{error}")]
+pub struct RejectedUpdate<B> {
+    /// Why.
+    pub error: WindowError,
+    /// The buffer.
+    pub buffer: B,
+}
+
+impl<B> fmt::Debug for RejectedUpdate<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RejectedUpdate({:?})", self.error)
+    }
+}
+
+impl<B> From<RejectedUpdate<B>> for WindowError {
+    fn from(rejected: RejectedUpdate<B>) -> Self {
+        rejected.error
+    }
+}
+
+/// The token of an operation on a window that was posted, or its buffer back.
+pub type PostedUpdate<B> = Result<Request<B>, RejectedUpdate<B>>;
+
+/// Operations of this proc on one member's part of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowCounts {
+    /// How many were posted.
+    pub issued: u64,
+    /// How many of them are done at the target.
+    pub completed: u64,
+}
+
+/// How this proc reaches a member's part of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowReach {
+    /// By loads, stores and atomic operations.
+    Memory,
+    /// By the kernel, which reads and writes the member's memory.
+    Kernel,
+    /// By the member's engine, in any tick of it.
+    Engine,
+}
+
+impl fmt::Display for WindowReach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WindowReach::Memory => "loads and stores",
+            WindowReach::Kernel => "the kernel",
+            WindowReach::Engine => "the target's engine",
+        })
+    }
+}
+
+impl Engine {
+    /// Who makes updates of a window atomic.
+    ///
+    /// # Errors
+    /// There is no such window.
+    pub fn win_domain<T>(&mut self, window: Window<T>) -> Result<AtomicsDomain, WindowError> {
+        Ok(self.window(window.handle)?.domain)
+    }
+
+    /// How this proc reaches a rank's part of a window.
+    ///
+    /// # Errors
+    /// There is no such window, or no such rank.
+    pub fn win_reach<T>(&mut self, rank: Rank, window: Window<T>) -> Result<WindowReach, WindowError> {
+        Ok(match self.target(rank, window.handle)?.reach {
+            Reach::Memory(_) => WindowReach::Memory,
+            Reach::Kernel { .. } => WindowReach::Kernel,
+            Reach::Engine => WindowReach::Engine,
+        })
+    }
+
+    /// How many elements a rank's part of a window has. Of a window that memory is attached to there are as many as displacements.
+    ///
+    /// # Errors
+    /// There is no such window, or no such rank.
+    pub fn win_len<T>(&mut self, rank: Rank, window: Window<T>) -> Result<usize, WindowError> {
+        Ok(self.target(rank, window.handle)?.bytes as usize / size_of::<T>().max(1))
+    }
+
+    /// How many operations this proc has posted on a rank's part of a window, and how many of them are done there.
+    ///
+    /// # Errors
+    /// There is no such window, or no such rank.
+    pub fn win_counts<T>(&mut self, rank: Rank, window: Window<T>) -> Result<WindowCounts, WindowError> {
+        let Target { issued, completed, .. } = *self.target(rank, window.handle)?;
+        Ok(WindowCounts { issued, completed })
+    }
+
+    /// A window by its handle.
+    fn window(&mut self, handle: u32) -> Result<&mut WindowRow, WindowError> {
+        if self.closed != Closed::No {
+            return Err(self.closed.post_error().into());
+        }
+        self.store.all().windows.get(handle).ok_or(WindowError::Freed(handle))
+    }
+
+    /// A member's part of a window.
+    fn target(&mut self, rank: Rank, handle: u32) -> Result<&mut Target, WindowError> {
+        let targets = &mut self.window(handle)?.targets;
+        let last = targets.len() as u32 - 1;
+        targets.get_mut(rank.0 as usize).ok_or(PostError::Rank { rank: rank.0, last }.into())
+    }
+
+    /// The member's part of a window that an operation goes to, and where in it, bytes; `None` if anything is wrong, which [`Engine::checked`]
+    /// then tells.
+    #[inline(always)]
+    fn near<T>(&mut self, rank: Rank, displacement: usize, handle: u32) -> Option<(&mut Target, usize)> {
+        if self.closed != Closed::No {
+            return None;
+        }
+        let window = self.store.all().windows.get(handle)?;
+        let target = window.targets.get_mut(rank.0 as usize)?;
+        if target.access == Access::None {
+            return None;
+        }
+        Some((target, displacement.checked_mul(size_of::<T>())?))
+    }
+
+    /// As [`Engine::near`], for so many bytes, with words. The place in the part.
+    ///
+    /// # Errors
+    /// No such window or rank, no epoch, not within the part, or a member that has failed.
+    #[cold]
+    fn checked<T>(&mut self, rank: Rank, displacement: usize, bytes: usize, handle: u32) -> Result<usize, WindowError> {
+        let Target { access, bytes: length, vc, ref reach, .. } = *self.target(rank, handle)?;
+        let is_engine = matches!(reach, Reach::Engine);
+        if access == Access::None {
+            return Err(WindowError::NoEpoch(rank));
+        }
+        let first = displacement.saturating_mul(size_of::<T>());
+        let (end, length) = (first.saturating_add(bytes), length as usize);
+        if end > length || displacement.checked_mul(size_of::<T>()).is_none() {
+            return Err(WindowError::OutOfBounds { target: rank, first, end, length });
+        }
+        let all = self.store.all();
+        if is_engine && all.vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Failed) {
+            return Err(self.failed_target(rank, handle));
+        }
+        Ok(first)
+    }
+
+    /// An operation failed so at a rank's part.
+    #[cold]
+    fn failed(&mut self, failure: Failure, rank: Rank, handle: u32) -> WindowError {
+        match failure {
+            Failure::OutOfBounds => RequestError::OutOfBounds.into(),
+            Failure::TargetFailed => self.failed_target(rank, handle),
+            Failure::HolderFailed(holder) => match self.failed_target(Rank(holder), handle) {
+                WindowError::PeerFailed { proc, reason } => WindowError::HolderFailed { proc, reason },
+                error => error,
+            },
+        }
+    }
+
+    /// Says that the proc of a rank has failed.
+    #[cold]
+    fn failed_target(&mut self, rank: Rank, handle: u32) -> WindowError {
+        let row = match self.target(rank, handle) {
+            Ok(target) => target.vc,
+            Err(error) => return error,
+        };
+        let all = self.store.all();
+        let proc = ProcId(all.vcs.get(row as usize).map_or(all.procs.me, |vc| vc.proc));
+        WindowError::PeerFailed { proc, reason: all.procs.reason(row).to_owned() }
+    }
+}
+
+/// The own communicator of a window.
+fn comm_of(handle: u32) -> Comm {
+    Comm(handle)
+}
+
+impl From<OperationError> for WindowError {
+    fn from(error: OperationError) -> Self {
+        match error {
+            OperationError::Post(error) => WindowError::Post(error),
+            OperationError::Request(error) => WindowError::Request(error),
+            // Neither counts nor memory for a message: windows' own messages have no elements.
+            other => WindowError::Request(RequestError::System(other.to_string())),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Epochs in which targets take part (active target): fences, and post, start, complete and wait.
+//!
+//! Who posts an exposure epoch sends each origin a message, and who completes an access epoch sends each target one. They go in the window's
+//! own communicator, in which nobody else sends.
+
+use super::comm_of;
+use crate::api::request::Request;
+use crate::run::engine::Engine;
+use tickwire_components::{CommError, Group, ProcId, Rank, Tag, Window, WindowError};
+use tickwire_systems::procs::windows::Access;
+
+/// Tag of the message that an exposure epoch is posted.
+const POSTED: Tag = Tag(1);
+/// Tag of the message that an access epoch is completed.
+const COMPLETED: Tag = Tag(2);
+
+/// An exposure epoch: the window, and what each origin sends once it has completed its part.
+pub(crate) struct Exposure {
+    handle: u32,
+    completions: Vec<Request<Box<[u8; 0]>>>,
+}
+
+impl Engine {
+    /// Ends the epoch of the fence before, if there was one, and begins the next one, towards all ranks (`MPI_Win_fence`). All members call
+    /// it, and what each of them did before is done everywhere when it returns.
+    ///
+    /// # Errors
+    /// Another epoch is open, an operation has failed, or a member has.
+    #[inline]
+    pub fn win_fence<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.fence(window.handle, true)
+    }
+
+    /// As [`Engine::win_fence`], and begins no epoch (`MPI_MODE_NOSUCCEED`).
+    ///
+    /// # Errors
+    /// As [`Engine::win_fence`].
+    pub fn win_fence_last<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.fence(window.handle, false)
+    }
+
+    fn fence(&mut self, handle: u32, goes_on: bool) -> Result<(), WindowError> {
+        let epochs = self.epochs(handle)?;
+        if epochs.all_locked || epochs.locked > 0 || epochs.started || epochs.posted {
+            let open = "a rank is locked, or an epoch is started or posted";
+            return Err(WindowError::EpochOpen { what: "win_fence", open });
+        }
+        let flushed = self.flush_window(handle);
+        // Also after a failure: others wait here.
+        let met = self.barrier(comm_of(handle));
+        let window = self.window(handle)?;
+        if window.epochs.fence != goes_on {
+            let access = if goes_on { Access::Fence } else { Access::None };
+            window.targets.iter_mut().for_each(|target| target.access = access);
+            window.epochs.fence = goes_on;
+        }
+        window.epochs.fenced = window.targets.iter().map(|target| target.issued).sum();
+        flushed.and(met.map_err(WindowError::from))
+    }
+
+    /// Begins an exposure epoch: members of a group may access the own part, once they have started their epochs (`MPI_Win_post`).
+    ///
+    /// # Errors
+    /// An exposure epoch is posted, the group is not within the window's, or a member of it has failed.
+    pub fn win_post<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
+        let handle = window.handle;
+        let epochs = self.epochs(handle)?;
+        if epochs.posted {
+            return Err(WindowError::EpochOpen { what: "win_post", open: "an exposure epoch is posted" });
+        }
+        if epochs.fence {
+            self.leave_fence(handle, "win_post")?;
+        }
+        let ranks = self.ranks_of(group, handle)?;
+        let mut completions = Vec::with_capacity(ranks.len());
+        for &rank in &ranks {
+            let posted = self.irecv([0u8; 0], rank, COMPLETED, comm_of(handle));
+            completions.push(posted.map_err(|rejected| rejected.error)?);
+        }
+        self.exposures.push(Exposure { handle, completions });
+        self.window(handle)?.epochs.posted = true;
+        for rank in ranks {
+            self.send(&[0u8; 0], rank, POSTED, comm_of(handle))?;
+        }
+        Ok(())
+    }
+
+    /// Begins an access epoch towards the members of a group (`MPI_Win_start`). Waits until each of them has posted its exposure epoch.
+    ///
+    /// # Errors
+    /// Another epoch is open, the group is not within the window's, or a member of it has failed.
+    pub fn win_start<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
+        let handle = window.handle;
+        let epochs = self.epochs(handle)?;
+        if epochs.started || epochs.all_locked || epochs.locked > 0 {
+            let open = "a rank is locked, or an access epoch is started";
+            return Err(WindowError::EpochOpen { what: "win_start", open });
+        }
+        if epochs.fence {
+            self.leave_fence(handle, "win_start")?;
+        }
+        let ranks = self.ranks_of(group, handle)?;
+        for &rank in &ranks {
+            self.recv(&mut [0u8; 0], rank, POSTED, comm_of(handle))?;
+        }
+        let window = self.window(handle)?;
+        window.epochs.started = true;
+        ranks.iter().for_each(|rank| window.targets[rank.0 as usize].access = Access::Started);
+        Ok(())
+    }
+
+    /// Ends the epoch of [`Engine::win_start`] (`MPI_Win_complete`): its operations are done at the targets.
+    ///
+    /// # Errors
+    /// There is none, or an operation or a target has failed: the first that did. The epoch has ended all the same.
+    pub fn win_complete<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        let handle = window.handle;
+        let row = self.window(handle)?;
+        if !std::mem::take(&mut row.epochs.started) {
+            return Err(WindowError::NothingOpen { what: "win_complete", needed: "win_start" });
+        }
+        let started = |target: &Access| *target == Access::Started;
+        let ranks: Vec<u32> =
+            (0..).zip(&row.targets).filter(|(_, target)| started(&target.access)).map(|(rank, _)| rank).collect();
+        let mut ended = Ok(());
+        for rank in ranks {
+            ended = ended.and(self.flush_target(Rank(rank), handle));
+            self.window(handle)?.targets[rank as usize].access = Access::None;
+            let sent = self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle));
+            ended = ended.and(sent.map(drop).map_err(WindowError::from));
+        }
+        ended
+    }
+
+    /// Ends the epoch of [`Engine::win_post`] (`MPI_Win_wait`), once all its origins have completed theirs.
+    ///
+    /// # Errors
+    /// There is none, or an origin has failed. The epoch has ended all the same.
+    pub fn win_wait<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        let completions = self.take_exposure(window.handle, "win_wait")?;
+        let mut ended = Ok(());
+        for completion in completions {
+            ended = ended.and(self.wait(&completion).map(drop));
+        }
+        self.window(window.handle)?.epochs.posted = false;
+        Ok(ended?)
+    }
+
+    /// Whether all origins of the epoch of [`Engine::win_post`] have completed theirs (`MPI_Win_test`); if so it has ended.
+    ///
+    /// # Errors
+    /// As [`Engine::win_wait`].
+    pub fn win_test<T>(&mut self, window: Window<T>) -> Result<bool, WindowError> {
+        let completions = self.take_exposure(window.handle, "win_test")?;
+        let mut open = Vec::new();
+        let mut ended = Ok(());
+        for completion in completions {
+            match self.test(&completion) {
+                Ok(test) if !test.is_done() => open.push(completion),
+                Ok(_) => {}
+                Err(error) => ended = Err(error),
+            }
+        }
+        if !open.is_empty() && ended.is_ok() {
+            self.exposures.push(Exposure { handle: window.handle, completions: open });
+            return Ok(false);
+        }
+        self.window(window.handle)?.epochs.posted = false;
+        ended.map(|()| true).map_err(WindowError::from)
+    }
+
+    fn take_exposure(&mut self, handle: u32, what: &'static str) -> Result<Vec<Request<Box<[u8; 0]>>>, WindowError> {
+        self.window(handle)?;
+        let place = self.exposures.iter().position(|exposure| exposure.handle == handle);
+        let place = place.ok_or(WindowError::NothingOpen { what, needed: "win_post" })?;
+        Ok(self.exposures.swap_remove(place).completions)
+    }
+
+    /// The ranks of a group in a window.
+    fn ranks_of(&mut self, group: &Group, handle: u32) -> Result<Vec<Rank>, WindowError> {
+        let (row, _) = self.context_of(comm_of(handle));
+        let communicator = &self.store.all().communicators[row];
+        let rank = |proc| communicator.rank_of(proc).map(Rank).ok_or(proc);
+        let ranks: Result<Vec<Rank>, u32> = group.procs().map(rank).collect();
+        ranks.map_err(|proc| CommError::NotSubset { proc: ProcId(proc) }.into())
+    }
+}

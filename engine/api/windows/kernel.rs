@@ -1,0 +1,144 @@
+//! Operations on memory of another process that only the kernel reaches. The target takes no part.
+
+use crate::run::engine::Engine;
+use tickwire_components::limits::KERNEL_UPDATE_BYTES;
+use tickwire_components::{Rank, RequestError, Span, WindowError};
+use tickwire_systems::procs::windows::{Reach, is_dead};
+use tickwire_transports::windows::Updater;
+
+impl Engine {
+    /// Writes bytes.
+    pub(super) fn put_by_kernel(&mut self, at: usize, from: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.by_kernel(at, from, true, rank, handle)
+    }
+
+    /// Reads bytes.
+    pub(super) fn get_by_kernel(&mut self, at: usize, into: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.by_kernel(at, into, false, rank, handle)
+    }
+
+    fn by_kernel(&mut self, at: usize, run: Span, writes: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        let all = self.store.all();
+        let reached = all.windows.get(handle).and_then(|window| match window.targets[rank.0 as usize].reach {
+            Reach::Kernel { endpoint, link, address, .. } => {
+                let shared = all.endpoints.get_mut(endpoint as usize)?.transport.get().shared_memory()?;
+                let address = address.wrapping_add(at as u64);
+                // SAFETY: the caller of the operation lends the run.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                unsafe {
+                    Some(if writes { shared.store(link, address, run) } else { shared.fetch(link, address, run) })
+                }
+            }
+            _ => None,
+        });
+        match reached {
+            Some(true) => Ok(()),
+            _ => Err(self.out_of_reach(rank, handle)),
+        }
+    }
+
+    /// Updates elements under the target's lock. Their old values go to `old`, unless that is null.
+    ///
+    /// # Safety
+    /// `operands` are valid for reads, and `old` for writes of as many bytes.
+    #[expect(unsafe_code, reason = "addresses of elements")]
+    pub(super) unsafe fn update_by_kernel(
+        &mut self,
+        updater: &Updater,
+        at: usize,
+        operands: Span,
+        old: *mut u8,
+        (rank, handle): (Rank, u32),
+    ) -> Result<(), WindowError> {
+        let mut scratch = std::mem::take(&mut self.store.all().windows.scratch);
+        if scratch.is_empty() {
+            scratch = vec![0; KERNEL_UPDATE_BYTES / size_of::<u128>()].into();
+        }
+        // SAFETY: memory of this function's own until its end.
+        let room = unsafe { Span::new(scratch.as_mut_ptr().cast(), KERNEL_UPDATE_BYTES) };
+        let mut done = 0;
+        let mut ended = Ok(());
+        while done < operands.len() && ended.is_ok() {
+            let chunk = operands.part(done, KERNEL_UPDATE_BYTES);
+            let old = if old.is_null() { old } else { old.wrapping_add(done) };
+            // SAFETY: by this function's contract; chunks are whole elements.
+            let update = |target: Span| unsafe { updater.together(target.start(), chunk, old) };
+            ended = self.locked_by_kernel(at + done, room.part(0, chunk.len()), (rank, handle), update);
+            done += chunk.len();
+        }
+        self.store.all().windows.scratch = scratch;
+        ended
+    }
+
+    /// Reads bytes under the target's lock, changes them, and writes them back.
+    pub(super) fn locked_by_kernel(
+        &mut self,
+        at: usize,
+        room: Span,
+        (rank, handle): (Rank, u32),
+        mut change: impl FnMut(Span),
+    ) -> Result<(), WindowError> {
+        let mut ended = Ok(true);
+        self.wait_at_once(|engine| {
+            ended = engine.try_locked_by_kernel(at, room, (rank, handle), &mut change);
+            ended != Ok(false)
+        })?;
+        match ended {
+            Ok(_) => Ok(()),
+            Err(()) => Err(self.out_of_reach(rank, handle)),
+        }
+    }
+
+    /// `Ok(false)` if somebody else has the lock.
+    fn try_locked_by_kernel(
+        &mut self,
+        at: usize,
+        room: Span,
+        (rank, handle): (Rank, u32),
+        change: &mut impl FnMut(Span),
+    ) -> Result<bool, ()> {
+        let all = self.store.all();
+        let window = all.windows.get(handle).ok_or(())?;
+        let (targets, vcs) = (&window.targets, &*all.vcs);
+        let Reach::Kernel { part, endpoint, link, address } = &targets[rank.0 as usize].reach else { return Err(()) };
+        let shared = all.endpoints.get_mut(usize::from(*endpoint)).and_then(|of| of.transport.get().shared_memory());
+        let shared = shared.ok_or(())?;
+        let Ok(guard) = part.lock_updates(|member| is_dead(targets, vcs, member)) else { return Ok(false) };
+        let address = address.wrapping_add(at as u64);
+        // SAFETY: room of the caller's own.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let moved = unsafe {
+            shared.fetch(*link, address, room) && {
+                change(room);
+                shared.store(*link, address, room)
+            }
+        };
+        drop(guard);
+        if moved { Ok(true) } else { Err(()) }
+    }
+
+    /// Does something that may have to be tried again until a lock is free. Its first try costs no more than itself.
+    pub(super) fn wait_at_once(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), RequestError> {
+        if is_done(self) {
+            return Ok(());
+        }
+        self.wait_until(|engine| {
+            engine.closed.check_request()?;
+            Ok(is_done(engine))
+        })
+    }
+
+    /// Memory of a member cannot be reached any more.
+    #[cold]
+    fn out_of_reach(&mut self, rank: Rank, handle: u32) -> WindowError {
+        // Its death is found out by a look at its connection.
+        self.look_around();
+        match self.failed_target(rank, handle) {
+            WindowError::PeerFailed { proc, reason } if reason.is_empty() => {
+                let reason = "the kernel cannot reach its memory: it has ended, or has given the memory up".into();
+                WindowError::PeerFailed { proc, reason }
+            }
+            error => error,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Epochs that an origin opens by itself (passive target): locks, and flushes within them.
+
+use super::remote::Until;
+use crate::run::engine::Engine;
+use std::sync::atomic::{Ordering, fence};
+use tickwire_components::{LockKind, Rank, RemoteKind, RequestError, Span, VcState, Window, WindowError};
+use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
+
+/// What there is to end before a lock.
+const OTHERS: &str = "an access epoch is started";
+
+impl Engine {
+    /// Opens an epoch towards a rank by locking its part of a window, alone or with others (`MPI_Win_lock`). Waits for the lock.
+    ///
+    /// # Errors
+    /// An epoch towards the rank is open, or a member that holds the lock has failed.
+    #[inline]
+    pub fn win_lock<T>(&mut self, kind: LockKind, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
+        self.begin_lock(rank, window.handle, "win_lock")?;
+        self.take_lock(kind, rank, window.handle)?;
+        let row = self.window(window.handle)?;
+        row.epochs.locked += 1;
+        row.targets[rank.0 as usize].access = Access::Locked(kind);
+        Ok(())
+    }
+
+    /// Ends the epoch of [`Engine::win_lock`] (`MPI_Win_unlock`): all its operations are done at the target.
+    ///
+    /// # Errors
+    /// There is none, or one of its operations has failed.
+    #[inline]
+    pub fn win_unlock<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
+        let handle = window.handle;
+        let nothing = WindowError::NothingOpen { what: "win_unlock", needed: "win_lock of the rank" };
+        let all_locked = self.window(handle)?.epochs.all_locked;
+        let Access::Locked(kind) = self.target(rank, handle)?.access else { return Err(nothing) };
+        if all_locked {
+            return Err(nothing);
+        }
+        let flushed = self.flush_target(rank, handle);
+        let unlocked = self.give_lock(kind, rank, handle);
+        let row = self.window(handle)?;
+        row.epochs.locked -= 1;
+        row.targets[rank.0 as usize].access = Access::None;
+        flushed.and(unlocked)
+    }
+
+    /// Opens an epoch towards all ranks, whose parts it locks with others (`MPI_Win_lock_all`).
+    ///
+    /// # Errors
+    /// Another epoch is open, or a member has failed; nothing is locked then.
+    pub fn win_lock_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        let handle = window.handle;
+        let row = self.window(handle)?;
+        let ranks = row.targets.len() as u32;
+        if row.epochs.locked > 0 {
+            return Err(WindowError::EpochOpen { what: "win_lock_all", open: "a rank is locked" });
+        }
+        for rank in 0..ranks {
+            self.begin_lock(Rank(rank), handle, "win_lock_all")?;
+        }
+        for rank in 0..ranks {
+            if let Err(error) = self.take_lock(LockKind::Shared, Rank(rank), handle) {
+                for rank in 0..rank {
+                    let _ = self.give_lock(LockKind::Shared, Rank(rank), handle);
+                }
+                return Err(error);
+            }
+        }
+        let row = self.window(handle)?;
+        row.epochs.all_locked = true;
+        row.targets.iter_mut().for_each(|target| target.access = Access::Locked(LockKind::Shared));
+        Ok(())
+    }
+
+    /// Ends the epoch of [`Engine::win_lock_all`] (`MPI_Win_unlock_all`).
+    ///
+    /// # Errors
+    /// There is none, or one of its operations has failed: the first that did. The epoch has ended all the same.
+    pub fn win_unlock_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        let handle = window.handle;
+        let row = self.window(handle)?;
+        if !std::mem::take(&mut row.epochs.all_locked) {
+            return Err(WindowError::NothingOpen { what: "win_unlock_all", needed: "win_lock_all" });
+        }
+        let ranks = row.targets.len() as u32;
+        let mut ended = self.flush_window(handle);
+        for rank in 0..ranks {
+            ended = ended.and(self.give_lock(LockKind::Shared, Rank(rank), handle));
+            self.window(handle)?.targets[rank as usize].access = Access::None;
+        }
+        ended
+    }
+
+    /// Waits until all operations on a rank's part are done there (`MPI_Win_flush`).
+    ///
+    /// # Errors
+    /// There is no such window or rank, or one of the operations has failed: the first that did.
+    #[inline]
+    pub fn win_flush<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
+        self.flush_target(rank, window.handle)
+    }
+
+    /// As [`Engine::win_flush`], of all ranks (`MPI_Win_flush_all`).
+    ///
+    /// # Errors
+    /// As [`Engine::win_flush`].
+    pub fn win_flush_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.flush_window(window.handle)
+    }
+
+    /// Waits until the buffers of all operations on a rank's part may be used again (`MPI_Win_flush_local`): those of requests, since others
+    /// return only then.
+    ///
+    /// # Errors
+    /// As [`Engine::win_flush`].
+    pub fn win_flush_local<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
+        self.target(rank, window.handle)?;
+        self.wait_sent(window.handle, Some(rank))
+    }
+
+    /// As [`Engine::win_flush_local`], of all ranks (`MPI_Win_flush_local_all`).
+    ///
+    /// # Errors
+    /// As [`Engine::win_flush`].
+    pub fn win_flush_local_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.window(window.handle)?;
+        self.wait_sent(window.handle, None)
+    }
+
+    /// Orders what this proc reads and writes in its own part with what others did there (`MPI_Win_sync`).
+    ///
+    /// # Errors
+    /// There is no such window.
+    pub fn win_sync<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.window(window.handle)?;
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether a rank may be locked now. A fence whose epoch had no operations has ended it.
+    #[inline(always)]
+    fn begin_lock(&mut self, rank: Rank, handle: u32, what: &'static str) -> Result<(), WindowError> {
+        let access = self.target(rank, handle)?.access;
+        if access != Access::None {
+            self.leave_fence(handle, what)?;
+        }
+        if self.window(handle)?.epochs.started {
+            return Err(WindowError::EpochOpen { what, open: OTHERS });
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch of a fence, if nothing was done in it.
+    #[cold]
+    pub(super) fn leave_fence(&mut self, handle: u32, what: &'static str) -> Result<(), WindowError> {
+        let row = self.window(handle)?;
+        if row.epochs.all_locked {
+            return Err(WindowError::EpochOpen { what, open: "all ranks are locked" });
+        }
+        if !row.epochs.fence {
+            return Err(WindowError::EpochOpen { what, open: "the rank is locked, or an access epoch is started" });
+        }
+        if row.targets.iter().map(|target| target.issued).sum::<u64>() != row.epochs.fenced {
+            let open = "a fence's epoch has operations (win_fence_last ends it)";
+            return Err(WindowError::EpochOpen { what, open });
+        }
+        row.epochs.fence = false;
+        row.targets.iter_mut().for_each(|target| target.access = Access::None);
+        Ok(())
+    }
+
+    /// Takes a lock, once it is free.
+    #[inline(always)]
+    fn take_lock(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        match self.try_lock(kind, rank, handle)? {
+            true => Ok(()),
+            false => self.wait_for_lock(kind, rank, handle),
+        }
+    }
+
+    /// Takes a lock in reach, if it is free.
+    #[inline(always)]
+    fn try_lock(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<bool, WindowError> {
+        let locks = self.target(rank, handle)?.locks();
+        Ok(locks.is_some_and(|part| part.try_lock(hold_of(kind)).is_ok()))
+    }
+
+    #[inline(never)]
+    fn wait_for_lock(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        if self.target(rank, handle)?.locks().is_none() {
+            let runs = (Span::EMPTY, Span::EMPTY);
+            return self.run_remote(RemoteKind::Lock(kind), 0, runs, 0, Until::Done, (rank, handle));
+        }
+        let mut failed = Ok(());
+        self.wait_until(|engine| {
+            engine.closed.check_request()?;
+            let all = engine.store.all();
+            let Some(window) = all.windows.get(handle) else { return Ok(true) };
+            let target = &window.targets[rank.0 as usize];
+            let Some(part) = target.locks() else { return Ok(true) };
+            if part.try_lock(hold_of(kind)).is_ok() {
+                return Ok(true);
+            }
+            let dead = |&(member, _): &(u32, _)| is_dead(&window.targets, all.vcs, member);
+            if let Some((member, _)) = part.holders().find(dead) {
+                failed = Err(Failure::HolderFailed(member));
+            }
+            Ok(failed.is_err())
+        })?;
+        failed.map_err(|failure| self.failed(failure, rank, handle))
+    }
+
+    /// Gives a lock back.
+    #[inline(always)]
+    fn give_lock(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        if let Some(part) = self.target(rank, handle)?.locks() {
+            part.unlock(hold_of(kind));
+            return Ok(());
+        }
+        let runs = (Span::EMPTY, Span::EMPTY);
+        self.run_remote(RemoteKind::Unlock(kind), 0, runs, 0, Until::Done, (rank, handle))
+    }
+
+    /// Waits until all operations on a rank's part are done there.
+    #[inline(always)]
+    pub(super) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        // What was put is there for all before anything that this proc reads next.
+        fence(Ordering::SeqCst);
+        let target = self.target(rank, handle)?;
+        if target.issued == target.completed && target.failure.is_none() {
+            return Ok(());
+        }
+        self.wait_flushed(rank, handle)
+    }
+
+    #[inline(never)]
+    fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        // What is posted later is none of this flush.
+        let issued = self.target(rank, handle)?.issued;
+        self.wait_until(|engine| {
+            let target = engine.target(rank, handle).map_err(|_| RequestError::Stale)?;
+            if target.completed >= issued {
+                return Ok(true);
+            }
+            engine.closed.check_request()?;
+            Ok(false)
+        })?;
+        self.let_go();
+        match self.target(rank, handle)?.failure.take() {
+            Some(failure) => Err(self.failed(failure, rank, handle)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all operations on a window are done.
+    pub(super) fn flush_window(&mut self, handle: u32) -> Result<(), WindowError> {
+        fence(Ordering::SeqCst);
+        let mut ended = Ok(());
+        for rank in 0..self.window(handle)?.targets.len() as u32 {
+            let Target { issued, completed, failure, vc, .. } = self.window(handle)?.targets[rank as usize];
+            let vcs = &*self.store.all().vcs;
+            let is_gone = vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Failed);
+            if issued != completed || failure.is_some() && !is_gone || failure.is_some() && issued > 0 {
+                ended = ended.and(self.wait_flushed(Rank(rank), handle));
+            }
+        }
+        ended
+    }
+
+    /// Waits until all that is posted has left.
+    fn wait_sent(&mut self, handle: u32, only: Option<Rank>) -> Result<(), WindowError> {
+        self.wait_at_once(|engine| {
+            let Some(window) = engine.store.all().windows.get(handle) else { return true };
+            let mut targets = (0..).zip(&window.targets).filter(|(rank, _)| only.is_none_or(|only| only.0 == *rank));
+            // What is got is awaited, too.
+            targets.all(|(_, target)| {
+                target.operations.iter().all(|operation| operation.all_sent && operation.into.is_empty())
+            })
+        })?;
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Which epochs of a window are open.
+    pub(super) fn epochs(&mut self, handle: u32) -> Result<Epochs, WindowError> {
+        Ok(self.window(handle)?.epochs)
+    }
+}

@@ -1,0 +1,452 @@
+//! How windows are made and freed, by all members together.
+//!
+//! A window has a communicator of its own, whose members tell each other what they have for a part. On one host they pass each other the
+//! memory that they share. Nobody uses a window before all members have it.
+
+use super::comm_of;
+use crate::api::collectives::exchange;
+use crate::api::request::OperationError;
+use crate::run::engine::Engine;
+use std::any::Any;
+use std::collections::VecDeque;
+use tickwire_components::{
+    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, NIL, Rank, Row, Sequence, Span, VcState, Window,
+    WindowError, bytemuck,
+};
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
+use tickwire_transports::rings::fences::one_sided;
+use tickwire_transports::shared::SharedRun;
+use tickwire_transports::windows::{Memory, Part, control_bytes};
+
+/// Keys of runs that windows share begin here; below are those of boards.
+const KEYS: u64 = 1 << 32;
+
+/// What a member has for its part, as it tells the others.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Offer {
+    /// Bytes of its memory.
+    bytes: u64,
+    /// Where it is, of a buffer.
+    address: u64,
+    /// See the constants.
+    has: u64,
+}
+
+// SAFETY: three words.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl bytemuck::Zeroable for Offer {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl bytemuck::Pod for Offer {}
+
+/// It has memory for its part.
+const MEMORY: u64 = 1;
+/// It has a run that it can share.
+const RUN: u64 = 2;
+/// It has one-sided fences.
+const FENCES: u64 = 4;
+/// Its memory is a buffer, in reach of the kernel.
+const KERNEL: u64 = 8;
+/// Its memory is attached later.
+const ATTACHED: u64 = 16;
+
+/// What a member says that has no window: it, or one that it needs, has failed.
+const FAILED: u8 = u8::MAX;
+
+impl Offer {
+    fn of(brought: &Brought, has_memory: bool, shares: bool) -> Self {
+        let (address, kind) = match &brought.memory {
+            Brings::Allocated => (0, 0),
+            Brings::Buffer(span, _) => (span.start().expose_provenance() as u64, KERNEL),
+            Brings::Attached => (0, ATTACHED),
+        };
+        let flag = |has, flag| if has { flag } else { 0 };
+        let has = kind | flag(has_memory, MEMORY) | flag(shares, RUN) | flag(one_sided(), FENCES);
+        Offer { bytes: brought.bytes as u64, address, has }
+    }
+}
+
+/// What a member brings.
+struct Brought {
+    memory: Brings,
+    /// Bytes of it.
+    bytes: usize,
+}
+
+enum Brings {
+    /// Memory that is to be allocated.
+    Allocated,
+    /// A buffer, and where it is.
+    Buffer(Span, Box<dyn Any + Send + Sync>),
+    /// What is attached later.
+    Attached,
+}
+
+impl Engine {
+    /// Makes a window of memory that it allocates: `count` elements at this rank, all bytes zero (`MPI_Win_allocate`). All members of a
+    /// communicator call it. On one host the members share the memory.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, LockKind, op};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// let (me, world) = (engine.rank(), engine.comm_world());
+    /// let window = engine.win_allocate::<u64>(100, world)?;
+    /// engine.win_lock(LockKind::Shared, me, window)?;
+    /// engine.put(&[7, 8], me, 10, window)?;
+    /// assert_eq!(engine.fetch_and_op(1, op::Sum, me, 11, window)?, 8);
+    /// engine.win_unlock(me, window)?;
+    /// let mut now = [0; 2];
+    /// engine.win_read(&mut now, 10, window)?;
+    /// assert_eq!(now, [7, 9]);
+    /// engine.win_free(window)?;
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A member has no memory, or has failed; then there is no window on any member.
+    pub fn win_allocate<T: Element>(&mut self, count: usize, comm: Comm) -> Result<Window<T>, WindowError> {
+        let bytes = count.saturating_mul(size_of::<T>());
+        self.make_window(Brought { memory: Brings::Allocated, bytes }, comm).map(Window::new)
+    }
+
+    /// As [`Engine::win_allocate`], where all members share the memory (`MPI_Win_allocate_shared`): [`Engine::win_cells`] has the parts of
+    /// all of them.
+    ///
+    /// # Errors
+    /// As [`Engine::win_allocate`], and if a member is on another host or cannot share memory: there is no window then.
+    pub fn win_allocate_shared<T: Element>(&mut self, count: usize, comm: Comm) -> Result<Window<T>, WindowError> {
+        let window = self.win_allocate(count, comm)?;
+        let domain = self.window(window.handle)?.domain;
+        if domain == AtomicsDomain::Processor {
+            return Ok(window);
+        }
+        self.win_free(window)?;
+        let reason = "not all members share memory with each other: split the communicator by host (comm_split_shared)";
+        Err(WindowError::Memory { rank: Rank(0), reason: reason.into() })
+    }
+
+    /// Makes a buffer of the program's this rank's part of a window (`MPI_Win_create`). All members of a communicator call it. The engine
+    /// owns the buffer until [`Engine::win_take`] gives it back; [`Engine::win_free`] drops it.
+    ///
+    /// # Errors
+    /// As [`Engine::win_allocate`].
+    pub fn win_create<B>(&mut self, buffer: B, comm: Comm) -> Result<Window<B::Item>, WindowError>
+    where
+        B: Sequence + LeasedBytes + Send + Sync + 'static,
+    {
+        let buffer = Box::new(buffer);
+        let span = buffer.piece(0);
+        let bytes = span.len();
+        self.make_window(Brought { memory: Brings::Buffer(span, buffer), bytes }, comm).map(Window::new)
+    }
+
+    /// Makes a window without memory, to which every member attaches its own (`MPI_Win_create_dynamic`). Displacements are what
+    /// [`Engine::win_attach`] returns, and count bytes.
+    ///
+    /// # Errors
+    /// As [`Engine::win_allocate`].
+    pub fn win_create_dynamic(&mut self, comm: Comm) -> Result<Window<u8>, WindowError> {
+        self.make_window(Brought { memory: Brings::Attached, bytes: 0 }, comm).map(Window::new)
+    }
+
+    /// Frees a window (`MPI_Win_free`). All members call it, after all epochs but those of fences have ended.
+    ///
+    /// # Errors
+    /// An epoch is open, or a member has failed. In the latter case the window is gone here, too, and the memory of its part is not used
+    /// again: others may still write there.
+    pub fn win_free<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.free_window(window.handle).map(drop)
+    }
+
+    /// As [`Engine::win_free`], and gives back the buffer that the part was made of, if it is a `B`.
+    ///
+    /// # Errors
+    /// As [`Engine::win_free`].
+    pub fn win_take<B>(&mut self, window: Window<B::Item>) -> Result<Option<B>, WindowError>
+    where
+        B: Sequence + LeasedBytes + Send + Sync + 'static,
+    {
+        match self.free_window(window.handle)? {
+            OwnMemory::Buffer(buffer) => Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer)),
+            _ => Ok(None),
+        }
+    }
+
+    fn free_window(&mut self, handle: u32) -> Result<OwnMemory, WindowError> {
+        let Epochs { all_locked, locked, started, posted, .. } = self.window(handle)?.epochs;
+        let open = [
+            (all_locked, "all ranks are locked"),
+            (locked > 0, "a rank is locked"),
+            (started, "an access epoch is started"),
+            (posted, "an exposure epoch is posted"),
+        ];
+        if let Some((_, open)) = open.into_iter().find(|(is_open, _)| *is_open) {
+            return Err(WindowError::EpochOpen { what: "win_free", open });
+        }
+        let flushed = self.flush_window(handle);
+        let met = self.barrier(comm_of(handle));
+        let removed = self.store.all().windows.remove(handle);
+        let freed = self.comm_free(comm_of(handle));
+        let own = removed.map(|window| *window).map_or(OwnMemory::Allocated, |window| window.own);
+        match flushed.and(met.map_err(WindowError::from)) {
+            Ok(()) => {
+                freed?;
+                Ok(own)
+            }
+            Err(error) => {
+                // A member that has not heard of the failure may still write there.
+                std::mem::forget(own);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a window; its handle.
+    fn make_window(&mut self, brought: Brought, comm: Comm) -> Result<u32, WindowError> {
+        let own = self.comm_dup(comm)?;
+        match self.make_window_on(brought, own) {
+            Ok(()) => Ok(own.0),
+            Err(error) => {
+                self.store.all().windows.remove(own.0);
+                let _ = self.comm_free(own);
+                Err(error)
+            }
+        }
+    }
+
+    /// Every step is made by all members, also after a failure of one: others may wait for what it says.
+    fn make_window_on(&mut self, brought: Brought, comm: Comm) -> Result<(), WindowError> {
+        let (row, context) = self.context_of(comm);
+        let Communicator { rank, size, .. } = self.store.all().communicators[row];
+        let vcs = self.connect_members(row, size)?;
+        let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(&brought, size));
+        let made = self.make_run(&brought, key, size, shares);
+        let offers = self.tell_all_of(comm, Offer::of(&brought, made.is_ok(), shares.is_some()), size);
+        let runs = self.pass_runs(key, &vcs, offers.as_deref().ok(), rank, shares);
+        self.stop_giving(key);
+        let poor = offers.as_ref().ok().and_then(|offers| offers.iter().position(|offer| offer.has & MEMORY == 0));
+        let (mut farthest, mut refused) = (FAILED, String::new());
+        match (&offers, made) {
+            (Ok(offers), Ok(run)) if poor.is_none() => {
+                let members = Members { offers, vcs: &vcs, rank };
+                farthest = self.add_window(comm, brought, run, runs, &members);
+            }
+            (_, Err(reason)) => refused = reason,
+            _ => {}
+        }
+        let told = self.tell_all_of(comm, farthest, size);
+        offers?;
+        if let Some(poor) = poor {
+            let reason = if poor as u32 == rank { refused } else { "see its own error".into() };
+            return Err(WindowError::Memory { rank: Rank(poor as u32), reason });
+        }
+        let told = told?;
+        if let Some(failed) = told.iter().position(|&told| told == FAILED) {
+            let reason = "it has lost another member, see its own error".into();
+            return Err(WindowError::Memory { rank: Rank(failed as u32), reason });
+        }
+        self.window(comm.0)?.domain = match told.into_iter().max() {
+            Some(0) => AtomicsDomain::Processor,
+            Some(1) => AtomicsDomain::Lock,
+            _ => AtomicsDomain::Engine,
+        };
+        Ok(())
+    }
+
+    /// The endpoint over which members share memory, if this one does.
+    fn sharing_endpoint(&mut self, brought: &Brought, size: u32) -> Option<u8> {
+        if size == 1 || matches!(brought.memory, Brings::Attached) {
+            return None;
+        }
+        let shares = |endpoint: &mut Endpoint| endpoint.transport.get().shared_memory().is_some();
+        self.store.endpoints().iter_mut().position(shares).map(|endpoint| endpoint as u8)
+    }
+
+    /// The run that begins with the control lines of the own part.
+    fn make_run(&mut self, brought: &Brought, key: u64, size: u32, shares: Option<u8>) -> Result<SharedRun, String> {
+        let behind = if matches!(brought.memory, Brings::Allocated) { brought.bytes } else { 0 };
+        let too_long = || format!("there is no address for {behind} bytes");
+        let bytes = control_bytes(size).checked_add(behind).ok_or_else(too_long)?;
+        let shared = match shares {
+            Some(endpoint) => self.store.endpoints()[usize::from(endpoint)].transport.get().shared_memory(),
+            None => None,
+        };
+        match shared {
+            Some(shared) => shared.make(key, bytes),
+            None => SharedRun::private(bytes).ok_or_else(|| format!("there is no memory for {bytes} bytes")),
+        }
+    }
+
+    /// Adds the window with the parts of all members. How far the farthest part is: 0 within reach of the processor, 1 of the kernel, 2 of
+    /// its engine.
+    fn add_window(
+        &mut self,
+        comm: Comm,
+        brought: Brought,
+        run: SharedRun,
+        runs: Vec<Option<SharedRun>>,
+        members: &Members<'_>,
+    ) -> u8 {
+        let (_, context) = self.context_of(comm);
+        let Members { offers, vcs, rank } = *members;
+        let (size, fences) = (offers.len() as u32, members.have(FENCES));
+        let (place, own) = match brought.memory {
+            Brings::Allocated => (Memory::Behind(brought.bytes), OwnMemory::Allocated),
+            Brings::Buffer(span, buffer) => (Memory::Own(span), OwnMemory::Buffer(buffer)),
+            Brings::Attached => (Memory::Own(Span::EMPTY), OwnMemory::Attached(Vec::new())),
+        };
+        let is_shared = matches!(own, OwnMemory::Allocated);
+        // The run was made as long.
+        let Some(part) = Part::new(run, place, size, rank, fences) else { return FAILED };
+        if !is_shared {
+            part.lock_all_updates();
+        }
+        let mut part = Some(part);
+        let targets = (0..).zip(runs).zip(offers.iter().zip(vcs)).map(|((member, run), (offer, &row))| {
+            let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
+            let reach = match run {
+                _ if member == rank => part.take().map(Reach::Memory),
+                None => None,
+                Some(run) if offer.has & KERNEL != 0 => self.kernel_reach(row, run, offer, (size, rank), fences),
+                Some(run) => {
+                    let memory = Memory::Behind(usize::try_from(bytes).unwrap_or(usize::MAX));
+                    Part::new(run, memory, size, rank, fences).map(Reach::Memory)
+                }
+            };
+            Target::new(row, bytes, reach.unwrap_or(Reach::Engine))
+        });
+        let targets: Box<[Target]> = targets.collect();
+        let farness = |target: &Target| match target.reach {
+            Reach::Memory(_) => u8::from(!is_shared),
+            Reach::Kernel { .. } => 1,
+            Reach::Engine => 2,
+        };
+        let farthest = targets.iter().map(farness).max().unwrap_or(0);
+        let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
+        let window = WindowRow { handle: comm.0, context, rank, targets, domain, own, epochs, served };
+        self.store.all().windows.add(window);
+        farthest
+    }
+
+    /// How memory of another process is reached: by the kernel, where that is allowed.
+    fn kernel_reach(
+        &mut self,
+        row: Row,
+        run: SharedRun,
+        offer: &Offer,
+        (size, rank): (u32, u32),
+        fences: bool,
+    ) -> Option<Reach> {
+        let all = self.store.all();
+        let vc = all.vcs.get(row as usize)?;
+        let (endpoint, link) = (vc.endpoint, vc.link);
+        let shared = all.endpoints.get_mut(endpoint as usize)?.transport.get().shared_memory()?;
+        if !shared.fetches(link) {
+            return None;
+        }
+        let part = Part::new(run, Memory::Elsewhere(usize::try_from(offer.bytes).ok()?), size, rank, fences)?;
+        Some(Reach::Kernel { part, endpoint, link, address: offer.address })
+    }
+
+    /// Connects to all members; the rows of their VCs.
+    fn connect_members(&mut self, row: usize, size: u32) -> Result<Vec<Row>, WindowError> {
+        let me = self.store.all().procs.me;
+        let procs: Vec<u32> = (0..size).filter_map(|rank| self.store.all().communicators[row].proc(rank)).collect();
+        let mut vcs = Vec::with_capacity(procs.len());
+        for proc in procs {
+            vcs.push(if proc == me { NIL } else { self.reach(proc)? });
+        }
+        self.wait_until(|engine| {
+            engine.closed.check_request()?;
+            let all = engine.store.all();
+            let connects = |&vc: &Row| {
+                all.vcs.get(vc as usize).is_some_and(|vc| !matches!(vc.state, VcState::Connected | VcState::Failed))
+            };
+            Ok(!vcs.iter().any(connects))
+        })?;
+        Ok(vcs)
+    }
+
+    /// Passes the own run to all members that share memory with this one, and takes theirs. Without `offers` it only tells them that it
+    /// has none.
+    fn pass_runs(
+        &mut self,
+        key: u64,
+        vcs: &[Row],
+        offers: Option<&[Offer]>,
+        rank: u32,
+        shares: Option<u8>,
+    ) -> Vec<Option<SharedRun>> {
+        let mut runs: Vec<Option<SharedRun>> = vec![None; vcs.len()];
+        if offers.is_none() {
+            self.stop_giving(key);
+        }
+        let has_run = |member: usize| offers.is_none_or(|offers| offers[member].has & RUN != 0);
+        if !has_run(rank as usize) {
+            return runs;
+        }
+        let all = self.store.all();
+        let shared_with = |row: Row| all.vcs.get(row as usize).is_some_and(|vc| Some(vc.endpoint) == shares);
+        let mut to_give: Vec<bool> =
+            vcs.iter().enumerate().map(|(member, &row)| shared_with(row) && has_run(member)).collect();
+        let mut to_take = if offers.is_some() { to_give.clone() } else { vec![false; vcs.len()] };
+        let waited = self.wait_until(|engine| {
+            engine.closed.check_request()?;
+            let all = engine.store.all();
+            for member in 0..vcs.len() {
+                if !to_give[member] && !to_take[member] {
+                    continue;
+                }
+                let vc = &all.vcs[vcs[member] as usize];
+                let shared = all.endpoints[vc.endpoint as usize].transport.get().shared_memory();
+                let Some(shared) = shared.filter(|_| vc.state == VcState::Connected) else {
+                    (to_give[member], to_take[member]) = (false, false);
+                    continue;
+                };
+                to_give[member] = to_give[member] && !shared.give(vc.link, key).unwrap_or(true);
+                if to_take[member]
+                    && let Some(run) = shared.take(vc.link, key)
+                {
+                    (runs[member], to_take[member]) = (run, false);
+                }
+            }
+            let done = !to_give.contains(&true) && !to_take.contains(&true);
+            if !done {
+                // What is passed comes over sockets.
+                engine.look_around();
+            }
+            Ok(done)
+        });
+        if waited.is_err() { vec![None; vcs.len()] } else { runs }
+    }
+
+    fn stop_giving(&mut self, key: u64) {
+        for endpoint in self.store.endpoints() {
+            endpoint.transport.get().shared_memory().into_iter().for_each(|shared| shared.stop_giving(key));
+        }
+    }
+
+    /// Tells all members a value, and hears theirs.
+    fn tell_all_of<T: Element + Copy>(&mut self, comm: Comm, own: T, size: u32) -> Result<Vec<T>, OperationError> {
+        let mut told = vec![own; size as usize];
+        self.run_graph(exchange::allgather(&[own][..], &mut told[..]), comm)?;
+        Ok(told)
+    }
+}
+
+/// The members of a window that is made.
+struct Members<'a> {
+    offers: &'a [Offer],
+    vcs: &'a [Row],
+    /// The own one.
+    rank: u32,
+}
+
+impl Members<'_> {
+    /// Whether all of them have something.
+    fn have(&self, what: u64) -> bool {
+        self.offers.iter().all(|offer| offer.has & what != 0)
+    }
+}

@@ -1,0 +1,202 @@
+//! Puts and gets.
+
+use super::remote::Until;
+use super::{PostedUpdate, RejectedUpdate};
+use crate::api::request::Request;
+use crate::run::engine::Engine;
+use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
+use tickwire_systems::procs::windows::{Reach, RemoteOperation, Target};
+use tickwire_systems::protocols::one_sided::post_remote;
+
+/// How a part is reached, without what it takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Memory,
+    Kernel,
+    Engine,
+}
+
+impl Engine {
+    /// Writes elements into a rank's part of a window (`MPI_Put`). It returns when the buffer may be used again; the elements are there for
+    /// all after a flush or the end of the epoch.
+    ///
+    /// # Errors
+    /// No epoch is open towards the rank, or the elements are not within its part.
+    #[inline]
+    pub fn put<S: Sequence>(
+        &mut self,
+        from: S,
+        target: Rank,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> Result<(), WindowError> {
+        let run = from.piece(0);
+        if let Some((to, at)) = self.near::<S::Item>(target, displacement, window.handle)
+            && let Target { reach: Reach::Memory(part), issued, completed, .. } = to
+        {
+            // SAFETY: the buffer is lent for the call.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            if unsafe { part.put(at, run) } {
+                (*issued, *completed) = (*issued + 1, *completed + 1);
+                return Ok(());
+            }
+        }
+        self.put_slowly::<S::Item>(run, target, displacement, window.handle)
+    }
+
+    /// Reads elements of a rank's part of a window (`MPI_Get`). It returns when they are there.
+    ///
+    /// # Errors
+    /// As [`Engine::put`].
+    #[inline]
+    pub fn get<R: Sequence + LeasedBytes>(
+        &mut self,
+        into: R,
+        target: Rank,
+        displacement: usize,
+        window: Window<R::Item>,
+    ) -> Result<(), WindowError> {
+        let run = into.piece(0);
+        if let Some((from, at)) = self.near::<R::Item>(target, displacement, window.handle)
+            && let Target { reach: Reach::Memory(part), issued, completed, .. } = from
+        {
+            // SAFETY: as in `put`.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            if unsafe { part.get(at, run) } {
+                (*issued, *completed) = (*issued + 1, *completed + 1);
+                return Ok(());
+            }
+        }
+        self.get_slowly::<R::Item>(run, target, displacement, window.handle)
+    }
+
+    /// As [`Engine::put`], with a request (`MPI_Rput`): it is done when the elements are there.
+    ///
+    /// # Errors
+    /// As [`Engine::put`], or no row is free; the buffer comes back.
+    pub fn rput<S: Sequence + Send + 'static>(
+        &mut self,
+        from: S,
+        target: Rank,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> PostedUpdate<S> {
+        let run = from.piece(0);
+        let place = (displacement, target, window.handle);
+        match self.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place) {
+            Ok(Some(row)) => Ok(self.hold(row, from, false)),
+            Ok(None) => match self.put(&from, target, displacement, window) {
+                Ok(()) => Ok(self.done_at_once(from)),
+                Err(error) => Err(RejectedUpdate { error, buffer: from }),
+            },
+            Err(error) => Err(RejectedUpdate { error, buffer: from }),
+        }
+    }
+
+    /// As [`Engine::get`], with a request (`MPI_Rget`): it is done when the elements are in the buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::rput`].
+    pub fn rget<R: Sequence + LeasedBytes + Send + 'static>(
+        &mut self,
+        mut into: R,
+        target: Rank,
+        displacement: usize,
+        window: Window<R::Item>,
+    ) -> PostedUpdate<R> {
+        let run = into.piece(0);
+        let place = (displacement, target, window.handle);
+        match self.post_move::<R::Item>(RemoteKind::Get, (Span::EMPTY, run), run.len(), place) {
+            Ok(Some(row)) => Ok(self.hold(row, into, false)),
+            Ok(None) => match self.get(&mut into, target, displacement, window) {
+                Ok(()) => Ok(self.done_at_once(into)),
+                Err(error) => Err(RejectedUpdate { error, buffer: into }),
+            },
+            Err(error) => Err(RejectedUpdate { error, buffer: into }),
+        }
+    }
+
+    /// The token of an operation that was done when it was posted.
+    pub(super) fn done_at_once<B: Pieces>(&self, buffer: B) -> Request<B> {
+        Request::ready(self.home, buffer, Rank::NULL.0, 0)
+    }
+
+    /// Posts an operation that the target's engine does, with a request: its row. `None` if the target is reached otherwise.
+    pub(super) fn post_move<T>(
+        &mut self,
+        kind: RemoteKind,
+        (from, into): (Span, Span),
+        length: usize,
+        (displacement, rank, handle): (usize, Rank, u32),
+    ) -> Result<Option<u32>, WindowError> {
+        let at = self.checked::<T>(rank, displacement, length, handle)?;
+        if self.way(rank, handle)? != Way::Engine {
+            return Ok(None);
+        }
+        let row = self.request_row(super::comm_of(handle))?;
+        let number = self.store.all().windows.number();
+        let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
+        let operation = RemoteOperation { from, into, request: row, ..operation };
+        self.store.with(|rows, _| {
+            crate::api::collectives::activate(rows, row);
+            post_remote(rows, handle, rank.0, operation);
+        });
+        Ok(Some(row))
+    }
+
+    /// How a part is reached. The own one is always in memory.
+    pub(super) fn way(&mut self, rank: Rank, handle: u32) -> Result<Way, WindowError> {
+        Ok(match self.target(rank, handle)?.reach {
+            Reach::Memory(_) => Way::Memory,
+            Reach::Kernel { .. } => Way::Kernel,
+            Reach::Engine => Way::Engine,
+        })
+    }
+
+    #[inline(never)]
+    fn put_slowly<T>(&mut self, run: Span, rank: Rank, displacement: usize, handle: u32) -> Result<(), WindowError> {
+        let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
+        match self.way(rank, handle)? {
+            Way::Memory => self.move_own(at, run, true, rank, handle)?,
+            Way::Kernel => self.put_by_kernel(at, run, rank, handle)?,
+            Way::Engine => {
+                let runs = (run, Span::EMPTY);
+                return self.run_remote(RemoteKind::Put, at, runs, run.len(), Until::Sent, (rank, handle));
+            }
+        }
+        self.count_done(rank, handle)
+    }
+
+    #[inline(never)]
+    fn get_slowly<T>(&mut self, run: Span, rank: Rank, displacement: usize, handle: u32) -> Result<(), WindowError> {
+        let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
+        match self.way(rank, handle)? {
+            Way::Memory => self.move_own(at, run, false, rank, handle)?,
+            Way::Kernel => self.get_by_kernel(at, run, rank, handle)?,
+            Way::Engine => {
+                let runs = (Span::EMPTY, run);
+                return self.run_remote(RemoteKind::Get, at, runs, run.len(), Until::Done, (rank, handle));
+            }
+        }
+        self.count_done(rank, handle)
+    }
+
+    /// Counts an operation that is done.
+    pub(super) fn count_done(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        let target = self.target(rank, handle)?;
+        target.issued += 1;
+        target.completed += 1;
+        Ok(())
+    }
+
+    /// Moves bytes to or from the own part, whose memory may have been attached.
+    fn move_own(&mut self, at: usize, run: Span, writes: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        let window = self.window(handle)?;
+        let own = if window.rank == rank.0 { window.place(at, run.len()) } else { None };
+        // SAFETY: the caller of the operation lends the run.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let moved = own.is_some_and(|(part, at)| unsafe { if writes { part.put(at, run) } else { part.get(at, run) } });
+        let (first, end, length) = (at, at.saturating_add(run.len()), 0);
+        if moved { Ok(()) } else { Err(WindowError::OutOfBounds { target: rank, first, end, length }) }
+    }
+}

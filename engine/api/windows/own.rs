@@ -1,0 +1,299 @@
+//! The own part of a window, and parts in shared memory, as this proc reads and writes them by itself.
+//!
+//! Memory that others write is never a slice in safe code. A program copies elements out of it and into it, or uses cells. A slice there is only
+//! within an epoch in which nobody else may access the part.
+
+use crate::run::engine::Engine;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use tickwire_components::{Element, LeasedBytes, LockKind, Rank, Sequence, Span, Window, WindowError};
+use tickwire_systems::procs::windows::{Access, OwnMemory, Reach};
+
+impl Engine {
+    /// Copies elements of the own part of a window into a buffer. It needs no epoch: a program that races with others gets some of their
+    /// bytes.
+    ///
+    /// # Errors
+    /// They are not within the own part.
+    pub fn win_read<R: Sequence + LeasedBytes>(
+        &mut self,
+        into: R,
+        displacement: usize,
+        window: Window<R::Item>,
+    ) -> Result<(), WindowError> {
+        self.copy_own::<R::Item>(into.piece(0), displacement, false, window.handle)
+    }
+
+    /// Copies elements into the own part of a window. See [`Engine::win_read`].
+    ///
+    /// # Errors
+    /// They are not within the own part.
+    pub fn win_write<S: Sequence>(
+        &mut self,
+        from: S,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> Result<(), WindowError> {
+        self.copy_own::<S::Item>(from.piece(0), displacement, true, window.handle)
+    }
+
+    fn copy_own<T>(&mut self, run: Span, displacement: usize, writes: bool, handle: u32) -> Result<(), WindowError> {
+        let window = self.window(handle)?;
+        let first = displacement.saturating_mul(size_of::<T>());
+        // SAFETY: the caller lends the run.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let copied = window
+            .place(first, run.len())
+            .is_some_and(|(part, at)| unsafe { if writes { part.put(at, run) } else { part.get(at, run) } });
+        let (target, length) = (Rank(window.rank), window.own_part().map_or(0, |part| part.bytes()));
+        let end = first.saturating_add(run.len());
+        if copied { Ok(()) } else { Err(WindowError::OutOfBounds { target, first, end, length }) }
+    }
+
+    /// The elements of a rank's part of a window, as cells, where that is in reach of the processor: the own part always, parts of others on
+    /// the same host if the window is allocated (`MPI_Win_shared_query`) and an epoch towards them is open. They are good until the next
+    /// call that changes the engine.
+    ///
+    /// ```compile_fail,E0502
+    /// # use tickwire::{Bootstrap, Engine};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let world = engine.comm_world();
+    /// let window = engine.win_allocate::<u32>(4, world).unwrap();
+    /// let cells = engine.win_cells(engine.rank(), window).unwrap();
+    /// engine.win_free(window).unwrap();
+    /// cells.set(0, 1);
+    /// ```
+    ///
+    /// # Errors
+    /// No epoch is open, the part is elsewhere, or its elements are not aligned.
+    pub fn win_cells<T: Element>(&self, rank: Rank, window: Window<T>) -> Result<PartCells<'_, T>, WindowError> {
+        self.closed.check_post()?;
+        let windows = self.store.windows();
+        let row = windows.list.get(tickwire_components::Communicator::row(window.handle));
+        let row = row.and_then(Option::as_deref).filter(|row| row.handle == window.handle);
+        let row = row.ok_or(WindowError::Freed(window.handle))?;
+        let last = row.targets.len() as u32 - 1;
+        let wrong = tickwire_components::PostError::Rank { rank: rank.0, last };
+        let target = row.targets.get(rank.0 as usize).ok_or(wrong)?;
+        if rank.0 != row.rank && target.access == Access::None {
+            return Err(WindowError::NoEpoch(rank));
+        }
+        let memory = match &target.reach {
+            Reach::Memory(part) => part.memory(),
+            _ => None,
+        };
+        let away = WindowError::OwnPart {
+            what: "not in reach of the processor",
+            instead: "use win_allocate on one host, or put and get",
+        };
+        let memory = memory.ok_or(away)?;
+        if !memory.start().cast::<T>().is_aligned() {
+            return Err(WindowError::Unaligned { target: rank, displacement: 0 });
+        }
+        let length = memory.len() / size_of::<T>().max(1);
+        Ok(PartCells { start: memory.start().cast(), length, engine: PhantomData })
+    }
+
+    /// Locks the own part of a window alone, and lends it as a slice until that is dropped: nobody else may access it meanwhile.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// # let world = engine.comm_world();
+    /// let window = engine.win_allocate::<f64>(100, world)?;
+    /// engine.win_exclusive(window)?.fill(1.0);
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    ///
+    /// The slice cannot outlive the epoch:
+    ///
+    /// ```compile_fail,E0716
+    /// # use tickwire::{Bootstrap, Engine};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let world = engine.comm_world();
+    /// let window = engine.win_allocate::<f64>(100, world).unwrap();
+    /// let slice: &mut [f64] = &mut engine.win_exclusive(window).unwrap();
+    /// slice.fill(1.0);
+    /// ```
+    ///
+    /// ```compile_fail,E0499
+    /// # use tickwire::{Bootstrap, Engine};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    /// # let world = engine.comm_world();
+    /// let window = engine.win_allocate::<f64>(100, world).unwrap();
+    /// let mut part = engine.win_exclusive(window).unwrap();
+    /// engine.win_free(window).unwrap();
+    /// part.fill(1.0);
+    /// ```
+    ///
+    /// # Errors
+    /// An epoch is open in which others may access the part, or a member that holds the lock has failed.
+    pub fn win_exclusive<T: Element>(&mut self, window: Window<T>) -> Result<ExclusivePart<'_, T>, WindowError> {
+        let row = self.window(window.handle)?;
+        let (rank, epochs) = (Rank(row.rank), row.epochs);
+        if epochs.posted {
+            return Err(WindowError::EpochOpen { what: "win_exclusive", open: "an exposure epoch is posted" });
+        }
+        if matches!(row.own, OwnMemory::Attached(_)) {
+            let instead = "use win_read and win_write";
+            return Err(WindowError::OwnPart { what: "attached piece by piece", instead });
+        }
+        if epochs.fence {
+            // Others may have begun with this fence's epoch.
+            let open = "a fence's epoch is open (win_fence_last ends it)";
+            return Err(WindowError::EpochOpen { what: "win_exclusive", open });
+        }
+        self.win_lock(LockKind::Exclusive, rank, window)?;
+        let memory = self.window(window.handle)?.own_part().and_then(|part| part.memory()).unwrap_or(Span::EMPTY);
+        if !memory.start().cast::<T>().is_aligned() {
+            self.win_unlock(rank, window)?;
+            return Err(WindowError::Unaligned { target: rank, displacement: 0 });
+        }
+        let (start, length) = (memory.start().cast(), memory.len() / size_of::<T>().max(1));
+        Ok(ExclusivePart { start, length, engine: self, rank, window })
+    }
+
+    /// Makes a buffer accessible in a window of [`Engine::win_create_dynamic`] (`MPI_Win_attach`). Local. Returns the displacement of its first
+    /// byte, which the program tells others.
+    ///
+    /// # Errors
+    /// The window is none of those.
+    pub fn win_attach<B>(&mut self, buffer: B, window: Window<u8>) -> Result<usize, WindowError>
+    where
+        B: Sequence + LeasedBytes + Send + Sync + 'static,
+    {
+        let buffer = Box::new(buffer);
+        let span = buffer.piece(0);
+        let row = self.window(window.handle)?;
+        let part = row.own_part().and_then(|own| own.with_memory(span));
+        let (OwnMemory::Attached(runs), Some(part)) = (&mut row.own, part) else {
+            let instead = "only a window of win_create_dynamic has memory attached";
+            return Err(WindowError::OwnPart { what: "fixed", instead });
+        };
+        runs.push((part, buffer));
+        Ok(span.start().expose_provenance())
+    }
+
+    /// Takes a buffer out of a window again (`MPI_Win_detach`), by the displacement that [`Engine::win_attach`] returned, if it is a `B`. Local:
+    /// no epoch may be open in which others access it.
+    ///
+    /// # Errors
+    /// There is none at this displacement.
+    pub fn win_detach<B: Send + Sync + 'static>(
+        &mut self,
+        displacement: usize,
+        window: Window<u8>,
+    ) -> Result<Option<B>, WindowError> {
+        let row = self.window(window.handle)?;
+        let none =
+            WindowError::OutOfBounds { target: Rank(row.rank), first: displacement, end: displacement, length: 0 };
+        let OwnMemory::Attached(runs) = &mut row.own else { return Err(none) };
+        let is_it = |part: &tickwire_transports::windows::Part| {
+            part.memory().is_some_and(|memory| memory.start().addr() == displacement)
+        };
+        let place = runs.iter().position(|(part, _)| is_it(part)).ok_or(none)?;
+        let (_, buffer) = runs.swap_remove(place);
+        Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
+    }
+}
+
+/// Elements of a part of a window that others may write at any time: each is read and written by itself. Aligned words of 4 and 8 bytes are
+/// read and written whole.
+pub struct PartCells<'e, T> {
+    start: *mut T,
+    length: usize,
+    engine: PhantomData<&'e Engine>,
+}
+
+impl<T: Element> PartCells<'_, T> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// An element as it is now.
+    ///
+    /// # Panics
+    /// An index out of bounds.
+    #[inline]
+    pub fn get(&self, index: usize) -> T {
+        assert!(index < self.length, "element {index} of {}", self.length);
+        // SAFETY: within the part, which is kept while the engine is borrowed; any bytes are a value.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            self.start.add(index).read_volatile()
+        }
+    }
+
+    /// Writes an element.
+    ///
+    /// # Panics
+    /// An index out of bounds.
+    #[inline]
+    pub fn set(&self, index: usize, value: T) {
+        assert!(index < self.length, "element {index} of {}", self.length);
+        // SAFETY: as in `get`. Nobody has a reference to the memory: the owner can lend none while the engine is borrowed, and others
+        // only while they hold the part alone.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            self.start.add(index).write_volatile(value);
+        }
+    }
+}
+
+impl<T> fmt::Debug for PartCells<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartCells").field("len", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// The own part of a window, held alone. Dropping it gives it back.
+pub struct ExclusivePart<'e, T> {
+    start: *mut T,
+    length: usize,
+    engine: &'e mut Engine,
+    rank: Rank,
+    window: Window<T>,
+}
+
+impl<T: Element> Deref for ExclusivePart<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the own memory, aligned and as long, kept while the engine is borrowed. Any bytes are values, and nobody else accesses
+        // them while the lock is held.
+        #[expect(unsafe_code, reason = "a view of memory that is held alone")]
+        unsafe {
+            std::slice::from_raw_parts(self.start, self.length)
+        }
+    }
+}
+
+impl<T: Element> DerefMut for ExclusivePart<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed uniquely.
+        #[expect(unsafe_code, reason = "a view of memory that is held alone")]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start, self.length)
+        }
+    }
+}
+
+impl<T> Drop for ExclusivePart<'_, T> {
+    fn drop(&mut self) {
+        // It was locked when this was made, and the engine was borrowed since.
+        let _ = self.engine.win_unlock(self.rank, self.window);
+    }
+}
+
+impl<T> fmt::Debug for ExclusivePart<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExclusivePart").field("len", &self.length).finish_non_exhaustive()
+    }
+}

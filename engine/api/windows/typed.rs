@@ -1,0 +1,143 @@
+//! Operations with datatypes on both sides: bytes of the origin's buffer that one says, and bytes of the target's part that another one says.
+
+use crate::run::engine::Engine;
+use std::ops::Range;
+use tickwire_components::{
+    Datatype, DatatypeError, Elements, ElementsMut, Number, Rank, Span, Typed, Update, Window, WindowError,
+};
+
+/// A part of a window, by its length alone: where a datatype's bytes are in it.
+struct Shape(Span);
+
+// SAFETY: nobody reads or writes by these addresses: only their differences are used.
+#[expect(unsafe_code, reason = "addresses without bytes")]
+unsafe impl Elements for Shape {
+    type Element = u8;
+
+    fn span(&self) -> Span {
+        self.0
+    }
+}
+
+/// The runs of `count` elements of a datatype from a displacement on, in a part of so many bytes.
+fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<Range<usize>>, DatatypeError> {
+    // SAFETY: see `Shape`.
+    #[expect(unsafe_code, reason = "addresses without bytes")]
+    let shape = Shape(unsafe { Span::new(std::ptr::without_provenance_mut(1), bytes) });
+    let typed = Typed::at(shape, at, of, count).map_err(|unfit| unfit.error)?;
+    let place = |run: Span| {
+        let first = run.start().addr() - 1;
+        first..first + run.len()
+    };
+    Ok(typed.runs(0, usize::MAX).map(place).collect())
+}
+
+impl Engine {
+    /// As [`Engine::put`], with datatypes: the message of `from` goes to the bytes of `count` elements of `of`, displacement 0 of which is at
+    /// `displacement`.
+    ///
+    /// # Errors
+    /// As [`Engine::put`], the datatype is not within the part, or the two have different numbers of bytes.
+    pub fn put_typed<B: Elements, T: tickwire_components::Element>(
+        &mut self,
+        from: &Typed<B>,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
+        let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
+        let mut done = 0;
+        for run in runs {
+            self.put(&packed[done..done + run.len()], target, run.start, window.cast())?;
+            done += run.len();
+        }
+        Ok(())
+    }
+
+    /// As [`Engine::get`], with datatypes. See [`Engine::put_typed`].
+    ///
+    /// # Errors
+    /// As [`Engine::put_typed`].
+    pub fn get_typed<B: ElementsMut, T: tickwire_components::Element>(
+        &mut self,
+        into: &mut Typed<B>,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
+        let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
+        let mut packed = vec![0u8; into.size()];
+        let mut done = 0;
+        for run in runs {
+            self.get(&mut packed[done..done + run.len()], target, run.start, window.cast())?;
+            done += run.len();
+        }
+        into.unpack(0, &packed);
+        Ok(())
+    }
+
+    /// As [`Engine::accumulate`], with datatypes whose elements all are `T`s. See [`Engine::put_typed`].
+    ///
+    /// # Errors
+    /// As [`Engine::put_typed`] and [`Engine::accumulate`].
+    pub fn accumulate_typed<B: Elements, T: Number, O: Update<T>>(
+        &mut self,
+        from: &Typed<B>,
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
+        let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
+        let size = size_of::<T>();
+        if let Some(run) = runs.iter().find(|run| !(run.start | run.len()).is_multiple_of(size)) {
+            return Err(WindowError::Unaligned { target, displacement: run.start / size });
+        }
+        let mut done = 0;
+        for run in runs {
+            let bytes = &packed[done..done + run.len()];
+            let elements: Vec<T> =
+                bytes.chunks_exact(size).map(tickwire_components::bytemuck::pod_read_unaligned).collect();
+            self.accumulate(&elements[..], operation, target, run.start / size, window)?;
+            done += run.len();
+        }
+        Ok(())
+    }
+
+    /// The bytes of a message, and where they go.
+    fn packed<B: Elements, T>(
+        &mut self,
+        from: &Typed<B>,
+        target: Rank,
+        displacement: usize,
+        of: (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(Vec<u8>, Vec<Range<usize>>), WindowError> {
+        let runs = self.runs_in::<T>(target, displacement, of, from.size(), window.handle)?;
+        let mut packed = vec![0u8; from.size()];
+        from.pack(0, &mut packed);
+        Ok((packed, runs))
+    }
+
+    /// Where elements of a datatype are in a rank's part; they must be so many bytes.
+    fn runs_in<T>(
+        &mut self,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        needed: usize,
+        handle: u32,
+    ) -> Result<Vec<Range<usize>>, WindowError> {
+        let at = self.checked::<T>(target, displacement, 0, handle)?;
+        let bytes = self.target(target, handle)?.bytes as usize;
+        let runs = runs_of(at, of, count, bytes)?;
+        let given = runs.iter().map(Range::len).sum();
+        match given == needed {
+            true => Ok(runs),
+            false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),
+        }
+    }
+}

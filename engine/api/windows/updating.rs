@@ -1,0 +1,401 @@
+//! Updates: operations that read and write elements as a whole, whoever else updates them.
+
+use super::moving::Way;
+use super::remote::Until;
+use super::{PostedUpdate, RejectedUpdate};
+use crate::run::engine::Engine;
+use tickwire_components::{
+    Integer, LeasedBytes, Number, NumberType, Rank, RemoteKind, Sequence, Span, Update, Window, WindowError, bytemuck,
+};
+use tickwire_systems::procs::windows::{Access, Reach, is_dead};
+use tickwire_transports::windows::Updater;
+
+/// Elements of a call that are on its stack, as a span.
+fn span_of<T: Number>(elements: &mut [T]) -> Span {
+    // SAFETY: the caller keeps the elements until the span is used no more.
+    #[expect(unsafe_code, reason = "lends local bytes")]
+    unsafe {
+        Span::new(elements.as_mut_ptr().cast(), size_of_val(elements))
+    }
+}
+
+impl Engine {
+    /// Combines elements of a rank's part of a window with these (`MPI_Accumulate`): each element is updated as a whole, and updates of one
+    /// origin keep their order. It returns when the buffer may be used again.
+    ///
+    /// # Errors
+    /// As [`Engine::put`], or the elements are not aligned in the target's memory.
+    #[inline]
+    pub fn accumulate<S: Sequence<Item: Number>, O: Update<S::Item>>(
+        &mut self,
+        from: S,
+        _operation: O,
+        target: Rank,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> Result<(), WindowError> {
+        let updater = Updater::of::<S::Item, O>();
+        self.update::<S::Item>(updater, from.piece(0), Span::EMPTY, target, displacement, window.handle)
+    }
+
+    /// As [`Engine::accumulate`], and gets the values from before (`MPI_Get_accumulate`). With [`op::Keep`](crate::op::Keep) it reads elements
+    /// as a whole.
+    ///
+    /// # Errors
+    /// As [`Engine::accumulate`], or the buffers differ in length.
+    pub fn get_accumulate<S: Sequence<Item: Number>, R: Sequence<Item = S::Item> + LeasedBytes, O: Update<S::Item>>(
+        &mut self,
+        from: S,
+        into: R,
+        _operation: O,
+        target: Rank,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> Result<(), WindowError> {
+        check_lengths(&from, &into)?;
+        let updater = Updater::of::<S::Item, O>();
+        self.update::<S::Item>(updater, from.piece(0), into.piece(0), target, displacement, window.handle)
+    }
+
+    /// Combines an element of a rank's part of a window with a value, and returns the one from before (`MPI_Fetch_and_op`).
+    ///
+    /// # Errors
+    /// As [`Engine::accumulate`].
+    #[inline]
+    pub fn fetch_and_op<T: Number, O: Update<T>>(
+        &mut self,
+        value: T,
+        _operation: O,
+        target: Rank,
+        displacement: usize,
+        window: Window<T>,
+    ) -> Result<T, WindowError> {
+        let (mut operand, mut old) = ([value], [T::zeroed()]);
+        let updater = Updater::of::<T, O>();
+        let (operands, into) = (span_of(&mut operand), span_of(&mut old));
+        self.update::<T>(updater, operands, into, target, displacement, window.handle)?;
+        Ok(old[0])
+    }
+
+    /// Puts a value into an element of a rank's part of a window if the expected one is there; returns what was there
+    /// (`MPI_Compare_and_swap`).
+    ///
+    /// # Errors
+    /// As [`Engine::accumulate`].
+    #[inline]
+    pub fn compare_and_swap<T: Integer>(
+        &mut self,
+        expected: T,
+        new: T,
+        target: Rank,
+        displacement: usize,
+        window: Window<T>,
+    ) -> Result<T, WindowError> {
+        let word = |value: T| {
+            let mut word = [0; 8];
+            word[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+            word
+        };
+        let old =
+            self.swap(T::TYPE, word(expected), word(new), target, (displacement, size_of::<T>()), window.handle)?;
+        Ok(bytemuck::pod_read_unaligned(&old[..size_of::<T>()]))
+    }
+
+    /// As [`Engine::accumulate`], with a request (`MPI_Raccumulate`): it is done when the elements are updated.
+    ///
+    /// # Errors
+    /// As [`Engine::accumulate`], or no row is free; the buffer comes back.
+    pub fn raccumulate<S: Sequence<Item: Number> + Send + 'static, O: Update<S::Item>>(
+        &mut self,
+        from: S,
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> PostedUpdate<S> {
+        let run = from.piece(0);
+        let (kind, place) =
+            (RemoteKind::Update(Updater::of::<S::Item, O>().code), (displacement, target, window.handle));
+        match self.post_move::<S::Item>(kind, (run, Span::EMPTY), run.len(), place) {
+            Ok(Some(row)) => Ok(self.hold(row, from, false)),
+            Ok(None) => match self.accumulate(&from, operation, target, displacement, window) {
+                Ok(()) => Ok(self.done_at_once(from)),
+                Err(error) => Err(RejectedUpdate { error, buffer: from }),
+            },
+            Err(error) => Err(RejectedUpdate { error, buffer: from }),
+        }
+    }
+
+    /// As [`Engine::get_accumulate`], with a request (`MPI_Rget_accumulate`): it is done when the old values are in the second buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::get_accumulate`], or no row is free; the buffers come back.
+    pub fn rget_accumulate<S, R, O>(
+        &mut self,
+        from: S,
+        mut into: R,
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        window: Window<S::Item>,
+    ) -> PostedUpdate<(S, R)>
+    where
+        S: Sequence<Item: Number> + Send + 'static,
+        R: Sequence<Item = S::Item> + LeasedBytes + Send + 'static,
+        O: Update<S::Item>,
+    {
+        if let Err(error) = check_lengths(&from, &into) {
+            return Err(RejectedUpdate { error, buffer: (from, into) });
+        }
+        let runs = (from.piece(0), into.piece(0));
+        let kind = RemoteKind::FetchUpdate(Updater::of::<S::Item, O>().code);
+        match self.post_move::<S::Item>(kind, runs, runs.0.len(), (displacement, target, window.handle)) {
+            Ok(Some(row)) => Ok(self.hold(row, (from, into), false)),
+            Ok(None) => match self.get_accumulate(&from, &mut into, operation, target, displacement, window) {
+                Ok(()) => Ok(self.done_at_once((from, into))),
+                Err(error) => Err(RejectedUpdate { error, buffer: (from, into) }),
+            },
+            Err(error) => Err(RejectedUpdate { error, buffer: (from, into) }),
+        }
+    }
+
+    /// Updates elements; their old values go to `into`, unless that is empty.
+    #[inline(always)]
+    fn update<T: Number>(
+        &mut self,
+        updater: &Updater,
+        operands: Span,
+        into: Span,
+        rank: Rank,
+        displacement: usize,
+        handle: u32,
+    ) -> Result<(), WindowError> {
+        let at = displacement.wrapping_mul(size_of::<T>());
+        if self.update_near(updater, operands, into, rank, at, handle) {
+            return Ok(());
+        }
+        self.update_slowly::<T>(updater, operands, into, (displacement, rank, handle))
+    }
+
+    /// Updates elements in memory; `false` if that is not where they are, or anything is wrong.
+    #[inline(always)]
+    fn update_near(
+        &mut self,
+        updater: &Updater,
+        operands: Span,
+        into: Span,
+        rank: Rank,
+        at: usize,
+        handle: u32,
+    ) -> bool {
+        if self.closed.check_post().is_err() {
+            return false;
+        }
+        let all = self.store.all();
+        let Some(window) = all.windows.get(handle) else { return false };
+        let Some(target) = window.targets.get(rank.0 as usize).filter(|target| target.access != Access::None) else {
+            return false;
+        };
+        let Reach::Memory(part) = &target.reach else { return false };
+        let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
+        let vcs = &*all.vcs;
+        // SAFETY: buffers are lent for the call, and the second one is as long as the first.
+        #[expect(unsafe_code, reason = "addresses of elements")]
+        let updated =
+            unsafe { part.update(updater, at, operands, old, |member| is_dead(&window.targets, vcs, member)) };
+        if updated != Ok(true) {
+            return false;
+        }
+        let target = &mut window.targets[rank.0 as usize];
+        (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
+        true
+    }
+
+    #[inline(never)]
+    fn update_slowly<T: Number>(
+        &mut self,
+        updater: &Updater,
+        operands: Span,
+        into: Span,
+        (displacement, rank, handle): (usize, Rank, u32),
+    ) -> Result<(), WindowError> {
+        let at = self.checked::<T>(rank, displacement, operands.len(), handle)?;
+        let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
+        match self.way(rank, handle)? {
+            Way::Memory => self.update_in_memory(updater, at, operands, old, (displacement, rank, handle))?,
+            Way::Kernel => {
+                self.check_aligned(at, size_of::<T>(), (displacement, rank, handle))?;
+                // SAFETY: buffers are lent for the call, and the second one is as long as the first.
+                #[expect(unsafe_code, reason = "addresses of elements")]
+                unsafe {
+                    self.update_by_kernel(updater, at, operands, old, (rank, handle))?;
+                }
+            }
+            Way::Engine => {
+                let (kind, until) = match into.is_empty() {
+                    true => (RemoteKind::Update(updater.code), Until::Sent),
+                    false => (RemoteKind::FetchUpdate(updater.code), Until::Done),
+                };
+                return self.run_remote(kind, at, (operands, into), operands.len(), until, (rank, handle));
+            }
+        }
+        self.count_done(rank, handle)
+    }
+
+    /// Updates elements in memory, once nobody else has the lock.
+    fn update_in_memory(
+        &mut self,
+        updater: &Updater,
+        at: usize,
+        operands: Span,
+        old: *mut u8,
+        (displacement, rank, handle): (usize, Rank, u32),
+    ) -> Result<(), WindowError> {
+        let mut updated = Ok(false);
+        self.wait_at_once(|engine| {
+            let all = engine.store.all();
+            let Some(window) = all.windows.get(handle) else { return true };
+            let (vcs, is_own) = (&*all.vcs, window.rank == rank.0);
+            let place = match &window.targets[rank.0 as usize].reach {
+                _ if is_own => window.place(at, operands.len()),
+                Reach::Memory(part) => Some((part, at)),
+                _ => None,
+            };
+            let Some((part, at)) = place else { return true };
+            // SAFETY: buffers are lent for the call, and the second one is as long as the first.
+            #[expect(unsafe_code, reason = "addresses of elements")]
+            unsafe {
+                updated = part.update(updater, at, operands, old, |member| is_dead(&window.targets, vcs, member));
+            }
+            updated.is_ok()
+        })?;
+        match updated {
+            Ok(true) => Ok(()),
+            // It is within the part.
+            _ => Err(WindowError::Unaligned { target: rank, displacement }),
+        }
+    }
+
+    #[inline(always)]
+    fn swap(
+        &mut self,
+        number: NumberType,
+        expected: [u8; 8],
+        new: [u8; 8],
+        rank: Rank,
+        (displacement, size): (usize, usize),
+        handle: u32,
+    ) -> Result<[u8; 8], WindowError> {
+        if self.closed.check_post().is_ok() {
+            let all = self.store.all();
+            if let Some(window) = all.windows.get(handle)
+                && let Some(target) = window.targets.get(rank.0 as usize)
+                && let (Reach::Memory(part), true) = (&target.reach, target.access != Access::None)
+            {
+                let (vcs, at) = (&*all.vcs, displacement.wrapping_mul(size));
+                let dead = |member| is_dead(&window.targets, vcs, member);
+                if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, dead) {
+                    let target = &mut window.targets[rank.0 as usize];
+                    (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
+                    return Ok(old);
+                }
+            }
+        }
+        self.swap_slowly(number, expected, new, (displacement, rank, handle))
+    }
+
+    #[inline(never)]
+    fn swap_slowly(
+        &mut self,
+        number: NumberType,
+        expected: [u8; 8],
+        new: [u8; 8],
+        place: (usize, Rank, u32),
+    ) -> Result<[u8; 8], WindowError> {
+        let (displacement, rank, handle) = place;
+        let size = number.size();
+        // A number's bytes as a displacement counts them.
+        let at = match displacement.checked_mul(size) {
+            Some(at) => self.checked::<u8>(rank, at, size, handle)?,
+            None => {
+                return Err(WindowError::OutOfBounds { target: rank, first: usize::MAX, end: usize::MAX, length: 0 });
+            }
+        };
+        let mut old = [0; 8];
+        match self.way(rank, handle)? {
+            Way::Memory => old = self.swap_in_memory(number, expected, new, at, place)?,
+            Way::Kernel => {
+                self.check_aligned(at, size, place)?;
+                let mut word = [0u64];
+                let room = span_of(&mut word).part(0, size);
+                self.locked_by_kernel(at, room, (rank, handle), |found| {
+                    // SAFETY: the word that it was made of.
+                    #[expect(unsafe_code, reason = "addresses of elements")]
+                    unsafe {
+                        old[..size].copy_from_slice(std::slice::from_raw_parts(found.start(), size));
+                        if old[..size] == expected[..size] {
+                            found.start().copy_from_nonoverlapping(new.as_ptr(), size);
+                        }
+                    }
+                })?;
+            }
+            Way::Engine => {
+                let mut operands = [u64::from_ne_bytes(expected), u64::from_ne_bytes(new)];
+                let mut answer = [0u64];
+                let runs = (span_of(&mut operands), span_of(&mut answer).part(0, size));
+                let kind = RemoteKind::CompareSwap(number);
+                self.run_remote(kind, at, runs, size, Until::Done, (rank, handle))?;
+                return Ok(answer[0].to_ne_bytes());
+            }
+        }
+        self.count_done(rank, handle)?;
+        Ok(old)
+    }
+
+    fn swap_in_memory(
+        &mut self,
+        number: NumberType,
+        expected: [u8; 8],
+        new: [u8; 8],
+        at: usize,
+        (displacement, rank, handle): (usize, Rank, u32),
+    ) -> Result<[u8; 8], WindowError> {
+        let mut swapped = Ok(None);
+        self.wait_at_once(|engine| {
+            let all = engine.store.all();
+            let Some(window) = all.windows.get(handle) else { return true };
+            let (vcs, is_own) = (&*all.vcs, window.rank == rank.0);
+            let place = match &window.targets[rank.0 as usize].reach {
+                _ if is_own => window.place(at, number.size()),
+                Reach::Memory(part) => Some((part, at)),
+                _ => None,
+            };
+            let Some((part, at)) = place else { return true };
+            let dead = |member| is_dead(&window.targets, vcs, member);
+            swapped = part.compare_swap(number, at, expected, new, dead);
+            swapped.is_ok()
+        })?;
+        swapped.ok().flatten().ok_or(WindowError::Unaligned { target: rank, displacement })
+    }
+
+    /// Says that elements in memory that the kernel reaches are not aligned.
+    fn check_aligned(
+        &mut self,
+        at: usize,
+        size: usize,
+        (displacement, rank, handle): (usize, Rank, u32),
+    ) -> Result<(), WindowError> {
+        match self.target(rank, handle)?.reach {
+            Reach::Kernel { address, .. } if !(address.wrapping_add(at as u64)).is_multiple_of(size as u64) => {
+                Err(WindowError::Unaligned { target: rank, displacement })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Says that two buffers differ in length.
+fn check_lengths(from: &impl Sequence, into: &impl Sequence) -> Result<(), WindowError> {
+    let (needed, given) = (from.count(), into.count());
+    if given == needed { Ok(()) } else { Err(WindowError::Elements { what: "receive buffer", given, needed }) }
+}

@@ -1,0 +1,181 @@
+//! One-sided operations on windows, as MPI benchmarks time them: an operation and its flush, many times one after another.
+
+use super::loops::{Say, WINDOW};
+use std::time::{Duration, Instant};
+use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
+
+/// Lengths of puts and gets, bytes.
+const SIZES: [usize; 5] = [8, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
+/// Lengths of accumulates, bytes.
+const UPDATED: [usize; 2] = [8, 64 << 10];
+/// Lengths of puts into a buffer of the program's, bytes.
+const CREATED: [usize; 3] = [8, 4 << 10, 1 << 20];
+/// Bytes of a part of a window.
+const MAX: usize = 4 << 20;
+/// Figures of the suite.
+pub(crate) const FIGURES: usize = 2 * SIZES.len() + UPDATED.len() + CREATED.len() + 7;
+/// How long the target computes at a time, and how often the origin updates meanwhile.
+const COMPUTED: Duration = Duration::from_millis(1);
+/// How long that goes on.
+const PASSIVE: Duration = Duration::from_millis(500);
+/// Tag of the message that ends it.
+const ENDED: Tag = Tag(9);
+
+type Done = Result<(), WindowError>;
+
+/// Changes one byte in each cache line: what is unchanged may still be in the reader's cache.
+fn touch(bytes: &mut [u8], round: usize) {
+    bytes.iter_mut().step_by(64).for_each(|byte| *byte = round as u8);
+}
+
+/// The suite, of ranks 0 and 1.
+pub(crate) struct OneSided<'a> {
+    engine: &'a mut Engine,
+    say: Say<'a>,
+    quick: bool,
+    world: Comm,
+    /// The own rank, and the other one.
+    ranks: [Rank; 2],
+    send: Vec<u8>,
+    receive: Vec<u8>,
+}
+
+impl<'a> OneSided<'a> {
+    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, quick: bool) -> Self {
+        let (world, rank) = (engine.comm_world(), engine.rank());
+        let ranks = [rank, Rank(1 - rank.0.min(1))];
+        OneSided { world, engine, say, quick, ranks, send: vec![0; MAX], receive: vec![0; MAX] }
+    }
+
+    /// Times an operation of rank 0, or of both, and says what one takes.
+    fn time(
+        &mut self,
+        (metric, parameter): (&str, usize),
+        calls: usize,
+        both: bool,
+        mut call: impl FnMut(&mut Self, usize) -> Done,
+    ) -> Done {
+        let calls = if self.quick { calls.div_ceil(100) } else { calls };
+        let first = self.ranks[0] == Rank(0);
+        self.engine.barrier(self.world)?;
+        let start = Instant::now();
+        if first || both {
+            (0..calls).try_for_each(|round| call(self, round))?;
+        }
+        let time = start.elapsed().as_secs_f64() / calls as f64 * 1e6;
+        if first {
+            (self.say)(metric, parameter, time, "us");
+        }
+        Ok(self.engine.barrier(self.world)?)
+    }
+
+    /// All of them.
+    pub(crate) fn measure(&mut self) -> Done {
+        let window = self.engine.win_allocate::<u8>(MAX, self.world)?;
+        self.engine.win_lock_all(window)?;
+        for bytes in SIZES {
+            self.moved(bytes, if bytes <= 4096 { 20_000 } else { 500 }, window)?;
+        }
+        self.updated(window)?;
+        self.engine.win_unlock_all(window)?;
+        self.epochs(window)?;
+        self.engine.win_free(window)?;
+        self.created()
+    }
+
+    fn moved(&mut self, bytes: usize, calls: usize, window: Window<u8>) -> Done {
+        let target = Rank(1);
+        self.time(("put", bytes), calls, false, |all, round| {
+            touch(&mut all.send[..bytes], round);
+            all.engine.put(&all.send[..bytes], target, 0, window)?;
+            all.engine.win_flush(target, window)
+        })?;
+        self.time(("get", bytes), calls, false, |all, _| {
+            all.engine.get(&mut all.receive[..bytes], target, 0, window)?;
+            all.engine.win_flush(target, window)
+        })
+    }
+
+    fn updated(&mut self, window: Window<u8>) -> Done {
+        let (target, words) = (Rank(1), window.cast::<i64>());
+        self.time(("put_64", 8), 2_000, false, |all, _| {
+            for index in 0..WINDOW {
+                all.engine.put(&all.send[..8], target, 64 * index, window)?;
+            }
+            all.engine.win_flush(target, window)
+        })?;
+        self.time(("fetch_add", 8), 20_000, false, |all, _| {
+            all.engine.fetch_and_op(1, op::Sum, target, 0, words)?;
+            all.engine.win_flush(target, words)
+        })?;
+        self.time(("cas", 8), 20_000, false, |all, _| {
+            all.engine.compare_and_swap(0, 1, target, 1, words)?;
+            all.engine.win_flush(target, words)
+        })?;
+        self.time(("fetch_add_all", 8), 20_000, true, |all, _| {
+            all.engine.fetch_and_op(1, op::Sum, Rank(0), 8, words)?;
+            all.engine.win_flush(Rank(0), words)
+        })?;
+        let (numbers, doubles) = (vec![0.0; UPDATED[1] / 8], window.cast::<f64>());
+        for (bytes, calls) in UPDATED.into_iter().zip([20_000, 300]) {
+            self.time(("accumulate", bytes), calls, false, |all, _| {
+                all.engine.accumulate(&numbers[..bytes / 8], op::Sum, target, 16, doubles)?;
+                all.engine.win_flush(target, doubles)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn epochs(&mut self, window: Window<u8>) -> Done {
+        let target = Rank(1);
+        self.time(("lock_put", 8), 5_000, false, |all, _| {
+            all.engine.win_lock(LockKind::Exclusive, target, window)?;
+            all.engine.put(&all.send[..8], target, 0, window)?;
+            all.engine.win_unlock(target, window)
+        })?;
+        self.engine.win_fence(window)?;
+        self.time(("fence_put", 8), 5_000, true, |all, _| {
+            all.engine.put(&all.send[..8], all.ranks[1], 0, window)?;
+            all.engine.win_fence(window)
+        })
+    }
+
+    /// Memory of the program's own, made a window; and a target that computes.
+    fn created(&mut self) -> Done {
+        let (target, window) = (Rank(1), self.engine.win_create(vec![0u8; MAX], self.world)?);
+        self.engine.win_lock_all(window)?;
+        for bytes in CREATED {
+            self.time(("created_put", bytes), if bytes <= 4096 { 5_000 } else { 200 }, false, |all, round| {
+                touch(&mut all.send[..bytes], round);
+                all.engine.put(&all.send[..bytes], target, 0, window)?;
+                all.engine.win_flush(target, window)
+            })?;
+        }
+        self.engine.barrier(self.world)?;
+        let passive = if self.quick { PASSIVE / 100 } else { PASSIVE };
+        let end = Instant::now() + passive;
+        if self.ranks[0] == Rank(0) {
+            let mut count = 0u32;
+            while Instant::now() < end {
+                self.engine.accumulate(&[1.0], op::Sum, target, 0, window.cast::<f64>())?;
+                self.engine.win_flush(target, window)?;
+                count += 1;
+            }
+            (self.say)("passive_accumulate", 8, passive.as_secs_f64() / f64::from(count) * 1e6, "us");
+            self.engine.send(&[0u8; 0], target, ENDED, self.world)?;
+        } else {
+            // It calls the engine once after each computation.
+            let mut ended = false;
+            while !ended {
+                let computed = Instant::now() + COMPUTED;
+                while Instant::now() < computed {
+                    std::hint::spin_loop();
+                }
+                ended = self.engine.iprobe(Rank(0), ENDED, self.world)?.is_some();
+            }
+            self.engine.recv(&mut [0u8; 0], Rank(0), ENDED, self.world)?;
+        }
+        self.engine.win_unlock_all(window)?;
+        self.engine.win_free(window)
+    }
+}

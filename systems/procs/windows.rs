@@ -1,0 +1,336 @@
+//! The table of windows: for each one the parts of its members, how this proc reaches them, and the one-sided operations that go by frames.
+//! What a part is: [`tickwire_transports::windows`]. How operations go by frames: [`crate::protocols::one_sided`].
+
+use bevy_ecs::component::Component;
+use std::any::Any;
+use std::collections::VecDeque;
+use tickwire_components::{
+    AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, context,
+};
+use tickwire_transports::windows::{Hold, Part};
+
+/// The windows of an engine. On its one row.
+#[derive(Component, Default)]
+#[component(immutable, on_discard = tickwire_components::refuse_removal)]
+pub struct Windows {
+    /// By the row of the window's own communicator.
+    pub list: Vec<Option<Box<WindowRow>>>,
+    /// Rows of windows with something to send.
+    pub busy: Vec<Row>,
+    /// Operations without a request that have failed or that somebody waits for, by number, until they are asked for.
+    pub ended: Vec<(u64, Result<(), Failure>)>,
+    /// The number of the last operation that goes by frames.
+    pub next: u64,
+    /// Room for elements that the kernel reads, and writes back. Empty until it is needed.
+    pub scratch: Box<[u128]>,
+}
+
+/// A window.
+pub struct WindowRow {
+    /// The handle of its own communicator.
+    pub handle: u32,
+    /// The context word of that.
+    pub context: u32,
+    /// The own rank.
+    pub rank: u32,
+    /// Its parts, by rank.
+    pub targets: Box<[Target]>,
+    /// Who makes updates atomic.
+    pub domain: AtomicsDomain,
+    /// What the own part consists of.
+    pub own: OwnMemory,
+    /// The epochs that are not those of a single target.
+    pub epochs: Epochs,
+    /// Requests of other members that are done or wait, in the order in which they came.
+    pub served: VecDeque<Served>,
+}
+
+/// The memory of the own part.
+pub enum OwnMemory {
+    /// The window's own.
+    Allocated,
+    /// A buffer of the application's.
+    Buffer(Box<dyn Any + Send + Sync>),
+    /// Buffers that were attached (`MPI_Win_attach`): each one as a part of its own, whose first byte's displacement is its address; and what
+    /// it is.
+    Attached(Vec<(Part, Box<dyn Any + Send + Sync>)>),
+}
+
+/// Epochs that a window as a whole may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Epochs {
+    /// A fence has been called, and no other epoch since.
+    pub fence: bool,
+    /// Operations on all targets when it was.
+    pub fenced: u64,
+    /// All are locked.
+    pub all_locked: bool,
+    /// How many targets are locked one by one.
+    pub locked: u32,
+    /// An access epoch was started, and not completed.
+    pub started: bool,
+    /// An exposure epoch was posted, and not waited for.
+    pub posted: bool,
+}
+
+/// A part of a window, as this proc reaches it.
+pub struct Target {
+    /// The VC of its owner; [`NIL`] of the own part.
+    pub vc: Row,
+    /// Bytes of its memory; of memory that is attached piece by piece, all that there could be.
+    pub bytes: u64,
+    /// How its memory is reached.
+    pub reach: Reach,
+    /// The epoch towards it.
+    pub access: Access,
+    /// Operations that were posted so far.
+    pub issued: u64,
+    /// Operations that are done at the target.
+    pub completed: u64,
+    /// How one of them has failed that nobody has been told of.
+    pub failure: Option<Failure>,
+    /// Operations that go by frames, in their order.
+    pub operations: VecDeque<RemoteOperation>,
+    /// Frames that were sent, and have not been answered.
+    pub outstanding: u32,
+    /// Frames that were sent so far: the number of the next one.
+    pub frames: u32,
+    /// Frames that were answered so far.
+    pub answers: u32,
+}
+
+/// How the memory of a part is reached.
+pub enum Reach {
+    /// By loads and stores.
+    Memory(Part),
+    /// By the kernel; the locks by loads and stores.
+    Kernel {
+        /// The control lines.
+        part: Part,
+        /// The endpoint and link of the owner.
+        endpoint: u8,
+        /// See `endpoint`.
+        link: u32,
+        /// Where it is in the owner's memory.
+        address: u64,
+    },
+    /// By frames to the owner's engine.
+    Engine,
+}
+
+/// An epoch towards one target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Access {
+    /// None.
+    #[default]
+    None,
+    /// It is locked, by itself or with all others.
+    Locked(LockKind),
+    /// A fence has begun it.
+    Fence,
+    /// It is one of those that an access epoch was started for.
+    Started,
+}
+
+/// How an operation has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// It is not within the target's part, or not aligned there.
+    OutOfBounds,
+    /// A member that holds a lock has failed.
+    HolderFailed(u32),
+    /// The target has failed.
+    TargetFailed,
+}
+
+/// An operation that goes by frames, one or several.
+pub struct RemoteOperation {
+    /// Its number.
+    pub number: u64,
+    /// What it does.
+    pub kind: RemoteKind,
+    /// Where in the target's part, bytes.
+    pub at: u64,
+    /// Bytes that are put, got or updated.
+    pub length: u64,
+    /// Bytes whose request has left.
+    pub sent: u64,
+    /// Bytes whose answer has come.
+    pub answered: u64,
+    /// Whether its last request has left: of an operation without bytes, its only one.
+    pub all_sent: bool,
+    /// Bytes of each request but the last one, once the first one has left.
+    pub fragment: u64,
+    /// How one of its requests has failed.
+    pub failure: Option<Failure>,
+    /// What is sent. The origin keeps it until all has left.
+    pub from: Span,
+    /// Where answers go. The origin keeps it until all have come.
+    pub into: Span,
+    /// Its request, or [`NIL`].
+    pub request: Row,
+    /// Somebody waits for its end without a request.
+    pub awaited: bool,
+    /// The state that a transport keeps for a frame of which it has taken a part.
+    pub state: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// A request of another member: done, and to be answered, or waiting.
+pub struct Served {
+    /// Who.
+    pub origin: u32,
+    /// Its number.
+    pub number: u32,
+    /// What it wants.
+    pub kind: RemoteKind,
+    /// Where, bytes.
+    pub at: u64,
+    /// Bytes that it wants back; of one that waits, its operands are in `data`.
+    pub length: u64,
+    /// Old values for its answer, or operands of one that waits.
+    pub data: Box<[u8]>,
+    /// How it has ended; `None` if it waits.
+    pub outcome: Option<RemoteOutcome>,
+    /// The state that a transport keeps for a frame of which it has taken a part.
+    pub state: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl RemoteOperation {
+    /// One of which nothing has left.
+    pub fn new(number: u64, kind: RemoteKind, at: u64, length: u64) -> Self {
+        RemoteOperation {
+            number,
+            kind,
+            at,
+            length,
+            sent: 0,
+            answered: 0,
+            all_sent: false,
+            fragment: 0,
+            failure: None,
+            from: Span::EMPTY,
+            into: Span::EMPTY,
+            request: NIL,
+            awaited: false,
+            state: None,
+        }
+    }
+}
+
+impl Windows {
+    /// A window by its handle.
+    #[inline(always)]
+    pub fn get(&mut self, handle: u32) -> Option<&mut WindowRow> {
+        match self.list.get_mut(Communicator::row(handle)) {
+            Some(Some(window)) if window.handle == handle => Some(window),
+            _ => None,
+        }
+    }
+
+    /// A window by the context word of a frame.
+    pub fn of_context(&mut self, word: u32) -> Option<&mut WindowRow> {
+        let window = self.list.get_mut(context::id(word) as usize)?.as_deref_mut()?;
+        (context::base(word) == window.context).then_some(window)
+    }
+
+    /// Adds a window.
+    pub fn add(&mut self, window: WindowRow) {
+        let row = Communicator::row(window.handle);
+        if self.list.len() <= row {
+            self.list.resize_with(row + 1, || None);
+        }
+        self.list[row] = Some(Box::new(window));
+    }
+
+    /// Takes a window out.
+    pub fn remove(&mut self, handle: u32) -> Option<Box<WindowRow>> {
+        self.get(handle)?;
+        let row = Communicator::row(handle);
+        self.busy.retain(|&busy| busy as usize != row);
+        self.list[row].take()
+    }
+
+    /// Notes that a window has something to send.
+    pub fn stir(&mut self, handle: u32) {
+        let row = Communicator::row(handle) as Row;
+        if !self.busy.contains(&row) {
+            self.busy.push(row);
+        }
+    }
+
+    /// The number of a new operation.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl WindowRow {
+    /// The own part.
+    #[inline(always)]
+    pub fn own_part(&self) -> Option<&Part> {
+        match &self.targets.get(self.rank as usize)?.reach {
+            Reach::Memory(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Where bytes of the own memory are: the part, and their place in it.
+    #[inline(always)]
+    pub fn place(&self, at: usize, bytes: usize) -> Option<(&Part, usize)> {
+        match &self.own {
+            OwnMemory::Attached(runs) => runs.iter().find_map(|(part, _)| {
+                let place = at.checked_sub(part.memory()?.start().addr())?;
+                (place <= part.bytes() && bytes <= part.bytes() - place).then_some((part, place))
+            }),
+            _ => Some((self.own_part()?, at)),
+        }
+    }
+
+    /// Whether a member has failed.
+    pub fn is_dead(&self, vcs: &[Vc], rank: u32) -> bool {
+        is_dead(&self.targets, vcs, rank)
+    }
+}
+
+/// Whether a member has failed.
+pub fn is_dead(targets: &[Target], vcs: &[Vc], rank: u32) -> bool {
+    let vc = targets.get(rank as usize).map_or(NIL, |target| target.vc);
+    vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Failed)
+}
+
+impl Target {
+    /// One that nothing was done with yet.
+    pub fn new(vc: Row, bytes: u64, reach: Reach) -> Self {
+        Target {
+            vc,
+            bytes,
+            reach,
+            access: Access::None,
+            issued: 0,
+            completed: 0,
+            failure: None,
+            operations: VecDeque::new(),
+            outstanding: 0,
+            frames: 0,
+            answers: 0,
+        }
+    }
+
+    /// Its locks, if they are in reach.
+    #[inline(always)]
+    pub fn locks(&self) -> Option<&Part> {
+        match &self.reach {
+            Reach::Memory(part) | Reach::Kernel { part, .. } => Some(part),
+            Reach::Engine => None,
+        }
+    }
+}
+
+/// How a lock is held, as the part says it.
+pub const fn hold_of(kind: LockKind) -> Hold {
+    match kind {
+        LockKind::Shared => Hold::Shared,
+        LockKind::Exclusive => Hold::Exclusive,
+    }
+}

@@ -1,0 +1,149 @@
+//! Epochs: what they order, and whom they keep out.
+
+use crate::kit::{ALL, Over, each_rank, next, own, refused, windows};
+use tickwire::{Group, LockKind, Rank, op};
+
+#[test]
+fn exclusive_locks_keep_others_out() {
+    for over in ALL {
+        let rounds = if over == Over::Short { 30 } else { 200 };
+        each_rank(4, over, |engine, _, world| {
+            for window in windows(engine, 2, world) {
+                for _ in 0..rounds {
+                    engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
+                    // Neither is atomic: only the lock keeps what others do in between out.
+                    let mut halves = [0; 2];
+                    engine.get(&mut halves, Rank(0), 0, window).unwrap();
+                    assert_eq!(halves[0], halves[1], "somebody is half done");
+                    engine.put(&[halves[0] + 1], Rank(0), 0, window).unwrap();
+                    engine.put(&[halves[1] + 1], Rank(0), 1, window).unwrap();
+                    engine.win_unlock(Rank(0), window).unwrap();
+                }
+                engine.barrier(world).unwrap();
+                engine.win_lock(LockKind::Shared, Rank(0), window).unwrap();
+                let mut halves = [0; 2];
+                engine.get(&mut halves, Rank(0), 0, window).unwrap();
+                engine.win_unlock(Rank(0), window).unwrap();
+                assert_eq!(halves, [4 * rounds; 2]);
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn shared_locks_are_held_together_and_the_owner_waits_for_them() {
+    for over in [Over::Shm, Over::Loopback] {
+        each_rank(3, over, |engine, rank, world| {
+            for window in windows(engine, 4, world) {
+                if rank > 0 {
+                    engine.win_lock(LockKind::Shared, Rank(0), window).unwrap();
+                }
+                // All that want it have it at once.
+                engine.barrier(world).unwrap();
+                if rank > 0 {
+                    engine.put(&[u64::from(rank)], Rank(0), rank as usize, window).unwrap();
+                    engine.win_unlock(Rank(0), window).unwrap();
+                } else {
+                    let part = engine.win_exclusive(window).unwrap();
+                    assert_eq!(part[1..3], [1, 2], "it is held once they are done");
+                }
+                engine.barrier(world).unwrap();
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn posted_epochs_are_met_by_started_ones() {
+    for over in ALL {
+        each_rank(3, over, |engine, rank, world| {
+            let group = engine.comm_group(world).unwrap();
+            let [before, behind] = [(rank + 2) % 3, (rank + 1) % 3].map(|rank| group.include(&[rank]).unwrap());
+            for window in windows(engine, 1, world) {
+                for round in 1..20 {
+                    engine.win_post(&before, window).unwrap();
+                    refused(engine.win_post(&before, window), "an exposure epoch is posted");
+                    engine.win_start(&behind, window).unwrap();
+                    refused(engine.put(&[1], Rank((rank + 2) % 3), 0, window), "no epoch is open");
+                    engine.accumulate(&[round], op::Sum, next(rank, 3), 0, window).unwrap();
+                    engine.win_complete(window).unwrap();
+                    if round % 2 == 0 {
+                        engine.win_wait(window).unwrap();
+                    } else {
+                        while !engine.win_test(window).unwrap() {
+                            engine.tick();
+                        }
+                    }
+                    assert_eq!(own(engine, 1, window), [(1..=round).sum::<u64>()]);
+                }
+                engine.win_free(window).unwrap();
+            }
+            let nobody: Group = group.include(&[]).unwrap();
+            let window = engine.win_allocate::<u64>(1, world).unwrap();
+            engine.win_post(&nobody, window).unwrap();
+            engine.win_wait(window).unwrap();
+            engine.win_free(window).unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_epoch_of_a_fence_ends_by_a_lock_if_nothing_was_done_in_it() {
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        let window = engine.win_allocate::<u64>(1, world).unwrap();
+        let other = Rank(1 - rank);
+        engine.win_fence(window).unwrap();
+        refused(engine.win_exclusive(window).map(drop), "a fence's epoch is open");
+        engine.win_lock(LockKind::Exclusive, other, window).unwrap();
+        engine.put(&[5], other, 0, window).unwrap();
+        engine.win_unlock(other, window).unwrap();
+        engine.win_fence(window).unwrap();
+        engine.put(&[6], other, 0, window).unwrap();
+        refused(engine.win_lock(LockKind::Shared, other, window), "a fence's epoch has operations");
+        engine.win_fence_last(window).unwrap();
+        assert_eq!(engine.win_exclusive(window).unwrap()[..], [6]);
+        refused(engine.put(&[6], other, 0, window), "no epoch is open");
+        engine.win_free(window).unwrap();
+    });
+}
+
+#[test]
+fn a_target_that_computes_is_not_waited_for_on_its_host() {
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        for window in windows(engine, 1_000, world) {
+            engine.win_lock_all(window).unwrap();
+            engine.barrier(world).unwrap();
+            if rank == 0 {
+                // The target is in its barrier only after all of this: it calls nothing meanwhile.
+                for round in 0..10_000 {
+                    engine.put(&[round], Rank(1), 7, window).unwrap();
+                }
+                for _ in 0..100 {
+                    engine.accumulate(&[2; 1_000], op::Sum, Rank(1), 0, window).unwrap();
+                }
+                engine.win_flush(Rank(1), window).unwrap();
+                let mut got = [0; 8];
+                engine.get(&mut got, Rank(1), 0, window).unwrap();
+                assert_eq!((got[0], got[7]), (200, 9_999 + 200));
+                std::fs::write(flag(window.handle), "").unwrap();
+            } else {
+                // What ends the computation is the other's word, which comes past the engine.
+                let flag = flag(window.handle);
+                while !flag.exists() {
+                    std::thread::yield_now();
+                }
+                let _ = std::fs::remove_file(flag);
+            }
+            engine.barrier(world).unwrap();
+            engine.win_unlock_all(window).unwrap();
+            engine.win_free(window).unwrap();
+        }
+    });
+}
+
+/// A file that one rank makes and the other one looks for.
+fn flag(number: u32) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("tickwire-window-{}-{number}", std::process::id()))
+}

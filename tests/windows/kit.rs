@@ -1,0 +1,78 @@
+//! Engines in threads, over each way in which a part of a window is reached.
+
+use std::time::Duration;
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::testing::Board;
+use tickwire::transport::Hub;
+use tickwire::{Comm, Engine, Limits, Rank, Window, WindowError};
+
+/// Bytes of a short ring.
+const SHORT_RING: usize = 8 << 10;
+
+/// What a test runs over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Over {
+    /// Shared memory: loads and stores, and the kernel.
+    Shm,
+    /// Loopback: the target's engine.
+    Loopback,
+    /// Loopback with short rings, where nothing is delivered past the systems: the target's engine, in many requests.
+    Short,
+}
+
+pub(crate) const ALL: [Over; 3] = [Over::Shm, Over::Loopback, Over::Short];
+
+/// Runs a part for each rank, in threads.
+pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
+    let ring = if over == Over::Short { SHORT_RING } else { LOOPBACK_RING_BYTES };
+    let (board, hub) = (Board::new(size), Hub::new(size, ring));
+    std::thread::scope(|threads| {
+        for rank in 0..size {
+            let (board, part, hub) = (&board, &part, hub.clone());
+            threads.spawn(move || {
+                let builder = match over {
+                    Over::Shm => Engine::builder(),
+                    Over::Loopback => Engine::builder().include(["loopback"]).hub(hub),
+                    Over::Short => {
+                        let limits = Limits { deliver: false, ..Limits::default() };
+                        Engine::builder().limits(limits).include(["loopback"]).hub(hub)
+                    }
+                };
+                let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                let world = engine.comm_world();
+                part(&mut engine, rank, world);
+                let _ = engine.finalize(Duration::from_secs(20));
+            });
+        }
+    });
+}
+
+/// The two kinds of windows with so many elements.
+pub(crate) fn windows(engine: &mut Engine, count: usize, world: Comm) -> [Window<u64>; 2] {
+    let allocated = engine.win_allocate::<u64>(count, world).unwrap();
+    let created = engine.win_create(vec![0u64; count], world).unwrap();
+    [allocated, created]
+}
+
+/// Elements of the own part.
+pub(crate) fn own(engine: &mut Engine, count: usize, window: Window<u64>) -> Vec<u64> {
+    let mut elements = vec![0; count];
+    engine.win_read(&mut elements, 0, window).unwrap();
+    elements
+}
+
+/// Elements that differ by rank and place.
+pub(crate) fn values(rank: u32, count: usize) -> Vec<u64> {
+    (0..count as u64).map(|at| u64::from(rank) * 1_000_003 + at * at + 1).collect()
+}
+
+#[track_caller]
+pub(crate) fn refused(result: Result<(), WindowError>, words: &str) {
+    let error = result.expect_err("it is refused").to_string();
+    assert!(error.contains(words), "{error}");
+}
+
+/// The next rank, around.
+pub(crate) fn next(rank: u32, size: u32) -> Rank {
+    Rank((rank + 1) % size)
+}

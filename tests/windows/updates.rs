@@ -1,0 +1,161 @@
+//! Updates: each element as a whole, whoever updates it and however it is reached.
+
+use crate::kit::{ALL, Over, each_rank, refused, windows};
+use tickwire::{Datatype, LockKind, Rank, Typed, Window, op};
+
+#[test]
+fn no_update_is_lost_whoever_makes_it() {
+    for over in ALL {
+        let rounds = if over == Over::Short { 20 } else { 300 };
+        for size in [2, 4] {
+            each_rank(size, over, |engine, rank, world| {
+                for window in windows(engine, 64, world) {
+                    engine.win_lock_all(window).unwrap();
+                    let mut seen = 0;
+                    for round in 0..rounds {
+                        // Rank 0 updates its own part beside the others; long updates come in between short ones.
+                        let old = engine.fetch_and_op(1u64, op::Sum, Rank(0), 0, window).unwrap();
+                        assert!(round == 0 || old > seen, "a counter only grows");
+                        seen = old;
+                        if round % 4 == u64::from(rank) % 4 {
+                            engine.accumulate(&[1; 63], op::Sum, Rank(0), 1, window).unwrap();
+                        }
+                    }
+                    engine.win_unlock_all(window).unwrap();
+                    engine.barrier(world).unwrap();
+                    engine.win_lock(LockKind::Shared, Rank(0), window).unwrap();
+                    let mut all = [0; 64];
+                    engine.get_accumulate(&[0; 64], &mut all, op::Keep, Rank(0), 0, window).unwrap();
+                    engine.win_unlock(Rank(0), window).unwrap();
+                    let long =
+                        (0..u64::from(size)).map(|rank| (0..rounds).filter(|round| round % 4 == rank % 4).count());
+                    let long: usize = long.sum();
+                    assert_eq!(all[0], u64::from(size) * rounds, "{over:?}");
+                    assert_eq!(all[1..], [long as u64; 63]);
+                    engine.barrier(world).unwrap();
+                    engine.win_free(window).unwrap();
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_swap_elects_one() {
+    for over in ALL {
+        each_rank(4, over, |engine, rank, world| {
+            for window in windows(engine, 2, world) {
+                engine.win_lock_all(window).unwrap();
+                for round in 0..20u64 {
+                    let mine = (round << 8) | (u64::from(rank) + 1);
+                    let last = if round == 0 { 0 } else { u64::MAX - round };
+                    let old = engine.compare_and_swap(last, mine, Rank(1), 0, window).unwrap();
+                    if old == last {
+                        engine.fetch_and_op(1, op::Sum, Rank(1), 1, window).unwrap();
+                    }
+                    engine.barrier(world).unwrap();
+                    let mut now = [0; 2];
+                    engine.get_accumulate(&[0; 2], &mut now, op::Keep, Rank(1), 0, window).unwrap();
+                    assert_eq!((now[0] >> 8, now[1]), (round, round + 1), "one has been elected");
+                    engine.barrier(world).unwrap();
+                    if rank == 0 {
+                        engine.fetch_and_op(u64::MAX - round - 1, op::Replace, Rank(1), 0, window).unwrap();
+                    }
+                    engine.barrier(world).unwrap();
+                }
+                engine.win_unlock_all(window).unwrap();
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn all_types_and_operations_do_what_they_do_elsewhere() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_allocate::<u8>(64, world).unwrap();
+            let other = Rank(1 - rank);
+            engine.win_lock(LockKind::Exclusive, other, window).unwrap();
+            let bytes: Window<i8> = window.cast();
+            engine.put(&[5, -7], other, 0, bytes).unwrap();
+            assert_eq!(engine.fetch_and_op(-3, op::Product, other, 0, bytes), Ok(5));
+            assert_eq!(engine.fetch_and_op(-9, op::Min, other, 1, bytes), Ok(-7));
+            let words: Window<u16> = window.cast();
+            assert_eq!(engine.fetch_and_op(0xFF00, op::BitOr, other, 2, words), Ok(0));
+            assert_eq!(engine.fetch_and_op(0x0FF0, op::BitAnd, other, 2, words), Ok(0xFF00));
+            assert_eq!(engine.compare_and_swap(0x0F00, 3, other, 2, words), Ok(0x0F00));
+            let floats: Window<f32> = window.cast();
+            engine.accumulate(&[1.5, 2.5], op::Replace, other, 2, floats).unwrap();
+            engine.accumulate(&[1.0, 9.0], op::Max, other, 2, floats).unwrap();
+            engine.accumulate(&[0.25, 0.5], op::Sum, other, 2, floats).unwrap();
+            let doubles: Window<f64> = window.cast();
+            engine.accumulate(&[1.25; 4], op::Sum, other, 2, doubles).unwrap();
+            assert_eq!(engine.fetch_and_op(0.0, op::Keep, other, 5, doubles), Ok(1.25));
+            let mut found = ([0; 2], 0, [0.0; 2]);
+            engine.get(&mut found.0, other, 0, bytes).unwrap();
+            engine.get(std::slice::from_mut(&mut found.1), other, 2, words).unwrap();
+            engine.get(&mut found.2, other, 2, floats).unwrap();
+            assert_eq!(found, ([-15, -9], 3, [1.75, 9.5]));
+            engine.win_unlock(other, window).unwrap();
+            engine.win_free(window).unwrap();
+        });
+    }
+}
+
+#[test]
+fn elements_that_are_not_aligned_are_refused() {
+    for over in [Over::Shm, Over::Loopback] {
+        each_rank(2, over, |engine, rank, world| {
+            // A buffer of bytes may begin anywhere: so that it does not begin where a word does.
+            let window = engine.win_allocate::<u8>(64, world).unwrap();
+            let other = Rank(1 - rank);
+            engine.win_lock_all(window).unwrap();
+            let of_bytes = Datatype::of::<u8>();
+            let typed = Typed::new(vec![1u8; 8], &of_bytes, 8).unwrap();
+            let words: Window<u32> = window.cast();
+            engine.put_typed(&typed, other, 3, (&of_bytes, 8), window).unwrap();
+            let wrong = engine.accumulate_typed(
+                &typed,
+                op::Sum,
+                other,
+                0,
+                (&Datatype::vector(8, 1, 2, &of_bytes).unwrap(), 1),
+                words,
+            );
+            refused(wrong, "not aligned");
+            engine.win_unlock_all(window).unwrap();
+            engine.win_free(window).unwrap();
+        });
+    }
+}
+
+#[test]
+fn datatypes_say_which_elements_of_both_sides() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let other = Rank(1 - rank);
+            for window in windows(engine, 40, world) {
+                engine.win_lock_all(window).unwrap();
+                let number = Datatype::of::<u64>();
+                let (every_second, pairs) =
+                    (Datatype::vector(6, 1, 2, &number).unwrap(), Datatype::vector(3, 2, 5, &number).unwrap());
+                let from = Typed::new((0..12u64).collect::<Vec<_>>(), &every_second, 1).unwrap();
+                engine.put_typed(&from, other, 10, (&pairs, 1), window).unwrap();
+                engine.accumulate_typed(&from, op::Sum, other, 10, (&pairs, 1), window).unwrap();
+                engine.win_flush(other, window).unwrap();
+                let mut all = [0; 14];
+                engine.get(&mut all, other, 10, window).unwrap();
+                assert_eq!(all, [0, 4, 0, 0, 0, 8, 12, 0, 0, 0, 16, 20, 0, 0]);
+                let mut back = Typed::new(vec![99u64; 12], &every_second, 1).unwrap();
+                engine.get_typed(&mut back, other, 10, (&pairs, 1), window).unwrap();
+                assert_eq!(back.into_buffer(), [0, 99, 4, 99, 8, 99, 12, 99, 16, 99, 20, 99]);
+                let wrong = engine.put_typed(&from, other, 30, (&pairs, 1), window);
+                assert!(wrong.is_err(), "it is not within the part");
+                refused(engine.put_typed(&from, other, 0, (&pairs, 2), window), "48 are needed");
+                engine.win_unlock_all(window).unwrap();
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
+}
