@@ -17,6 +17,8 @@ pub struct Updater {
     each: unsafe fn(*mut u8, Span, *mut u8),
     /// All together.
     together: unsafe fn(*mut u8, Span, *mut u8),
+    /// All together, by wide registers, which not every processor has.
+    wide: unsafe fn(*mut u8, Span, *mut u8),
 }
 
 impl Updater {
@@ -28,6 +30,7 @@ impl Updater {
                 code: UpdateCode { number: T::TYPE, operation: O::OPERATION },
                 each: each::<T, O>,
                 together: together::<T, O>,
+                wide: together_wide::<T, O>,
             };
         }
         &const { Of::<T, O>::UPDATER }
@@ -70,8 +73,9 @@ impl Updater {
     /// # Safety
     /// `target` is aligned for the elements and valid for as many as there are operands; so is `old`, which need not be aligned.
     pub unsafe fn together(&self, target: *mut u8, operands: Span, old: *mut u8) {
-        // SAFETY: by the same contract.
-        unsafe { (self.together)(target, operands, old) }
+        let together = if has_wide() { self.wide } else { self.together };
+        // SAFETY: by the same contract, and the processor has been asked.
+        unsafe { together(target, operands, old) }
     }
 }
 
@@ -243,10 +247,29 @@ unsafe fn each<T: Number, O: Update<T>>(target: *mut u8, operands: Span, old: *m
     }
 }
 
+/// Whether this processor has the registers that [`together_wide`] uses.
+fn has_wide() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+/// As [`together`], compiled for wide registers.
+///
+/// # Safety
+/// As there, and the processor has them.
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), target_feature(enable = "avx2"))]
+unsafe fn together_wide<T: Number, O: Update<T>>(target: *mut u8, operands: Span, old: *mut u8) {
+    // SAFETY: by the same contract.
+    unsafe { together::<T, O>(target, operands, old) }
+}
+
 /// See [`Updater::together`].
 ///
 /// # Safety
 /// As there.
+#[inline(always)]
 unsafe fn together<T: Number, O: Update<T>>(target: *mut u8, operands: Span, old: *mut u8) {
     let (target, from, old) = (target.cast::<T>(), operands.start().cast::<T>(), old.cast::<T>());
     let count = operands.len() / size_of::<T>();
@@ -305,7 +328,8 @@ mod tests {
     fn check<T: Number + PartialEq + std::fmt::Debug, O: Update<T>>(old: &[T], operands: &[T], expected: &[T]) {
         let updater = Updater::of::<T, O>();
         let named = Updater::named(updater.code).expect("it has a name");
-        for way in [updater.each, updater.together, named.each, named.together] {
+        let wide = if has_wide() { updater.wide } else { updater.together };
+        for way in [updater.each, updater.together, wide, named.each, named.together] {
             let mut target = old.to_vec();
             // One byte off: operands and old values come out of frames.
             let mut bytes = vec![0u8; 1 + size_of_val(operands)];

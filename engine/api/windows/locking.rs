@@ -1,7 +1,7 @@
 //! Epochs that an origin opens by itself (passive target): locks, and flushes within them.
 
 use super::remote::Until;
-use crate::run::engine::Engine;
+use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::{LockKind, Rank, RemoteKind, RequestError, Span, VcState, Window, WindowError};
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
@@ -16,9 +16,26 @@ impl Engine {
     /// An epoch towards the rank is open, or a member that holds the lock has failed.
     #[inline]
     pub fn win_lock<T>(&mut self, kind: LockKind, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
-        self.begin_lock(rank, window.handle, "win_lock")?;
-        self.take_lock(kind, rank, window.handle)?;
-        let row = self.window(window.handle)?;
+        // The frequent case: it is in reach, and free.
+        if self.closed == Closed::No
+            && let Some(row) = self.store.all().windows.get(window.handle)
+            && !row.epochs.started
+            && let Some(target) = row.targets.get_mut(rank.0 as usize)
+            && target.access == Access::None
+            && target.locks().is_some_and(|part| part.try_lock(hold_of(kind)).is_ok())
+        {
+            target.access = Access::Locked(kind);
+            row.epochs.locked += 1;
+            return Ok(());
+        }
+        self.lock_slowly(kind, rank, window.handle)
+    }
+
+    #[inline(never)]
+    fn lock_slowly(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.begin_lock(rank, handle, "win_lock")?;
+        self.take_lock(kind, rank, handle)?;
+        let row = self.window(handle)?;
         row.epochs.locked += 1;
         row.targets[rank.0 as usize].access = Access::Locked(kind);
         Ok(())
@@ -30,7 +47,26 @@ impl Engine {
     /// There is none, or one of its operations has failed.
     #[inline]
     pub fn win_unlock<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
-        let handle = window.handle;
+        // The frequent case: all is done, and giving the lock back orders it before what the next holder does.
+        if self.closed == Closed::No
+            && let Some(row) = self.store.all().windows.get(window.handle)
+            && !row.epochs.all_locked
+            && let Some(target) = row.targets.get_mut(rank.0 as usize)
+            && let Access::Locked(kind) = target.access
+            && target.issued == target.completed
+            && target.failure.is_none()
+            && let Some(part) = target.locks()
+        {
+            part.unlock(hold_of(kind));
+            target.access = Access::None;
+            row.epochs.locked -= 1;
+            return Ok(());
+        }
+        self.unlock_slowly(rank, window.handle)
+    }
+
+    #[inline(never)]
+    fn unlock_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let nothing = WindowError::NothingOpen { what: "win_unlock", needed: "win_lock of the rank" };
         let all_locked = self.window(handle)?.epochs.all_locked;
         let Access::Locked(kind) = self.target(rank, handle)?.access else { return Err(nothing) };
