@@ -16,8 +16,10 @@ macro_rules! data {
 
 mod bytes;
 mod text;
+mod windows;
 
 pub use bytes::{Accounting, QueueBytes, SystemBytes, TrafficDump, TransportBytes};
+pub use windows::{HolderDump, LockDump, PendingDump, WindowDump};
 
 data! {
     /// All that is pending in an engine.
@@ -59,6 +61,9 @@ data! {
         pub operations_left_out: u64,
         /// Unexpected messages that are not in the list.
         pub unexpected_left_out: u64,
+        /// Windows.
+        #[serde(default)]
+        pub windows: Vec<WindowDump>,
         /// Where messages may wait that cannot be seen; `None` if there are none.
         #[serde(default)]
         pub hidden: Option<HiddenDump>,

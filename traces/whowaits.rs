@@ -2,6 +2,7 @@
 
 mod cycles;
 mod pairs;
+mod windows;
 
 use crate::dump::{Activity, Dump, Kind, Obstacle, OperationDump, Plane, Stage};
 use crate::words::Bytes;
@@ -109,6 +110,7 @@ pub fn who_waits(ranks: &[RankReport]) -> Findings {
     for (rank, report) in (0..).zip(ranks) {
         for dump in report.dumps() {
             waits_of(ranks, rank, dump, &mut waits);
+            windows::waits_of(ranks, rank, dump, &mut waits);
         }
         if *report == RankReport::Starting {
             starts_with(ranks, rank, &mut waits);

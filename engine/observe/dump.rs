@@ -4,6 +4,7 @@ mod accounts;
 mod boards;
 mod operations;
 mod peers;
+mod windows;
 
 use crate::bootstrap::Exchange;
 use crate::run::engine::{Closed, Engine};
@@ -16,6 +17,7 @@ use tickwire_components::VcState;
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::steps::credit::collect;
 use tickwire_traces::dump::{Accounting, Activity, Age, Dump, HiddenDump, OperationDump, SHOWN_MAX, SystemBytes};
+use windows::windows;
 
 impl Engine {
     /// All that is pending: operations and messages with their envelopes, states, ages, peers and bytes, oldest first.
@@ -77,6 +79,7 @@ impl Engine {
             peers,
             operations,
             unexpected,
+            windows: windows(&all),
             operations_left_out,
             unexpected_left_out,
             hidden,

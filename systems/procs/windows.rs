@@ -21,6 +21,8 @@ pub struct Windows {
     pub ended: Vec<(u64, Result<(), Failure>)>,
     /// The number of the last operation that goes by frames.
     pub next: u64,
+    /// The lock that a call waits for: the window's handle and the rank.
+    pub awaited: Option<(u32, u32)>,
     /// Room for elements that the kernel reads, and writes back. Empty until it is needed.
     pub scratch: Box<[u128]>,
 }

@@ -33,6 +33,7 @@ impl fmt::Display for Dump {
             self.unexpected_left_out,
             |m| self.message(m),
         )?;
+        section(f, "windows", &self.windows, 0, |window| self.window(window))?;
         match &self.hidden {
             None => Ok(()),
             Some(HiddenDump { transport, communicators }) => {

@@ -224,6 +224,13 @@ impl Engine {
 
     #[inline(never)]
     fn wait_for_lock(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.store.all().windows.awaited = Some((handle, rank.0));
+        let taken = self.wait_until_locked(kind, rank, handle);
+        self.store.all().windows.awaited = None;
+        taken
+    }
+
+    fn wait_until_locked(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
         if self.target(rank, handle)?.locks().is_none() {
             let runs = (Span::EMPTY, Span::EMPTY);
             return self.run_remote(RemoteKind::Lock(kind), 0, runs, 0, Until::Done, (rank, handle));

@@ -1,0 +1,59 @@
+//! Windows, as a dump tells of them.
+
+use tickwire_components::{Communicator, LockKind, NIL, context};
+use tickwire_systems::procs::windows::{Access, Epochs, Target, WindowRow};
+use tickwire_systems::store::Tables;
+use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, WindowDump};
+use tickwire_transports::windows::Hold;
+
+/// All windows.
+pub(super) fn windows(all: &Tables<'_>) -> Vec<WindowDump> {
+    all.windows.list.iter().flatten().map(|window| dumped(all, window)).collect()
+}
+
+fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
+    let comm = &all.communicators[Communicator::row(window.handle)];
+    let proc = |rank: u32| comm.proc(rank).unwrap_or(NIL);
+    let held = |target: &Target| -> Vec<HolderDump> {
+        let holders = target.locks().into_iter().flat_map(|part| part.holders());
+        holders.map(|(rank, hold)| HolderDump { rank, proc: proc(rank), exclusive: hold == Hold::Exclusive }).collect()
+    };
+    let own = &window.targets[window.rank as usize];
+    let awaited = all.windows.awaited.filter(|(handle, _)| *handle == window.handle).map(|(_, rank)| {
+        let holders = window.targets.get(rank as usize).map_or(Vec::new(), held);
+        LockDump { rank, proc: proc(rank), holders }
+    });
+    let pending = (0..).zip(&window.targets).filter(|(_, target)| !target.operations.is_empty());
+    WindowDump {
+        comm: context::id(window.context),
+        context: window.context,
+        bytes: own.locks().map_or(0, |part| part.bytes() as u64),
+        domain: window.domain.to_string(),
+        epochs: epochs(window),
+        holders: held(own),
+        awaited,
+        pending: pending
+            .map(|(rank, target)| PendingDump { rank, proc: proc(rank), operations: target.operations.len() as u64 })
+            .collect(),
+    }
+}
+
+/// Epochs that are open here, in words.
+fn epochs(window: &WindowRow) -> Vec<String> {
+    let Epochs { fence, all_locked, started, posted, .. } = window.epochs;
+    let named = [
+        (fence, "a fence's epoch"),
+        (all_locked, "all ranks locked"),
+        (started, "an access epoch started"),
+        (posted, "an exposure epoch posted"),
+    ];
+    let mut words: Vec<String> = named.iter().filter(|(open, _)| *open).map(|(_, words)| (*words).to_owned()).collect();
+    if !all_locked {
+        words.extend((0..).zip(&window.targets).filter_map(|(rank, target): (u32, _)| match target.access {
+            Access::Locked(LockKind::Exclusive) => Some(format!("rank {rank} locked alone")),
+            Access::Locked(LockKind::Shared) => Some(format!("rank {rank} locked with others")),
+            _ => None,
+        }));
+    }
+    words
+}

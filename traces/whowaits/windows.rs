@@ -1,0 +1,84 @@
+//! What ranks wait for on windows: locks that others hold, and engines that are to do their operations.
+
+use super::{RankReport, Wait};
+use crate::dump::{Activity, Dump, HolderDump, LockDump, PendingDump, WindowDump};
+use crate::words::count;
+
+/// What one engine waits for on its windows.
+pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut Vec<Wait>) {
+    let blocking = dump.activity == Activity::Waiting;
+    for window in &dump.windows {
+        let WindowDump { comm, context, awaited, pending, .. } = window;
+        if let Some(LockDump { proc, holders, .. }) = awaited {
+            // What the target itself says, where the lock is not in reach of who waits.
+            let told = held_at(ranks, *proc, *context);
+            let holders = if holders.is_empty() { told } else { holders };
+            let what = |holder: u32| format!("rank {holder} to unlock rank {proc}'s part of window {comm}");
+            waits.extend(holders.iter().map(|holder| {
+                let because = vec![format!("rank {} holds it {}", holder.proc, how(holder))];
+                Wait { rank, on: Some(holder.proc), what: what(holder.proc), because, blocking }
+            }));
+            if holders.is_empty() {
+                let what = format!("rank {proc} to give the lock of its part of window {comm}");
+                waits.push(Wait { rank, on: Some(*proc), what, because: Vec::new(), blocking });
+            }
+        }
+        for PendingDump { proc, operations, .. } in pending.iter().filter(|_| awaited.is_none()) {
+            let operations = count(*operations, "one-sided operation", "one-sided operations");
+            let what = format!("rank {proc} to tick, which does {operations} on window {comm}");
+            waits.push(Wait { rank, on: Some(*proc), what, because: Vec::new(), blocking });
+        }
+    }
+}
+
+const fn how(holder: &HolderDump) -> &'static str {
+    if holder.exclusive { "alone" } else { "with others" }
+}
+
+/// Who holds the lock of a rank's part, by that rank's own word.
+fn held_at(ranks: &[RankReport], proc: u32, context: u32) -> &[HolderDump] {
+    let dumps = ranks.get(proc as usize).map_or(&[][..], RankReport::dumps);
+    let window = dumps.iter().flat_map(|dump| &dump.windows).find(|window| window.context == context);
+    window.map_or(&[], |window| &window.holders)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::who_waits;
+    use super::*;
+
+    /// A rank that waits for the lock of rank 0's part of window 5.
+    fn waiting(rank: u32, holders: Vec<HolderDump>) -> Dump {
+        let awaited = Some(LockDump { rank: 0, proc: 0, holders });
+        let window = WindowDump { comm: 5, context: 5, awaited, ..WindowDump::default() };
+        Dump { rank, activity: Activity::Waiting, windows: vec![window], ..Dump::default() }
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_named_whoever_sees_it() {
+        let holder = HolderDump { rank: 2, proc: 2, exclusive: true };
+        let own = WindowDump { comm: 5, context: 5, holders: vec![holder], ..WindowDump::default() };
+        let target = Dump { rank: 0, windows: vec![own], ..Dump::default() };
+        let ranks = [target, waiting(1, vec![]), Dump { rank: 2, ..Dump::default() }];
+        let near = [Dump::default(), waiting(1, vec![holder]), Dump { rank: 2, ..Dump::default() }];
+        for ranks in [ranks, near].map(|ranks| ranks.map(|dump| RankReport::Dumped(vec![dump]))) {
+            let findings = who_waits(&ranks);
+            let [wait] = &findings.waits[..] else { panic!("{findings:?}") };
+            assert_eq!((wait.rank, wait.on, wait.blocking), (1, Some(2), true));
+            assert_eq!(wait.what, "rank 2 to unlock rank 0's part of window 5");
+            assert_eq!(wait.because, ["rank 2 holds it alone"]);
+            assert_eq!(findings.culprits[0].rank, 2);
+        }
+    }
+
+    #[test]
+    fn an_engine_that_does_not_tick_is_named_with_what_it_is_to_do() {
+        let pending = vec![PendingDump { rank: 0, proc: 0, operations: 3 }];
+        let window = WindowDump { comm: 5, context: 5, pending, ..WindowDump::default() };
+        let origin = Dump { rank: 1, activity: Activity::Waiting, windows: vec![window], ..Dump::default() };
+        let ranks = [RankReport::Silent { ns: 7 }, RankReport::Dumped(vec![origin])];
+        let findings = who_waits(&ranks);
+        assert_eq!(findings.waits[0].what, "rank 0 to tick, which does 3 one-sided operations on window 5");
+        assert_eq!(findings.culprits[0].rank, 0);
+    }
+}
