@@ -74,7 +74,7 @@ pub use graph::{Computation, Graph, GraphKey, Graphs, Node, Side, Temporary};
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;
-pub use one_sided::{AtomicsDomain, LockKind, RemoteKind, RemoteOutcome, Window, WindowError};
+pub use one_sided::{AtomicsDomain, LockKind, RegionAccess, RegionKey, RemoteKind, RemoteOutcome, Window, WindowError};
 pub use own::Own;
 pub use pieces::{Cells, IntoBuffer, LeasedBytes, List, OneRun, Ownership, Pieces};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};

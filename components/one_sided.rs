@@ -59,6 +59,71 @@ pub enum LockKind {
     Exclusive,
 }
 
+/// What others may do with an exposed region.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RegionAccess(u32);
+
+impl RegionAccess {
+    /// Read it.
+    pub const READ: RegionAccess = RegionAccess(1);
+    /// Write it.
+    pub const WRITE: RegionAccess = RegionAccess(2);
+    /// Update elements of it.
+    pub const UPDATE: RegionAccess = RegionAccess(4);
+    /// All of that.
+    pub const ALL: RegionAccess = RegionAccess(7);
+
+    /// Whether this allows what `other` asks for.
+    pub const fn covers(self, other: RegionAccess) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for RegionAccess {
+    type Output = RegionAccess;
+
+    fn bitor(self, other: RegionAccess) -> RegionAccess {
+        RegionAccess(self.0 | other.0)
+    }
+}
+
+/// The key of an exposed region: plain data, which its owner sends to whoever may use it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
+pub struct RegionKey {
+    /// Bytes of the region.
+    pub bytes: u64,
+    /// The proc whose memory it is.
+    pub proc: u32,
+    /// Its number there. None is used twice.
+    pub number: u32,
+    /// What may be done with it: the bits of a [`RegionAccess`].
+    access: u32,
+    /// Nothing.
+    rest: u32,
+}
+
+// SAFETY: whole words without anything between them.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl bytemuck::Zeroable for RegionKey {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl bytemuck::Pod for RegionKey {}
+
+impl crate::Basic for RegionKey {}
+
+impl RegionKey {
+    /// The key of a region.
+    pub const fn new(proc: ProcId, number: u32, bytes: u64, access: RegionAccess) -> Self {
+        RegionKey { bytes, proc: proc.0, number, access: access.0, rest: 0 }
+    }
+
+    /// What may be done with it.
+    pub const fn access(&self) -> RegionAccess {
+        RegionAccess(self.access)
+    }
+}
+
 /// Who makes updates of a window atomic. There is one domain for each window, and all updates take it, those of a part's owner too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicsDomain {
@@ -231,6 +296,9 @@ pub enum WindowError {
     /// No epoch is open that allows the operation.
     #[error("no epoch is open towards rank {0}: lock it, lock all, fence, or start one first")]
     NoEpoch(Rank),
+    /// A key does not allow the operation.
+    #[error("the key of the region does not allow to {0} it: ask its owner for one that does")]
+    Forbidden(&'static str),
     /// An epoch is open that forbids the call.
     #[error("{what} is not possible while {open}: end that first")]
     EpochOpen {

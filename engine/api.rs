@@ -19,6 +19,7 @@ pub(crate) mod probe;
 pub(crate) mod procs;
 pub(crate) mod pull;
 pub(crate) mod receipt;
+pub(crate) mod regions;
 pub(crate) mod registered;
 pub(crate) mod request;
 pub(crate) mod scope;

@@ -134,6 +134,7 @@ pub use crate::api::persistent::Persistent;
 pub use crate::api::probe::message::{Message, RejectedMessage};
 pub use crate::api::procs::{Only, Route, TrafficClass};
 pub use crate::api::receipt::Receipted;
+pub use crate::api::regions::Region;
 pub use crate::api::registered::Registered;
 pub use crate::api::request::{Failed, OperationError, Posted, Rejected, Request, Test, Tested, Waitable};
 pub use crate::api::scope::Scope;
@@ -158,8 +159,9 @@ pub use tickwire_components::{
     AtomicsDomain, Basic, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype,
     DatatypeError, Described, Element, ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, Integer,
     IntoBuffer, LeasedBytes, List, LockKind, Number, Operation, Order, OtherType, Pieces, PostError, ProcId,
-    ProgressError, Protocol, Rank, Receipt, RegistrationCounts, RequestError, RequestId, Sequence, Source, Status, Tag,
-    TagFilter, Topology, TopologyError, Typed, Update, Window, WindowError, Work, bytemuck, in_place,
+    ProgressError, Protocol, Rank, Receipt, RegionAccess, RegionKey, RegistrationCounts, RequestError, RequestId,
+    Sequence, Source, Status, Tag, TagFilter, Topology, TopologyError, Typed, Update, Window, WindowError, Work,
+    bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

@@ -26,7 +26,7 @@ impl Drop for Lending<'_> {
     }
 }
 
-/// The result of [`Engine::withdraw`].
+/// The result of [`Engine::withdraw_buffers`].
 struct Withdrawn {
     /// Requests that were not done, in the order of their rows.
     open: Vec<RequestId>,
@@ -122,8 +122,9 @@ impl Engine {
     #[cold]
     pub(crate) fn end_loans(&mut self, only: Option<RequestId>) {
         self.cancel_graphs(only);
-        let withdrawn =
-            self.withdraw(|id, request, _| request.scoped && is_open(request) && only.is_none_or(|only| only == id));
+        let withdrawn = self.withdraw_buffers(|id, request, _| {
+            request.scoped && is_open(request) && only.is_none_or(|only| only == id)
+        });
         for &vc in &withdrawn.cut {
             self.cut_off(vc);
         }
@@ -150,7 +151,8 @@ impl Engine {
             self.cancel_graphs(None);
             cut_loans(self.store.all().windows);
         }
-        let withdrawn = self.withdraw(|_, request, held| request.scoped || is_open(request) && held.0.is_empty());
+        let withdrawn =
+            self.withdraw_buffers(|_, request, held| request.scoped || is_open(request) && held.0.is_empty());
         for &vc in &withdrawn.cut {
             let _ = catch_unwind(AssertUnwindSafe(|| self.cut_off(vc)));
         }
@@ -159,7 +161,7 @@ impl Engine {
     }
 
     /// Takes the buffers away from the requests for which `is_over` holds. Runs no code of the application.
-    fn withdraw(&mut self, is_over: impl Fn(RequestId, &Request, &Held) -> bool) -> Withdrawn {
+    fn withdraw_buffers(&mut self, is_over: impl Fn(RequestId, &Request, &Held) -> bool) -> Withdrawn {
         let all = self.store.all();
         let (mut open, mut cut, mut buffers) = (Vec::new(), Vec::new(), Vec::new());
         for (row, (request, held)) in (0..).zip(all.requests.iter_mut().zip(all.held.iter_mut())) {

@@ -19,6 +19,7 @@ use crate::api::request::{OperationError, Request};
 use crate::run::engine::{Closed, Engine};
 pub(crate) use epochs::Exposure;
 pub use own::{ExclusivePart, PartCells};
+pub(crate) use remote::Until;
 use std::fmt;
 use thiserror::Error;
 use tickwire_components::{AtomicsDomain, Comm, PostError, ProcId, Rank, RequestError, VcState, Window, WindowError};
@@ -185,7 +186,7 @@ impl Engine {
 
     /// Says that the proc of a rank has failed.
     #[cold]
-    fn failed_target(&mut self, rank: Rank, handle: u32) -> WindowError {
+    pub(crate) fn failed_target(&mut self, rank: Rank, handle: u32) -> WindowError {
         let row = match self.target(rank, handle) {
             Ok(target) => target.vc,
             Err(error) => return error,

@@ -1,7 +1,10 @@
 //! The table of windows: for each one the parts of its members, how this proc reaches them, and the one-sided operations that go by frames.
 //! What a part is: [`tickwire_transports::windows`]. How operations go by frames: [`crate::protocols::one_sided`].
 
+pub mod regions;
+
 use bevy_ecs::component::Component;
+use regions::ExposedRegion;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
@@ -21,6 +24,8 @@ pub struct Windows {
     pub ended: Vec<(u64, Result<(), Failure>)>,
     /// The number of the last operation that goes by frames.
     pub next: u64,
+    /// The number of the next region that is exposed.
+    pub next_region: u32,
     /// The lock that a call waits for: the window's handle and the rank.
     pub awaited: Option<(u32, u32)>,
     /// Room for elements that the kernel reads, and writes back. Empty until it is needed.
@@ -36,7 +41,7 @@ pub struct WindowRow {
     /// The own rank.
     pub rank: u32,
     /// Its parts, by rank.
-    pub targets: Box<[Target]>,
+    pub targets: Vec<Target>,
     /// Who makes updates atomic.
     pub domain: AtomicsDomain,
     /// What the own part consists of.
@@ -56,6 +61,8 @@ pub enum OwnMemory {
     /// Buffers that were attached (`MPI_Win_attach`): each one as a part of its own, whose first byte's displacement is its address; and what
     /// it is.
     Attached(Vec<(Part, Box<dyn Any + Send + Sync>)>),
+    /// Regions that were exposed, by number.
+    Exposed(Vec<ExposedRegion>),
 }
 
 /// Epochs that a window as a whole may have.
@@ -285,6 +292,7 @@ impl WindowRow {
                 let place = at.checked_sub(part.memory()?.start().addr())?;
                 (place <= part.bytes() && bytes <= part.bytes() - place).then_some((part, place))
             }),
+            OwnMemory::Exposed(regions) => regions::find(regions, at, bytes),
             _ => Some((self.own_part()?, at)),
         }
     }

@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
 use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::regions::REGIONS;
 use crate::procs::windows::{Failure, RemoteOperation, Served, WindowRow, Windows, hold_of, is_dead};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
@@ -225,11 +226,10 @@ pub(super) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(),
         return Err(WRONG);
     }
     let kind = RemoteKind::from_word(header.tag()).ok_or(WRONG)?;
-    let window = windows.of_context(header.context()).ok_or(WRONG)?;
-    let (handle, origin) = (window.handle, header.source());
-    if window.targets.get(origin as usize).is_none_or(|target| target.vc != arrival.vc) {
-        return Err(WRONG);
-    }
+    let is_of_region = context::base(header.context()) == REGIONS;
+    let window = if is_of_region { windows.regions() } else { windows.of_context(header.context()) }.ok_or(WRONG)?;
+    let handle = window.handle;
+    let origin = window.member(header.source(), arrival.vc).ok_or(WRONG)? as u32;
     if window.served.iter().filter(|served| served.origin == origin).count() >= REMOTE_FRAMES as usize {
         return Err(WRONG);
     }
@@ -308,7 +308,7 @@ fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, operands: Span) ->
     let length = served.length as usize;
     let placed = match served.kind {
         RemoteKind::Lock(_) | RemoteKind::Unlock(_) => Some((own, 0)),
-        _ => window.place(served.at as usize, length),
+        _ => window.place(served.at as usize, length).filter(|_| window.permits(served.kind, served.at as usize)),
     };
     let Some((own, at)) = placed else {
         served.outcome = Some(RemoteOutcome::OutOfBounds);
@@ -362,8 +362,9 @@ pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), 
     }
     let outcome = RemoteOutcome::from_word(header.tag()).ok_or(WRONG)?;
     let window = rows.windows.of_context(header.context()).ok_or(WRONG)?;
-    let (handle, rank) = (window.handle, header.source() as usize);
-    let target = window.targets.get_mut(rank).filter(|target| target.vc == arrival.vc).ok_or(WRONG)?;
+    let handle = window.handle;
+    let rank = window.member(header.source(), arrival.vc).ok_or(WRONG)?;
+    let target = &mut window.targets[rank];
     let operation = target.operations.front_mut().ok_or(WRONG)?;
     if header.message() != target.answers || target.outstanding == 0 {
         return Err(WRONG);

@@ -4,6 +4,7 @@
 
 mod epochs;
 mod kit;
+mod regions;
 mod updates;
 
 use kit::{ALL, Over, each_rank, next, own, refused, values, windows};

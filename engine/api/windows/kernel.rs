@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Does something that may have to be tried again until a lock is free. Its first try costs no more than itself.
-    pub(super) fn wait_at_once(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), RequestError> {
+    pub(crate) fn wait_at_once(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), RequestError> {
         if is_done(self) {
             return Ok(());
         }

@@ -267,7 +267,7 @@ impl Engine {
 
     /// Waits until all operations on a rank's part are done there.
     #[inline(always)]
-    pub(super) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+    pub(crate) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         // What was put is there for all before anything that this proc reads next.
         fence(Ordering::SeqCst);
         let target = self.target(rank, handle)?;

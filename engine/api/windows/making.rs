@@ -317,7 +317,7 @@ impl Engine {
             };
             Target::new(row, bytes, reach.unwrap_or(Reach::Engine))
         });
-        let targets: Box<[Target]> = targets.collect();
+        let targets: Vec<Target> = targets.collect();
         let farness = |target: &Target| match target.reach {
             Reach::Memory(_) => u8::from(!is_shared),
             Reach::Kernel { .. } => 1,

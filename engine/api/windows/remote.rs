@@ -7,7 +7,7 @@ use tickwire_systems::protocols::one_sided::{cut_operation, post_remote};
 
 /// What a caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(crate) enum Until {
     /// All has left: the origin's buffer is free.
     Sent,
     /// It is done at the target.
@@ -16,7 +16,7 @@ pub(super) enum Until {
 
 impl Engine {
     /// Posts an operation with borrowed bytes, and waits.
-    pub(super) fn run_remote(
+    pub(crate) fn run_remote(
         &mut self,
         kind: RemoteKind,
         at: usize,

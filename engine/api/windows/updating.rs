@@ -3,21 +3,13 @@
 use super::moving::Way;
 use super::remote::Until;
 use super::{PostedUpdate, RejectedUpdate};
+use crate::api::regions::span_of;
 use crate::run::engine::Engine;
 use tickwire_components::{
     Integer, LeasedBytes, Number, NumberType, Rank, RemoteKind, Sequence, Span, Update, Window, WindowError, bytemuck,
 };
 use tickwire_systems::procs::windows::{Access, Reach, is_dead};
 use tickwire_transports::windows::Updater;
-
-/// Elements of a call that are on its stack, as a span.
-fn span_of<T: Number>(elements: &mut [T]) -> Span {
-    // SAFETY: the caller keeps the elements until the span is used no more.
-    #[expect(unsafe_code, reason = "lends local bytes")]
-    unsafe {
-        Span::new(elements.as_mut_ptr().cast(), size_of_val(elements))
-    }
-}
 
 impl Engine {
     /// Combines elements of a rank's part of a window with these (`MPI_Accumulate`): each element is updated as a whole, and updates of one

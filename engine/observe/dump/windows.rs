@@ -8,7 +8,8 @@ use tickwire_transports::windows::Hold;
 
 /// All windows.
 pub(super) fn windows(all: &Tables<'_>) -> Vec<WindowDump> {
-    all.windows.list.iter().flatten().map(|window| dumped(all, window)).collect()
+    let shown = |window: &WindowDump| window.comm != 0 || !window.pending.is_empty();
+    all.windows.list.iter().flatten().map(|window| dumped(all, window)).filter(shown).collect()
 }
 
 fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {

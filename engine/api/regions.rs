@@ -1,0 +1,371 @@
+//! Exposed memory: a buffer that whoever has its key may read, write or update, without windows and epochs.
+//!
+//! A proc exposes a buffer ([`Engine::expose`]) and sends its key in any message. Who has the key puts to it and gets from it. A key that is stale,
+//! since the region was withdrawn, is an error and never a write: the target's engine looks at each operation.
+
+use crate::api::collectives::activate;
+use crate::api::request::Request;
+use crate::api::windows::{PostedUpdate, RejectedUpdate, Until, WindowCounts};
+use crate::run::engine::Engine;
+use std::marker::PhantomData;
+use tickwire_components::{
+    Comm, Element, Integer, LeasedBytes, Number, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
+    RequestError, Sequence, Span, Update, VcState, WindowError, bytemuck,
+};
+use tickwire_systems::procs::windows::regions::{ExposedRegion, REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement};
+use tickwire_systems::procs::windows::{OwnMemory, RemoteOperation};
+use tickwire_systems::protocols::one_sided::post_remote;
+use tickwire_transports::windows::Updater;
+
+/// A buffer that is exposed: the engine has it until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
+#[derive(Debug)]
+pub struct Region<B> {
+    key: RegionKey,
+    buffer: PhantomData<B>,
+}
+
+impl<B> Region<B> {
+    /// What others name it by: plain data, for any message.
+    pub fn key(&self) -> RegionKey {
+        self.key
+    }
+}
+
+/// Where an operation goes: the place of the proc among the targets, or `None` for the own one; and the displacement.
+type Place = (Option<u32>, usize);
+
+impl Engine {
+    /// Exposes a buffer to whoever gets its key.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, RegionAccess, Tag, op};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// # let (me, world) = (engine.rank(), engine.comm_world());
+    /// let region = engine.expose(vec![0u64; 10], RegionAccess::ALL)?;
+    /// let key = region.key();
+    /// engine.region_put(&[5u64], &key, 8)?;
+    /// assert_eq!(engine.region_fetch_and_op(2u64, op::Sum, &key, 8)?, 5);
+    /// let buffer = engine.withdraw(region)?;
+    /// assert_eq!(buffer[1], 7);
+    /// assert!(engine.region_put(&[5u64], &key, 8).is_err(), "the key is stale");
+    /// # Ok::<(), tickwire::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The engine is closed, the buffer is too long, or the engine has exposed as many regions as there are numbers; the buffer comes back.
+    pub fn expose<B>(&mut self, buffer: B, access: RegionAccess) -> Result<Region<B>, RejectedUpdate<B>>
+    where
+        B: Sequence + LeasedBytes + Send + Sync + 'static,
+    {
+        if let Err(error) = self.closed.check_post() {
+            return Err(RejectedUpdate { error: error.into(), buffer });
+        }
+        let boxed = Box::new(buffer);
+        let span = boxed.piece(0);
+        let all = self.store.all();
+        let (number, me) = (all.windows.next_region, all.procs.me);
+        let full = |reason: &str| WindowError::Memory { rank: Rank(me), reason: reason.into() };
+        if span.len() as u64 > REGION_BYTES_MAX || number == REGIONS_MAX {
+            return Err(RejectedUpdate { error: full("a region is too long, or there were too many"), buffer: *boxed });
+        }
+        let row = all.windows.regions();
+        let part = row.as_ref().and_then(|row| row.own_part()?.with_memory(span));
+        let (Some(row), Some(part)) = (row, part) else {
+            return Err(RejectedUpdate { error: full("there is none for its locks"), buffer: *boxed });
+        };
+        if let OwnMemory::Exposed(regions) = &mut row.own {
+            regions.push(ExposedRegion { number, part, access, buffer: boxed });
+        }
+        all.windows.next_region += 1;
+        let key = RegionKey::new(ProcId(me), number, span.len() as u64, access);
+        Ok(Region { key, buffer: PhantomData })
+    }
+
+    /// Withdraws a region: operations that come later are errors. Gives the buffer back.
+    ///
+    /// # Errors
+    /// The region is none of this engine's, or the engine is closed.
+    pub fn withdraw<B: Send + Sync + 'static>(&mut self, region: Region<B>) -> Result<B, WindowError> {
+        self.closed.check_post()?;
+        let none = || WindowError::Request(RequestError::Stale);
+        let all = self.store.all();
+        if region.key.proc != all.procs.me {
+            return Err(none());
+        }
+        let row = all.windows.get(REGIONS).ok_or_else(none)?;
+        let OwnMemory::Exposed(regions) = &mut row.own else { return Err(none()) };
+        let place = regions.binary_search_by_key(&region.key.number, |region| region.number).map_err(|_| none())?;
+        let ExposedRegion { buffer, .. } = regions.remove(place);
+        buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
+    }
+
+    /// Writes elements into a region from a byte on. It returns when the buffer may be used again; the elements are there after
+    /// [`Engine::region_flush`].
+    ///
+    /// # Errors
+    /// The key does not allow it, the elements are not within the region, or its proc has failed. What only the target sees, as that the key
+    /// is stale, is told by the flush.
+    pub fn region_put<S: Sequence>(&mut self, from: S, key: &RegionKey, offset: usize) -> Result<(), WindowError> {
+        let run = from.piece(0);
+        let place = self.region_place(key, RegionAccess::WRITE, offset, run.len())?;
+        self.region_move(RemoteKind::Put, (run, Span::EMPTY), run.len(), Until::Sent, place)
+    }
+
+    /// Reads elements of a region from a byte on. It returns when they are there.
+    ///
+    /// # Errors
+    /// As [`Engine::region_put`], or the key is stale.
+    pub fn region_get<R: Sequence + LeasedBytes>(
+        &mut self,
+        into: R,
+        key: &RegionKey,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        let run = into.piece(0);
+        let place = self.region_place(key, RegionAccess::READ, offset, run.len())?;
+        self.region_move(RemoteKind::Get, (Span::EMPTY, run), run.len(), Until::Done, place)
+    }
+
+    /// As [`Engine::region_put`], with a request: it is done when the elements are there.
+    ///
+    /// # Errors
+    /// As [`Engine::region_put`], or no row is free; the buffer comes back.
+    pub fn region_rput<S: Sequence + Send + 'static>(
+        &mut self,
+        from: S,
+        key: &RegionKey,
+        offset: usize,
+    ) -> PostedUpdate<S> {
+        let run = from.piece(0);
+        let posted = self.region_place(key, RegionAccess::WRITE, offset, run.len());
+        let posted = posted.and_then(|place| self.region_post(RemoteKind::Put, (run, Span::EMPTY), run.len(), place));
+        self.region_token(posted, from)
+    }
+
+    /// As [`Engine::region_get`], with a request: it is done when the elements are in the buffer.
+    ///
+    /// # Errors
+    /// As [`Engine::region_rput`].
+    pub fn region_rget<R: Sequence + LeasedBytes + Send + 'static>(
+        &mut self,
+        into: R,
+        key: &RegionKey,
+        offset: usize,
+    ) -> PostedUpdate<R> {
+        let run = into.piece(0);
+        let posted = self.region_place(key, RegionAccess::READ, offset, run.len());
+        let posted = posted.and_then(|place| self.region_post(RemoteKind::Get, (Span::EMPTY, run), run.len(), place));
+        self.region_token(posted, into)
+    }
+
+    /// Combines an element of a region with a value, and returns the one from before: with [`op::Sum`](crate::op::Sum) a fetch and add, with
+    /// [`op::Replace`](crate::op::Replace) a swap, with [`op::Keep`](crate::op::Keep) an atomic read.
+    ///
+    /// # Errors
+    /// As [`Engine::region_get`], or the element is not aligned.
+    pub fn region_fetch_and_op<T: Number, O: Update<T>>(
+        &mut self,
+        value: T,
+        _operation: O,
+        key: &RegionKey,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
+        let (mut operand, mut old) = ([value], [T::zeroed()]);
+        let runs = (span_of(&mut operand), span_of(&mut old));
+        let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
+        self.region_move(kind, runs, size_of::<T>(), Until::Done, place)?;
+        Ok(old[0])
+    }
+
+    /// Puts a value into an element of a region if the expected one is there; returns what was there.
+    ///
+    /// # Errors
+    /// As [`Engine::region_fetch_and_op`].
+    pub fn region_compare_and_swap<T: Integer>(
+        &mut self,
+        expected: T,
+        new: T,
+        key: &RegionKey,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
+        let mut operands = [0u64; 2];
+        for (word, value) in operands.iter_mut().zip([expected, new]) {
+            bytemuck::bytes_of_mut(word)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+        }
+        let mut old = [T::zeroed()];
+        let runs = (span_of(&mut operands), span_of(&mut old));
+        self.region_move(RemoteKind::CompareSwap(T::TYPE), runs, size_of::<T>(), Until::Done, place)?;
+        Ok(old[0])
+    }
+
+    /// Waits until all operations so far on regions of a proc are done there.
+    ///
+    /// # Errors
+    /// One of them has failed, as by a stale key: the first that did.
+    pub fn region_flush(&mut self, proc: ProcId) -> Result<(), WindowError> {
+        self.closed.check_post()?;
+        match self.known_target(proc) {
+            Some(target) => self.flush_target(Rank(target), REGIONS),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Engine::region_flush`], of all procs.
+    ///
+    /// # Errors
+    /// As [`Engine::region_flush`].
+    pub fn region_flush_all(&mut self) -> Result<(), WindowError> {
+        self.closed.check_post()?;
+        let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
+        (1..targets).fold(Ok(()), |ended, target| ended.and(self.flush_target(Rank(target), REGIONS)))
+    }
+
+    /// How many operations were posted on regions of a proc, and how many of them are done there.
+    pub fn region_counts(&mut self, proc: ProcId) -> WindowCounts {
+        let target = self.known_target(proc);
+        let row = self.store.all().windows.get(REGIONS);
+        let counts = row.zip(target).map(|(row, target)| &row.targets[target as usize]);
+        let (issued, completed) = counts.map_or((0, 0), |target| (target.issued, target.completed));
+        WindowCounts { issued, completed }
+    }
+
+    /// The place of a proc among the targets, if it was one.
+    fn known_target(&mut self, proc: ProcId) -> Option<u32> {
+        let all = self.store.all();
+        let row = all.procs.known.get(proc.0 as usize)?.row;
+        let targets = &all.windows.get(REGIONS)?.targets;
+        targets.iter().skip(1).position(|target| target.vc == row).map(|place| place as u32 + 1)
+    }
+
+    /// Checks an operation against the key. Connects to its proc, if there is no connection yet.
+    fn region_place(
+        &mut self,
+        key: &RegionKey,
+        access: RegionAccess,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<Place, WindowError> {
+        self.closed.check_post()?;
+        if !key.access().covers(access) {
+            let named = [(RegionAccess::WRITE, "write"), (RegionAccess::READ, "read")];
+            let what = named.into_iter().find(|(of, _)| *of == access).map_or("update", |(_, what)| what);
+            return Err(WindowError::Forbidden(what));
+        }
+        let (end, length) = (offset.saturating_add(bytes), key.bytes.min(REGION_BYTES_MAX) as usize);
+        if end > length {
+            return Err(WindowError::OutOfBounds { target: Rank(key.proc), first: offset, end, length });
+        }
+        let at = displacement(key.number % REGIONS_MAX, offset as u64) as usize;
+        let all = self.store.all();
+        let last = all.procs.known.len() as u32 - 1;
+        if key.proc > last {
+            return Err(PostError::Rank { rank: key.proc, last }.into());
+        }
+        if key.proc == all.procs.me {
+            return Ok((None, at));
+        }
+        let vc = self.reach(key.proc)?;
+        self.wait_at_once(|engine| {
+            let state = engine.store.all().vcs.get(vc as usize).map(|vc| vc.state);
+            matches!(state, None | Some(VcState::Connected | VcState::Failed))
+        })?;
+        let all = self.store.all();
+        let is_open = all.vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Connected);
+        let none = || WindowError::Memory { rank: Rank(key.proc), reason: "there is none for a table".into() };
+        let target = all.windows.regions().ok_or_else(none)?.region_target(vc) as u32;
+        if is_open { Ok((Some(target), at)) } else { Err(self.failed_target(Rank(target), REGIONS)) }
+    }
+
+    /// Does an operation, or has the target's engine do it.
+    fn region_move(
+        &mut self,
+        kind: RemoteKind,
+        runs: (Span, Span),
+        length: usize,
+        until: Until,
+        (target, at): Place,
+    ) -> Result<(), WindowError> {
+        match target {
+            Some(target) => self.run_remote(kind, at, runs, length, until, (Rank(target), REGIONS)),
+            None => self.region_own(kind, runs, length, at),
+        }
+    }
+
+    /// An operation on a region of this engine's own.
+    fn region_own(
+        &mut self,
+        kind: RemoteKind,
+        (from, into): (Span, Span),
+        length: usize,
+        at: usize,
+    ) -> Result<(), WindowError> {
+        let stale = WindowError::Request(RequestError::OutOfBounds);
+        let Some(row) = self.store.all().windows.get(REGIONS) else { return Err(stale) };
+        let Some((part, place)) = row.place(at, length).filter(|_| row.permits(kind, at)) else { return Err(stale) };
+        let nobody = |_| false;
+        // SAFETY: the caller of the operation lends both runs, as long as its kind says.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let done = unsafe {
+            match kind {
+                RemoteKind::Put => part.put(place, from),
+                RemoteKind::Get => part.get(place, into),
+                RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
+                    let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
+                    // Nobody else takes the lock: all operations on regions are this engine's.
+                    Updater::named(code).is_some_and(|u| part.update(u, place, from, old, nobody) == Ok(true))
+                }
+                RemoteKind::CompareSwap(number) => {
+                    let [expected, new] = from.start().cast::<[[u8; 8]; 2]>().read();
+                    let old = part.compare_swap(number, place, expected, new, nobody).ok().flatten();
+                    old.is_some_and(|old| {
+                        into.start().copy_from_nonoverlapping(old.as_ptr(), into.len().min(old.len()));
+                        true
+                    })
+                }
+                RemoteKind::Lock(_) | RemoteKind::Unlock(_) => false,
+            }
+        };
+        if done { Ok(()) } else { Err(stale) }
+    }
+
+    /// Posts an operation with a request: its row, or `None` if it is done.
+    fn region_post(
+        &mut self,
+        kind: RemoteKind,
+        (from, into): (Span, Span),
+        length: usize,
+        (target, at): Place,
+    ) -> Result<Option<u32>, WindowError> {
+        let Some(target) = target else {
+            return self.region_own(kind, (from, into), length, at).map(|()| None);
+        };
+        let row = self.request_row(Comm::WORLD)?;
+        let number = self.store.all().windows.number();
+        let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
+        let operation = RemoteOperation { from, into, request: row, ..operation };
+        self.store.with(|rows, _| {
+            activate(rows, row);
+            post_remote(rows, REGIONS, target, operation);
+        });
+        Ok(Some(row))
+    }
+
+    fn region_token<B: Sequence>(&mut self, posted: Result<Option<u32>, WindowError>, buffer: B) -> PostedUpdate<B> {
+        match posted {
+            Ok(Some(row)) => Ok(self.hold(row, buffer, false)),
+            Ok(None) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
+            Err(error) => Err(RejectedUpdate { error, buffer }),
+        }
+    }
+}
+
+/// Elements of a call that are on its stack, as a span.
+pub(crate) fn span_of<T: Element>(elements: &mut [T]) -> Span {
+    // SAFETY: the caller keeps the elements until the span is used no more.
+    #[expect(unsafe_code, reason = "lends local bytes")]
+    unsafe {
+        Span::new(elements.as_mut_ptr().cast(), size_of_val(elements))
+    }
+}

@@ -1,0 +1,115 @@
+//! Exposed memory: who has a key reads, writes and updates, and nobody else.
+
+use crate::kit::{ALL, Over, each_rank, refused, values};
+use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, op};
+
+/// Exposes a buffer at each rank, and gives the keys of all.
+fn exposed(engine: &mut Engine, count: usize, access: RegionAccess, world: Comm) -> (Region<Vec<u64>>, Vec<RegionKey>) {
+    let region = engine.expose(vec![0u64; count], access).unwrap();
+    let mut keys = vec![region.key(); engine.size() as usize];
+    engine.allgather(&[region.key()], &mut keys, world).unwrap();
+    (region, keys)
+}
+
+#[test]
+fn who_has_a_key_moves_bytes_without_the_owner() {
+    for over in ALL {
+        each_rank(3, over, |engine, rank, world| {
+            let (region, keys) = exposed(engine, 5_000, RegionAccess::ALL, world);
+            let next = (rank + 1) % 3;
+            let key = keys[next as usize];
+            engine.region_put(&values(rank, 4_000), &key, 8_000).unwrap();
+            engine.region_flush(ProcId(next)).unwrap();
+            let mut got = vec![0; 4_000];
+            engine.region_get(&mut got, &key, 8_000).unwrap();
+            assert_eq!(got, values(rank, 4_000));
+            let put = engine.region_rput(vec![7u64; 10], &key, 0).unwrap();
+            engine.wait_take(put).unwrap();
+            let got = engine.region_rget(vec![0u64; 10], &key, 0).unwrap();
+            assert_eq!(engine.wait_take(got).unwrap().0, [7; 10]);
+            engine.region_flush_all().unwrap();
+            let counts = engine.region_counts(ProcId(next));
+            assert_eq!((counts.issued, counts.completed), (4, 4));
+            engine.barrier(world).unwrap();
+            let buffer = engine.withdraw(region).unwrap();
+            assert_eq!(buffer[1_000..], values((rank + 2) % 3, 4_000));
+        });
+    }
+}
+
+#[test]
+fn a_counter_in_a_region_counts_what_all_add() {
+    for over in ALL {
+        each_rank(4, over, |engine, rank, world| {
+            let (region, keys) = exposed(engine, 2, RegionAccess::ALL, world);
+            for _ in 0..100 {
+                engine.region_fetch_and_op(1u64, op::Sum, &keys[0], 8).unwrap();
+            }
+            // One of all is elected.
+            let old = engine.region_compare_and_swap(0u32, rank + 1, &keys[0], 0).unwrap();
+            let mut won = [0u32];
+            engine.allreduce(&[u32::from(old == 0)], &mut won, op::Sum, world).unwrap();
+            assert_eq!(won, [1]);
+            assert_eq!(engine.region_fetch_and_op(0u64, op::Keep, &keys[0], 8).unwrap(), 400);
+            engine.barrier(world).unwrap();
+            engine.withdraw(region).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_key_allows_what_it_says_and_only_within_its_region() {
+    for over in [Over::Shm, Over::Loopback] {
+        each_rank(2, over, |engine, rank, world| {
+            let (region, keys) = exposed(engine, 4, RegionAccess::READ, world);
+            for key in keys {
+                refused(engine.region_put(&[1u64], &key, 0), "does not allow to write it");
+                refused(engine.region_fetch_and_op(1u64, op::Sum, &key, 0).map(drop), "does not allow to update it");
+                refused(engine.region_get(&mut [1u64], &key, 25), "bytes 25 to 33 are not within the 32 bytes");
+                refused(engine.region_get(&mut [1u64], &key, usize::MAX), "not within");
+                engine.region_get(&mut [1u64], &key, 24).unwrap();
+                // A key that somebody has made up: the target looks, too.
+                let forged = RegionKey::new(ProcId(key.proc), key.number, 1 << 30, RegionAccess::ALL);
+                for offset in [0, 32, 1 << 20] {
+                    let put = engine.region_put(&[1u64], &forged, offset);
+                    let flushed = engine.region_flush(ProcId(key.proc));
+                    refused(put.and(flushed), "no such bytes");
+                }
+                let unknown = RegionKey::new(ProcId(key.proc), 1_000, 8, RegionAccess::ALL);
+                refused(engine.region_get(&mut [1u64], &unknown, 0), "no such bytes");
+                let nobody = RegionKey::new(ProcId(7), 0, 8, RegionAccess::ALL);
+                refused(engine.region_get(&mut [1u64], &nobody, 0), "rank 7 is out of range");
+            }
+            engine.barrier(world).unwrap();
+            assert_eq!(engine.withdraw(region).unwrap(), [0; 4]);
+            // All others go on.
+            engine.sendrecv(&[rank], Rank(1 - rank), Tag(1), &mut [0u32], Rank(1 - rank), Tag(1), world).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_stale_key_is_an_error_and_never_a_write() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let (region, keys) = exposed(engine, 100, RegionAccess::ALL, world);
+            let other = keys[1 - rank as usize];
+            engine.region_put(&[1u64; 100], &other, 0).unwrap();
+            engine.region_flush(ProcId(other.proc)).unwrap();
+            engine.barrier(world).unwrap();
+            let mut buffer = engine.withdraw(region).unwrap();
+            buffer.fill(3);
+            engine.barrier(world).unwrap();
+            // The same memory is exposed again, under another key.
+            let again = engine.expose(buffer, RegionAccess::ALL).unwrap();
+            refused(engine.region_get(&mut [0u64], &other, 0), "no such bytes");
+            let put = engine.region_put(&[5u64; 100], &other, 0);
+            refused(put.and(engine.region_flush(ProcId(other.proc))), "no such bytes");
+            let late = engine.region_rput(vec![5u64; 100], &other, 0).unwrap();
+            assert!(engine.wait_take(late).unwrap_err().to_string().contains("no such bytes"));
+            refused(engine.region_fetch_and_op(1u64, op::Sum, &other, 0).map(drop), "no such bytes");
+            engine.barrier(world).unwrap();
+            assert_eq!(engine.withdraw(again).unwrap(), [3; 100]);
+        });
+    }
+}
