@@ -3,6 +3,9 @@
 
 use crate::frames::{MemoryRead, Peeked, ReceiveEnvelope, Sent};
 use crate::heap::PeerHeap;
+use crate::remote::{
+    AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
+};
 use crate::shared::SharedRun;
 use std::sync::Arc;
 use tickwire_components::credit::Credit;
@@ -78,6 +81,112 @@ pub unsafe trait Direct {
     /// Ends all that [`Direct::expect`] and [`Direct::send_direct`] were given: nothing of it is the transport's any more, and no
     /// arrival follows.
     fn end(&mut self);
+}
+
+/// Reading, writing and changing memory that peers have exposed, without their doing.
+///
+/// Operations are taken one by one and go on by themselves, in no order. What a channel has taken is counted, and so is how far
+/// it has come: who notes [`OneSided::issued`] and waits until [`OneSided::completed`] is as much has flushed all that was
+/// taken before. An operation is complete once the memory of the peer, or the local run, holds what it was to hold, or once it has
+/// failed.
+///
+/// Both ends must be asked to progress, by [`Transport::ready`](crate::Transport::ready) and what follows it or by
+/// [`OneSided::progress`]; and until two procs have told each other where they are, also by
+/// [`Transport::control`](crate::Transport::control).
+///
+/// # Safety
+/// It uses local runs only until their operation is complete, and exposed runs only until they are withdrawn.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe trait OneSided {
+    /// Contexts, at least 1.
+    fn contexts(&self) -> u32;
+
+    /// Exposes a run to all peers that learn of its key. One for atomic operations starts at a multiple of 8. The owner
+    /// and its peers agree on when which bytes are used; what peers write may be seen in any order until they have flushed it.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    ///
+    /// # Safety
+    /// The run is valid for reads, and for writes unless `access` is [`RemoteAccess::READ`], until it is withdrawn and no
+    /// operation of a peer on it is under way, or until the transport is closed. It is not used by reference while peers write it.
+    unsafe fn register_exposed(&mut self, run: Span, access: RemoteAccess) -> Result<RemoteKey, String>;
+
+    /// Withdraws an exposed run. What peers ask for it from then on fails, where the provider notices that.
+    fn withdraw_exposed(&mut self, key: &RemoteKey);
+
+    /// Which atomic operations there are: all of [`AtomicOperation`] and [`OneSided::compare_swap`] on such integers.
+    fn atomics(&mut self) -> AtomicWidths;
+
+    /// Puts of at most so many bytes are done with their run when they have been taken.
+    fn copies_max(&self) -> usize;
+
+    /// Writes a local run into an exposed run. `number` comes back if that fails later.
+    ///
+    /// # Errors
+    /// Why that cannot be, in words; nothing was done.
+    ///
+    /// # Safety
+    /// `from` is valid for reads, and nobody writes it, until the operation is complete.
+    unsafe fn put(&mut self, channel: Channel, to: RemoteRun, from: Span, number: u64) -> Result<Issued, String>;
+
+    /// Reads an exposed run into a local run. `number` as for [`OneSided::put`].
+    ///
+    /// # Errors
+    /// As [`OneSided::put`].
+    ///
+    /// # Safety
+    /// `into` is valid for writes, and nobody else uses it, until the operation is complete.
+    unsafe fn get(&mut self, channel: Channel, from: RemoteRun, into: Span, number: u64) -> Result<Issued, String>;
+
+    /// Replaces an integer at `target` by what `operation` makes of it and of `operand`, and writes what was there before into
+    /// `into`, which has as many bytes as the operand. The offset of `target` is a multiple of them. `number` as for [`OneSided::put`].
+    ///
+    /// # Errors
+    /// As [`OneSided::put`].
+    ///
+    /// # Safety
+    /// As [`OneSided::get`].
+    unsafe fn fetch_atomic(
+        &mut self,
+        channel: Channel,
+        target: RemoteRun,
+        operation: AtomicOperation,
+        operand: AtomicWord,
+        into: Span,
+        number: u64,
+    ) -> Result<Issued, String>;
+
+    /// Replaces an integer at `target` by `swap` if it is `expected`, which has as many bytes; else as
+    /// [`OneSided::fetch_atomic`].
+    ///
+    /// # Errors
+    /// As [`OneSided::put`].
+    ///
+    /// # Safety
+    /// As [`OneSided::get`].
+    unsafe fn compare_swap(
+        &mut self,
+        channel: Channel,
+        target: RemoteRun,
+        expected: AtomicWord,
+        swap: AtomicWord,
+        into: Span,
+        number: u64,
+    ) -> Result<Issued, String>;
+
+    /// Operations that a channel has taken since its link was opened.
+    fn issued(&self, channel: Channel) -> u64;
+
+    /// How many of the operations of a channel, from the first one on without a gap, are complete. A link that has ended keeps its
+    /// counts until its number is used again.
+    fn completed(&self, channel: Channel) -> u64;
+
+    /// The next operation that has failed. It is complete.
+    fn failed_operation(&mut self) -> Option<FailedOperation>;
+
+    /// Progresses operations now, also those of peers, however often that has been done in vain.
+    fn progress(&mut self);
 }
 
 /// Pairing messages with receives.

@@ -17,6 +17,7 @@ pub mod heap;
 mod loopback;
 pub mod ofi;
 mod processes;
+mod remote;
 pub mod rings;
 pub mod shared;
 pub mod shm;
@@ -34,11 +35,14 @@ mod wrapping;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};
-pub use facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
+pub use facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
 pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
 pub use ofi::{Ofi, OfiConfig, OfiError};
+pub use remote::{
+    AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
+};
 pub use shm::{Shm, ShmConfig, ShmError};
 pub use take::{Other, Take};
 pub use tapped::Tapped;

@@ -2,7 +2,7 @@
 //! or is not.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use rustix::fd::BorrowedFd;
@@ -55,6 +55,12 @@ pub unsafe trait Transport: Send {
 
     /// Moving long messages from place to place by itself; `None` if it cannot.
     fn direct(&mut self) -> Option<&mut dyn Direct> {
+        None
+    }
+
+    /// Reading, writing and changing memory of peers; `None` if it cannot. Asked for first when somebody needs it: what it takes
+    /// is opened then.
+    fn one_sided(&mut self) -> Option<&mut dyn OneSided> {
         None
     }
 

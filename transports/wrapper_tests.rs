@@ -8,8 +8,10 @@ use crate::shared::SharedRun;
 use crate::sim::{Provider, ProviderConfig, Sim, SimConfig, SimNet};
 use crate::take::Nobody;
 use crate::{
-    AnyTransport, Capabilities, CreditWindows, Direct, Frame, Lending, LinkEvent, Matching, Memory, MemoryRead, Peeked,
-    Reach, ReceiveEnvelope, Registering, Sent, SharedMemory, Take, Tapped, Traffic, Transport,
+    AnyTransport, AtomicOperation, AtomicWidths, AtomicWord, Capabilities, Channel, CreditWindows, Direct,
+    FailedOperation, Frame, Issued, Lending, LinkEvent, Matching, Memory, MemoryRead, OneSided, Peeked, Reach,
+    ReceiveEnvelope, Registering, RemoteAccess, RemoteKey, RemoteRun, Sent, SharedMemory, Take, Tapped, Traffic,
+    Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +23,9 @@ use tickwire_traces::{Ring, Trace};
 
 /// Names of methods that were called.
 type Called = Arc<Mutex<BTreeSet<&'static str>>>;
+
+const KEY: RemoteKey = RemoteKey { key: 1, base: 2, length: 3, access: RemoteAccess::READ };
+const CHANNEL: Channel = Channel { link: 0, context: 2 };
 
 /// A transport that notes its calls, and whose answers are no default.
 struct Recorder {
@@ -85,6 +90,10 @@ unsafe impl Transport for Recorder {
     }
     fn direct(&mut self) -> Option<&mut dyn Direct> {
         self.note("direct");
+        Some(self)
+    }
+    fn one_sided(&mut self) -> Option<&mut dyn OneSided> {
+        self.note("one_sided");
         Some(self)
     }
     fn matching(&mut self) -> Option<&mut dyn Matching> {
@@ -220,6 +229,76 @@ unsafe impl Direct for Recorder {
     }
     fn end(&mut self) {
         self.note("end");
+    }
+}
+
+// SAFETY: it gives nothing out.
+unsafe impl OneSided for Recorder {
+    fn contexts(&self) -> u32 {
+        self.note("contexts");
+        3
+    }
+    unsafe fn register_exposed(&mut self, _: Span, _: RemoteAccess) -> Result<RemoteKey, String> {
+        self.note("register_exposed");
+        Ok(KEY)
+    }
+    fn withdraw_exposed(&mut self, _: &RemoteKey) {
+        self.note("withdraw_exposed");
+    }
+    fn atomics(&mut self) -> AtomicWidths {
+        self.note("atomics");
+        AtomicWidths { four: true, eight: false }
+    }
+    fn copies_max(&self) -> usize {
+        self.note("copies_max");
+        14
+    }
+    unsafe fn put(&mut self, _: Channel, _: RemoteRun, _: Span, _: u64) -> Result<Issued, String> {
+        self.note("put");
+        Ok(Issued::Taken(1))
+    }
+    unsafe fn get(&mut self, _: Channel, _: RemoteRun, _: Span, _: u64) -> Result<Issued, String> {
+        self.note("get");
+        Ok(Issued::Taken(2))
+    }
+    unsafe fn fetch_atomic(
+        &mut self,
+        _: Channel,
+        _: RemoteRun,
+        _: AtomicOperation,
+        _: AtomicWord,
+        _: Span,
+        _: u64,
+    ) -> Result<Issued, String> {
+        self.note("fetch_atomic");
+        Ok(Issued::Taken(3))
+    }
+    unsafe fn compare_swap(
+        &mut self,
+        _: Channel,
+        _: RemoteRun,
+        _: AtomicWord,
+        _: AtomicWord,
+        _: Span,
+        _: u64,
+    ) -> Result<Issued, String> {
+        self.note("compare_swap");
+        Err("compare_swap".into())
+    }
+    fn issued(&self, _: Channel) -> u64 {
+        self.note("issued");
+        15
+    }
+    fn completed(&self, _: Channel) -> u64 {
+        self.note("completed");
+        16
+    }
+    fn failed_operation(&mut self) -> Option<FailedOperation> {
+        self.note("failed_operation");
+        Some(FailedOperation { channel: CHANNEL, number: 17, reason: "why".into() })
+    }
+    fn progress(&mut self) {
+        self.note("progress");
     }
 }
 
@@ -363,6 +442,26 @@ macro_rules! call_all {
             heard("send_direct", &unsafe { direct.send_direct(0, 1, 2, Span::EMPTY) });
             heard("end", &direct.end());
         }
+        if let Some(one_sided) = t.one_sided() {
+            heard("contexts", &one_sided.contexts());
+            heard("atomics", &one_sided.atomics());
+            heard("copies_max", &one_sided.copies_max());
+            let (run, word, none) = (RemoteRun { key: KEY, offset: 0 }, AtomicWord::Eight(1), Span::EMPTY);
+            // SAFETY: there are no bytes.
+            unsafe {
+                heard("register_exposed", &one_sided.register_exposed(none, RemoteAccess::ALL));
+                heard("put", &one_sided.put(CHANNEL, run, none, 0));
+                heard("get", &one_sided.get(CHANNEL, run, none, 0));
+                let add = AtomicOperation::Sum;
+                heard("fetch_atomic", &one_sided.fetch_atomic(CHANNEL, run, add, word, none, 0));
+                heard("compare_swap", &one_sided.compare_swap(CHANNEL, run, word, word, none, 0));
+            }
+            heard("withdraw_exposed", &one_sided.withdraw_exposed(&KEY));
+            heard("issued", &one_sided.issued(CHANNEL));
+            heard("completed", &one_sided.completed(CHANNEL));
+            heard("failed_operation", &one_sided.failed_operation());
+            heard("progress", &one_sided.progress());
+        }
         if let Some(matching) = t.matching() {
             heard("post_receive", &matching.post_receive(0, &wanted));
             heard("recall", &matching.recall(0, true));
@@ -441,7 +540,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: reading past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 36] = [
+const UNSIMULATED: [&str; 50] = [
     "name",
     "capabilities",
     "memory",
@@ -455,6 +554,20 @@ const UNSIMULATED: [&str; 36] = [
     "expect",
     "send_direct",
     "end",
+    "one_sided",
+    "contexts",
+    "register_exposed",
+    "withdraw_exposed",
+    "atomics",
+    "copies_max",
+    "put",
+    "get",
+    "fetch_atomic",
+    "compare_swap",
+    "issued",
+    "completed",
+    "failed_operation",
+    "progress",
     "matching",
     "post_receive",
     "recall",

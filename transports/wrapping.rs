@@ -42,6 +42,11 @@ macro_rules! hand_on {
             self.inner.direct()
         }
     };
+    (@one_sided) => {
+        fn one_sided(&mut self) -> Option<&mut dyn $crate::OneSided> {
+            self.inner.one_sided()
+        }
+    };
     (@matching) => {
         fn matching(&mut self) -> Option<&mut dyn $crate::Matching> {
             self.inner.matching()

@@ -2,7 +2,7 @@
 //! has a variant.
 
 use super::variants::{AnyTransport, each};
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
 use crate::frames::{ReceiveEnvelope, Sent};
 use crate::transport::Transport;
 use tickwire_components::credit::Credit;
@@ -17,6 +17,11 @@ impl AnyTransport {
     /// See [`Transport::direct`].
     pub fn direct(&mut self) -> Option<&mut dyn Direct> {
         each!(self, t => t.direct())
+    }
+
+    /// See [`Transport::one_sided`].
+    pub fn one_sided(&mut self) -> Option<&mut dyn OneSided> {
+        each!(self, t => t.one_sided())
     }
 
     /// See [`Transport::matching`].

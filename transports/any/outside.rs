@@ -1,7 +1,7 @@
 //! Transports that have no variant of their own, in a form that can be boxed.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, Registering, SharedMemory};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use crate::transport::Transport;
@@ -49,6 +49,8 @@ pub unsafe trait Outside: Send {
     fn memory(&mut self) -> Option<&mut dyn Memory>;
     /// See [`Transport::direct`].
     fn direct(&mut self) -> Option<&mut dyn Direct>;
+    /// See [`Transport::one_sided`].
+    fn one_sided(&mut self) -> Option<&mut dyn OneSided>;
     /// See [`Transport::matching`].
     fn matching(&mut self) -> Option<&mut dyn Matching>;
     /// See [`Transport::lending`].
@@ -110,7 +112,7 @@ pub(super) struct Boxed<T> {
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a transport gives out")]
 unsafe impl<T: Transport> Outside for Boxed<T> {
     hand_on! {
-        name capabilities card reaches moved traffic memory direct
+        name capabilities card reaches moved traffic memory direct one_sided
         matching lending registering credit_windows shared_memory connect attach fits shared_bytes
         flush ready drain drain_link release wants_control control close_link
         give_up has_ended wait_fd arm must_poll disarm close
