@@ -98,6 +98,8 @@ pub enum Packet {
     Ring(u64),
     /// The board of this proc for a communicator with this key, which comes with this packet; none, if there is none.
     Shared(u64),
+    /// A proc has an endpoint for one-sided operations, whose address follows, or why it has none.
+    OneSided,
 }
 
 impl Greeting {
@@ -237,6 +239,7 @@ impl Packet {
     const DIRECT: u8 = 8;
     const RING: u8 = 9;
     const SHARED: u8 = 10;
+    const ONE_SIDED: u8 = 11;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
@@ -251,6 +254,7 @@ impl Packet {
             Packet::Splice => (Self::SPLICE, ""),
             Packet::Pipes => (Self::PIPES, ""),
             Packet::Direct => (Self::DIRECT, ""),
+            Packet::OneSided => (Self::ONE_SIDED, ""),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.push(kind);
@@ -282,6 +286,7 @@ impl Packet {
             Self::SPLICE => Ok(Packet::Splice),
             Self::PIPES => Ok(Packet::Pipes),
             Self::DIRECT => Ok(Packet::Direct),
+            Self::ONE_SIDED => Ok(Packet::OneSided),
             Self::RING | Self::SHARED => match <[u8; 8]>::try_from(&bytes[TEXT..]).map(u64::from_ne_bytes) {
                 Ok(ring) if kind == Self::RING => Ok(Packet::Ring(ring)),
                 Ok(key) => Ok(Packet::Shared(key)),

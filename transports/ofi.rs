@@ -17,6 +17,7 @@
 //! - **order and origin** of frames are not left to providers: each frame shows the token that its receiver has given for
 //!   the link, and its number;
 //! - **long messages** without frames (`direct`), over providers that can be given the application's memory;
+//! - **one-sided operations** (`rma`), by endpoints of their own, which are opened when somebody asks for them;
 //! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
 
 mod addresses;
@@ -44,6 +45,8 @@ mod own;
 mod pace;
 mod port;
 mod region;
+mod rma;
+mod scalable;
 mod segments;
 mod slab;
 pub mod tags;
@@ -82,5 +85,25 @@ pub fn tagged_hints(provider: &str, directed: bool) -> Hints {
 
 /// What message mode asks for: reliable datagrams whose order is kept.
 pub fn message_hints() -> Hints {
-    Hints { caps: sys::FI_MSG, mr_mode: MR_MODE, msg_order: sys::FI_ORDER_SAS, provider: None }
+    Hints {
+        caps: sys::FI_MSG,
+        mr_mode: MR_MODE,
+        msg_order: sys::FI_ORDER_SAS,
+        completes: 0,
+        contexts: 0,
+        automatic: false,
+        provider: None,
+    }
+}
+
+/// What one-sided operations ask for; with `atomic`, atomic ones among them. A completed write is in the peer's memory.
+pub fn one_sided_hints(provider: &str, atomic: bool) -> Hints {
+    let atomic = if atomic { sys::FI_ATOMIC } else { 0 };
+    Hints {
+        caps: sys::FI_RMA | atomic,
+        msg_order: 0,
+        completes: sys::FI_DELIVERY_COMPLETE,
+        provider: Some(provider.to_owned()),
+        ..message_hints()
+    }
 }

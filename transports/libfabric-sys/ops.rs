@@ -310,3 +310,13 @@ pub unsafe fn fi_getopt(ep: *mut fid_ep, level: c_int, name: c_int, value: *mut 
         getopt.map_or(c_int::ABSENT, |getopt| getopt(&raw mut (*ep).fid, level, name, value, len))
     }
 }
+
+/// See fi_scalable_ep_bind in fi_endpoint(3).
+///
+/// # Safety
+/// Two open objects of one domain, the first a scalable endpoint.
+#[inline(always)]
+pub unsafe fn fi_scalable_ep_bind(ep: *mut fid_ep, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: by this function's contract; it is the same slot.
+    unsafe { fi_ep_bind(ep, other, flags) }
+}

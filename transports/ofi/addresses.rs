@@ -27,12 +27,21 @@ impl AddressVector {
     /// # Errors
     /// [`OfiError::Call`].
     pub fn open(domain: &Domain, count: usize) -> Result<Self, OfiError> {
+        Self::open_scalable(domain, count, 0)
+    }
+
+    /// The same for peers whose endpoints are scalable: `context_bits` of a number say which context is meant.
+    ///
+    /// # Errors
+    /// [`OfiError::Call`].
+    pub(super) fn open_scalable(domain: &Domain, count: usize, context_bits: u32) -> Result<Self, OfiError> {
         let mut raw = null_mut();
         // SAFETY: integers and pointers, for which zero is a value: the defaults.
         #[expect(unsafe_code, reason = "FFI")]
         let mut attr: sys::fi_av_attr = unsafe { std::mem::zeroed() };
         attr.type_ = sys::FI_AV_TABLE;
         attr.count = count;
+        attr.rx_ctx_bits = context_bits as i32;
         // SAFETY: an open domain and its own attributes.
         #[expect(unsafe_code, reason = "FFI")]
         let code = unsafe { sys::ops::fi_av_open(domain.as_ptr(), &raw mut attr, &raw mut raw, null_mut()) };

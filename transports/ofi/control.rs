@@ -5,6 +5,7 @@
 //! hostile. Sockets never block.
 
 use super::card::ADDRESS_BYTES_MAX;
+use super::rma::Introduction;
 use crate::connections;
 pub(super) use crate::connections::accept;
 use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};
@@ -57,6 +58,8 @@ pub(crate) enum Message {
     },
     /// A proc's fabric address for the long messages of this connection.
     Direct(Vec<u8>),
+    /// Where a proc's endpoints for one-sided operations are, or why it has none.
+    OneSided(Introduction),
 }
 
 impl Message {
@@ -68,6 +71,7 @@ impl Message {
             Message::Refused(why) => (Packet::Refused(why.clone()), Vec::new()),
             Message::Later(why) => (Packet::Later(why.clone()), Vec::new()),
             Message::Direct(address) => (Packet::Direct, address.clone()),
+            Message::OneSided(introduction) => (Packet::OneSided, introduction.encode()),
             Message::Closed { sent, received } => {
                 (Packet::Closed, [sent.to_be_bytes(), received.to_be_bytes()].concat())
             }
@@ -118,6 +122,10 @@ impl Message {
                 return Err(Mismatch::Length { theirs: more.len(), ours: ADDRESS_BYTES_MAX });
             }
             Packet::Direct => Message::Direct(more.to_vec()),
+            Packet::OneSided => {
+                let wrong = Mismatch::Length { theirs: more.len(), ours: 1 + ADDRESS_BYTES_MAX };
+                Message::OneSided(Introduction::decode(more).ok_or(wrong)?)
+            }
             // No process is here whose pages could go through a pipe.
             Packet::Splice | Packet::Pipes | Packet::Ring(_) | Packet::Shared(_) => {
                 return Err(Mismatch::Kind(packet[MAGIC.len()]));
@@ -318,6 +326,8 @@ mod tests {
             Message::Sent(1 << 31 | 7),
             Message::Closed { sent: 1 << 30, received: 5 },
             Message::Direct(vec![4; ADDRESS_BYTES_MAX]),
+            Message::OneSided(Introduction::At { contexts: 3, address: vec![5; ADDRESS_BYTES_MAX] }),
+            Message::OneSided(Introduction::Nowhere("turned off".into())),
         ];
         for message in all {
             let bytes = message.encode();
@@ -335,6 +345,8 @@ mod tests {
         assert_eq!(Message::decode(b"GET / HTTP/1.1\r\n"), Err(Mismatch::Magic));
         let long = Message::Direct(vec![4; ADDRESS_BYTES_MAX + 1]).encode();
         assert!(matches!(Message::decode(&long), Err(Mismatch::Length { .. })));
+        let long = Introduction::At { contexts: 1, address: vec![4; ADDRESS_BYTES_MAX + 1] };
+        assert!(matches!(Message::decode(&Message::OneSided(long).encode()), Err(Mismatch::Length { .. })));
         let bytes = Message::Closed { sent: 1, received: 0 }.encode();
         let mut short = bytes.clone();
         short[1] -= 1;

@@ -136,7 +136,7 @@ impl Ofi {
         let Some(line) = self.connections.line_mut(farewell.link) else { return false };
         line.socket.flush();
         match line.socket.hear() {
-            Heard::Nothing | Heard::Message(Ok(Message::Sent(_) | Message::Direct(_))) => {}
+            Heard::Nothing | Heard::Message(Ok(Message::Sent(_) | Message::Direct(_) | Message::OneSided(_))) => {}
             Heard::Message(Ok(Message::Closed { sent: theirs, received: taken })) => {
                 farewell.theirs.get_or_insert((theirs, true));
                 farewell.taken |= taken == counts.sent;

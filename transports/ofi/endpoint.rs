@@ -20,6 +20,17 @@ pub enum Refused {
     Failed(OfiError),
 }
 
+impl Refused {
+    /// What the return of a function that posts means, where it is not 0.
+    #[cold]
+    pub(super) fn new(domain: &Domain, call: &'static str, code: isize) -> Self {
+        if code == -(sys::FI_EAGAIN as isize) {
+            return Refused::Again;
+        }
+        Refused::Failed(domain.error(call, code as i64))
+    }
+}
+
 /// An enabled endpoint (`FI_EP_RDM`). Clones are the same one.
 #[derive(Clone)]
 pub struct Endpoint(Arc<Handle>);
@@ -106,17 +117,11 @@ impl Endpoint {
     /// # Errors
     /// [`OfiError::Call`], also for an address of more than [`NAME_BYTES_MAX`] bytes.
     pub fn name(&self) -> Result<Vec<u8>, OfiError> {
-        let mut name = vec![0u8; NAME_BYTES_MAX];
-        let mut length = name.len();
-        // SAFETY: an enabled endpoint, and room for as many bytes as it is told.
+        // SAFETY: an enabled endpoint.
         #[expect(unsafe_code, reason = "FFI")]
-        let code = unsafe { sys::ops::fi_getname(self.as_ptr(), name.as_mut_ptr().cast(), &raw mut length) };
-        if code < 0 || length > name.len() {
-            let code = if code < 0 { code } else { -(sys::FI_ENOSPC) };
-            return Err(self.0.domain.error("fi_getname", code.into()));
+        unsafe {
+            name_of(&self.0.domain, self.as_ptr())
         }
-        name.truncate(length);
-        Ok(name)
     }
 
     /// Its domain.
@@ -222,15 +227,7 @@ impl Endpoint {
     /// What the return of a function that posts means.
     #[inline]
     pub fn posted(&self, call: &'static str, code: isize) -> Result<(), Refused> {
-        if code == 0 { Ok(()) } else { Err(self.refused(call, code)) }
-    }
-
-    #[cold]
-    fn refused(&self, call: &'static str, code: isize) -> Refused {
-        if code == -(sys::FI_EAGAIN as isize) {
-            return Refused::Again;
-        }
-        Refused::Failed(self.0.domain.error(call, code as i64))
+        if code == 0 { Ok(()) } else { Err(Refused::new(&self.0.domain, call, code)) }
     }
 
     /// The endpoint, for operations that have no method here: tagged, RMA, atomics.
@@ -255,4 +252,22 @@ impl Drop for Handle {
             self.domain.close(&raw mut (*self.raw.as_ptr()).fid);
         }
     }
+}
+
+/// The address of an endpoint.
+///
+/// # Safety
+/// An enabled endpoint of the domain, or a scalable one.
+#[expect(unsafe_code, reason = "FFI")]
+pub(super) unsafe fn name_of(domain: &Domain, endpoint: *mut sys::fid_ep) -> Result<Vec<u8>, OfiError> {
+    let mut name = vec![0u8; NAME_BYTES_MAX];
+    let mut length = name.len();
+    // SAFETY: by this function's contract, and room for as many bytes as it is told.
+    let code = unsafe { sys::ops::fi_getname(endpoint, name.as_mut_ptr().cast(), &raw mut length) };
+    if code < 0 || length > name.len() {
+        let code = if code < 0 { code } else { -(sys::FI_ENOSPC) };
+        return Err(domain.error("fi_getname", code.into()));
+    }
+    name.truncate(length);
+    Ok(name)
 }

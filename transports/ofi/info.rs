@@ -14,6 +14,12 @@ pub struct Hints {
     pub mr_mode: u64,
     /// Order that messages to one peer must keep, `FI_ORDER_SAS`.
     pub msg_order: u64,
+    /// What a completion of an operation says unless it is told otherwise: `FI_DELIVERY_COMPLETE`, or 0 for the provider's choice.
+    pub completes: u64,
+    /// Contexts of a scalable endpoint; 0 for an endpoint that is none.
+    pub contexts: usize,
+    /// Whether a thread of the provider's may make progress.
+    pub automatic: bool,
     /// One provider only, by its exact name.
     pub provider: Option<String>,
 }
@@ -93,12 +99,16 @@ impl Info {
             (*info.domain_attr).mr_mode = hints.mr_mode as _;
             (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
             // Ticks make progress; a provider's thread would take the processor from them.
-            (*info.domain_attr).control_progress = sys::FI_PROGRESS_MANUAL;
-            (*info.domain_attr).data_progress = sys::FI_PROGRESS_MANUAL;
+            let progress = if hints.automatic { sys::FI_PROGRESS_AUTO } else { sys::FI_PROGRESS_MANUAL };
+            (*info.domain_attr).control_progress = progress;
+            (*info.domain_attr).data_progress = progress;
+            (*info.ep_attr).tx_ctx_cnt = hints.contexts;
+            (*info.ep_attr).rx_ctx_cnt = hints.contexts;
             (*info.domain_attr).resource_mgmt = sys::FI_RM_ENABLED;
             (*info.domain_attr).av_type = sys::FI_AV_TABLE;
             (*info.tx_attr).msg_order = hints.msg_order;
             (*info.rx_attr).msg_order = hints.msg_order;
+            (*info.tx_attr).op_flags = hints.completes;
             if let Some(name) = &name {
                 (*info.fabric_attr).prov_name = libc::strdup(name.as_ptr());
             }
@@ -214,6 +224,25 @@ impl Info {
         #[expect(unsafe_code, reason = "FFI")]
         unsafe {
             (*(*self.raw.as_ptr()).domain_attr).cq_data_size = 0;
+        }
+    }
+
+    /// Makes it a candidate whose memory is to be registered in another way.
+    #[cfg(test)]
+    pub(super) fn force_mr_mode(&mut self, mr_mode: u64) {
+        // SAFETY: owned by `self`, and borrowed as a whole.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            (*(*self.raw.as_ptr()).domain_attr).mr_mode = mr_mode as _;
+        }
+    }
+
+    /// The version of libfabric's interface that the provider speaks.
+    pub(super) fn api_version(&self) -> u32 {
+        // SAFETY: the attributes are there, and stay with `self`.
+        #[expect(unsafe_code, reason = "FFI")]
+        unsafe {
+            (*self.raw().fabric_attr).api_version
         }
     }
 

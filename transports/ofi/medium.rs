@@ -40,7 +40,7 @@ impl connections::Socket for Socket {
             Message::Refused(reason) => connections::Message::Refused(reason),
             Message::Later(_) => connections::Message::Later,
             Message::Closed { sent, received } => connections::Message::Closed(Counts { sent, received }),
-            Message::Sent(_) | Message::Direct(_) => connections::Message::Other(message),
+            Message::Sent(_) | Message::Direct(_) | Message::OneSided(_) => connections::Message::Other(message),
         })
     }
 
@@ -168,6 +168,12 @@ impl Medium for Ofi {
                 let met = self.port.get_mut().meet_direct(link, &address);
                 let own = met.map_err(|why| format!("proc {proc}: {why}"))?;
                 own.into_iter().for_each(|own| line.socket.tell(&Message::Direct(own)));
+            }
+            Message::OneSided(theirs) => {
+                let met = self.port.get_mut().meet_rma(link, theirs);
+                let own = met.map_err(|why| format!("proc {proc}: {why}"))?;
+                own.into_iter().for_each(|own| line.socket.tell(&Message::OneSided(own)));
+                self.pace.hurry();
             }
             _ => return Err(connections::out_of_turn(proc)),
         }

@@ -15,13 +15,16 @@ mod moving;
 mod opening;
 mod packing;
 mod receiving;
+mod remote;
 mod sending;
 mod tagged;
 mod taking;
 
 use self::lane::{Buffer, Early, Lane, Ready};
+pub(in crate::ofi) use self::remote::RmaState;
 use super::frame::LINKS_MAX;
 use super::matching::Matching;
+use super::rma::Rma;
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError};
 use crate::Traffic;
@@ -45,6 +48,9 @@ pub(super) struct Port {
     contexts: Contexts,
     /// In tagged mode.
     matching: Option<Box<Matching>>,
+    /// The endpoints for one-sided operations, once somebody has asked for them.
+    rma: Option<Box<Rma>>,
+    rma_state: RmaState,
     /// In tagged mode, the peers that have a number. Each address is one peer.
     peers: Vec<(Vec<u8>, sys::fi_addr_t)>,
     /// VCs by peer's number.
@@ -121,6 +127,7 @@ impl Port {
     /// Makes a place for a link, whose frames will show `mine`.
     pub(super) fn reserve(&mut self, link: u32, mine: u64) {
         let lane = Lane::new(mine);
+        self.rma().into_iter().for_each(|rma| rma.begin_link(link));
         match self.lanes.get_mut(link as usize) {
             Some(place) => *place = lane,
             None => self.lanes.push(lane),
@@ -158,6 +165,7 @@ impl Port {
         (lane.open, lane.ready, lane.mine) = (false, false, 0);
         self.beginning.retain(|other| *other != link);
         self.end_direct(link);
+        self.rma().into_iter().for_each(|rma| rma.end_link(link));
         self.drop_pack(link);
         let mut given_back = Vec::new();
         self.frames.retain(|frame| {
@@ -252,7 +260,11 @@ impl Port {
     /// Whether sends are under way, or were refused.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
-        self.blocked || self.free.len() < self.links.len() || !self.beginning.is_empty() || self.is_sending_direct()
+        self.blocked
+            || self.free.len() < self.links.len()
+            || !self.beginning.is_empty()
+            || self.is_sending_direct()
+            || self.is_operating()
     }
 }
 

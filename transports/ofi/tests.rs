@@ -8,3 +8,4 @@ mod direct;
 mod ending;
 mod frames;
 mod kit;
+mod one_sided;

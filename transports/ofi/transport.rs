@@ -11,8 +11,8 @@ use super::port::Port;
 use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
 use crate::{
-    Capabilities, Direct, LinkEvent, Matching, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take, Traffic,
-    Transport,
+    Capabilities, Direct, LinkEvent, Matching, OneSided, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take,
+    Traffic, Transport,
 };
 use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
@@ -65,9 +65,11 @@ impl Ofi {
         &self.words
     }
 
-    /// Tells the pace how many connections there are that something can come over.
+    /// Tells the pace how many connections there are that something can come over; operations of one that has ended are to come
+    /// back too.
     pub(super) fn count_open(&mut self) {
-        self.pace.open(self.port.get_mut().open_count());
+        let port = self.port.get_mut();
+        self.pace.open(port.open_count() + u32::from(port.is_operating()));
     }
 
     fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
@@ -101,7 +103,7 @@ impl Ofi {
         match port.look_plainly(looks) {
             None => self.look_and_deliver_otherwise(most, take),
             Some(0) => {
-                self.pace.asked_in_vain(|| port.is_sending());
+                self.pace.asked_in_vain(|| port.is_sending() || port.is_exposing());
                 (0, false)
             }
             Some(found) => {
@@ -128,7 +130,7 @@ fn ask(pace: &Pace, port: &mut Port) -> bool {
     if port.look(LOOK_MAX) > 0 {
         pace.hurry();
     } else {
-        pace.asked_in_vain(|| port.is_sending() || port.is_moving());
+        pace.asked_in_vain(|| port.is_sending() || port.is_moving() || port.is_exposing());
     }
     port.has_frames() || port.has_fault() || port.has_news()
 }
@@ -181,6 +183,10 @@ unsafe impl Transport for Ofi {
 
     fn direct(&mut self) -> Option<&mut dyn Direct> {
         Some(self)
+    }
+
+    fn one_sided(&mut self) -> Option<&mut dyn OneSided> {
+        self.port.get_mut().has_rma().then_some(self)
     }
 
     fn matching(&mut self) -> Option<&mut dyn Matching> {
@@ -303,7 +309,7 @@ unsafe impl Transport for Ofi {
 
     fn must_poll(&self) -> bool {
         // What comes straight into the application's memory rings no descriptor.
-        self.rings || self.port.borrow().is_moving()
+        self.rings || self.port.borrow().is_moving() || self.port.borrow().is_exposing()
     }
 
     fn disarm(&mut self) {

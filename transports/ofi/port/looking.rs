@@ -36,6 +36,9 @@ impl Port {
             return None;
         }
         self.begin_look();
+        if self.rma.is_some() {
+            self.poll_rma();
+        }
         for _ in 0..looks {
             match self.queue.read(&mut self.completions) {
                 Ok(0) => self.post(),
@@ -93,6 +96,7 @@ impl Port {
         if self.is_moving() {
             found += self.poll_moving();
         }
+        found += self.poll_rma();
         if let Some(words) = self.matching.as_mut().and_then(|matching| matching.broken.take()) {
             self.broken = Some(words);
         }

@@ -1,12 +1,13 @@
 //! Opening: the objects of libfabric, the memory that they are given, and the tables on top.
 
-use super::Port;
 use super::lane::Buffer;
+use super::{Port, RmaState};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::matching::Matching;
 use crate::ofi::mode::Tags;
 use crate::ofi::multi::with_multi;
+use crate::ofi::rma::RmaConfig;
 use crate::ofi::slab::{Contexts, Slab};
 use crate::ofi::{
     AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Info, MemoryRegion, OfiConfig, OfiError, no_completion,
@@ -117,6 +118,8 @@ impl Port {
             receiving,
             contexts: Contexts::new(sends + receives),
             matching,
+            rma: None,
+            rma_state: RmaState::new(RmaConfig::new(config)),
             peers: Vec::new(),
             vcs: Vec::new(),
             sources: vec![sys::FI_ADDR_NOTAVAIL; events.max(1)].into(),

@@ -45,7 +45,7 @@ impl Port {
 
     /// Whether numbers of links may be used again: receives at the provider name a peer by them.
     pub(in crate::ofi) fn reuses_links(&self) -> bool {
-        self.matching.is_none()
+        self.matching.is_none() && self.rma.as_ref().is_none_or(|rma| rma.may_reuse_links())
     }
 
     /// The peer of a link, or any.

@@ -1,0 +1,183 @@
+//! Opening the endpoints for one-sided operations.
+
+use super::context::{Context, Endpoints, LONG_SLOT_BYTES, LONG_SLOTS, SLOT_BYTES, SLOTS};
+use super::exposing::new_key;
+use super::memory_mode::MemoryMode;
+use super::{LENT, Rma, RmaConfig};
+use crate::ofi::choice::is_named;
+use crate::ofi::scalable::{ScalableEndpoint, context_bits};
+use crate::ofi::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, one_sided_hints};
+use crate::remote::AtomicWidths;
+use libfabric_sys as sys;
+use std::collections::VecDeque;
+
+/// What is done to integers of peers.
+const FETCHING: [sys::fi_op; 6] =
+    [sys::FI_SUM, sys::FI_BAND, sys::FI_BOR, sys::FI_BXOR, sys::FI_ATOMIC_WRITE, sys::FI_ATOMIC_READ];
+
+/// Layers whose atomic operations cannot be used (measured with libfabric 1.17): a target over `ofi_rxd` crashes after some.
+const FLAWED_ATOMICS: [&str; 1] = ["ofi_rxd"];
+
+impl Rma {
+    /// Whether the provider of an endpoint for messages offers what is needed, and how.
+    ///
+    /// # Errors
+    /// What it lacks, in words.
+    pub(in crate::ofi) fn offered(info: &Info, config: &RmaConfig) -> Result<Info, String> {
+        if config.contexts == 0 {
+            return Err("one-sided operations are turned off: set one_sided_contexts to 1 or more".into());
+        }
+        for atomic in [true, false] {
+            let hints = Hints { automatic: config.automatic, ..one_sided_hints(info.provider(), atomic) };
+            #[cfg(test)]
+            let hints = Hints { mr_mode: config.mr_mode.map_or(hints.mr_mode, |(offered, _)| offered), ..hints };
+            let found = Info::list(info.library(), &hints).map_err(|error| error.to_string())?;
+            if let Some(found) = nearest(found, info) {
+                MemoryMode::of(&found).map_err(|why| format!("provider {}: {why}", info.provider()))?;
+                return Ok(found);
+            }
+        }
+        let provider = info.provider();
+        Err(format!("provider {provider} has no one-sided operations with delivery (FI_RMA, FI_DELIVERY_COMPLETE)"))
+    }
+
+    /// Opens them beside an endpoint for messages.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub(in crate::ofi) fn open(info: &Info, config: &RmaConfig) -> Result<Self, String> {
+        let offered = Self::offered(info, config)?;
+        let scalable = if config.contexts > 1 { scalable(&offered, config) } else { None };
+        let is_scalable = scalable.is_some();
+        let info = scalable.unwrap_or(offered);
+        #[cfg(test)]
+        let info = force(info, config);
+        let memory = MemoryMode::of(&info)?;
+        let words = |error: OfiError| error.to_string();
+        let fabric = Fabric::open(&info).map_err(words)?;
+        // SAFETY: everything that is opened stays in here, which is not shared between threads.
+        #[expect(unsafe_code, reason = "FFI")]
+        let domain = unsafe { Domain::open(&fabric, info).map_err(words)? };
+        let lends = LENT.iter().any(|name| is_named(domain.info().provider(), name));
+        let context_bits = if is_scalable { context_bits(config.contexts) } else { 0 };
+        let addresses = AddressVector::open_scalable(&domain, 64, context_bits).map_err(words)?;
+        let size = domain.info().tx_attr().size;
+        let (wanted, bytes) = if lends { (SLOTS, SLOT_BYTES) } else { (LONG_SLOTS, LONG_SLOT_BYTES) };
+        let slots = if size == 0 { wanted } else { size.min(wanted) };
+        let queue = |_| CompletionQueue::open(&domain, 2 * slots, false);
+        let queues: Vec<_> = (0..config.contexts).map(queue).collect::<Result<_, _>>().map_err(words)?;
+        let endpoints = open_endpoints(&domain, &addresses, &queues, is_scalable).map_err(words)?;
+        let name = match &endpoints {
+            Endpoints::Plain(endpoints) => endpoints[0].name(),
+            Endpoints::Scalable(endpoint) => endpoint.name(),
+        };
+        let mut contexts = Vec::with_capacity(queues.len());
+        for (index, queue) in queues.into_iter().enumerate() {
+            let key = new_key(memory.key_mask)?;
+            contexts.push(Context::new(&domain, memory, (&endpoints, index), queue, (slots, bytes), key)?);
+        }
+        let largest = domain.info().ep_attr().max_msg_size;
+        Ok(Rma {
+            exposed: Vec::new(),
+            atomics: atomics(domain.info().provider(), &endpoints),
+            endpoints: Some(endpoints),
+            addresses,
+            contexts,
+            memory,
+            name: name.map_err(words)?,
+            context_bits,
+            lends,
+            piece_max: if !lends {
+                bytes
+            } else if largest == 0 {
+                usize::MAX
+            } else {
+                largest
+            },
+            domain,
+            known: Vec::new(),
+            peers: Vec::new(),
+            operations: Vec::new(),
+            free_operations: Vec::new(),
+            failed: VecDeque::new(),
+            ending: 0,
+            ending_since: None,
+            ending_time: config.ending_time,
+            disturbed: false,
+            broken: None,
+        })
+    }
+}
+
+/// The candidate for the same device and address, or at least the same device.
+fn nearest(mut found: Vec<Info>, info: &Info) -> Option<Info> {
+    let same = |other: &Info| other.domain() == info.domain() && other.source() == info.source();
+    let place = found.iter().position(same);
+    let place = place.or_else(|| found.iter().position(|other| other.domain() == info.domain()));
+    place.map(|place| found.swap_remove(place))
+}
+
+/// The same candidate with a scalable endpoint of so many contexts, if the provider has that. Regions that belong to endpoints cannot
+/// belong to a context of one.
+fn scalable(info: &Info, config: &RmaConfig) -> Option<Info> {
+    let attr = info.domain_attr();
+    let has = attr.max_ep_tx_ctx.min(attr.max_ep_rx_ctx) >= config.contexts;
+    if !has || MemoryMode::of(info).is_ok_and(|memory| memory.endpoint) {
+        return None;
+    }
+    let atomic = info.raw().caps & sys::FI_ATOMIC != 0;
+    let hints = one_sided_hints(info.provider(), atomic);
+    let hints = Hints { contexts: config.contexts, automatic: config.automatic, ..hints };
+    nearest(Info::list(info.library(), &hints).ok()?, info)
+}
+
+#[cfg(test)]
+fn force(mut info: Info, config: &RmaConfig) -> Info {
+    if let Some((_, forced)) = config.mr_mode {
+        info.force_mr_mode(info.domain_attr().mr_mode as u64 | forced);
+    }
+    info
+}
+
+fn open_endpoints(
+    domain: &Domain,
+    addresses: &AddressVector,
+    queues: &[CompletionQueue],
+    scalable: bool,
+) -> Result<Endpoints, OfiError> {
+    if scalable {
+        return ScalableEndpoint::open(domain, domain.info(), addresses, queues).map(Endpoints::Scalable);
+    }
+    let open = |queue| Endpoint::open(domain, domain.info(), addresses, queue, queue);
+    queues.iter().map(open).collect::<Result<_, _>>().map(Endpoints::Plain)
+}
+
+/// The atomic operations that an endpoint says it has. Those that a provider only lists in its capabilities (`net`), it has not.
+fn atomics(provider: &str, endpoints: &Endpoints) -> AtomicWidths {
+    if FLAWED_ATOMICS.iter().any(|name| is_named(provider, name)) {
+        return AtomicWidths::default();
+    }
+    let endpoint = endpoints.of(0);
+    // SAFETY: an open endpoint.
+    #[expect(unsafe_code, reason = "FFI")]
+    let none = unsafe { (*endpoint).atomic.is_null() };
+    if none {
+        return AtomicWidths::default();
+    }
+    let has = |datatype| {
+        let valid = |fetching: Option<sys::fi_op>| {
+            let mut count = 0;
+            // SAFETY: an open endpoint, and room for a number.
+            #[expect(unsafe_code, reason = "FFI")]
+            let code = unsafe {
+                match fetching {
+                    Some(operation) => sys::ops::fi_fetch_atomicvalid(endpoint, datatype, operation, &raw mut count),
+                    None => sys::ops::fi_compare_atomicvalid(endpoint, datatype, sys::FI_CSWAP, &raw mut count),
+                }
+            };
+            code == 0 && count > 0
+        };
+        FETCHING.into_iter().map(Some).chain([None]).all(valid)
+    };
+    AtomicWidths { four: has(sys::FI_UINT32), eight: has(sys::FI_UINT64) }
+}

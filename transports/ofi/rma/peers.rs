@@ -1,0 +1,198 @@
+//! Who is at the other end of each link, and how far its channels have come.
+
+use super::Rma;
+use super::counts::Counts;
+use super::posting::Operation;
+use crate::ofi::card::ADDRESS_BYTES_MAX;
+use crate::ofi::scalable::context_address;
+use crate::remote::Channel;
+use libfabric_sys as sys;
+use std::time::Instant;
+
+/// What a proc says of its endpoints for one-sided operations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Introduction {
+    /// Where they are.
+    At {
+        /// Contexts that the address names.
+        contexts: u8,
+        /// The fabric address.
+        address: Vec<u8>,
+    },
+    /// Why it has none.
+    Nowhere(String),
+}
+
+impl Introduction {
+    /// The bytes to send: contexts, 0 for none, and the address or the reason.
+    pub(in crate::ofi) fn encode(&self) -> Vec<u8> {
+        match self {
+            Introduction::At { contexts, address } => [&[*contexts], &address[..]].concat(),
+            Introduction::Nowhere(why) => {
+                let words = why.bytes().take(ADDRESS_BYTES_MAX);
+                std::iter::once(0).chain(words).collect()
+            }
+        }
+    }
+
+    /// What was sent as these bytes, every one of which may be hostile; `None` if they are no introduction.
+    pub(in crate::ofi) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&contexts, rest) = bytes.split_first().filter(|(_, rest)| rest.len() <= ADDRESS_BYTES_MAX)?;
+        Some(match contexts {
+            0 => Introduction::Nowhere(String::from_utf8_lossy(rest).replace(char::is_control, " ")),
+            _ => Introduction::At { contexts, address: rest.to_vec() },
+        })
+    }
+}
+
+/// What is known of the other end of a link.
+#[derive(Default)]
+enum Standing {
+    #[default]
+    Unknown,
+    /// Its number in the address vector, and its contexts.
+    Met(sys::fi_addr_t, usize),
+    /// Why it has no endpoint, or has gone.
+    Gone(String),
+}
+
+/// The other end of a link.
+#[derive(Default)]
+pub(super) struct Peer {
+    standing: Standing,
+    /// It has been told the own address.
+    told: bool,
+    /// Links with this number that have been before: what is still under way is none of this one's.
+    pub(super) epoch: u32,
+    /// By context.
+    pub(super) counts: Vec<Counts>,
+}
+
+impl Rma {
+    /// Why nothing goes any more, if that is so.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// The peer of a link.
+    pub(super) fn peer(&mut self, link: u32) -> &mut Peer {
+        if self.peers.len() <= link as usize {
+            self.peers.resize_with(link as usize + 1, Peer::default);
+        }
+        &mut self.peers[link as usize]
+    }
+
+    /// Where operations of a channel go; `None` if that is not known yet.
+    ///
+    /// # Errors
+    /// Why nothing goes there, in words.
+    pub(super) fn way(&mut self, channel: Channel) -> Result<Option<sys::fi_addr_t>, String> {
+        self.check()?;
+        let (contexts, bits) = (self.contexts.len(), self.context_bits);
+        if channel.context as usize >= contexts {
+            return Err(format!("there is no context {}: there are {contexts}", channel.context));
+        }
+        match &self.peer(channel.link).standing {
+            Standing::Unknown => Ok(None),
+            Standing::Gone(why) => Err(why.clone()),
+            Standing::Met(number, theirs) => {
+                Ok(Some(context_address(*number, channel.context as usize % theirs, bits)))
+            }
+        }
+    }
+
+    /// What the peer of a link is to be told, once.
+    pub(in crate::ofi) fn introduce(&mut self, link: u32) -> Option<Introduction> {
+        if self.broken.is_some() || std::mem::replace(&mut self.peer(link).told, true) {
+            return None;
+        }
+        let contexts = self.endpoints.as_ref().map_or(1, |endpoints| endpoints.named(self.contexts.len()));
+        Some(Introduction::At { contexts: contexts as u8, address: self.name.clone() })
+    }
+
+    /// The peer of a link has introduced itself.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(in crate::ofi) fn meet(&mut self, link: u32, introduction: Introduction) -> Result<(), String> {
+        if !matches!(self.peer(link).standing, Standing::Unknown) {
+            return Err("its address for one-sided operations again".into());
+        }
+        self.peer(link).standing = match introduction {
+            Introduction::Nowhere(why) => Standing::Gone(format!("the peer has no one-sided operations: {why}")),
+            Introduction::At { contexts, address } => {
+                let known = self.known.iter().find(|(known, _)| *known == address).map(|(_, number)| *number);
+                let number = match known {
+                    Some(number) => number,
+                    None => {
+                        let number = self.addresses.insert(&address).map_err(|error| error.to_string())?;
+                        self.known.push((address, number));
+                        number
+                    }
+                };
+                Standing::Met(number, usize::from(contexts.max(1)))
+            }
+        };
+        Ok(())
+    }
+
+    /// A link has ended: its operations have failed, and nothing goes over it any more.
+    pub(in crate::ofi) fn end_link(&mut self, link: u32) {
+        let Some(peer) = self.peers.get_mut(link as usize) else { return };
+        let (epoch, why) = (peer.epoch, "the connection has ended".to_owned());
+        peer.standing = Standing::Gone(why.clone());
+        for index in 0..self.operations.len() as u32 {
+            let operation = &mut self.operations[index as usize];
+            if !operation.is_of(link, epoch) || operation.ending {
+                continue;
+            }
+            self.disturbed = true;
+            operation.failed.get_or_insert_with(|| why.clone());
+            if self.lends {
+                operation.ending = true;
+                self.ending += 1;
+                self.ending_since.get_or_insert_with(Instant::now);
+            } else {
+                // The provider has nothing of the caller's.
+                operation.under_way = 0;
+                self.contexts.iter_mut().for_each(|context| context.orphan(index));
+            }
+            if self.operations[index as usize].is_over() {
+                self.finish(index);
+            }
+        }
+    }
+
+    /// The number of a link stands for a new one.
+    pub(in crate::ofi) fn begin_link(&mut self, link: u32) {
+        if let Some(peer) = self.peers.get_mut(link as usize) {
+            *peer = Peer { epoch: peer.epoch.wrapping_add(1), ..Peer::default() };
+        }
+    }
+
+    /// Whether the number of a link may be used again: nobody waits for operations on it any more.
+    pub(in crate::ofi) fn may_reuse_links(&self) -> bool {
+        self.ending == 0
+    }
+
+    /// The counts of a channel, if it has ever taken anything.
+    pub(super) fn counts(&self, channel: Channel) -> Option<&Counts> {
+        self.peers.get(channel.link as usize)?.counts.get(channel.context as usize)
+    }
+
+    /// The same, to count an operation.
+    pub(super) fn counts_mut(&mut self, channel: Channel) -> &mut Counts {
+        let counts = &mut self.peer(channel.link).counts;
+        if counts.len() <= channel.context as usize {
+            counts.resize_with(channel.context as usize + 1, Counts::default);
+        }
+        &mut counts[channel.context as usize]
+    }
+}
+
+impl Operation {
+    /// Whether it goes over a link, in the link's present epoch.
+    fn is_of(&self, link: u32, epoch: u32) -> bool {
+        self.is_used && self.channel.link == link && self.epoch == epoch
+    }
+}

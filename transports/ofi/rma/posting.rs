@@ -1,0 +1,395 @@
+//! Operations: how they are taken, and given to the provider piece by piece.
+
+use super::Rma;
+use super::context::SLOT_BYTES;
+use crate::ofi::{MemoryRegion, Refused};
+use crate::remote::{AtomicOperation, AtomicWord, Channel, Issued, RemoteAccess, RemoteRun};
+use libfabric_sys as sys;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use tickwire_components::Span;
+
+/// What a completion of a write says: the target's memory holds it.
+const DELIVERED: u64 = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
+/// Where the operands of an atomic operation are in its slot, and what comes back.
+const EXPECTED_AT: usize = 8;
+const RESULT_AT: usize = 16;
+const WORD_BYTES: usize = 8;
+
+/// What an operation does.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    Put,
+    Get,
+    Fetch(AtomicOperation, AtomicWord),
+    /// Puts the second one where the first one is.
+    Swap(AtomicWord, AtomicWord),
+}
+
+/// An operation that was taken and is not complete.
+pub(super) struct Operation {
+    /// Its place is in use.
+    pub(super) is_used: bool,
+    pub(super) channel: Channel,
+    pub(super) epoch: u32,
+    /// Its number in its channel, and its caller's.
+    pub(super) sequence: u64,
+    pub(super) number: u64,
+    what: What,
+    to: sys::fi_addr_t,
+    address: u64,
+    key: u64,
+    local: Span,
+    /// The region with the local run, where it needs one.
+    region: Option<MemoryRegion>,
+    /// Bytes that were given to the provider.
+    given: usize,
+    /// Pieces that it has.
+    pub(super) under_way: u32,
+    pub(super) failed: Option<String>,
+    /// Its link has ended.
+    pub(super) ending: bool,
+}
+
+/// A piece of an operation that the provider has.
+pub(super) struct Piece {
+    /// Whose it is; [`NIL`](tickwire_components::NIL) if nobody waits for it.
+    pub(super) operation: u32,
+    /// Where what the slot has got goes, and where it is in the slot.
+    pub(super) into: Option<(Span, usize)>,
+}
+
+/// Where the bytes of a piece are, and what operations on them take.
+struct Place {
+    run: Span,
+    descriptor: *mut c_void,
+    into: Option<(Span, usize)>,
+}
+
+impl Operation {
+    /// Whether nothing more is to be posted.
+    pub(super) fn is_given(&self) -> bool {
+        self.given == self.local.len() || self.failed.is_some()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_given() && self.under_way == 0
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_registered(&self) -> bool {
+        self.is_used && self.region.is_some()
+    }
+
+    /// Whether all of it goes through slots: then it needs no region either.
+    fn is_copied(&self, lends: bool, registers: bool) -> bool {
+        let short = self.local.len() <= SLOT_BYTES;
+        match self.what {
+            Put => !lends || short,
+            Get => !lends || short && registers,
+            Fetch(..) | Swap(..) => true,
+        }
+    }
+}
+
+use What::{Fetch, Get, Put, Swap};
+
+impl Rma {
+    /// Takes an operation; the peer is known.
+    ///
+    /// # Safety
+    /// The local run is valid for reads, or for writes if something comes back, until the operation is complete.
+    ///
+    /// # Errors
+    /// Why it cannot be, in words.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    pub(super) unsafe fn issue(
+        &mut self,
+        channel: Channel,
+        remote: RemoteRun,
+        what: What,
+        local: Span,
+        number: u64,
+    ) -> Result<Issued, String> {
+        let access = self.check_operation(&remote, what, local)?;
+        let address = remote.place(local.len(), access)?;
+        let Some(to) = self.way(channel)? else { return Ok(Issued::Full) };
+        if local.is_empty() {
+            let sequence = self.counts_mut(channel).issue();
+            self.counts_mut(channel).complete(sequence);
+            return Ok(Issued::Taken(sequence));
+        }
+        let context = &self.contexts[channel.context as usize];
+        if context.is_lost() {
+            return Err(format!("provider {} gives nothing back from peers that have gone", self.provider()));
+        }
+        if !context.unposted.is_empty() || context.free_slot().is_none() {
+            return Ok(Issued::Full);
+        }
+        let epoch = self.peer(channel.link).epoch;
+        let key = remote.key.key;
+        let (region, failed) = (None, None);
+        let operation = Operation {
+            is_used: true,
+            channel,
+            epoch,
+            sequence: 0,
+            number,
+            what,
+            to,
+            address,
+            key,
+            local,
+            region,
+            given: 0,
+            under_way: 0,
+            failed,
+            ending: false,
+        };
+        let index = self.place(operation)?;
+        match self.post_piece(index) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.forget(index);
+                return Ok(Issued::Full);
+            }
+            Err(words) => {
+                self.forget(index);
+                return Err(words);
+            }
+        }
+        let sequence = self.counts_mut(channel).issue();
+        self.operations[index as usize].sequence = sequence;
+        if !self.operations[index as usize].is_given() {
+            self.contexts[channel.context as usize].unposted.push_back(index);
+            self.post_rest(channel.context as usize);
+        }
+        Ok(Issued::Taken(sequence))
+    }
+
+    /// Whether an operation is one; what its key must allow.
+    fn check_operation(&self, remote: &RemoteRun, what: What, local: Span) -> Result<RemoteAccess, String> {
+        let word = match what {
+            Put => return Ok(RemoteAccess::WRITE),
+            Get => return Ok(RemoteAccess::READ),
+            Fetch(_, word) => word,
+            Swap(expected, swap) if expected.width() != swap.width() => {
+                return Err("an integer is compared with one of another length: give both the same".into());
+            }
+            Swap(_, swap) => swap,
+        };
+        let width = word.width();
+        if local.len() != width {
+            return Err(format!("a result of {width} bytes goes into {} bytes: give it as many", local.len()));
+        }
+        if !remote.offset.is_multiple_of(width as u64) {
+            let offset = remote.offset;
+            return Err(format!("an integer of {width} bytes at byte {offset}: atomic operations need it aligned"));
+        }
+        if !self.atomics.take(word) {
+            let provider = self.provider();
+            return Err(format!("provider {provider} has no atomic operations on integers of {width} bytes"));
+        }
+        Ok(RemoteAccess::ATOMIC)
+    }
+
+    /// Gives an operation a place, and registers its local run where that is needed.
+    fn place(&mut self, mut operation: Operation) -> Result<u32, String> {
+        let registers = self.memory.local;
+        if registers && !operation.is_copied(self.lends, registers) {
+            operation.region = match self.region_with(operation.local) {
+                Some(region) => Some(region),
+                None => {
+                    let flags = if matches!(operation.what, Put) { sys::FI_WRITE } else { sys::FI_READ };
+                    // SAFETY: the caller lends the run until the operation is complete; the region is closed then.
+                    #[expect(unsafe_code, reason = "FFI")]
+                    let region = unsafe { self.register(operation.local, flags, operation.channel.context as usize)? };
+                    Some(region)
+                }
+            };
+        }
+        Ok(match self.free_operations.pop() {
+            Some(index) => {
+                self.operations[index as usize] = operation;
+                index
+            }
+            None => {
+                self.operations.push(operation);
+                self.operations.len() as u32 - 1
+            }
+        })
+    }
+
+    /// Frees the place of an operation.
+    pub(super) fn forget(&mut self, index: u32) {
+        let operation = &mut self.operations[index as usize];
+        (operation.is_used, operation.region) = (false, None);
+        self.free_operations.push(index);
+    }
+
+    /// Posts what is left of the operations of a context, in their order.
+    pub(super) fn post_rest(&mut self, context: usize) {
+        while let Some(&index) = self.contexts[context].unposted.front() {
+            let posted = match self.operations[index as usize].is_given() {
+                true => Ok(true),
+                false => self.post_piece(index),
+            };
+            match posted {
+                Ok(false) => return,
+                Ok(true) if !self.operations[index as usize].is_given() => {}
+                Ok(true) => drop(self.contexts[context].unposted.pop_front()),
+                Err(words) => self.fail(index, words),
+            }
+        }
+    }
+
+    /// Posts the next piece of an operation; `false` if there is no room.
+    fn post_piece(&mut self, index: u32) -> Result<bool, String> {
+        let operation = &self.operations[index as usize];
+        let at = operation.channel.context as usize;
+        let context = &self.contexts[at];
+        let Some(slot) = context.free_slot() else { return Ok(false) };
+        let part = operation.local.part(operation.given, self.piece_max);
+        let place = self.prepare(operation, part, context.slot(slot));
+        let address = operation.address + operation.given as u64;
+        let (call, code) = post(context.endpoint, operation, &place, address, context.context_of(slot));
+        if code != 0 {
+            return match Refused::new(&self.domain, call, code) {
+                Refused::Again => Ok(false),
+                Refused::Failed(error) => Err(self.refused(index, code, error.to_string())),
+            };
+        }
+        self.contexts[at].take(Piece { operation: index, into: place.into });
+        let operation = &mut self.operations[index as usize];
+        operation.given += part.len();
+        operation.under_way += 1;
+        Ok(true)
+    }
+
+    /// What a refusal says. A provider that refuses atomic operations after all has none.
+    #[cold]
+    fn refused(&mut self, index: u32, code: isize, words: String) -> String {
+        let unknown = code == -(sys::FI_ENOSYS as isize) || code == -(sys::FI_EOPNOTSUPP as isize);
+        match self.operations[index as usize].what {
+            Fetch(_, word) | Swap(_, word) if unknown => match word {
+                AtomicWord::Four(_) => self.atomics.four = false,
+                AtomicWord::Eight(_) => self.atomics.eight = false,
+            },
+            _ => {}
+        }
+        words
+    }
+
+    /// Where the bytes of a piece are while the provider has it.
+    fn prepare(&self, operation: &Operation, part: Span, (slot, descriptor): (Span, *mut c_void)) -> Place {
+        let copied = operation.is_copied(self.lends, self.memory.local);
+        let own = slot.part(0, part.len());
+        match operation.what {
+            Put if copied => {
+                // SAFETY: an own place of as many bytes, which no operation uses, and the caller's run, which is valid for reads.
+                #[expect(unsafe_code, reason = "memory that a provider is given")]
+                unsafe {
+                    own.copy_from(&part);
+                }
+                Place { run: own, descriptor, into: None }
+            }
+            Get if copied => Place { run: own, descriptor, into: Some((part, 0)) },
+            Put | Get => {
+                let descriptor = operation.region.as_ref().map_or(null_mut(), MemoryRegion::descriptor);
+                Place { run: part, descriptor, into: None }
+            }
+            Fetch(_, operand) => {
+                write(slot, 0, operand);
+                Place { run: slot, descriptor, into: Some((part, RESULT_AT)) }
+            }
+            Swap(expected, swap) => {
+                write(slot, 0, swap);
+                write(slot, EXPECTED_AT, expected);
+                Place { run: slot, descriptor, into: Some((part, RESULT_AT)) }
+            }
+        }
+    }
+}
+
+/// Writes an operand into a slot.
+fn write(slot: Span, at: usize, word: AtomicWord) {
+    let place = slot.part(at, WORD_BYTES).start();
+    // SAFETY: an own, aligned place of eight bytes, which no operation uses.
+    #[expect(unsafe_code, reason = "memory that a provider is given")]
+    unsafe {
+        match word {
+            AtomicWord::Four(value) => place.cast::<u32>().write(value),
+            AtomicWord::Eight(value) => place.cast::<u64>().write(value),
+        }
+    }
+}
+
+fn datatype(word: AtomicWord) -> sys::fi_datatype {
+    match word {
+        AtomicWord::Four(_) => sys::FI_UINT32,
+        AtomicWord::Eight(_) => sys::FI_UINT64,
+    }
+}
+
+fn fetching(operation: AtomicOperation) -> sys::fi_op {
+    match operation {
+        AtomicOperation::Sum => sys::FI_SUM,
+        AtomicOperation::And => sys::FI_BAND,
+        AtomicOperation::Or => sys::FI_BOR,
+        AtomicOperation::Xor => sys::FI_BXOR,
+        AtomicOperation::Replace => sys::FI_ATOMIC_WRITE,
+        AtomicOperation::Read => sys::FI_ATOMIC_READ,
+    }
+}
+
+/// Posts a piece: which call that was, and what it returned.
+fn post(
+    endpoint: *mut sys::fid_ep,
+    operation: &Operation,
+    place: &Place,
+    address: u64,
+    context: *mut c_void,
+) -> (&'static str, isize) {
+    let (run, mut descriptor) = (place.run, place.descriptor);
+    let (start, to, key) = (run.start().cast::<c_void>(), operation.to, operation.key);
+    let part = |at| run.part(at, WORD_BYTES).start().cast::<c_void>();
+    // SAFETY: an open endpoint; run and context are the provider's until the piece is complete, or the endpoint is closed: the slot is
+    // taken, and the caller lends its run. What the call is given besides is copied by it.
+    #[expect(unsafe_code, reason = "FFI")]
+    unsafe {
+        match operation.what {
+            Put => {
+                let iov = libc::iovec { iov_base: start, iov_len: run.len() };
+                let target = sys::fi_rma_iov { addr: address, len: run.len(), key };
+                let message = sys::fi_msg_rma {
+                    msg_iov: &raw const iov,
+                    desc: &raw mut descriptor,
+                    iov_count: 1,
+                    addr: to,
+                    rma_iov: &raw const target,
+                    rma_iov_count: 1,
+                    context,
+                    data: 0,
+                };
+                ("fi_writemsg", sys::ops::fi_writemsg(endpoint, &raw const message, DELIVERED))
+            }
+            Get => ("fi_read", sys::ops::fi_read(endpoint, start, run.len(), descriptor, to, address, key, context)),
+            Fetch(how, word) => {
+                let (result, kind, how) = (part(RESULT_AT), datatype(word), fetching(how));
+                let code = sys::ops::fi_fetch_atomic(
+                    endpoint, start, 1, descriptor, result, descriptor, to, address, key, kind, how, context,
+                );
+                ("fi_fetch_atomic", code)
+            }
+            Swap(_, word) => {
+                let (expected, result) = (part(EXPECTED_AT), part(RESULT_AT));
+                let (kind, how) = (datatype(word), sys::FI_CSWAP);
+                let code = sys::ops::fi_compare_atomic(
+                    endpoint, start, 1, descriptor, expected, descriptor, result, descriptor, to, address, key, kind,
+                    how, context,
+                );
+                ("fi_compare_atomic", code)
+            }
+        }
+    }
+}

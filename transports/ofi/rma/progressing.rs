@@ -1,0 +1,135 @@
+//! Completions, and what follows from them.
+
+use super::Rma;
+use crate::ofi::{ReadError, no_completion};
+use crate::remote::FailedOperation;
+use std::ffi::c_void;
+use tickwire_components::NIL;
+
+/// Completions that are read in one call, and calls for a context in one look at most.
+const COMPLETIONS: usize = 16;
+const READS: usize = 16;
+
+impl Rma {
+    /// Progresses the provider, and reads what is complete. Returns how many pieces that were.
+    #[inline(never)]
+    pub(in crate::ofi) fn poll(&mut self) -> usize {
+        let mut found = 0;
+        for context in 0..self.contexts.len() {
+            found += self.read(context);
+            if self.broken.is_some() {
+                return found;
+            }
+            self.post_rest(context);
+        }
+        let late = |since: &mut std::time::Instant| since.elapsed() > self.ending_time;
+        if self.ending > 0 && self.ending_since.as_mut().is_some_and(late) {
+            let provider = self.provider();
+            self.give_up(format!("provider {provider} has kept operations of a connection that has ended: exclude it"));
+        }
+        found
+    }
+
+    /// Reads what is complete in a context.
+    fn read(&mut self, context: usize) -> usize {
+        let mut found = 0;
+        let mut completions = [no_completion(); COMPLETIONS];
+        for _ in 0..READS {
+            match self.contexts[context].queue.read(&mut completions) {
+                Ok(count) => {
+                    completions[..count].iter().for_each(|entry| self.piece_completed(context, entry.op_context, None));
+                    found += count;
+                    if count < COMPLETIONS {
+                        break;
+                    }
+                }
+                Err(ReadError::Failed(failure)) => {
+                    self.disturbed = true;
+                    self.piece_completed(context, failure.context, Some(failure.words));
+                    found += 1;
+                }
+                Err(ReadError::Broken(error)) => {
+                    self.give_up(error.to_string());
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    fn piece_completed(&mut self, context: usize, entry: *mut c_void, failed: Option<String>) {
+        // A provider may tell of operations of peers too.
+        let Some((piece, slot)) = self.contexts[context].give_back(entry) else { return };
+        if piece.operation == NIL {
+            return;
+        }
+        let operation = &mut self.operations[piece.operation as usize];
+        operation.under_way -= 1;
+        match (failed, piece.into) {
+            (Some(words), _) => drop(operation.failed.get_or_insert(words)),
+            (None, Some((into, at))) => {
+                // SAFETY: the slot has as many bytes there, and the provider is done with it; the caller lends its run until
+                // the operation is complete.
+                #[expect(unsafe_code, reason = "memory that a provider was given")]
+                unsafe {
+                    into.copy_from(&slot.part(at, into.len()));
+                }
+            }
+            (None, None) => {}
+        }
+        if operation.is_over() {
+            self.finish(piece.operation);
+        }
+    }
+
+    /// An operation cannot go on.
+    pub(super) fn fail(&mut self, index: u32, words: String) {
+        let operation = &mut self.operations[index as usize];
+        operation.failed.get_or_insert(words);
+        if operation.is_over() {
+            self.finish(index);
+        } else {
+            let context = operation.channel.context as usize;
+            self.contexts[context].unposted.retain(|other| *other != index);
+        }
+    }
+
+    /// An operation is complete: counts it, and tells if it has failed.
+    pub(super) fn finish(&mut self, index: u32) {
+        let operation = &mut self.operations[index as usize];
+        let (channel, number) = (operation.channel, operation.number);
+        let (epoch, sequence, ending) = (operation.epoch, operation.sequence, operation.ending);
+        let failed = operation.failed.take();
+        if let Some(context) = self.contexts.get_mut(channel.context as usize).filter(|_| failed.is_some()) {
+            context.unposted.retain(|other| *other != index);
+        }
+        self.forget(index);
+        if ending {
+            self.ending -= 1;
+            if self.ending == 0 {
+                self.ending_since = None;
+            }
+        }
+        if self.peer(channel.link).epoch != epoch {
+            return;
+        }
+        self.counts_mut(channel).complete(sequence);
+        self.failed.extend(failed.map(|reason| FailedOperation { channel, number, reason }));
+    }
+
+    /// Nothing goes any more: closes everything, and fails all operations.
+    #[cold]
+    pub(super) fn give_up(&mut self, words: String) {
+        self.disturbed = true;
+        self.broken = Some(words.clone());
+        self.shut();
+        for index in 0..self.operations.len() as u32 {
+            let operation = &mut self.operations[index as usize];
+            if operation.is_used {
+                operation.under_way = 0;
+                operation.failed.get_or_insert_with(|| words.clone());
+                self.finish(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! One-sided operations between endpoints of one process.
+
+mod atomics;
+mod contexts;
+mod ending;
+mod kit;
+mod moving;
+mod refused;
+mod registering;

@@ -1,0 +1,101 @@
+//! Links and peers that end while operations are under way, and endpoints that are opened and closed many times.
+
+use super::kit::{Memory, at, bytes_of, channel, configured, worlds};
+use crate::ofi::tests::kit::BOUND;
+use crate::{LinkEvent, RemoteAccess, Transport};
+use std::time::Instant;
+
+#[test]
+fn operations_of_a_peer_that_has_gone_fail_and_nothing_hangs() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets", "udp;ofi_rxd"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(1 << 20);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = vec![bytes_of(1, 1 << 20); 3];
+        world.put(0, channel, at(key, 0), &mut from[0][..8]);
+        world.flush(0, channel);
+        // The target does not look any more, so that what follows stays under way.
+        let mut gone = world.all.remove(1);
+        gone.own.config.close_ms_max = 0;
+        for from in &mut from {
+            world.put(0, channel, at(key, 0), from);
+        }
+        world.put(0, channel, at(key, 0), &mut [7; 100]);
+        let issued = world.side(0).issued(channel);
+        assert!(world.side(0).completed(channel) < issued, "{provider}");
+        drop(gone);
+        world.until("an end", |world| world.events[0].iter().any(|event| matches!(event, LinkEvent::Failed { .. })));
+        world.until("failures", |world| world.side(0).completed(channel) == issued);
+        let failed = std::iter::from_fn(|| world.side(0).failed_operation());
+        let failed: Vec<_> = failed.inspect(|failed| assert!(!failed.reason.is_empty())).collect();
+        assert!(!failed.is_empty() && failed.len() <= 4, "{provider}: {failed:?}");
+        let (run, mut byte) = (at(key, 0), [1]);
+        let byte = crate::ofi::tests::kit::span(&mut byte);
+        // SAFETY: the byte stays.
+        #[expect(unsafe_code, reason = "a run of the caller's")]
+        let refused = unsafe { world.side(0).put(channel, run, byte, 0) };
+        assert!(refused.is_err_and(|why| why.contains("has ended")), "{provider}");
+        world.all[0].close_link(links[0]);
+    }
+}
+
+#[test]
+fn an_endpoint_that_keeps_operations_of_a_closed_link_is_given_up_after_a_time() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(4 << 20);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = bytes_of(1, 4 << 20);
+        world.put(0, channel, at(key, 0), &mut from[..8]);
+        world.flush(0, channel);
+        // The peer lives, and does not look.
+        let peer = world.all.remove(1);
+        world.put(0, channel, at(key, 0), &mut from);
+        world.all[0].port.get_mut().rma_for_test().end_within(std::time::Duration::from_millis(30));
+        world.all[0].close_link(links[0]);
+        assert_eq!(world.side(0).completed(channel), 1, "{provider}: the provider still reads the run");
+        world.until("the end of it", |world| {
+            world.side(0).progress();
+            world.side(0).completed(channel) == 2
+        });
+        let failed = world.side(0).failed_operation().map(|failed| failed.reason);
+        assert!(failed.is_some_and(|why| why.contains("has ended")), "{provider}");
+        // SAFETY: nobody uses it, since it is refused.
+        #[expect(unsafe_code, reason = "a run that is refused")]
+        let refused =
+            unsafe { world.side(0).register_exposed(crate::ofi::tests::kit::span(&mut from), RemoteAccess::READ) };
+        assert!(refused.is_err_and(|why| why.contains("has kept operations")), "{provider}");
+        drop(peer);
+    }
+}
+
+#[test]
+fn endpoints_are_opened_used_and_closed_200_times_in_a_row() {
+    for (provider, automatic) in [("sockets", true), ("sockets", false), ("net", true)] {
+        let start = Instant::now();
+        for round in 0..200 {
+            let contexts = 1 + round % 3;
+            let opened = configured(provider, 2, |config| {
+                (config.one_sided_contexts, config.one_sided_automatic) = (contexts, automatic);
+            });
+            let Some(mut world) = opened else { break };
+            let links = world.connect();
+            let channel = channel(links[0]);
+            let mut memory = Memory::new(70_000);
+            let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+            let mut from = bytes_of(round as u32, 70_000);
+            world.put(0, channel, at(key, 0), &mut from);
+            if round % 2 == 0 {
+                world.flush(0, channel);
+                assert!(memory.bytes() == from, "{provider}");
+            }
+            for ofi in &mut world.all {
+                ofi.own.config.close_ms_max = 1;
+                ofi.close();
+            }
+            drop(world);
+            assert!(start.elapsed() < 6 * BOUND, "{provider}: round {round}");
+        }
+    }
+    assert_eq!(crate::ofi::domain::REFUSED.get(), 0, "everything was closed in order");
+}
