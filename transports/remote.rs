@@ -98,7 +98,7 @@ impl RemoteRun {
     }
 }
 
-/// One way to the peer of a link. Each context has a queue of its own; operations of different channels do not wait for each other.
+/// One way to the peer of a link. What is complete is counted for each; operations of one context share its queue and its room.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Channel {
     /// Which link.

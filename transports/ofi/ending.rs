@@ -108,6 +108,20 @@ impl Ofi {
         over && (!has_frames || quiet_ns > CLOSED_NS_MAX)
     }
 
+    /// Waits until all one-sided operations are complete, for a bounded time.
+    pub(super) fn finish_operations(&mut self) {
+        let start = Instant::now();
+        let mut links = self.connections.links();
+        let is_near = |link| self.connections.line_mut(link).is_none_or(|line| line.is_near(&self.own));
+        let all_near = links.all(is_near);
+        let all = Duration::from_millis(self.own.config.close_ms_max.into());
+        let time = if all_near { NEAR_TIME.min(all) } else { all };
+        while self.port.get_mut().is_operating() && start.elapsed() < time {
+            self.port.get_mut().poll_rma();
+            rustix::thread::sched_yield();
+        }
+    }
+
     /// Says that nothing follows, and waits until peers have what was sent, for a bounded time.
     pub(super) fn see_off_all(&mut self) {
         let start = Instant::now();

@@ -28,7 +28,7 @@ mod progressing;
 
 use self::context::{Context, Endpoints};
 use self::exposing::Exposed;
-use self::memory_mode::MemoryMode;
+pub(super) use self::memory_mode::MemoryMode;
 pub(crate) use self::peers::Introduction;
 use self::peers::Peer;
 use self::posting::Operation;
@@ -45,6 +45,11 @@ const LENT: [&str; 3] = ["ofi_rxm", "net", "sockets"];
 /// The layer whose endpoints are left open after a peer has gone: closing one then crashes now and then (libfabric 1.17). Nothing
 /// touches memory that was lent to it, since nobody progresses it.
 const LEFT_OPEN: &str = "ofi_rxm";
+
+/// Providers that do have a thread which makes progress when they say so (measured with libfabric 1.17); `net` says so and has none.
+const THREADED: [&str; 1] = ["sockets"];
+/// Contexts at most: as many as one byte tells a peer, and more than there are cores that a process is bound to.
+const CONTEXTS_MAX: usize = 64;
 
 /// How one-sided operations are to be opened.
 #[derive(Clone, Debug)]
@@ -76,6 +81,8 @@ pub(super) struct Rma {
     atomics: AtomicWidths,
     /// Local memory of callers may be lent to the provider.
     lends: bool,
+    /// A thread of the provider's makes progress.
+    automatic: bool,
     /// Bytes of a piece at most.
     piece_max: usize,
     /// Addresses that the address vector has.
@@ -104,19 +111,14 @@ impl Rma {
         self.domain.info().provider()
     }
 
-    /// Operations that are not complete.
-    fn outstanding(&self) -> usize {
-        self.operations.len() - self.free_operations.len()
-    }
-
     /// Whether operations of this side are under way.
     pub(super) fn is_busy(&self) -> bool {
-        self.outstanding() > 0
+        self.free_operations.len() < self.operations.len()
     }
 
-    /// Whether peers may be using memory of this process.
+    /// Whether peers may be using memory of this process, and get on with it only while somebody asks.
     pub(super) fn is_exposing(&self) -> bool {
-        !self.exposed.is_empty()
+        !self.exposed.is_empty() && !self.automatic
     }
 
     /// Operations under way whose local run has been registered for them.

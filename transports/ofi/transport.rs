@@ -8,6 +8,7 @@ use super::mode;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
+use super::rma::Rma;
 use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
 use crate::{
@@ -322,7 +323,9 @@ unsafe impl Transport for Ofi {
     }
 
     fn close(&mut self) {
+        self.finish_operations();
         connections::close(self);
+        self.port.get_mut().rma().into_iter().for_each(Rma::close);
     }
 }
 

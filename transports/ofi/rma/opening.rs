@@ -3,7 +3,7 @@
 use super::context::{Context, Endpoints, LONG_SLOT_BYTES, LONG_SLOTS, SLOT_BYTES, SLOTS};
 use super::exposing::new_key;
 use super::memory_mode::MemoryMode;
-use super::{LENT, Rma, RmaConfig};
+use super::{CONTEXTS_MAX, LENT, Rma, RmaConfig, THREADED};
 use crate::ofi::choice::is_named;
 use crate::ofi::scalable::{ScalableEndpoint, context_bits};
 use crate::ofi::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, one_sided_hints};
@@ -26,6 +26,12 @@ impl Rma {
     pub(in crate::ofi) fn offered(info: &Info, config: &RmaConfig) -> Result<Info, String> {
         if config.contexts == 0 {
             return Err("one-sided operations are turned off: set one_sided_contexts to 1 or more".into());
+        }
+        if config.contexts > CONTEXTS_MAX {
+            return Err(format!(
+                "{} contexts for one-sided operations: there are {CONTEXTS_MAX} at most",
+                config.contexts
+            ));
         }
         for atomic in [true, false] {
             let hints = Hints { automatic: config.automatic, ..one_sided_hints(info.provider(), atomic) };
@@ -87,6 +93,7 @@ impl Rma {
             name: name.map_err(words)?,
             context_bits,
             lends,
+            automatic: is_automatic(domain.info()),
             piece_max: if !lends {
                 bytes
             } else if largest == 0 {
@@ -107,6 +114,12 @@ impl Rma {
             broken: None,
         })
     }
+}
+
+/// Whether a thread of the provider's makes progress.
+fn is_automatic(info: &Info) -> bool {
+    let says = info.domain_attr().data_progress == sys::FI_PROGRESS_AUTO;
+    says && THREADED.iter().any(|name| is_named(info.provider(), name))
 }
 
 /// The candidate for the same device and address, or at least the same device.

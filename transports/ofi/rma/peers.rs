@@ -86,16 +86,16 @@ impl Rma {
     ///
     /// # Errors
     /// Why nothing goes there, in words.
-    pub(super) fn way(&mut self, channel: Channel) -> Result<Option<sys::fi_addr_t>, String> {
+    pub(super) fn way(&self, channel: Channel) -> Result<Option<sys::fi_addr_t>, String> {
         self.check()?;
         let (contexts, bits) = (self.contexts.len(), self.context_bits);
         if channel.context as usize >= contexts {
             return Err(format!("there is no context {}: there are {contexts}", channel.context));
         }
-        match &self.peer(channel.link).standing {
-            Standing::Unknown => Ok(None),
-            Standing::Gone(why) => Err(why.clone()),
-            Standing::Met(number, theirs) => {
+        match self.peers.get(channel.link as usize).map(|peer| &peer.standing) {
+            None | Some(Standing::Unknown) => Ok(None),
+            Some(Standing::Gone(why)) => Err(why.clone()),
+            Some(Standing::Met(number, theirs)) => {
                 Ok(Some(context_address(*number, channel.context as usize % theirs, bits)))
             }
         }

@@ -123,7 +123,8 @@ impl Rma {
         if context.is_lost() {
             return Err(format!("provider {} gives nothing back from peers that have gone", self.provider()));
         }
-        if !context.unposted.is_empty() || context.free_slot().is_none() {
+        let waits = |&index: &u32| self.operations[index as usize].channel == channel;
+        if context.free_slot().is_none() || context.unposted.iter().any(waits) {
             return Ok(Issued::Full);
         }
         let epoch = self.peer(channel.link).epoch;
@@ -227,19 +228,25 @@ impl Rma {
         self.free_operations.push(index);
     }
 
-    /// Posts what is left of the operations of a context, in their order.
+    /// Posts what is left of the operations of a context, as long as there are slots: one to a peer that takes nothing now does not
+    /// hold up the others.
     pub(super) fn post_rest(&mut self, context: usize) {
-        while let Some(&index) = self.contexts[context].unposted.front() {
-            let posted = match self.operations[index as usize].is_given() {
-                true => Ok(true),
-                false => self.post_piece(index),
+        for _ in 0..self.contexts[context].unposted.len() {
+            let Some(index) = self.contexts[context].unposted.pop_front() else { return };
+            let refused = loop {
+                if self.operations[index as usize].is_given() {
+                    break None;
+                }
+                match self.post_piece(index) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.contexts[context].unposted.push_back(index);
+                        break None;
+                    }
+                    Err(words) => break Some(words),
+                }
             };
-            match posted {
-                Ok(false) => return,
-                Ok(true) if !self.operations[index as usize].is_given() => {}
-                Ok(true) => drop(self.contexts[context].unposted.pop_front()),
-                Err(words) => self.fail(index, words),
-            }
+            refused.into_iter().for_each(|words| self.fail(index, words));
         }
     }
 

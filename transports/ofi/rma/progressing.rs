@@ -88,9 +88,6 @@ impl Rma {
         operation.failed.get_or_insert(words);
         if operation.is_over() {
             self.finish(index);
-        } else {
-            let context = operation.channel.context as usize;
-            self.contexts[context].unposted.retain(|other| *other != index);
         }
     }
 
@@ -117,10 +114,16 @@ impl Rma {
         self.failed.extend(failed.map(|reason| FailedOperation { channel, number, reason }));
     }
 
+    /// The whole endpoint is closed.
+    pub(in crate::ofi) fn close(&mut self) {
+        if self.broken.is_none() {
+            self.give_up("this endpoint is closed".into());
+        }
+    }
+
     /// Nothing goes any more: closes everything, and fails all operations.
     #[cold]
     pub(super) fn give_up(&mut self, words: String) {
-        self.disturbed = true;
         self.broken = Some(words.clone());
         self.shut();
         for index in 0..self.operations.len() as u32 {

@@ -3,6 +3,7 @@
 mod atomics;
 mod contexts;
 mod ending;
+mod killed;
 mod kit;
 mod moving;
 mod refused;

@@ -99,3 +99,45 @@ fn endpoints_are_opened_used_and_closed_200_times_in_a_row() {
     }
     assert_eq!(crate::ofi::domain::REFUSED.get(), 0, "everything was closed in order");
 }
+
+#[test]
+fn a_close_waits_until_operations_are_complete() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets", "shm"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(8 << 20);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = bytes_of(1, 8 << 20);
+        world.put(0, channel, at(key, 0), &mut from);
+        assert_eq!(world.side(0).completed(channel), 0, "{provider}");
+        // Another thread, since a close waits for its peers; in another process, since it waits for them only.
+        let mut closing = world.all.remove(0);
+        world.events.remove(0);
+        closing.own.greeting.pid = 0;
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(closing));
+            world.until("an end", |world| world.events[0].len() == 2);
+        });
+        assert!(memory.bytes() == from, "{provider}");
+    }
+}
+
+#[test]
+fn what_was_taken_before_a_close_is_counted_after_it() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(8 << 20);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = bytes_of(1, 8 << 20);
+        // Nobody looks at the peer meanwhile.
+        world.put(0, channel, at(key, 0), &mut from);
+        world.all[0].own.config.close_ms_max = 1;
+        world.all[0].close();
+        let side = world.side(0);
+        assert_eq!([side.issued(channel), side.completed(channel)], [1, 1], "{provider}");
+        let failed = side.failed_operation();
+        assert!(failed.is_some_and(|failed| failed.reason.contains("has ended")), "{provider}");
+        // The peer may still be getting the bytes: its memory outlives it.
+        drop(world);
+        from.fill(0);
+    }
+}

@@ -1,7 +1,9 @@
 //! Bytes that are written into memory of a peer, and read out of it.
 
-use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, worlds};
-use crate::RemoteAccess;
+use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, configured, worlds};
+use crate::ofi::tests::kit::BOUND;
+use crate::{RemoteAccess, Transport};
+use std::time::Instant;
 
 /// Bytes of the longest operation, and of memory for it at any odd offset.
 const LONG: usize = 4 << 20;
@@ -77,7 +79,7 @@ fn a_put_is_complete_only_when_the_memory_of_the_target_holds_it() {
             let length = [8, 100_000][usize::from(round % 8 == 0)];
             let mut from = vec![round; length];
             world.put(0, channel, at(key, 0), &mut from);
-            // The target is the only one to be asked for a while: what has come is in its memory, what has not is not complete.
+            // Only the origin looks for a while: what is complete is in the memory of the target all the same.
             for _ in 0..50 {
                 world.side(0).progress();
                 let complete = world.side(0).completed(channel) == u64::from(round);
@@ -142,5 +144,29 @@ fn both_procs_write_into_each_others_memory() {
         }
         [0, 1].into_iter().for_each(|me| world.flush(me, channel(links[me])));
         assert!(memories[1].bytes() == from[0] && memories[0].bytes() == from[1], "{provider}");
+    }
+}
+
+#[test]
+fn a_thread_of_the_providers_serves_peers_while_their_target_does_not_look() {
+    for provider in ["sockets"] {
+        let Some(mut world) = configured(provider, 2, |config| config.one_sided_automatic = true) else { continue };
+        let links = world.connect();
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(100_000);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = bytes_of(1, 100_000);
+        world.put(0, channel, at(key, 0), &mut from[..8]);
+        world.flush(0, channel);
+        assert!(!world.all[1].must_poll(), "{provider}: a sleep may be long");
+        let start = Instant::now();
+        for round in 2..50 {
+            world.put(0, channel, at(key, 0), &mut from);
+            while world.side(0).completed(channel) < round {
+                world.side(0).progress();
+                assert!(start.elapsed() < BOUND, "{provider}: round {round}");
+            }
+        }
+        assert!(memory.bytes() == from, "{provider}");
     }
 }
