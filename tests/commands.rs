@@ -101,6 +101,11 @@ fn a_fabric_without_an_engine_has_the_same_figures() {
         let args = [&["perf", suite, "--plain", "--quick"], way].concat();
         assert_eq!(figures(&tickwire(&args)), p2p_figures(), "{suite} {way:?}");
     }
+    for provider in ["ofi:net", "ofi:tcp;ofi_rxm", "ofi:sockets"] {
+        let args = ["perf", "raw", "--one-sided", "--plain", "--quick", "--transport", provider];
+        let expected: Vec<_> = ["put", "get"].iter().flat_map(|metric| of(metric, &[8], "us")).collect();
+        assert_eq!(figures(&tickwire(&args)), expected, "{provider}");
+    }
     let unknown = tickwire(&["perf", "raw", "--transport", "ofi:quadrics"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(text(&unknown.stderr).contains("no provider \"quadrics\" here"), "{}", text(&unknown.stderr));
@@ -354,7 +359,7 @@ fn heat_says_in_one_line_what_it_cannot_use() {
 
 #[test]
 fn wrong_use_is_one_line_and_status_2() {
-    let cases: [(&[&str], &str, &str); 19] = [
+    let cases: [(&[&str], &str, &str); 20] = [
         (&[], "tickwire: ", "tickwire --help"),
         (&["fly"], "tickwire: ", "'fly'"),
         (&["perf"], "tickwire perf: ", "tickwire perf --help"),
@@ -368,6 +373,11 @@ fn wrong_use_is_one_line_and_status_2() {
         (&["perf", "p2p", "--transport", "ofi", "--mode", "eager"], "tickwire perf: ", "'eager'"),
         (&["perf", "p2p", "--beside", "ofi"], "tickwire perf: ", "--ranks 3"),
         (&["perf", "raw", "--transport", "shm"], "tickwire perf: ", "raw measures one fabric"),
+        (
+            &["perf", "raw", "--one-sided", "--transport", "ofi:net", "--mode", "tagged"],
+            "tickwire perf: ",
+            "leave --mode tagged out",
+        ),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
         (&["trace"], "tickwire trace: ", "<FILE>"),
         (&["trace", "a.json"], "tickwire trace: ", "--png"),

@@ -96,7 +96,7 @@ pub enum Packet {
     Direct,
     /// A larger place for the data of the ring from this proc, of so many bytes, which comes with this packet.
     Ring(u64),
-    /// The board of this proc for a communicator with this key, which comes with this packet; none, if there is none.
+    /// Shared memory of this proc under this key, which comes with this packet; none, if there is none.
     Shared(u64),
     /// A proc has an endpoint for one-sided operations, whose address follows, or why it has none.
     OneSided,

@@ -57,7 +57,7 @@ mod transport;
 mod wrapper_tests;
 
 pub use addresses::AddressVector;
-pub use bare::Bare;
+pub use bare::{Bare, BareMemory};
 pub use choice::{
     Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_TAG_MODE, ENV_WITHOUT_DATA, Verdict,
 };

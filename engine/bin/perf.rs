@@ -90,7 +90,7 @@ enum Suite {
     Rma(Ranks),
     /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
     /// gives to a program that is written straight to libfabric, with --mode tagged by its tagged messages
-    Raw,
+    Raw(raw::RawArgs),
     /// N messages of 8 B from this process to itself, without other processes
     #[command(name = "self")]
     Own {
@@ -122,8 +122,7 @@ impl Suite {
             Suite::Depth(_) => "depth",
             Suite::Vector(_) => "vector",
             Suite::Coll(_) => "coll",
-            Suite::Rma(_) => "rma",
-            Suite::Raw => "raw",
+            Suite::Raw(_) => "raw",
             Suite::Own { .. } => "self",
             Suite::Idle(_) => "idle",
             Suite::Block(_) => "block",
@@ -136,7 +135,7 @@ impl Suite {
             Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) | Suite::Rma(of) => of.ranks,
             Suite::Own { .. } => 1,
             Suite::Idle(args) => args.ranks(),
-            Suite::Raw | Suite::Block(_) => 2,
+            Suite::Raw(_) | Suite::Block(_) => 2,
         }
     }
 
@@ -153,7 +152,8 @@ impl Suite {
     /// Figures that it gives.
     fn figures(&self) -> usize {
         match self {
-            Suite::P2p(_) | Suite::Raw => loops::P2P_FIGURES,
+            Suite::P2p(_) => loops::P2P_FIGURES,
+            Suite::Raw(raw) => raw.figures(),
             Suite::Depth(_) => loops::DEPTH_FIGURES,
             Suite::Vector(_) => vector::FIGURES,
             Suite::Coll(of) => coll::figures(of.ranks),
@@ -285,8 +285,9 @@ pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
         own(&args, messages)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Suite::Raw = args.suite {
+    if let Suite::Raw(raw) = &args.suite {
         args.fabric()?;
+        raw.check(args.is_tagged())?;
     }
     let launched = is_launched();
     if matches!(&args.suite, Suite::Idle(idle) if idle.within_process()) {
@@ -323,7 +324,7 @@ fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
             let exchange = Extended::new(bootstrap.into_exchange(), idle.known);
             idle::as_rank(args, idle, Bootstrap::custom(exchange))
         }
-        Suite::Raw => raw::as_rank(args, bootstrap.into_exchange()),
+        Suite::Raw(raw) => raw::as_rank(args, raw, bootstrap.into_exchange()),
         Suite::Block(block) => block::as_rank(args, block, args.builder().build(bootstrap)?),
         _ => {
             let builder = args.builder_of(bootstrap.rank());

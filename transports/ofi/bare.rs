@@ -4,6 +4,10 @@
 //! kept and nothing checked but lengths; tagged messages all have one tag. Everything blocks, and progresses the provider
 //! meanwhile.
 
+mod one_sided;
+
+pub use one_sided::BareMemory;
+
 use super::slab::{Contexts, Slab};
 use super::{
     AddressVector, Choice, Completion, CompletionQueue, Domain, Endpoint, Fabric, Library, MemoryRegion, OfiError,

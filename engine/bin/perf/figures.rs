@@ -114,6 +114,8 @@ fn describe(metric: &str) -> (&str, &str) {
         "lat" => ("latency, half a round trip", "B"),
         "rate" => ("message rate", "B"),
         "bw" => ("bandwidth", "B"),
+        "put" => ("a write into another rank's memory", "B"),
+        "get" => ("a read of another rank's memory", "B"),
         "copy" => ("a copy within one process", "B"),
         "posted" => ("latency behind posted receives", "receives"),
         "posted_any" => ("the same, from any source", "receives"),

@@ -2,11 +2,41 @@
 
 use std::time::{Duration, Instant};
 use tickwire::bootstrap::Exchange;
-use tickwire::internals::transports::ofi::{Bare, OfiError};
+use tickwire::internals::transports::ofi::{Bare, BareMemory, OfiError};
 
 use super::PerfArgs;
-use super::loops::{LATENCIES, MAX, RATES, Say, WINDOW, place, rate, turns, windows};
+use super::loops::{self, LATENCIES, MAX, RATES, Say, WINDOW, place, rate, turns, windows};
 use crate::fault::Fault;
+
+/// What is measured.
+#[derive(clap::Args, Debug, Clone)]
+pub(super) struct RawArgs {
+    /// Instead of messages, writes and reads of 8 B in the other rank's memory, each with the wait for its completion
+    #[arg(long)]
+    one_sided: bool,
+}
+
+impl RawArgs {
+    /// Figures that it gives.
+    pub(super) fn figures(&self) -> usize {
+        if self.one_sided { ONE_SIDED_FIGURES } else { loops::P2P_FIGURES }
+    }
+
+    /// What cannot be measured together.
+    pub(super) fn check(&self, tagged: bool) -> Result<(), Fault> {
+        match self.one_sided && tagged {
+            true => Err(Fault::wrong_use("one-sided operations have no tags: leave --mode tagged out")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Figures of one-sided operations, their bytes and their rounds.
+const ONE_SIDED_FIGURES: usize = 2;
+const ONE_SIDED_BYTES: usize = 8;
+const ONE_SIDED_ROUNDS: usize = 20_000;
+/// Says that there is nothing more to serve.
+const OVER: u8 = 255;
 
 /// The key of a rank's address.
 const ADDRESS: &str = "raw-address";
@@ -16,7 +46,60 @@ const WORD: usize = 4;
 const FLUSH_TIME: Duration = Duration::from_millis(20);
 
 /// One of the two ranks, which learn each other's addresses by the launcher.
-pub(super) fn as_rank(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fault> {
+pub(super) fn as_rank(args: &PerfArgs, raw: &RawArgs, exchange: Box<dyn Exchange>) -> Result<(), Fault> {
+    if raw.one_sided { one_sided(args, exchange) } else { messages(args, exchange) }
+}
+
+/// Writes and reads by rank 0 in the memory of rank 1, which does nothing but progress its provider.
+fn one_sided(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fault> {
+    let rank = exchange.rank();
+    let mut figures = args.sink(rank, exchange.size());
+    let mut memory = BareMemory::open(&args.fabric()?, ONE_SIDED_BYTES)?;
+    exchange.put(ADDRESS, &memory.card()?)?;
+    exchange.fence()?;
+    let peer = exchange.get(1 - rank, ADDRESS)?;
+    memory.connect(&peer.ok_or_else(|| Fault::failure("the other rank has ended"))?)?;
+    if rank == 0 {
+        let rounds = if args.quick { ONE_SIDED_ROUNDS.div_ceil(100) } else { ONE_SIDED_ROUNDS };
+        let put = each(rounds, |round| {
+            memory.touch((round % usize::from(OVER)) as u8);
+            memory.put(ONE_SIDED_BYTES)
+        })?;
+        figures.say("put", ONE_SIDED_BYTES, put, "us");
+        let get = each(rounds, |_| memory.get(ONE_SIDED_BYTES))?;
+        figures.say("get", ONE_SIDED_BYTES, get, "us");
+        memory.touch(OVER);
+        memory.put(ONE_SIDED_BYTES)?;
+    } else {
+        while memory.first() != OVER {
+            memory.progress()?;
+        }
+        // What says that the last write has come may still be on its way.
+        let start = Instant::now();
+        while start.elapsed() < FLUSH_TIME {
+            memory.progress()?;
+        }
+    }
+    exchange.fence()?;
+    exchange.finish();
+    figures.end();
+    Ok(())
+}
+
+/// Time of an operation, µs.
+fn each(rounds: usize, mut operate: impl FnMut(usize) -> Result<(), OfiError>) -> Result<f64, OfiError> {
+    for round in 0..rounds / 10 {
+        operate(round)?;
+    }
+    let start = Instant::now();
+    for round in 0..rounds {
+        operate(round)?;
+    }
+    Ok(start.elapsed().as_secs_f64() / rounds as f64 * 1e6)
+}
+
+/// Messages both ways.
+fn messages(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fault> {
     let rank = exchange.rank();
     let mut figures = args.sink(rank, exchange.size());
     let mut fabric = Bare::open(&args.fabric()?, WINDOW, MAX, args.is_tagged())?;
