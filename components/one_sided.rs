@@ -315,6 +315,12 @@ pub enum WindowError {
         /// What must come first.
         needed: &'static str,
     },
+    /// A fabric could not do it, or refuses it.
+    #[error("the fabric cannot do it: {reason}")]
+    Fabric {
+        /// In its words.
+        reason: String,
+    },
     /// A member that holds a lock has failed.
     #[error("proc {proc}, which holds the lock, has failed: {reason}")]
     HolderFailed {

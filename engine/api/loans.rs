@@ -193,7 +193,7 @@ impl Engine {
     }
 
     /// Fails a VC, so that its peer does not take a part of a message for the whole.
-    fn cut_off(&mut self, vc: Row) {
+    pub(crate) fn cut_off(&mut self, vc: Row) {
         fail(&mut self.store.all(), vc, "an operation was abandoned half way".into());
     }
 }

@@ -219,7 +219,11 @@ impl Engine {
     pub fn region_flush_all(&mut self) -> Result<(), WindowError> {
         self.closed.check_post()?;
         let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
-        (1..targets).fold(Ok(()), |ended, target| ended.and(self.flush_target(Rank(target), REGIONS)))
+        let mut ended = Ok(());
+        for target in 1..targets {
+            ended = ended.and(self.flush_target(Rank(target), REGIONS));
+        }
+        ended
     }
 
     /// How many operations were posted on regions of a proc, and how many of them are done there.

@@ -6,6 +6,7 @@
 //! the kernel where the memory is a buffer of the program's. Elsewhere any tick of the target's engine does them.
 
 mod epochs;
+mod fabric;
 mod kernel;
 mod locking;
 mod making;
@@ -66,6 +67,8 @@ pub enum WindowReach {
     Memory,
     /// By the kernel, which reads and writes the member's memory.
     Kernel,
+    /// Puts and gets by a fabric that reaches the member's memory by itself, all else by its engine.
+    Fabric,
     /// By the member's engine, in any tick of it.
     Engine,
 }
@@ -75,6 +78,7 @@ impl fmt::Display for WindowReach {
         f.write_str(match self {
             WindowReach::Memory => "loads and stores",
             WindowReach::Kernel => "the kernel",
+            WindowReach::Fabric => "the fabric",
             WindowReach::Engine => "the target's engine",
         })
     }
@@ -97,6 +101,7 @@ impl Engine {
         Ok(match self.target(rank, window.handle)?.reach {
             Reach::Memory(_) => WindowReach::Memory,
             Reach::Kernel { .. } => WindowReach::Kernel,
+            Reach::Fabric { .. } => WindowReach::Fabric,
             Reach::Engine => WindowReach::Engine,
         })
     }
@@ -155,7 +160,7 @@ impl Engine {
     #[cold]
     fn checked<T>(&mut self, rank: Rank, displacement: usize, bytes: usize, handle: u32) -> Result<usize, WindowError> {
         let Target { access, bytes: length, vc, ref reach, .. } = *self.target(rank, handle)?;
-        let is_engine = matches!(reach, Reach::Engine);
+        let is_engine = matches!(reach, Reach::Fabric { .. } | Reach::Engine);
         if access == Access::None {
             return Err(WindowError::NoEpoch(rank));
         }
@@ -176,6 +181,7 @@ impl Engine {
     fn failed(&mut self, failure: Failure, rank: Rank, handle: u32) -> WindowError {
         match failure {
             Failure::OutOfBounds => RequestError::OutOfBounds.into(),
+            Failure::Fabric => WindowError::Fabric { reason: self.store.all().windows.fabric_reason.clone() },
             Failure::TargetFailed => self.failed_target(rank, handle),
             Failure::HolderFailed(holder) => match self.failed_target(Rank(holder), handle) {
                 WindowError::PeerFailed { proc, reason } => WindowError::HolderFailed { proc, reason },

@@ -122,6 +122,7 @@ impl Suite {
             Suite::Depth(_) => "depth",
             Suite::Vector(_) => "vector",
             Suite::Coll(_) => "coll",
+            Suite::Rma(_) => "rma",
             Suite::Raw(_) => "raw",
             Suite::Own { .. } => "self",
             Suite::Idle(_) => "idle",

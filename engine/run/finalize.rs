@@ -146,7 +146,7 @@ impl Engine {
             }
         }
         self.store.with(|rows, _| close_boards(rows));
-        self.store.with(|rows, _| close_windows(rows));
+        self.store.with(|rows, wire| close_windows(rows, wire.endpoints));
         self.mind_boards();
         let all = self.store.all();
         for vc in all.vcs.iter_mut() {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use tickwire_components::{
     AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, context,
 };
+use tickwire_transports::RemoteKey;
 use tickwire_transports::windows::{Hold, Part};
 
 /// The windows of an engine. On its one row.
@@ -26,6 +27,8 @@ pub struct Windows {
     pub next: u64,
     /// The number of the next region that is exposed.
     pub next_region: u32,
+    /// Why a fabric could not do the operation that has failed last.
+    pub fabric_reason: String,
     /// The lock that a call waits for: the window's handle and the rank.
     pub awaited: Option<(u32, u32)>,
     /// Room for elements that the kernel reads, and writes back. Empty until it is needed.
@@ -46,6 +49,8 @@ pub struct WindowRow {
     pub domain: AtomicsDomain,
     /// What the own part consists of.
     pub own: OwnMemory,
+    /// What a fabric calls the own memory, and the endpoint that does.
+    pub fabric_key: Option<(u8, RemoteKey)>,
     /// The epochs that are not those of a single target.
     pub epochs: Epochs,
     /// Requests of other members that are done or wait, in the order in which they came.
@@ -106,6 +111,10 @@ pub struct Target {
     pub frames: u32,
     /// Frames that were answered so far.
     pub answers: u32,
+    /// Operations by a fabric that nobody knows to be complete, and the number of the last one on its channel.
+    pub by_fabric: u64,
+    /// See `by_fabric`.
+    pub fabric_turn: u64,
 }
 
 /// How the memory of a part is reached.
@@ -122,6 +131,15 @@ pub enum Reach {
         link: u32,
         /// Where it is in the owner's memory.
         address: u64,
+    },
+    /// Puts and gets by a fabric, all else by frames to the owner's engine.
+    Fabric {
+        /// The endpoint and link of the owner.
+        endpoint: u8,
+        /// See `endpoint`.
+        link: u32,
+        /// What the fabric calls the owner's memory.
+        key: RemoteKey,
     },
     /// By frames to the owner's engine.
     Engine,
@@ -150,6 +168,8 @@ pub enum Failure {
     HolderFailed(u32),
     /// The target has failed.
     TargetFailed,
+    /// The fabric could not do it: [`Windows::fabric_reason`].
+    Fabric,
 }
 
 /// An operation that goes by frames, one or several.
@@ -324,6 +344,8 @@ impl Target {
             outstanding: 0,
             frames: 0,
             answers: 0,
+            by_fabric: 0,
+            fabric_turn: 0,
         }
     }
 
@@ -332,7 +354,7 @@ impl Target {
     pub fn locks(&self) -> Option<&Part> {
         match &self.reach {
             Reach::Memory(part) | Reach::Kernel { part, .. } => Some(part),
-            Reach::Engine => None,
+            Reach::Fabric { .. } | Reach::Engine => None,
         }
     }
 }

@@ -418,7 +418,7 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
         let targets = &window.targets;
         window.served.retain(|served| targets.get(served.origin as usize).is_none_or(|target| target.vc != vc));
         for target in window.targets.iter_mut().filter(|target| target.vc == vc) {
-            target.outstanding = 0;
+            (target.outstanding, target.by_fabric) = (0, 0);
             target.completed = target.issued;
             target.failure = Some(Failure::TargetFailed);
             for operation in target.operations.drain(..) {
@@ -463,18 +463,30 @@ pub fn cut_loans(windows: &mut Windows) {
     }
 }
 
+/// Takes a window out: no fabric reaches its memory any more.
+pub fn remove_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], handle: u32) -> Option<Box<WindowRow>> {
+    let window = rows.windows.remove(handle)?;
+    if let Some((endpoint, key)) = window.fabric_key
+        && let Some(fabric) = endpoints.get_mut(usize::from(endpoint)).and_then(|of| of.transport.get().one_sided())
+    {
+        fabric.withdraw_exposed(&key);
+    }
+    Some(window)
+}
+
 /// Ends all windows: the engine takes part in nothing any more.
-pub fn close_windows(rows: &mut Rows<'_>) {
-    let Rows { windows, progress, cars, .. } = rows;
-    for window in windows.list.drain(..).flatten() {
+pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let handles: Vec<u32> = rows.windows.list.iter().flatten().map(|window| window.handle).collect();
+    for handle in handles {
+        let Some(window) = remove_window(rows, endpoints, handle) else { continue };
         let WindowRow { targets, own, .. } = *window;
         for operation in targets.into_iter().flat_map(|target| target.operations) {
             if operation.request != NIL {
-                abort(progress, cars, operation.request, car_flags::FINALIZED);
+                abort(&mut rows.progress, &mut rows.cars, operation.request, car_flags::FINALIZED);
             }
         }
         // Others may still write there.
         std::mem::forget(own);
     }
-    windows.busy.clear();
+    rows.windows.busy.clear();
 }

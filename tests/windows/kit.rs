@@ -18,7 +18,12 @@ pub(crate) enum Over {
     Loopback,
     /// Loopback with short rings, where nothing is delivered past the systems: the target's engine, in many requests.
     Short,
+    /// A fabric, by a provider: puts and gets by that, all else by the target's engine.
+    Fabric(&'static str),
 }
+
+/// Fabrics that move bytes between engines of one process.
+pub(crate) const FABRICS: [Over; 2] = [Over::Fabric("tcp;ofi_rxm"), Over::Fabric("sockets")];
 
 pub(crate) const ALL: [Over; 3] = [Over::Shm, Over::Loopback, Over::Short];
 
@@ -33,6 +38,9 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
                 let builder = match over {
                     Over::Shm => Engine::builder(),
                     Over::Loopback => Engine::builder().include(["loopback"]).hub(hub),
+                    Over::Fabric(provider) => {
+                        Engine::builder().include(["loopback".to_owned(), format!("ofi:{provider}")])
+                    }
                     Over::Short => {
                         let limits = Limits { deliver: false, ..Limits::default() };
                         Engine::builder().limits(limits).include(["loopback"]).hub(hub)

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod epochs;
+mod fabric;
 mod kit;
 mod regions;
 mod updates;

@@ -18,7 +18,7 @@ fn who_has_a_key_moves_bytes_without_the_owner() {
             let (region, keys) = exposed(engine, 5_000, RegionAccess::ALL, world);
             let next = (rank + 1) % 3;
             let key = keys[next as usize];
-            engine.region_put(&values(rank, 4_000), &key, 8_000).unwrap();
+            engine.region_put(values(rank, 4_000), &key, 8_000).unwrap();
             engine.region_flush(ProcId(next)).unwrap();
             let mut got = vec![0; 4_000];
             engine.region_get(&mut got, &key, 8_000).unwrap();

@@ -281,6 +281,9 @@ impl Engine {
     fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         // What is posted later is none of this flush.
         let issued = self.target(rank, handle)?.issued;
+        if self.target(rank, handle)?.by_fabric > 0 {
+            self.flush_fabric(rank, handle)?;
+        }
         self.wait_until(|engine| {
             let target = engine.target(rank, handle).map_err(|_| RequestError::Stale)?;
             if target.completed >= issued {

@@ -15,9 +15,11 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
+use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
+use tickwire_transports::{RemoteAccess, RemoteKey};
 
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
@@ -32,9 +34,11 @@ struct Offer {
     address: u64,
     /// See the constants.
     has: u64,
+    /// What a fabric calls it: key and base.
+    fabric: [u64; 2],
 }
 
-// SAFETY: three words.
+// SAFETY: whole words.
 #[expect(unsafe_code, reason = "plain data")]
 unsafe impl bytemuck::Zeroable for Offer {}
 // SAFETY: as above.
@@ -52,6 +56,9 @@ const KERNEL: u64 = 8;
 /// Its memory is attached later.
 const ATTACHED: u64 = 16;
 
+/// A fabric reaches its memory.
+const FABRIC: u64 = 32;
+
 /// What a member says that has no window: it, or one that it needs, has failed.
 const FAILED: u8 = u8::MAX;
 
@@ -64,7 +71,7 @@ impl Offer {
         };
         let flag = |has, flag| if has { flag } else { 0 };
         let has = kind | flag(has_memory, MEMORY) | flag(shares, RUN) | flag(one_sided(), FENCES);
-        Offer { bytes: brought.bytes as u64, address, has }
+        Offer { bytes: brought.bytes as u64, address, has, fabric: [0; 2] }
     }
 }
 
@@ -187,7 +194,7 @@ impl Engine {
         }
         let flushed = self.flush_window(handle);
         let met = self.barrier(comm_of(handle));
-        let removed = self.store.all().windows.remove(handle);
+        let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
         let freed = self.comm_free(comm_of(handle));
         let own = removed.map(|window| *window).map_or(OwnMemory::Allocated, |window| window.own);
         match flushed.and(met.map_err(WindowError::from)) {
@@ -209,7 +216,7 @@ impl Engine {
         match self.make_window_on(brought, own) {
             Ok(()) => Ok(own.0),
             Err(error) => {
-                self.store.all().windows.remove(own.0);
+                self.store.with(|rows, wire| remove_window(rows, wire.endpoints, own.0));
                 let _ = self.comm_free(own);
                 Err(error)
             }
@@ -223,18 +230,23 @@ impl Engine {
         let vcs = self.connect_members(row, size)?;
         let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(&brought, size));
         let made = self.make_run(&brought, key, size, shares);
-        let offers = self.tell_all_of(comm, Offer::of(&brought, made.is_ok(), shares.is_some()), size);
+        let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(&brought, run, &vcs));
+        let mut offer = Offer::of(&brought, made.is_ok(), shares.is_some());
+        if let Some((_, RemoteKey { key, base, .. })) = fabric {
+            (offer.has, offer.fabric) = (offer.has | FABRIC, [key, base]);
+        }
+        let offers = self.tell_all_of(comm, offer, size);
         let runs = self.pass_runs(key, &vcs, offers.as_deref().ok(), rank, shares);
         self.stop_giving(key);
         let poor = offers.as_ref().ok().and_then(|offers| offers.iter().position(|offer| offer.has & MEMORY == 0));
         let (mut farthest, mut refused) = (FAILED, String::new());
         match (&offers, made) {
             (Ok(offers), Ok(run)) if poor.is_none() => {
-                let members = Members { offers, vcs: &vcs, rank };
+                let members = Members { offers, vcs: &vcs, rank, fabric };
                 farthest = self.add_window(comm, brought, run, runs, &members);
             }
             (_, Err(reason)) => refused = reason,
-            _ => {}
+            _ => self.withdraw_key(fabric),
         }
         let told = self.tell_all_of(comm, farthest, size);
         offers?;
@@ -290,7 +302,7 @@ impl Engine {
         members: &Members<'_>,
     ) -> u8 {
         let (_, context) = self.context_of(comm);
-        let Members { offers, vcs, rank } = *members;
+        let Members { offers, vcs, rank, fabric } = *members;
         let (size, fences) = (offers.len() as u32, members.have(FENCES));
         let (place, own) = match brought.memory {
             Brings::Allocated => (Memory::Behind(brought.bytes), OwnMemory::Allocated),
@@ -299,7 +311,10 @@ impl Engine {
         };
         let is_shared = matches!(own, OwnMemory::Allocated);
         // The run was made as long.
-        let Some(part) = Part::new(run, place, size, rank, fences) else { return FAILED };
+        let Some(part) = Part::new(run, place, size, rank, fences) else {
+            self.withdraw_key(fabric);
+            return FAILED;
+        };
         if !is_shared {
             part.lock_all_updates();
         }
@@ -308,7 +323,7 @@ impl Engine {
             let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
             let reach = match run {
                 _ if member == rank => part.take().map(Reach::Memory),
-                None => None,
+                None => self.fabric_reach(row, offer, fabric.map(|(endpoint, _)| endpoint)),
                 Some(run) if offer.has & KERNEL != 0 => self.kernel_reach(row, run, offer, (size, rank), fences),
                 Some(run) => {
                     let memory = Memory::Behind(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -321,11 +336,12 @@ impl Engine {
         let farness = |target: &Target| match target.reach {
             Reach::Memory(_) => u8::from(!is_shared),
             Reach::Kernel { .. } => 1,
-            Reach::Engine => 2,
+            Reach::Fabric { .. } | Reach::Engine => 2,
         };
         let farthest = targets.iter().map(farness).max().unwrap_or(0);
         let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
-        let window = WindowRow { handle: comm.0, context, rank, targets, domain, own, epochs, served };
+        let fabric_key = fabric;
+        let window = WindowRow { handle: comm.0, context, rank, targets, domain, own, fabric_key, epochs, served };
         self.store.all().windows.add(window);
         farthest
     }
@@ -348,6 +364,47 @@ impl Engine {
         }
         let part = Part::new(run, Memory::Elsewhere(usize::try_from(offer.bytes).ok()?), size, rank, fences)?;
         Some(Reach::Kernel { part, endpoint, link, address: offer.address })
+    }
+
+    /// Has a fabric know the own memory, if a member is reached over one that moves bytes by itself.
+    fn offer_to_fabric(&mut self, brought: &Brought, run: &SharedRun, vcs: &[Row]) -> Option<(u8, RemoteKey)> {
+        let memory = match &brought.memory {
+            Brings::Allocated => run.span().part(run.bytes() - brought.bytes, brought.bytes),
+            Brings::Buffer(span, _) => *span,
+            Brings::Attached => return None,
+        };
+        let all = self.store.all();
+        let over =
+            |endpoint: u8| vcs.iter().any(|&row| all.vcs.get(row as usize).is_some_and(|vc| vc.endpoint == endpoint));
+        if memory.is_empty() {
+            return None;
+        }
+        (0..).zip(all.endpoints.iter_mut()).filter(|(endpoint, _)| over(*endpoint)).find_map(|(endpoint, of)| {
+            let fabric = of.transport.get().one_sided()?;
+            // SAFETY: the window keeps the memory until it is taken out, and withdraws it then. Nobody has a reference to it while peers
+            // may write it.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let key = unsafe { fabric.register_exposed(memory, RemoteAccess::READ | RemoteAccess::WRITE) };
+            Some((endpoint, key.ok()?))
+        })
+    }
+
+    /// There is no window, so nobody uses the memory by a fabric.
+    fn withdraw_key(&mut self, fabric: Option<(u8, RemoteKey)>) {
+        let Some((endpoint, key)) = fabric else { return };
+        let of = self.store.endpoints()[usize::from(endpoint)].transport.get().one_sided();
+        of.into_iter().for_each(|fabric| fabric.withdraw_exposed(&key));
+    }
+
+    /// How memory elsewhere is reached by a fabric, where both have one.
+    fn fabric_reach(&mut self, row: Row, offer: &Offer, own: Option<u8>) -> Option<Reach> {
+        let vc = self.store.all().vcs.get(row as usize)?;
+        let [key, base] = offer.fabric;
+        let access = RemoteAccess::READ | RemoteAccess::WRITE;
+        let key = RemoteKey { key, base, length: offer.bytes, access };
+        let (endpoint, link) = (vc.endpoint, vc.link);
+        let both = offer.has & FABRIC != 0 && own == Some(endpoint) && base.checked_add(offer.bytes).is_some();
+        both.then_some(Reach::Fabric { endpoint, link, key })
     }
 
     /// Connects to all members; the rows of their VCs.
@@ -442,6 +499,8 @@ struct Members<'a> {
     vcs: &'a [Row],
     /// The own one.
     rank: u32,
+    /// What a fabric calls the own memory.
+    fabric: Option<(u8, RemoteKey)>,
 }
 
 impl Members<'_> {

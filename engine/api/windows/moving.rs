@@ -13,6 +13,7 @@ use tickwire_systems::protocols::one_sided::post_remote;
 pub(super) enum Way {
     Memory,
     Kernel,
+    Fabric,
     Engine,
 }
 
@@ -130,7 +131,7 @@ impl Engine {
         (displacement, rank, handle): (usize, Rank, u32),
     ) -> Result<Option<u32>, WindowError> {
         let at = self.checked::<T>(rank, displacement, length, handle)?;
-        if self.way(rank, handle)? != Way::Engine {
+        if !matches!(self.way(rank, handle)?, Way::Fabric | Way::Engine) {
             return Ok(None);
         }
         let row = self.request_row(super::comm_of(handle))?;
@@ -149,6 +150,7 @@ impl Engine {
         Ok(match self.target(rank, handle)?.reach {
             Reach::Memory(_) => Way::Memory,
             Reach::Kernel { .. } => Way::Kernel,
+            Reach::Fabric { .. } => Way::Fabric,
             Reach::Engine => Way::Engine,
         })
     }
@@ -159,6 +161,7 @@ impl Engine {
         match self.way(rank, handle)? {
             Way::Memory => self.move_own(at, run, true, rank, handle)?,
             Way::Kernel => self.put_by_kernel(at, run, rank, handle)?,
+            Way::Fabric => return self.move_by_fabric(at, run, true, rank, handle),
             Way::Engine => {
                 let runs = (run, Span::EMPTY);
                 return self.run_remote(RemoteKind::Put, at, runs, run.len(), Until::Sent, (rank, handle));
@@ -173,6 +176,7 @@ impl Engine {
         match self.way(rank, handle)? {
             Way::Memory => self.move_own(at, run, false, rank, handle)?,
             Way::Kernel => self.get_by_kernel(at, run, rank, handle)?,
+            Way::Fabric => return self.move_by_fabric(at, run, false, rank, handle),
             Way::Engine => {
                 let runs = (Span::EMPTY, run);
                 return self.run_remote(RemoteKind::Get, at, runs, run.len(), Until::Done, (rank, handle));

@@ -223,7 +223,7 @@ impl Engine {
                     self.update_by_kernel(updater, at, operands, old, (rank, handle))?;
                 }
             }
-            Way::Engine => {
+            Way::Fabric | Way::Engine => {
                 let (kind, until) = match into.is_empty() {
                     true => (RemoteKind::Update(updater.code), Until::Sent),
                     false => (RemoteKind::FetchUpdate(updater.code), Until::Done),
@@ -331,7 +331,7 @@ impl Engine {
                     }
                 })?;
             }
-            Way::Engine => {
+            Way::Fabric | Way::Engine => {
                 let mut operands = [u64::from_ne_bytes(expected), u64::from_ne_bytes(new)];
                 let mut answer = [0u64];
                 let runs = (span_of(&mut operands), span_of(&mut answer).part(0, size));

@@ -60,6 +60,7 @@ impl Windows {
                 targets: vec![Target::new(NIL, 0, Reach::Memory(part))],
                 domain: AtomicsDomain::Engine,
                 own: OwnMemory::Exposed(Vec::new()),
+                fabric_key: None,
                 epochs: Epochs::default(),
                 served: std::collections::VecDeque::new(),
             });
