@@ -227,13 +227,16 @@ impl Port {
     }
 
     pub(super) fn take_fault(&mut self) -> Option<(u32, String)> {
-        self.disturbed |= !self.faults.is_empty();
+        if !self.faults.is_empty() {
+            self.disturb();
+        }
         self.faults.pop()
     }
 
     /// A peer is gone without a word.
     pub(super) fn disturb(&mut self) {
         self.disturbed = true;
+        self.rma().into_iter().for_each(Rma::disturb);
     }
 
     pub(super) fn has_fault(&self) -> bool {

@@ -96,7 +96,7 @@ pub(super) struct Rma {
     ending: u32,
     ending_since: Option<Instant>,
     ending_time: Duration,
-    /// A link has ended while operations were under way, or an operation has failed.
+    /// A peer has gone without a word, or an operation has failed.
     disturbed: bool,
     /// Why nothing goes any more.
     broken: Option<String>,
@@ -133,6 +133,11 @@ impl Rma {
         self.ending_time = time;
     }
 
+    /// A peer has gone without a word.
+    pub(super) fn disturb(&mut self) {
+        self.disturbed = true;
+    }
+
     /// Cuts operations into pieces of so many bytes.
     #[cfg(test)]
     pub(super) fn cut(&mut self, bytes: usize) {
@@ -142,9 +147,8 @@ impl Rma {
     /// Closes everything: the provider touches nothing any more.
     fn shut(&mut self) {
         self.exposed.clear();
-        let is_used = self.disturbed || self.contexts.iter().any(Context::is_used);
         let (endpoints, contexts) = (self.endpoints.take(), std::mem::take(&mut self.contexts));
-        if is_used && is_named(self.provider(), LEFT_OPEN) {
+        if self.disturbed && is_named(self.provider(), LEFT_OPEN) {
             std::mem::forget((endpoints, contexts));
             return;
         }

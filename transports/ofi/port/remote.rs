@@ -81,6 +81,12 @@ impl Port {
         self.open_rma().expect("one-sided operations")
     }
 
+    /// How many contexts are opened.
+    #[cfg(test)]
+    pub(in crate::ofi) fn set_contexts(&mut self, contexts: usize) {
+        self.rma_state.config.contexts = contexts;
+    }
+
     /// Registers memory in another way than the provider asks for.
     #[cfg(test)]
     pub(in crate::ofi) fn force_mr_mode(&mut self, offered: u64, forced: u64) {

@@ -105,11 +105,6 @@ impl Context {
         })
     }
 
-    /// Whether the provider has anything of it.
-    pub(super) fn is_used(&self) -> bool {
-        self.free.len() < self.pieces.len()
-    }
-
     /// Whether all of it is lost to operations that nobody waits for.
     pub(super) fn is_lost(&self) -> bool {
         self.orphans == self.pieces.len()

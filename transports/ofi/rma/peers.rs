@@ -115,11 +115,15 @@ impl Rma {
     /// # Errors
     /// What is wrong with it, in words.
     pub(in crate::ofi) fn meet(&mut self, link: u32, introduction: Introduction) -> Result<(), String> {
-        if !matches!(self.peer(link).standing, Standing::Unknown) {
+        if matches!(self.peer(link).standing, Standing::Met(..)) {
             return Err("its address for one-sided operations again".into());
         }
         self.peer(link).standing = match introduction {
-            Introduction::Nowhere(why) => Standing::Gone(format!("the peer has no one-sided operations: {why}")),
+            Introduction::Nowhere(why) => {
+                // It has forgotten the own address, and is told it again if it comes to have its own.
+                self.peer(link).told = false;
+                Standing::Gone(format!("the peer has no one-sided operations: {why}"))
+            }
             Introduction::At { contexts, address } => {
                 let known = self.known.iter().find(|(known, _)| *known == address).map(|(_, number)| *number);
                 let number = match known {
@@ -146,7 +150,6 @@ impl Rma {
             if !operation.is_of(link, epoch) || operation.ending {
                 continue;
             }
-            self.disturbed = true;
             operation.failed.get_or_insert_with(|| why.clone());
             if self.lends {
                 operation.ending = true;

@@ -1,5 +1,6 @@
 //! Operations: how they are taken, and given to the provider piece by piece.
 
+use self::What::{Fetch, Get, Put, Swap};
 use super::Rma;
 use super::context::SLOT_BYTES;
 use crate::ofi::{MemoryRegion, Refused};
@@ -91,8 +92,6 @@ impl Operation {
         }
     }
 }
-
-use What::{Fetch, Get, Put, Swap};
 
 impl Rma {
     /// Takes an operation; the peer is known.

@@ -130,3 +130,27 @@ fn who_has_no_one_sided_operations_says_so() {
     let why = why.unwrap_or_default();
     assert!(why.contains("the peer has no one-sided operations: ") && why.contains("turned off"), "{why}");
 }
+
+#[test]
+fn who_comes_to_have_them_later_tells_its_peers() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "sockets"]) {
+        world.all[1].port.get_mut().set_contexts(0);
+        let mut memories = [Memory::new(8), Memory::new(8)];
+        let key = world.expose(0, memories[0].bytes(), RemoteAccess::ALL);
+        let mut bytes = [7; 8];
+        let run = span(&mut bytes);
+        world.until("a refusal", |world| {
+            // SAFETY: the bytes stay.
+            #[expect(unsafe_code, reason = "a run of the caller's")]
+            let issued = unsafe { world.side(0).put(channel(links[0]), at(key, 0), run, 0) };
+            issued.is_err()
+        });
+        world.all[1].port.get_mut().set_contexts(1);
+        world.put(1, channel(links[1]), at(key, 0), &mut bytes);
+        world.flush(1, channel(links[1]));
+        let key = world.expose(1, memories[1].bytes(), RemoteAccess::ALL);
+        world.put(0, channel(links[0]), at(key, 0), &mut bytes);
+        world.flush(0, channel(links[0]));
+        assert!(memories.iter_mut().all(|memory| memory.bytes() == [7; 8]), "{provider}");
+    }
+}
