@@ -16,6 +16,7 @@
 //! - **The end of a link** ([`peers`]) fails its operations. A provider that has memory of theirs and does not give it back within a
 //!   bounded time is closed.
 
+mod calls;
 mod context;
 mod counts;
 mod exposing;

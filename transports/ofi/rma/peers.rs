@@ -199,3 +199,22 @@ impl Operation {
         self.is_used && self.channel.link == link && self.epoch == epoch
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn introductions_come_back_as_they_were_and_what_is_none_is_refused() {
+        let at = |contexts, bytes| Introduction::At { contexts, address: vec![7; bytes] };
+        let nowhere = |words: &str| Introduction::Nowhere(words.into());
+        for introduction in [at(1, 16), at(255, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere("")] {
+            assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
+        }
+        let long = nowhere(&"x".repeat(2 * ADDRESS_BYTES_MAX)).encode();
+        assert_eq!(Introduction::decode(&long), Some(nowhere(&"x".repeat(ADDRESS_BYTES_MAX))));
+        assert_eq!(Introduction::decode(&[]), None);
+        assert_eq!(Introduction::decode(&[1; ADDRESS_BYTES_MAX + 2]), None);
+        assert_eq!(Introduction::decode(&[0, 10, 65, 255]), Some(nowhere(" A\u{fffd}")));
+    }
+}

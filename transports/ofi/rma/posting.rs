@@ -2,6 +2,7 @@
 
 use self::What::{Fetch, Get, Put, Swap};
 use super::Rma;
+use super::calls::{EXPECTED_AT, RESULT_AT, post, write};
 use super::context::SLOT_BYTES;
 use crate::ofi::{MemoryRegion, Refused};
 use crate::remote::{AtomicOperation, AtomicWord, Channel, Issued, RemoteAccess, RemoteRun};
@@ -9,13 +10,6 @@ use libfabric_sys as sys;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::Span;
-
-/// What a completion of a write says: the target's memory holds it.
-const DELIVERED: u64 = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
-/// Where the operands of an atomic operation are in its slot, and what comes back.
-const EXPECTED_AT: usize = 8;
-const RESULT_AT: usize = 16;
-const WORD_BYTES: usize = 8;
 
 /// What an operation does.
 #[derive(Clone, Copy)]
@@ -36,10 +30,10 @@ pub(super) struct Operation {
     /// Its number in its channel, and its caller's.
     pub(super) sequence: u64,
     pub(super) number: u64,
-    what: What,
-    to: sys::fi_addr_t,
+    pub(super) what: What,
+    pub(super) to: sys::fi_addr_t,
     address: u64,
-    key: u64,
+    pub(super) key: u64,
     local: Span,
     /// The region with the local run, where it needs one.
     region: Option<MemoryRegion>,
@@ -61,9 +55,9 @@ pub(super) struct Piece {
 }
 
 /// Where the bytes of a piece are, and what operations on them take.
-struct Place {
-    run: Span,
-    descriptor: *mut c_void,
+pub(super) struct Place {
+    pub(super) run: Span,
+    pub(super) descriptor: *mut c_void,
     into: Option<(Span, usize)>,
 }
 
@@ -312,89 +306,6 @@ impl Rma {
                 write(slot, 0, swap);
                 write(slot, EXPECTED_AT, expected);
                 Place { run: slot, descriptor, into: Some((part, RESULT_AT)) }
-            }
-        }
-    }
-}
-
-/// Writes an operand into a slot.
-fn write(slot: Span, at: usize, word: AtomicWord) {
-    let place = slot.part(at, WORD_BYTES).start();
-    // SAFETY: an own, aligned place of eight bytes, which no operation uses.
-    #[expect(unsafe_code, reason = "memory that a provider is given")]
-    unsafe {
-        match word {
-            AtomicWord::Four(value) => place.cast::<u32>().write(value),
-            AtomicWord::Eight(value) => place.cast::<u64>().write(value),
-        }
-    }
-}
-
-fn datatype(word: AtomicWord) -> sys::fi_datatype {
-    match word {
-        AtomicWord::Four(_) => sys::FI_UINT32,
-        AtomicWord::Eight(_) => sys::FI_UINT64,
-    }
-}
-
-fn fetching(operation: AtomicOperation) -> sys::fi_op {
-    match operation {
-        AtomicOperation::Sum => sys::FI_SUM,
-        AtomicOperation::And => sys::FI_BAND,
-        AtomicOperation::Or => sys::FI_BOR,
-        AtomicOperation::Xor => sys::FI_BXOR,
-        AtomicOperation::Replace => sys::FI_ATOMIC_WRITE,
-        AtomicOperation::Read => sys::FI_ATOMIC_READ,
-    }
-}
-
-/// Posts a piece: which call that was, and what it returned.
-fn post(
-    endpoint: *mut sys::fid_ep,
-    operation: &Operation,
-    place: &Place,
-    address: u64,
-    context: *mut c_void,
-) -> (&'static str, isize) {
-    let (run, mut descriptor) = (place.run, place.descriptor);
-    let (start, to, key) = (run.start().cast::<c_void>(), operation.to, operation.key);
-    let part = |at| run.part(at, WORD_BYTES).start().cast::<c_void>();
-    // SAFETY: an open endpoint; run and context are the provider's until the piece is complete, or the endpoint is closed: the slot is
-    // taken, and the caller lends its run. What the call is given besides is copied by it.
-    #[expect(unsafe_code, reason = "FFI")]
-    unsafe {
-        match operation.what {
-            Put => {
-                let iov = libc::iovec { iov_base: start, iov_len: run.len() };
-                let target = sys::fi_rma_iov { addr: address, len: run.len(), key };
-                let message = sys::fi_msg_rma {
-                    msg_iov: &raw const iov,
-                    desc: &raw mut descriptor,
-                    iov_count: 1,
-                    addr: to,
-                    rma_iov: &raw const target,
-                    rma_iov_count: 1,
-                    context,
-                    data: 0,
-                };
-                ("fi_writemsg", sys::ops::fi_writemsg(endpoint, &raw const message, DELIVERED))
-            }
-            Get => ("fi_read", sys::ops::fi_read(endpoint, start, run.len(), descriptor, to, address, key, context)),
-            Fetch(how, word) => {
-                let (result, kind, how) = (part(RESULT_AT), datatype(word), fetching(how));
-                let code = sys::ops::fi_fetch_atomic(
-                    endpoint, start, 1, descriptor, result, descriptor, to, address, key, kind, how, context,
-                );
-                ("fi_fetch_atomic", code)
-            }
-            Swap(_, word) => {
-                let (expected, result) = (part(EXPECTED_AT), part(RESULT_AT));
-                let (kind, how) = (datatype(word), sys::FI_CSWAP);
-                let code = sys::ops::fi_compare_atomic(
-                    endpoint, start, 1, descriptor, expected, descriptor, result, descriptor, to, address, key, kind,
-                    how, context,
-                );
-                ("fi_compare_atomic", code)
             }
         }
     }

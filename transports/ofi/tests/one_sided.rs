@@ -1,6 +1,7 @@
 //! One-sided operations between endpoints of one process.
 
 mod atomics;
+mod beside;
 mod contexts;
 mod ending;
 mod killed;

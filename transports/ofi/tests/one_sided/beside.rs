@@ -1,0 +1,66 @@
+//! One-sided operations beside what else a link does: messages, sleeps, and being opened once more.
+
+use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, worlds};
+use crate::{LinkEvent, RemoteAccess, Transport};
+
+#[test]
+fn frames_and_operations_go_on_beside_each_other() {
+    for (provider, mut world, links) in worlds(&PROVIDERS) {
+        let mut memories = [Memory::new(300_000), Memory::new(300_000)];
+        let keys = [0, 1].map(|me| world.expose(me, memories[me].bytes(), RemoteAccess::ALL));
+        let mut from = [bytes_of(3, 3000), bytes_of(4, 3000)];
+        for round in 0..100 {
+            for me in [0, 1] {
+                world.send(me, links[me], round, vec![round as u8; [10, 20_000][round as usize % 2]]);
+                world.put(me, channel(links[me]), at(keys[1 - me], round as usize * 3000), &mut from[me]);
+            }
+        }
+        [0, 1].into_iter().for_each(|me| world.flush(me, channel(links[me])));
+        world.until("all frames", |world| world.received.iter().all(|received| received.len() == 100));
+        for (me, memory) in memories.iter_mut().enumerate() {
+            let tags = world.received[me].iter().map(|(header, _)| header.tag());
+            assert!(tags.eq(0..100), "{provider}: frames in their order");
+            assert!(memory.bytes().chunks(3000).all(|chunk| *chunk == from[1 - me]), "{provider}");
+        }
+    }
+}
+
+#[test]
+fn nobody_sleeps_long_while_something_goes_on_only_by_looks() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(1 << 20);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        assert!(world.all[1].must_poll(), "{provider}: peers may come");
+        let mut from = bytes_of(1, 1 << 20);
+        world.put(0, channel, at(key, 0), &mut from);
+        assert!(!world.all[0].arm(), "{provider}: an operation is under way");
+        world.flush(0, channel);
+        world.side(1).withdraw_exposed(&key);
+        assert!(!world.all[1].must_poll(), "{provider}: nothing is exposed");
+    }
+}
+
+#[test]
+fn a_link_that_is_opened_again_counts_anew_and_works() {
+    for (provider, mut world, links) in worlds(&PROVIDERS) {
+        let mut memory = Memory::new(5000);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut links = links;
+        for round in 0..4u8 {
+            let channel = channel(links[0]);
+            let counts = [world.side(0).issued(channel), world.side(0).completed(channel)];
+            assert_eq!(counts, [0; 2], "{provider}: round {round}");
+            let mut from = vec![round + 1; 5000];
+            world.put(0, channel, at(key, 0), &mut from);
+            world.flush(0, channel);
+            assert!(memory.bytes() == from, "{provider}: round {round}");
+            world.all[0].close_link(links[0]);
+            let ended = |event: &LinkEvent| matches!(event, LinkEvent::Failed { .. });
+            world.until("an end", |world| world.events[1].iter().any(ended));
+            world.all[1].close_link(links[1]);
+            world.events.iter_mut().for_each(Vec::clear);
+            links = world.connect();
+        }
+    }
+}
