@@ -49,6 +49,15 @@ pub(super) fn bytes_of(seed: u32, length: usize) -> Vec<u8> {
 /// Memory that peers use, in words so that it is aligned for atomic operations.
 pub(super) struct Memory(Vec<u64>);
 
+impl Drop for Memory {
+    /// A test that fails drops its memory before its endpoints, which may still be writing it.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::forget(std::mem::take(&mut self.0));
+        }
+    }
+}
+
 impl Memory {
     pub(super) fn new(bytes: usize) -> Self {
         Memory(vec![0; bytes.div_ceil(8)])
