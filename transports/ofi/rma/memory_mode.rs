@@ -1,6 +1,6 @@
 //! How a provider wants memory to be registered, and what is refused. See fi_mr(3), `mr_mode`.
 
-use crate::ofi::Info;
+use crate::ofi::{Info, MR_MODE};
 use libfabric_sys as sys;
 
 /// The version of libfabric's interface that brought these ways, one by one, instead of two fixed sets of them.
@@ -29,6 +29,16 @@ const REFUSED: [(u64, &str, &str); 5] = [
         "it wants memory of collective operations, which are not its work here",
     ),
 ];
+
+/// All ways to register memory that there are.
+pub(super) const KNOWN: u64 = MR_MODE | {
+    let (mut all, mut at) = (0, 0);
+    while at < REFUSED.len() {
+        all |= REFUSED[at].0;
+        at += 1;
+    }
+    all
+};
 
 /// How memory is registered and named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Endpoints, LONG_SLOT_BYTES, LONG_SLOTS, SLOT_BYTES, SLOTS};
 use super::exposing::new_key;
-use super::memory_mode::MemoryMode;
+use super::memory_mode::{KNOWN, MemoryMode};
 use super::{CONTEXTS_MAX, LENT, Rma, RmaConfig, THREADED};
 use crate::ofi::choice::is_named;
 use crate::ofi::scalable::{ScalableEndpoint, context_bits};
@@ -43,8 +43,7 @@ impl Rma {
                 return Ok(found);
             }
         }
-        let provider = info.provider();
-        Err(format!("provider {provider} has no one-sided operations with delivery (FI_RMA, FI_DELIVERY_COMPLETE)"))
+        Err(format!("provider {} cannot do one-sided operations: {}", info.provider(), lacks(info)))
     }
 
     /// Opens them beside an endpoint for messages.
@@ -113,6 +112,19 @@ impl Rma {
             disturbed: false,
             broken: None,
         })
+    }
+}
+
+/// What a provider lacks that offers nothing fit.
+fn lacks(info: &Info) -> String {
+    let has = |hints: Hints| nearest(Info::list(info.library(), &hints).ok()?, info);
+    let hints = || one_sided_hints(info.provider(), false);
+    if let Some(Err(why)) = has(Hints { mr_mode: KNOWN, ..hints() }).map(|found| MemoryMode::of(&found)) {
+        return why;
+    }
+    match has(Hints { completes: 0, ..hints() }) {
+        Some(_) => "it cannot tell when the memory of a target holds what was written (FI_DELIVERY_COMPLETE)".into(),
+        None => "it has no reads and writes of remote memory (FI_RMA)".into(),
     }
 }
 
