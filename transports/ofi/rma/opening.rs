@@ -34,7 +34,7 @@ impl Rma {
             ));
         }
         for atomic in [true, false] {
-            let hints = Hints { automatic: config.automatic, ..one_sided_hints(info.provider(), atomic) };
+            let hints = Hints { automatic: has_thread(info, config), ..one_sided_hints(info.provider(), atomic) };
             #[cfg(test)]
             let hints = Hints { mr_mode: config.mr_mode.map_or(hints.mr_mode, |(offered, _)| offered), ..hints };
             let found = Info::list(info.library(), &hints).map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ impl Rma {
             name: name.map_err(words)?,
             context_bits,
             lends,
-            automatic: is_automatic(domain.info()),
+            automatic: has_thread(domain.info(), config),
             piece_max: if !lends {
                 bytes
             } else if largest == 0 {
@@ -128,10 +128,9 @@ fn lacks(info: &Info) -> String {
     }
 }
 
-/// Whether a thread of the provider's makes progress.
-fn is_automatic(info: &Info) -> bool {
-    let says = info.domain_attr().data_progress == sys::FI_PROGRESS_AUTO;
-    says && THREADED.iter().any(|name| is_named(info.provider(), name))
+/// Whether a thread of the provider's is to make progress. Others are not asked for one: what is left open has none.
+fn has_thread(info: &Info, config: &RmaConfig) -> bool {
+    config.automatic && THREADED.iter().any(|name| is_named(info.provider(), name))
 }
 
 /// The candidate for the same device and address, or at least the same device.
@@ -152,7 +151,7 @@ fn scalable(info: &Info, config: &RmaConfig) -> Option<Info> {
     }
     let atomic = info.raw().caps & sys::FI_ATOMIC != 0;
     let hints = one_sided_hints(info.provider(), atomic);
-    let hints = Hints { contexts: config.contexts, automatic: config.automatic, ..hints };
+    let hints = Hints { contexts: config.contexts, automatic: has_thread(info, config), ..hints };
     nearest(Info::list(info.library(), &hints).ok()?, info)
 }
 
