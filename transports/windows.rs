@@ -10,6 +10,8 @@
 //! | 2 | mode: whether updates need that lock |
 //! | 3 + m | member m: whether it is at an update without the lock; how it holds the access lock |
 //!
+//! Behind the lines of a part whose memory only the kernel reaches from elsewhere, each member has a slot for a short put: [`mail`].
+//!
 //! How the locks work, and why an update of one element needs none of them: [`lock`].
 //!
 //! *Atomicity.* Each element of an update is updated as a whole, whoever updates it, its owner included. Puts and gets of one aligned word of 4
@@ -19,6 +21,7 @@
 //! against the length that the part was made with.
 
 mod lock;
+mod mail;
 mod update;
 
 use crate::copy;
@@ -26,6 +29,7 @@ use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
 use crate::rings::fences;
 use crate::shared::{SHARED_ALIGN, SharedRun};
 pub use lock::Hold;
+use std::ptr::NonNull;
 use tickwire_components::limits::{PAGE_BYTES, STREAMED_MIN, UPDATED_FREE_MAX};
 use tickwire_components::{NumberType, Span};
 pub use update::Updater;
@@ -58,6 +62,11 @@ const _: () = assert!(size_of::<Head>() == 3 * SHARED_ALIGN && size_of::<Line<Me
 /// Bytes of the control lines of a part that so many members use: whole pages, so that the memory behind them begins with one.
 pub const fn control_bytes(members: u32) -> usize {
     (size_of::<Head>() + members as usize * size_of::<Line<Member>>()).next_multiple_of(PAGE_BYTES)
+}
+
+/// Bytes of the control lines of a part whose memory is elsewhere, with the slots for short puts.
+pub const fn control_bytes_with_mail(members: u32) -> usize {
+    (control_bytes(members) + mail::slot_bytes(members)).next_multiple_of(PAGE_BYTES)
 }
 
 /// How a member holds an access lock, as its line says.
@@ -109,6 +118,8 @@ pub struct Part {
     start: *mut u8,
     /// Bytes of its memory.
     bytes: usize,
+    /// Slots for short puts, by member.
+    slots: Option<NonNull<mail::Slot>>,
     control: Control,
 }
 
@@ -149,7 +160,13 @@ impl Part {
             Memory::Own(span) => (span.start(), span.len()),
             Memory::Elsewhere(bytes) => (std::ptr::null_mut(), bytes),
         };
-        Some(Part { start, bytes, control: Control { run, members, me, one_sided } })
+        let has_slots = !matches!(memory, Memory::Behind(_)) && mail::slot_bytes(members) > 0;
+        let slots = if has_slots && run.bytes() >= control_bytes_with_mail(members) {
+            NonNull::new(run.start().as_ptr().wrapping_add(control).cast())
+        } else {
+            None
+        };
+        Some(Part { start, bytes, slots, control: Control { run, members, me, one_sided } })
     }
 
     /// A part with the same locks and other memory, in this process. For what its owner attaches.

@@ -49,6 +49,8 @@ pub struct Engine {
     pub(crate) looks_apart: bool,
     /// Whether collective operations on boards are in progress.
     pub(crate) boards_busy: bool,
+    /// Whether others may leave short puts in windows.
+    pub(crate) has_mail: bool,
     /// Frames that the tick may still deliver.
     pub(crate) budget: u32,
     /// Frames that a tick delivers at most; those that DrainCq reads come on top.

@@ -77,7 +77,10 @@ impl Engine {
     /// Looks at the endpoints that have looks of their own; whether messages were delivered, and whether anything is pending.
     #[inline(always)]
     fn look_apart(&mut self, patient: bool) -> (bool, bool) {
-        let moved = self.boards_busy && self.look_at_boards();
+        let mut moved = self.boards_busy && self.look_at_boards();
+        if self.has_mail {
+            moved |= self.serve_mail();
+        }
         if !self.rare.is_empty() {
             self.look_rarely();
         }
@@ -108,10 +111,20 @@ impl Engine {
         moved
     }
 
-    /// Looks at boards as long as operations on them are in progress.
+    /// Looks at boards as long as operations on them are in progress, and at windows in which others leave short puts.
     pub(crate) fn mind_boards(&mut self) {
-        self.boards_busy = !self.store.all().boards.busy.is_empty();
-        self.looks_apart = self.boards_busy || !self.prompt.is_empty() || !self.rare.is_empty();
+        let all = self.store.all();
+        (self.boards_busy, self.has_mail) = (!all.boards.busy.is_empty(), !all.windows.mailed.is_empty());
+        self.looks_apart = self.boards_busy || self.has_mail || !self.prompt.is_empty() || !self.rare.is_empty();
+    }
+
+    /// Takes the short puts that others have left in windows; whether there were some.
+    #[inline(never)]
+    fn serve_mail(&mut self) -> bool {
+        let all = self.store.all();
+        let served = !all.progress.closed() && all.windows.serve_mail();
+        all.progress.work.received += u32::from(served);
+        served
     }
 
     /// Looks at the endpoints that are expensive to look at, as often as is worth it.

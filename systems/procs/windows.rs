@@ -21,6 +21,8 @@ pub struct Windows {
     pub list: Vec<Option<Box<WindowRow>>>,
     /// Rows of windows with something to send.
     pub busy: Vec<Row>,
+    /// Handles of windows in whose own part others leave short puts.
+    pub mailed: Vec<u32>,
     /// Operations without a request that have failed or that somebody waits for, by number, until they are asked for.
     pub ended: Vec<(u64, Result<(), Failure>)>,
     /// The number of the last operation that goes by frames.
@@ -115,6 +117,10 @@ pub struct Target {
     pub by_fabric: u64,
     /// See `by_fabric`.
     pub fabric_turn: u64,
+    /// A short put was left for its engine.
+    pub has_mail: bool,
+    /// Short puts that are not left for it, since it has taken none.
+    pub mail_pause: u32,
 }
 
 /// How the memory of a part is reached.
@@ -276,6 +282,7 @@ impl Windows {
         self.get(handle)?;
         let row = Communicator::row(handle);
         self.busy.retain(|&busy| busy as usize != row);
+        self.mailed.retain(|&mailed| mailed != handle);
         self.list[row].take()
     }
 
@@ -285,6 +292,16 @@ impl Windows {
         if !self.busy.contains(&row) {
             self.busy.push(row);
         }
+    }
+
+    /// Takes the short puts that others have left; whether there were some.
+    pub fn serve_mail(&mut self) -> bool {
+        let mut served = 0;
+        for index in 0..self.mailed.len() {
+            let handle = self.mailed[index];
+            served += self.get(handle).and_then(|window| window.own_part()).map_or(0, |part| part.serve_mail());
+        }
+        served > 0
     }
 
     /// The number of a new operation.
@@ -346,6 +363,8 @@ impl Target {
             answers: 0,
             by_fabric: 0,
             fabric_turn: 0,
+            has_mail: false,
+            mail_pause: 0,
         }
     }
 

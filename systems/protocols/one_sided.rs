@@ -418,7 +418,7 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
         let targets = &window.targets;
         window.served.retain(|served| targets.get(served.origin as usize).is_none_or(|target| target.vc != vc));
         for target in window.targets.iter_mut().filter(|target| target.vc == vc) {
-            (target.outstanding, target.by_fabric) = (0, 0);
+            (target.outstanding, target.by_fabric, target.has_mail) = (0, 0, false);
             target.completed = target.issued;
             target.failure = Some(Failure::TargetFailed);
             for operation in target.operations.drain(..) {

@@ -138,3 +138,78 @@ fn threads_lose_no_update_whichever_way_they_go() {
         assert_eq!((number(&parts[0], 0), number(&parts[0], 8)), (2 * rounds, rounds / 2));
     }
 }
+
+/// A part with memory of its owner's own, as that and as another member see it.
+fn mailed(memory: &mut [u8]) -> [Part; 2] {
+    let run = run(control_bytes_with_mail(2));
+    let bytes = memory.len();
+    let places = [Memory::Own(span(memory)), Memory::Elsewhere(bytes)];
+    [0, 1].map(|me| Part::new(run.clone(), places[me as usize], 2, me, false).expect("it is long enough"))
+}
+
+#[expect(unsafe_code, reason = "lends local bytes")]
+fn post(part: &Part, at: usize, bytes: &[u8]) -> bool {
+    // SAFETY: local bytes.
+    unsafe { part.post_mail(at, span(&mut bytes.to_vec())) }
+}
+
+#[test]
+fn a_put_that_was_left_is_taken_by_the_owner_or_taken_back() {
+    let mut memory = vec![0; 64];
+    let [owner, origin] = mailed(&mut memory);
+    assert!(owner.has_mail() && origin.is_mail_taken() && owner.serve_mail() == 0);
+    assert!(post(&origin, 3, &[7; 5]));
+    assert!(!origin.is_mail_taken() && !post(&origin, 0, &[1]), "one at a time");
+    assert_eq!((owner.serve_mail(), owner.serve_mail()), (1, 0));
+    assert!(origin.is_mail_taken() && origin.take_mail_back().is_none());
+    assert!(post(&origin, 40, &[8; 2]));
+    let (at, bytes) = origin.take_mail_back().expect("nobody has it");
+    assert_eq!((at, bytes.len(), owner.serve_mail(), origin.is_mail_taken()), (40, 2, 0, false));
+    origin.end_mail();
+    assert!(origin.is_mail_taken());
+    assert!(!post(&origin, 0, &[0; tickwire_components::limits::MAIL_BYTES + 1]), "it is too long");
+    // An origin that is not honest writes nothing.
+    for at in [60, 64, usize::MAX] {
+        assert!(post(&origin, at, &[9; 8]));
+        assert_eq!(owner.serve_mail(), 1);
+    }
+    let expected: Vec<u8> = (0..64).map(|at| if (3..8).contains(&at) { 7 } else { 0 }).collect();
+    assert_eq!(memory, expected);
+    let many = tickwire_components::limits::MAIL_MEMBERS + 1;
+    assert_eq!(control_bytes_with_mail(many), control_bytes(many), "too many to look at");
+}
+
+#[test]
+fn of_an_owner_and_an_origin_that_takes_back_one_has_each_put() {
+    let rounds: u64 = if cfg!(miri) { 30 } else { 50_000 };
+    let mut memory = vec![0; 8];
+    let [owner, origin] = mailed(&mut memory);
+    let back = std::thread::scope(|scope| {
+        let origin = scope.spawn(move || {
+            let mut back = 0;
+            for round in 1..=rounds {
+                assert!(post(&origin, 0, &round.to_ne_bytes()));
+                loop {
+                    if origin.is_mail_taken() {
+                        break;
+                    }
+                    if let Some((_, bytes)) = origin.take_mail_back() {
+                        assert_eq!(bytes.len(), 8);
+                        origin.end_mail();
+                        back += 1;
+                        break;
+                    }
+                }
+            }
+            back
+        });
+        let mut served = 0;
+        while !origin.is_finished() {
+            served += u64::from(owner.serve_mail());
+        }
+        let back: u64 = origin.join().expect("it has not panicked");
+        assert_eq!(served + back, rounds, "each put has gone one way");
+        back
+    });
+    assert!(back <= rounds);
+}

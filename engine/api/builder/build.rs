@@ -139,6 +139,7 @@ impl Builder {
             closed: Closed::No,
             holders,
             boards_busy: false,
+            has_mail: false,
             exposures: Vec::new(),
             looks_apart: !prompt.is_empty() || !rare.is_empty(),
             prompt,

@@ -1,19 +1,86 @@
 //! Operations on memory of another process that only the kernel reaches. The target takes no part.
 
 use crate::run::engine::Engine;
-use tickwire_components::limits::KERNEL_UPDATE_BYTES;
-use tickwire_components::{Rank, RequestError, Span, WindowError};
+use tickwire_components::limits::{KERNEL_UPDATE_BYTES, MAIL_LOOKS, MAIL_PAUSE};
+use tickwire_components::{NIL, Rank, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::windows::{Reach, is_dead};
 use tickwire_transports::windows::Updater;
 
 impl Engine {
-    /// Writes bytes.
+    /// Writes bytes. Short ones are left for the target's engine, which the next flush waits for.
     pub(super) fn put_by_kernel(&mut self, at: usize, from: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        self.by_kernel(at, from, true, rank, handle)
+        self.settle_mail(rank, handle)?;
+        let target = self.target(rank, handle)?;
+        target.mail_pause = target.mail_pause.saturating_sub(1);
+        if target.mail_pause == 0
+            && let Some(part) = target.locks()
+        {
+            // SAFETY: the caller of the operation lends the run.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let posted = unsafe { part.post_mail(at, from) };
+            if posted {
+                target.has_mail = true;
+                target.issued += 1;
+                return Ok(());
+            }
+        }
+        self.by_kernel(at, from, true, rank, handle)?;
+        self.count_done(rank, handle)
+    }
+
+    /// What was put before comes before what is done by the kernel now.
+    #[inline]
+    pub(super) fn settle_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        if self.target(rank, handle)?.has_mail { self.finish_mail(rank, handle) } else { Ok(()) }
+    }
+
+    /// Waits until the put that was left for a target's engine is there. A target that does not take it computes: the kernel writes it then.
+    fn finish_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        let mut looks = 0;
+        while looks < MAIL_LOOKS && !self.is_mail_taken(rank, handle) {
+            // The target may wait for this side to take what it has left here.
+            if !self.store.all().windows.serve_mail() {
+                std::hint::spin_loop();
+            }
+            looks += 1;
+        }
+        let ended = if looks == MAIL_LOOKS { self.take_mail_back(rank, handle) } else { Ok(()) };
+        let target = self.target(rank, handle)?;
+        target.has_mail = false;
+        target.completed = target.issued.min(target.completed + 1);
+        ended
+    }
+
+    fn is_mail_taken(&mut self, rank: Rank, handle: u32) -> bool {
+        let locks = self.target(rank, handle).ok().and_then(|target| target.locks());
+        locks.is_none_or(|part| part.is_mail_taken())
+    }
+
+    #[cold]
+    fn take_mail_back(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        let target = self.target(rank, handle)?;
+        target.mail_pause = MAIL_PAUSE;
+        if let Some((at, bytes)) = target.locks().and_then(|part| part.take_mail_back()) {
+            let written = self.by_kernel(at as usize, bytes, true, rank, handle);
+            if let Some(part) = self.target(rank, handle)?.locks() {
+                part.end_mail();
+            }
+            return written;
+        }
+        // The target has begun with it. One that has died in the middle leaves it so.
+        self.wait_at_once(|engine| {
+            engine.is_mail_taken(rank, handle) || {
+                let vc = engine.target(rank, handle).map_or(NIL, |target| target.vc);
+                let vc = engine.store.all().vcs.get(vc as usize);
+                vc.is_none_or(|vc| vc.state == VcState::Failed)
+            }
+        })?;
+        if self.is_mail_taken(rank, handle) { Ok(()) } else { Err(self.failed_target(rank, handle)) }
     }
 
     /// Reads bytes.
     pub(super) fn get_by_kernel(&mut self, at: usize, into: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.settle_mail(rank, handle)?;
         self.by_kernel(at, into, false, rank, handle)
     }
 
@@ -50,6 +117,7 @@ impl Engine {
         old: *mut u8,
         (rank, handle): (Rank, u32),
     ) -> Result<(), WindowError> {
+        self.settle_mail(rank, handle)?;
         let mut scratch = std::mem::take(&mut self.store.all().windows.scratch);
         if scratch.is_empty() {
             scratch = vec![0; KERNEL_UPDATE_BYTES / size_of::<u128>()].into();

@@ -18,7 +18,7 @@ use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowR
 use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
-use tickwire_transports::windows::{Memory, Part, control_bytes};
+use tickwire_transports::windows::{Memory, Part, control_bytes, control_bytes_with_mail};
 use tickwire_transports::{RemoteAccess, RemoteKey};
 
 /// Keys of runs that windows share begin here; below are those of boards.
@@ -278,9 +278,13 @@ impl Engine {
 
     /// The run that begins with the control lines of the own part.
     fn make_run(&mut self, brought: &Brought, key: u64, size: u32, shares: Option<u8>) -> Result<SharedRun, String> {
-        let behind = if matches!(brought.memory, Brings::Allocated) { brought.bytes } else { 0 };
+        let (control, behind) = match brought.memory {
+            Brings::Allocated => (control_bytes(size), brought.bytes),
+            Brings::Buffer(..) => (control_bytes_with_mail(size), 0),
+            Brings::Attached => (control_bytes(size), 0),
+        };
         let too_long = || format!("there is no address for {behind} bytes");
-        let bytes = control_bytes(size).checked_add(behind).ok_or_else(too_long)?;
+        let bytes = control.checked_add(behind).ok_or_else(too_long)?;
         let shared = match shares {
             Some(endpoint) => self.store.endpoints()[usize::from(endpoint)].transport.get().shared_memory(),
             None => None,
@@ -342,7 +346,13 @@ impl Engine {
         let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
         let fabric_key = fabric;
         let window = WindowRow { handle: comm.0, context, rank, targets, domain, own, fabric_key, epochs, served };
-        self.store.all().windows.add(window);
+        let has_mail = offers[rank as usize].has & RUN != 0 && window.own_part().is_some_and(Part::has_mail);
+        let windows = self.store.all().windows;
+        windows.add(window);
+        if has_mail {
+            windows.mailed.push(comm.0);
+        }
+        self.mind_boards();
         farthest
     }
 

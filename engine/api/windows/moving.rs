@@ -160,7 +160,7 @@ impl Engine {
         let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
         match self.way(rank, handle)? {
             Way::Memory => self.move_own(at, run, true, rank, handle)?,
-            Way::Kernel => self.put_by_kernel(at, run, rank, handle)?,
+            Way::Kernel => return self.put_by_kernel(at, run, rank, handle),
             Way::Fabric => return self.move_by_fabric(at, run, true, rank, handle),
             Way::Engine => {
                 let runs = (run, Span::EMPTY);

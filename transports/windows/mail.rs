@@ -1,0 +1,117 @@
+//! Short puts into memory that only the kernel reaches from elsewhere: the origin leaves them in the part's shared lines, and the target's engine
+//! takes them from there, which is several times faster than a call of the kernel. A target that computes takes none: then the origin takes its
+//! put back and has the kernel write it. So nobody waits for the target.
+//!
+//! Each member has one slot. Its state says whose it is: the origin's while it is free, anybody's who takes it while it is posted, and then that
+//! one's until it is free again.
+
+use super::Part;
+use crate::copy;
+use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
+use tickwire_components::Span;
+use tickwire_components::limits::{MAIL_BYTES, MAIL_MEMBERS};
+
+/// The origin's.
+const FREE: u32 = 0;
+/// A put is in it.
+const POSTED: u32 = 1;
+/// Somebody writes the put to where it belongs.
+const TAKEN: u32 = 2;
+
+/// A slot: the last put of a member.
+#[repr(C, align(128))]
+pub(super) struct Slot {
+    state: AtomicU32,
+    length: AtomicU32,
+    at: AtomicU64,
+    _pad: [u64; 14],
+    bytes: [u8; MAIL_BYTES],
+}
+
+/// Bytes of the slots of so many members. None where there are too many: the target looks at all of them.
+pub(super) const fn slot_bytes(members: u32) -> usize {
+    if members <= MAIL_MEMBERS { members as usize * size_of::<Slot>() } else { 0 }
+}
+
+impl Part {
+    /// The slot of a member, if there are slots.
+    #[inline(always)]
+    fn slot(&self, member: u32) -> Option<(&Slot, Span)> {
+        let first = self.slots?;
+        // SAFETY: one of as many slots as members, in memory that is kept, of which only the words are referred to; the bytes are reached by
+        // their address.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            let slot = first.as_ptr().add(member as usize);
+            let bytes = Span::new((&raw mut (*slot).bytes).cast(), MAIL_BYTES);
+            Some((&*slot, bytes))
+        }
+    }
+
+    /// Leaves a put for the target's engine. `false` if there are no slots, the put is too long, or the one before is still there.
+    ///
+    /// # Safety
+    /// `from` is valid for reads.
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub unsafe fn post_mail(&self, at: usize, from: Span) -> bool {
+        let Some((slot, bytes)) = self.slot(self.control.me) else { return false };
+        if from.len() > MAIL_BYTES || slot.state.load(Ordering::Acquire) != FREE {
+            return false;
+        }
+        // SAFETY: by this function's contract; the slot is this member's while it is free.
+        unsafe { copy::copy_long(bytes, from) };
+        slot.length.store(from.len() as u32, Ordering::Relaxed);
+        slot.at.store(at as u64, Ordering::Relaxed);
+        slot.state.store(POSTED, Ordering::Release);
+        true
+    }
+
+    /// Whether the own put has been written to where it belongs.
+    #[inline(always)]
+    pub fn is_mail_taken(&self) -> bool {
+        self.slot(self.control.me).is_none_or(|(slot, _)| slot.state.load(Ordering::Acquire) == FREE)
+    }
+
+    /// Takes the own put back, if the target has not begun with it: where it goes, and its bytes. [`Part::end_mail`] ends that.
+    pub fn take_mail_back(&self) -> Option<(u64, Span)> {
+        let (slot, bytes) = self.slot(self.control.me)?;
+        slot.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some((slot.at.load(Ordering::Relaxed), bytes.part(0, slot.length.load(Ordering::Relaxed) as usize)))
+    }
+
+    /// The put that was taken back is written.
+    pub fn end_mail(&self) {
+        if let Some((slot, _)) = self.slot(self.control.me) {
+            slot.state.store(FREE, Ordering::Release);
+        }
+    }
+
+    /// Whether others may leave puts here.
+    pub fn has_mail(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// Writes what others have left to where it belongs. For the owner of the part; how many puts there were.
+    pub fn serve_mail(&self) -> u32 {
+        let mut served = 0;
+        for member in (0..self.control.members).filter(|&member| member != self.control.me) {
+            let Some((slot, bytes)) = self.slot(member) else { break };
+            if slot.state.load(Ordering::Relaxed) != POSTED {
+                continue;
+            }
+            if slot.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            let at = usize::try_from(slot.at.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+            // An honest origin has checked this. What is not within the part is written nowhere.
+            // SAFETY: bytes of the slot, which is this side's now.
+            #[expect(unsafe_code, reason = "raw copies")]
+            unsafe {
+                self.put(at, bytes.part(0, slot.length.load(Ordering::Relaxed) as usize));
+            }
+            slot.state.store(FREE, Ordering::Release);
+            served += 1;
+        }
+        served
+    }
+}
