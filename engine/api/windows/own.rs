@@ -113,8 +113,8 @@ impl Engine {
     /// # let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     /// # let world = engine.comm_world();
     /// let window = engine.win_allocate::<f64>(100, world).unwrap();
-    /// let slice: &mut [f64] = &mut engine.win_exclusive(window).unwrap();
-    /// slice.fill(1.0);
+    /// let first = engine.win_exclusive(window).unwrap().first_mut().unwrap();
+    /// *first = 1.0;
     /// ```
     ///
     /// ```compile_fail,E0499
