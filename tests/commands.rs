@@ -346,6 +346,28 @@ fn conjugate_gradients_give_the_serial_answer_on_any_number_of_ranks() {
 }
 
 #[test]
+fn keys_are_counted_in_windows_as_by_one_rank() {
+    let histogram = example("histogram");
+    let run = |args: &[&str]| Command::new(&histogram).args(args).output().unwrap();
+    let sizes = ["--keys", "5000", "--bins", "40", "--seed", "3"];
+    for ranks in ["1", "3", "4"] {
+        let path = scratch::path(&format!("histogram-{ranks}"));
+        let args = [&sizes[..], &["--picture", path.to_str().unwrap()]].concat();
+        let launched = ["run", "-n", ranks, "--", histogram.to_str().unwrap()];
+        for output in [run(&[&["-n", ranks], &args[..]].concat()), tickwire(&[&launched[..], &args].concat())] {
+            let said = good(&output);
+            assert!(said.contains(&format!("5000 keys on {ranks} rank")), "{said}");
+            assert!(said.contains("not as in the serial count: 0 keys, 0 bins\n"), "{said}");
+            assert!(std::fs::read(&path).unwrap().starts_with(b"\x89PNG"));
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+    wrong(&run(&["--keys", "0"]), "histogram: ", "'--keys <K>'");
+    wrong(&run(&["--picture", "/no/such/place.png"]), "histogram: ", "cannot be written");
+    assert!(good(&run(&["--help"])).contains("--bins"));
+}
+
+#[test]
 fn heat_says_in_one_line_what_it_cannot_use() {
     let bad = scratch::path("heat-bad");
     std::fs::write(&bad, "not a picture").unwrap();
