@@ -72,6 +72,14 @@
 //! Each has a form that returns a request at once ([`Engine::iallreduce`]). Results of reductions have the same bits on all
 //! members and in all runs, wherever the ranks are.
 //!
+//! # Windows
+//!
+//! A [`Window`] is memory of all members of a communicator, which each of them reads, writes and updates by itself:
+//! [`Engine::win_allocate`], [`Engine::put`], [`Engine::get`], [`Engine::accumulate`], [`Engine::compare_and_swap`]. An operation
+//! needs an epoch towards its target, such as [`Engine::win_lock`] or [`Engine::win_fence`] opens. On one host operations are loads,
+//! stores and atomic operations of the processor, or copies by the kernel, and nobody waits for a target that computes. Elsewhere
+//! any tick of the target's engine does them. The own part is a slice only while it is locked ([`Engine::win_exclusive`]).
+//!
 //! # Shared heap
 //!
 //! A large message between processes of one host is copied once, by the kernel, out of the sender's buffer into the
@@ -232,6 +240,9 @@ mod book {
 
     #[doc = include_str!("../docs/collectives.md")]
     struct Collectives;
+
+    #[doc = include_str!("../docs/one-sided.md")]
+    struct OneSided;
 
     #[doc = include_str!("../docs/shared-heap.md")]
     struct SharedHeap;
