@@ -77,8 +77,9 @@
 //! A [`Window`] is memory of all members of a communicator, which each of them reads, writes and updates by itself:
 //! [`Engine::win_allocate`], [`Engine::put`], [`Engine::get`], [`Engine::accumulate`], [`Engine::compare_and_swap`]. An operation
 //! needs an epoch towards its target, such as [`Engine::win_lock`] or [`Engine::win_fence`] opens. On one host operations are loads,
-//! stores and atomic operations of the processor, or copies by the kernel, and nobody waits for a target that computes. Elsewhere
-//! any tick of the target's engine does them. The own part is a slice only while it is locked ([`Engine::win_exclusive`]).
+//! stores and atomic operations of the processor, or copies by the kernel, and nobody waits for a target that computes. Elsewhere a
+//! fabric moves what is put and got, where it can, and any tick of the target's engine does the rest. The own part is a slice only
+//! while it is locked ([`Engine::win_exclusive`]).
 //!
 //! # Shared heap
 //!
