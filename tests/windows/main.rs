@@ -5,6 +5,7 @@
 mod epochs;
 mod fabric;
 mod kit;
+mod model;
 mod regions;
 mod updates;
 

@@ -1,0 +1,166 @@
+//! Whether what was seen of a program is allowed.
+
+use super::player::Played;
+use super::program::{COUNT, Op, Phase, Program, Section, TICKET, UPDATED, What};
+use std::collections::HashSet;
+
+/// An operation on one element, as its origin saw it.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    op: &'a Op,
+    /// Which of its elements.
+    index: usize,
+    /// What was there before, if it has returned that.
+    old: Option<u64>,
+}
+
+/// Parts of all ranks.
+type Parts = Vec<Vec<u64>>;
+
+/// Explains what all ranks have seen of a program.
+///
+/// # Panics
+/// If that is not possible.
+pub(crate) fn explain(program: &Program, played: &[Played]) {
+    let mut before: Parts = vec![vec![0; COUNT + 1]; program.ranks as usize];
+    for (number, phase) in program.phases.iter().enumerate() {
+        let after: Parts = played.iter().map(|played| played[number].after.clone()).collect();
+        let returned: Vec<&[Vec<u64>]> = played.iter().map(|played| &played[number].returned[..]).collect();
+        let tickets: Vec<&[u64]> = played.iter().map(|played| &played[number].tickets[..]).collect();
+        match phase {
+            Phase::Fenced(ops) => {
+                explain_moves(ops, &returned, &before, &after, number);
+                explain_updates(ops, &returned, &before, &after, (number, UPDATED));
+            }
+            Phase::Shared(ops) => explain_updates(ops, &returned, &before, &after, (number, 0)),
+            Phase::Locked(sections) => explain_sections(sections, &returned, &tickets, (&before, &after), number),
+        }
+        before = after;
+    }
+}
+
+/// Puts and gets between fences.
+fn explain_moves(ops: &[Vec<Op>], returned: &[&[Vec<u64>]], before: &Parts, after: &Parts, number: usize) {
+    for target in 0..before.len() {
+        for at in 0..UPDATED {
+            let old = before[target][at];
+            let steps: Vec<Step<'_>> = histories(ops, returned, target, at).into_iter().flatten().collect();
+            let puts: Vec<u64> =
+                steps.iter().filter(|step| step.op.what == What::Put).map(|step| step.op.operand(step.index)).collect();
+            let left = after[target][at];
+            let place = format!("phase {number}, element {at} of rank {target}");
+            match puts.is_empty() {
+                // What a get returns while others put is open.
+                false => assert!(puts.contains(&left), "{place}: nobody has put {left}, but {puts:?}"),
+                true => {
+                    assert_eq!(left, old, "{place}: nobody has put");
+                    let got = steps.iter().filter_map(|step| step.old);
+                    got.for_each(|got| assert_eq!(got, old, "{place}: nobody has put, and this was got"));
+                }
+            }
+        }
+    }
+}
+
+/// Updates at the same time, of elements from a first one on.
+fn explain_updates(
+    ops: &[Vec<Op>],
+    returned: &[&[Vec<u64>]],
+    before: &Parts,
+    after: &Parts,
+    (number, first): (usize, usize),
+) {
+    for target in 0..before.len() {
+        for at in first..COUNT {
+            let histories = histories(ops, returned, target, at);
+            let (old, left) = (before[target][at], after[target][at]);
+            assert!(
+                has_order(old, left, &histories),
+                "phase {number}, element {at} of rank {target}: no order of these leads from {old} to {left}: {}",
+                words(&histories)
+            );
+        }
+    }
+}
+
+/// The steps of all ranks on one element, those of each rank in their order.
+fn histories<'a>(ops: &'a [Vec<Op>], returned: &[&[Vec<u64>]], target: usize, at: usize) -> Vec<Vec<Step<'a>>> {
+    let of_rank = |(ops, returned): (&'a Vec<Op>, &&[Vec<u64>])| {
+        let concerns = |op: &Op| op.target as usize == target && (op.at..op.at + op.count).contains(&at);
+        let steps = ops.iter().zip(*returned).filter(|(op, _)| concerns(op)).map(|(op, returned)| {
+            let index = at - op.at;
+            Step { op, index, old: returned.get(index).copied() }
+        });
+        steps.collect()
+    };
+    ops.iter().zip(returned).map(of_rank).collect()
+}
+
+/// Whether some order of all steps, which keeps that of each rank, returns what was returned and leaves what is left.
+fn has_order(old: u64, left: u64, histories: &[Vec<Step<'_>>]) -> bool {
+    let all: Vec<usize> = histories.iter().map(Vec::len).collect();
+    let (mut open, mut known) = (vec![(vec![0; all.len()], old)], HashSet::new());
+    while let Some((done, value)) = open.pop() {
+        if done == all && value == left {
+            return true;
+        }
+        for (rank, history) in histories.iter().enumerate() {
+            let Some(step) = history.get(done[rank]) else { continue };
+            if step.old.is_some_and(|old| old != value) {
+                continue;
+            }
+            let mut next = done.clone();
+            next[rank] += 1;
+            let next = (next, step.op.apply(value, step.index));
+            if known.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    false
+}
+
+fn words(histories: &[Vec<Step<'_>>]) -> String {
+    let of_step = |step: &Step<'_>| match step.old {
+        Some(old) => format!("{:?} by {} at {old}", step.op.what, step.op.operand(step.index)),
+        None => format!("{:?} by {}", step.op.what, step.op.operand(step.index)),
+    };
+    let of_rank = |steps: &Vec<Step<'_>>| steps.iter().map(of_step).collect::<Vec<_>>().join(", ");
+    histories.iter().map(of_rank).collect::<Vec<_>>().join("; ")
+}
+
+/// Sections under locks: one after another by their numbers.
+fn explain_sections(
+    sections: &[Vec<Section>],
+    returned: &[&[Vec<u64>]],
+    tickets: &[&[u64]],
+    (before, after): (&Parts, &Parts),
+    number: usize,
+) {
+    // By target and number, those that share it first: they see what the section before has left.
+    let mut order = Vec::new();
+    for (rank, sections) in sections.iter().enumerate() {
+        let mut returned = returned[rank];
+        for (section, ticket) in sections.iter().zip(tickets[rank]) {
+            let (own, rest) = returned.split_at(section.ops.len());
+            returned = rest;
+            order.push((section.target as usize, *ticket, section.alone, section, own));
+        }
+    }
+    order.sort_by_key(|&(target, ticket, alone, ..)| (target, ticket, alone));
+    let mut parts = before.clone();
+    for (target, ticket, alone, section, returned) in order {
+        let part = &mut parts[target];
+        assert_eq!(ticket, part[TICKET], "phase {number}, rank {target}: two sections have met, or one is lost");
+        for (op, returned) in section.ops.iter().zip(returned) {
+            let old = &part[op.at..op.at + op.count];
+            if !returned.is_empty() {
+                assert_eq!(returned, old, "phase {number}, section {ticket} of rank {target}: {op:?}");
+            }
+            let new: Vec<u64> = old.iter().enumerate().map(|(index, &old)| op.apply(old, index)).collect();
+            part[op.at..op.at + op.count].copy_from_slice(&new);
+        }
+        part[TICKET] += u64::from(alone);
+    }
+    assert_eq!(&parts, after, "phase {number}: what the sections leave");
+}

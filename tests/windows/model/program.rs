@@ -1,0 +1,172 @@
+//! Random programs.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Elements of a part that operations use: more bytes than an update without a lock may have.
+pub(crate) const COUNT: usize = 40;
+/// The element that numbers sections.
+pub(crate) const TICKET: usize = COUNT;
+/// In a phase with fences: elements that are put and got are below, those that are updated from here on.
+pub(crate) const UPDATED: usize = COUNT / 2;
+/// Operations of a rank in a phase at most.
+const OPERATIONS: usize = 10;
+
+/// An update.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Update {
+    Sum,
+    Xor,
+    Max,
+    Replace,
+    Keep,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Put,
+    Get,
+    /// Returns nothing.
+    Update(Update),
+    /// Returns the values from before.
+    Fetch(Update),
+    /// Of one element.
+    Swap {
+        expected: u64,
+    },
+}
+
+/// An operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) what: What,
+    pub(crate) target: u32,
+    pub(crate) at: usize,
+    pub(crate) count: usize,
+    /// The first of its values.
+    pub(crate) value: u64,
+    /// By a request, which the rank waits for at the end of the phase.
+    pub(crate) held: bool,
+}
+
+impl Op {
+    /// Its value for an element.
+    pub(crate) fn operand(&self, index: usize) -> u64 {
+        self.value.wrapping_add(index as u64 * 7)
+    }
+
+    pub(crate) fn operands(&self) -> Vec<u64> {
+        (0..self.count).map(|index| self.operand(index)).collect()
+    }
+
+    /// What an element is after it.
+    pub(crate) fn apply(&self, old: u64, index: usize) -> u64 {
+        let operand = self.operand(index);
+        match self.what {
+            What::Put | What::Update(Update::Replace) | What::Fetch(Update::Replace) => operand,
+            What::Get | What::Update(Update::Keep) | What::Fetch(Update::Keep) => old,
+            What::Update(Update::Sum) | What::Fetch(Update::Sum) => old.wrapping_add(operand),
+            What::Update(Update::Xor) | What::Fetch(Update::Xor) => old ^ operand,
+            What::Update(Update::Max) | What::Fetch(Update::Max) => old.max(operand),
+            What::Swap { expected } => {
+                if old == expected {
+                    operand
+                } else {
+                    old
+                }
+            }
+        }
+    }
+}
+
+/// Operations under a lock of one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub(crate) target: u32,
+    pub(crate) alone: bool,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// A phase: what each rank does.
+#[derive(Clone, Debug)]
+pub(crate) enum Phase {
+    Fenced(Vec<Vec<Op>>),
+    Shared(Vec<Vec<Op>>),
+    Locked(Vec<Vec<Section>>),
+}
+
+/// A program.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) ranks: u32,
+    pub(crate) phases: Vec<Phase>,
+}
+
+pub(crate) fn program() -> impl Strategy<Value = Program> {
+    (2u32..=3).prop_flat_map(|ranks| vec(phase(ranks), 1..6).prop_map(move |phases| Program { ranks, phases }))
+}
+
+fn phase(ranks: u32) -> impl Strategy<Value = Phase> {
+    let count = ranks as usize;
+    prop_oneof![
+        each(ranks).prop_map(|ops| Phase::Fenced(changed(ops, fenced))),
+        each(ranks).prop_map(|ops| Phase::Shared(changed(ops, shared))),
+        vec(vec(section(ranks), 0..5), count).prop_map(Phase::Locked),
+    ]
+}
+
+fn each(ranks: u32) -> impl Strategy<Value = Vec<Vec<Op>>> {
+    vec(vec(op(ranks), 0..OPERATIONS), ranks as usize)
+}
+
+fn section(ranks: u32) -> impl Strategy<Value = Section> {
+    (0..ranks, prop::bool::weighted(0.7), vec(op(ranks), 0..4)).prop_map(|(target, alone, ops)| {
+        let within = |op: Op| {
+            let what = if alone { op.what } else { What::Get };
+            Op { what, target, held: false, ..op }
+        };
+        Section { target, alone, ops: ops.into_iter().map(within).collect() }
+    })
+}
+
+fn op(ranks: u32) -> impl Strategy<Value = Op> {
+    let update = || prop_oneof![Just(Update::Sum), Just(Update::Xor), Just(Update::Max), Just(Update::Replace)];
+    let what = prop_oneof![
+        2 => Just(What::Put),
+        1 => Just(What::Get),
+        3 => update().prop_map(What::Update),
+        3 => update().prop_map(What::Fetch),
+        1 => Just(What::Fetch(Update::Keep)),
+        1 => (0u64..4).prop_map(|expected| What::Swap { expected }),
+    ];
+    // Values that come again, so that swaps succeed, and others that tell who wrote them.
+    let value = prop_oneof![0u64..4, any::<u64>()];
+    // One element, which ranks meet at, or some.
+    let place = prop_oneof![(0..UPDATED, Just(1)), (0usize..2, Just(1)), (0..COUNT, 1..=COUNT)];
+    (what, 0..ranks, place, value, any::<bool>()).prop_map(|(what, target, (at, count), value, held)| {
+        let count = if let What::Swap { .. } = what { 1 } else { count.min(COUNT - at) };
+        Op { what, target, at, count, value, held }
+    })
+}
+
+fn changed(ops: Vec<Vec<Op>>, change: fn(Op) -> Op) -> Vec<Vec<Op>> {
+    ops.into_iter().map(|ops| ops.into_iter().map(change).collect()).collect()
+}
+
+/// An operation between fences: puts and gets have their own elements, since they are not to meet updates.
+fn fenced(op: Op) -> Op {
+    let first = if matches!(op.what, What::Put | What::Get) { 0 } else { UPDATED };
+    let at = op.at % UPDATED;
+    Op { at: first + at, count: op.count.min(UPDATED - at), ..op }
+}
+
+/// An operation among others at the same elements: an update.
+fn shared(op: Op) -> Op {
+    let what = match op.what {
+        What::Put => What::Update(Update::Replace),
+        What::Get => What::Fetch(Update::Keep),
+        what => what,
+    };
+    Op { what, ..op }
+}
