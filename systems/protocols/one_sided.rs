@@ -20,7 +20,7 @@ use std::any::Any;
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, NIL, Pending, Pieces, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, car_flags, context,
+    Arrival, Car, NIL, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::windows::{HeldBy, Updater};
 use tickwire_transports::{Sent, copy};
@@ -72,14 +72,24 @@ fn fragment(endpoint: &Endpoint) -> u64 {
     (frame.saturating_sub(LEAD as u64).min(REMOTE_BYTES) / 16 * 16).max(16)
 }
 
-/// Posts an operation; [`move_windows`] sends it.
+/// Posts an operation; [`move_windows`] sends it. One to a proc that has failed ends at once: nothing later would end it.
 pub fn post_remote(rows: &mut Rows<'_>, handle: u32, target: u32, operation: RemoteOperation) {
-    let Some(window) = rows.windows.get(handle) else { return };
+    let Rows { windows, vcs, progress, cars, .. } = rows;
+    let Some(window) = windows.get(handle) else { return };
+    let is_dead = window.is_dead(vcs, target);
     let to = &mut window.targets[target as usize];
     to.issued += u64::from(!operation.kind.is_of_lock());
+    if is_dead {
+        to.completed = to.issued;
+        if !operation.awaited && operation.request == NIL {
+            to.failure = Some(Failure::TargetFailed);
+        }
+        let vc = to.vc;
+        return fail_operation(&mut windows.ended, progress, cars, &operation, vc);
+    }
     to.operations.push_back(operation);
-    rows.windows.stir(handle);
-    rows.progress.pending |= Pending::TRANSFER;
+    windows.stir(handle);
+    progress.pending |= Pending::TRANSFER;
 }
 
 /// Sends requests and answers of all windows that have some, as far as there is room.
@@ -132,7 +142,7 @@ fn send_requests(
     rank: usize,
     vcs: &[Vc],
     endpoints: &mut [Endpoint],
-    progress: &mut tickwire_components::Progress,
+    progress: &mut Progress,
 ) -> bool {
     let (word, me) = (window.context | context::WINDOW, window.rank);
     let target = &mut window.targets[rank];
@@ -422,15 +432,26 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
             target.completed = target.issued;
             target.failure = Some(Failure::TargetFailed);
             for operation in target.operations.drain(..) {
-                if operation.awaited {
-                    ended.push((operation.number, Err(Failure::TargetFailed)));
-                }
-                if operation.request != NIL {
-                    cars[operation.request as usize].vc = vc;
-                    abort(progress, cars, operation.request, car_flags::PEER_FAILED);
-                }
+                fail_operation(ended, progress, cars, &operation, vc);
             }
         }
+    }
+}
+
+/// The target of an operation has failed: whoever waits for it is told.
+fn fail_operation(
+    ended: &mut Vec<(u64, Result<(), Failure>)>,
+    progress: &mut Progress,
+    cars: &mut [Car],
+    operation: &RemoteOperation,
+    vc: Row,
+) {
+    if operation.awaited {
+        ended.push((operation.number, Err(Failure::TargetFailed)));
+    }
+    if operation.request != NIL {
+        cars[operation.request as usize].vc = vc;
+        abort(progress, cars, operation.request, car_flags::PEER_FAILED);
     }
 }
 
@@ -490,3 +511,6 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     }
     rows.windows.busy.clear();
 }
+
+#[cfg(test)]
+mod tests;
