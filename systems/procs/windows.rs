@@ -57,6 +57,8 @@ pub struct WindowRow {
     pub epochs: Epochs,
     /// Requests of other members that are done or wait, in the order in which they came.
     pub served: VecDeque<Served>,
+    /// The application has no use of it any more, because a member has failed. Others that have not heard of that are still answered.
+    pub is_retired: bool,
 }
 
 /// The memory of the own part.
@@ -253,16 +255,16 @@ impl RemoteOperation {
 }
 
 impl Windows {
-    /// A window by its handle.
+    /// A window by its handle, unless it is retired.
     #[inline(always)]
     pub fn get(&mut self, handle: u32) -> Option<&mut WindowRow> {
         match self.list.get_mut(Communicator::row(handle)) {
-            Some(Some(window)) if window.handle == handle => Some(window),
+            Some(Some(window)) if window.handle == handle && !window.is_retired => Some(window),
             _ => None,
         }
     }
 
-    /// A window by the context word of a frame.
+    /// A window by the context word of a frame, also a retired one.
     pub fn of_context(&mut self, word: u32) -> Option<&mut WindowRow> {
         let window = self.list.get_mut(context::id(word) as usize)?.as_deref_mut()?;
         (context::base(word) == window.context).then_some(window)
@@ -274,13 +276,23 @@ impl Windows {
         if self.list.len() <= row {
             self.list.resize_with(row + 1, || None);
         }
-        self.list[row] = Some(Box::new(window));
+        if let Some(retired) = self.list[row].replace(Box::new(window)) {
+            // A member that died later than others heard of it may have left something under way.
+            std::mem::forget(retired.own);
+        }
     }
 
-    /// Takes a window out.
+    /// Takes a window away from the application alone: a member has failed, and others may still use what is here.
+    pub fn retire(&mut self, handle: u32) {
+        if let Some(window) = self.get(handle) {
+            window.is_retired = true;
+        }
+    }
+
+    /// Takes a window out, also a retired one.
     pub fn remove(&mut self, handle: u32) -> Option<Box<WindowRow>> {
-        self.get(handle)?;
         let row = Communicator::row(handle);
+        self.list.get(row)?.as_ref().filter(|window| window.handle == handle)?;
         self.busy.retain(|&busy| busy as usize != row);
         self.mailed.retain(|&mailed| mailed != handle);
         self.list[row].take()

@@ -194,20 +194,15 @@ impl Engine {
         }
         let flushed = self.flush_window(handle);
         let met = self.barrier(comm_of(handle));
-        let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
         let freed = self.comm_free(comm_of(handle));
-        let own = removed.map(|window| *window).map_or(OwnMemory::Allocated, |window| window.own);
-        match flushed.and(met.map_err(WindowError::from)) {
-            Ok(()) => {
-                freed?;
-                Ok(own)
-            }
-            Err(error) => {
-                // A member that has not heard of the failure may still write there.
-                std::mem::forget(own);
-                Err(error)
-            }
+        if let Err(error) = flushed.and(met.map_err(WindowError::from)) {
+            // A member that has not heard of the failure may still write there.
+            self.store.all().windows.retire(handle);
+            return Err(error);
         }
+        let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
+        freed?;
+        Ok(removed.map(|window| *window).map_or(OwnMemory::Allocated, |window| window.own))
     }
 
     /// Makes a window; its handle.
@@ -216,7 +211,7 @@ impl Engine {
         match self.make_window_on(brought, own) {
             Ok(()) => Ok(own.0),
             Err(error) => {
-                self.store.with(|rows, wire| remove_window(rows, wire.endpoints, own.0));
+                self.store.all().windows.retire(own.0);
                 let _ = self.comm_free(own);
                 Err(error)
             }
@@ -344,8 +339,9 @@ impl Engine {
         };
         let farthest = targets.iter().map(farness).max().unwrap_or(0);
         let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
-        let fabric_key = fabric;
-        let window = WindowRow { handle: comm.0, context, rank, targets, domain, own, fabric_key, epochs, served };
+        let (fabric_key, is_retired) = (fabric, false);
+        let window =
+            WindowRow { handle: comm.0, context, rank, targets, domain, own, fabric_key, epochs, served, is_retired };
         let has_mail = offers[rank as usize].has & RUN != 0 && window.own_part().is_some_and(Part::has_mail);
         let windows = self.store.all().windows;
         windows.add(window);

@@ -71,7 +71,7 @@ impl Engine {
         self.closed.check_post()?;
         let windows = self.store.windows();
         let row = windows.list.get(tickwire_components::Communicator::row(window.handle));
-        let row = row.and_then(Option::as_deref).filter(|row| row.handle == window.handle);
+        let row = row.and_then(Option::as_deref).filter(|row| row.handle == window.handle && !row.is_retired);
         let row = row.ok_or(WindowError::Freed(window.handle))?;
         let last = row.targets.len() as u32 - 1;
         let wrong = tickwire_components::PostError::Rank { rank: rank.0, last };

@@ -40,6 +40,7 @@ fn world() -> (TestWorld, [Row; 2]) {
         own: OwnMemory::Allocated,
         epochs: Default::default(),
         served: VecDeque::new(),
+        is_retired: false,
     };
     world.all().windows.add(window);
     (world, vcs)
@@ -245,4 +246,13 @@ fn who_waits_for_a_lock_is_told_that_its_holder_has_failed() {
     assert_eq!(window(&mut world).served.len(), 1, "what a dead member is owed is forgotten");
     world.step(transfer);
     assert_eq!(answers(&mut world), [(2, 0, RemoteOutcome::HolderFailed(1), vec![])]);
+}
+
+#[test]
+fn a_retired_window_answers_those_that_have_not_heard_of_a_failure() {
+    let (mut world, [vc, _]) = world();
+    world.all().windows.retire(HANDLE);
+    assert!(world.all().windows.get(HANDLE).is_none(), "the application has it no more");
+    assert_eq!(ask(&mut world, vc, 1, RemoteKind::Put, 0, &request(0, 8, &words(&[5]))), None);
+    assert_eq!(answers(&mut world), [(1, 0, RemoteOutcome::Done, vec![])]);
 }
