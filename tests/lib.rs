@@ -12,7 +12,9 @@ pub mod faults;
 pub mod headers;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod model;
+pub mod mutexes;
 pub mod needs;
+pub mod one_sided;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod scratch;
 pub mod storm;

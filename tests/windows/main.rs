@@ -6,6 +6,7 @@ mod epochs;
 mod fabric;
 mod kit;
 mod model;
+mod mutexes;
 mod regions;
 mod updates;
 

@@ -1,0 +1,189 @@
+//! What programs build of one-sided operations: counters, locks and a queue. Each lock guards two words that are read and written by gets and
+//! puts, which only the lock makes whole.
+
+use crate::one_sided::Parts;
+use std::time::{Duration, Instant};
+use tickwire::{Comm, Engine, Rank, WindowError, op};
+
+/// Above everything that a loaded machine may need, for one wait.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The rank whose part has what all ranks share.
+const HOME: Rank = Rank(0);
+
+// Elements of the part of `HOME`.
+const COUNTER: usize = 0;
+const NEXT_TICKET: usize = 1;
+const NOW_SERVED: usize = 2;
+/// The last rank in the queue of the queue lock, and one.
+const LAST: usize = 3;
+/// The two words that a lock guards.
+const GUARDED: usize = 4;
+const HEAD: usize = 6;
+const END: usize = 7;
+// Elements of each part.
+/// The next rank in the queue of the queue lock, and one.
+const NEXT: usize = 8;
+/// Whether the rank has to wait for the one before it.
+const WAITS: usize = 9;
+/// Places of the distributed queue begin here.
+const PLACES: usize = 10;
+
+/// Elements that a part needs.
+pub fn elements(rounds: usize) -> usize {
+    PLACES + rounds
+}
+
+/// A rank of a window that all ranks have locked with each other.
+struct Player<'a> {
+    engine: &'a mut Engine,
+    parts: &'a Parts,
+    comm: Comm,
+    me: Rank,
+    size: u32,
+}
+
+/// Hammers counters, locks and a queue in a window with [`elements`] elements at each rank.
+///
+/// # Panics
+/// If an update is lost, two ranks are in a lock at once, or something comes twice or never.
+///
+/// # Errors
+/// As of one-sided operations.
+pub fn hammer(engine: &mut Engine, parts: &Parts, comm: Comm, rounds: usize) -> Result<(), WindowError> {
+    engine.win_lock_all(parts.window)?;
+    engine.barrier(comm)?;
+    let (me, size) = (engine.comm_rank(comm)?, engine.comm_size(comm)?);
+    let mut player = Player { engine, parts, comm, me, size };
+    player.count(rounds)?;
+    player.guard(rounds, Player::with_ticket)?;
+    player.guard(rounds, Player::with_queue_lock)?;
+    player.pass_on(rounds)?;
+    engine.barrier(comm)?;
+    engine.win_unlock_all(parts.window)
+}
+
+impl Player<'_> {
+    fn get(&mut self, rank: Rank, element: usize) -> Result<u64, WindowError> {
+        let mut value = [0];
+        self.engine.get(&mut value, rank, self.parts.at(rank, element), self.parts.window)?;
+        Ok(value[0])
+    }
+
+    /// Puts a value, which is there for all when this returns.
+    fn put(&mut self, value: u64, rank: Rank, element: usize) -> Result<(), WindowError> {
+        self.engine.put(&[value], rank, self.parts.at(rank, element), self.parts.window)?;
+        self.engine.win_flush(rank, self.parts.window)
+    }
+
+    fn add(&mut self, element: usize) -> Result<u64, WindowError> {
+        self.engine.fetch_and_op(1, op::Sum, HOME, self.parts.at(HOME, element), self.parts.window)
+    }
+
+    /// Reads an element until it is right.
+    fn until(&mut self, rank: Rank, element: usize, is_right: impl Fn(u64) -> bool) -> Result<u64, WindowError> {
+        let start = Instant::now();
+        loop {
+            let value = self.get(rank, element)?;
+            if is_right(value) {
+                // What was there before it is read after it.
+                self.engine.win_flush(rank, self.parts.window)?;
+                return Ok(value);
+            }
+            assert!(start.elapsed() < PATIENCE, "rank {}: element {element} of {rank:?} stays {value}", self.me.0);
+            self.engine.tick();
+            std::thread::yield_now();
+        }
+    }
+
+    /// A counter: each of its values is somebody's once.
+    fn count(&mut self, rounds: usize) -> Result<(), WindowError> {
+        let own = (0..rounds).map(|_| self.add(COUNTER)).collect::<Result<Vec<u64>, _>>()?;
+        assert!(own.is_sorted(), "a counter only grows");
+        let mut all = vec![0; rounds * self.size as usize];
+        self.engine.allgather(&own, &mut all, self.comm)?;
+        all.sort_unstable();
+        assert!(all.iter().copied().eq(0..all.len() as u64), "counted: {all:?}");
+        Ok(())
+    }
+
+    /// Goes through a lock so many times.
+    fn guard(
+        &mut self,
+        rounds: usize,
+        lock: fn(&mut Self, fn(&mut Self) -> Result<(), WindowError>) -> Result<(), WindowError>,
+    ) -> Result<(), WindowError> {
+        let before = self.get(HOME, GUARDED)?;
+        self.engine.barrier(self.comm)?;
+        for _ in 0..rounds {
+            lock(self, Self::increment)?;
+        }
+        self.engine.barrier(self.comm)?;
+        let sum = before + u64::from(self.size) * rounds as u64;
+        let guarded = [self.get(HOME, GUARDED)?, self.get(HOME, GUARDED + 1)?];
+        assert_eq!(guarded, [sum; 2], "rank {}: increments are lost", self.me.0);
+        self.engine.barrier(self.comm)?;
+        Ok(())
+    }
+
+    /// What is done in a lock.
+    fn increment(&mut self) -> Result<(), WindowError> {
+        let mut words = [0; 2];
+        self.engine.get(&mut words, HOME, self.parts.at(HOME, GUARDED), self.parts.window)?;
+        assert_eq!(words[0], words[1], "rank {}: somebody else is in the lock", self.me.0);
+        self.put(words[0] + 1, HOME, GUARDED)?;
+        self.put(words[1] + 1, HOME, GUARDED + 1)
+    }
+
+    /// A ticket lock.
+    fn with_ticket(&mut self, run: fn(&mut Self) -> Result<(), WindowError>) -> Result<(), WindowError> {
+        let ticket = self.add(NEXT_TICKET)?;
+        self.until(HOME, NOW_SERVED, |now| now == ticket)?;
+        run(self)?;
+        self.put(ticket + 1, HOME, NOW_SERVED)
+    }
+
+    /// The lock of Mellor-Crummey and Scott: who waits reads its own part.
+    fn with_queue_lock(&mut self, run: fn(&mut Self) -> Result<(), WindowError>) -> Result<(), WindowError> {
+        let (me, mine) = (self.me, u64::from(self.me.0) + 1);
+        let (last, window) = (self.parts.at(HOME, LAST), self.parts.window);
+        let rank = |name: u64| Rank(name as u32 - 1);
+        self.put(0, me, NEXT)?;
+        self.put(1, me, WAITS)?;
+        let before = self.engine.fetch_and_op(mine, op::Replace, HOME, last, window)?;
+        if before != 0 {
+            self.put(mine, rank(before), NEXT)?;
+            self.until(me, WAITS, |waits| waits == 0)?;
+        }
+        run(self)?;
+        if self.get(me, NEXT)? == 0 && self.engine.compare_and_swap(mine, 0, HOME, last, window)? == mine {
+            return Ok(());
+        }
+        let next = self.until(me, NEXT, |next| next != 0)?;
+        self.put(0, rank(next), WAITS)
+    }
+
+    /// A queue whose places are in the parts of all ranks: each rank appends as often as it takes.
+    fn pass_on(&mut self, rounds: usize) -> Result<(), WindowError> {
+        let place = |number: u64, size: u32| {
+            let size = u64::from(size);
+            (Rank((number % size) as u32), PLACES + (number / size) as usize)
+        };
+        let mut taken = Vec::new();
+        for round in 0..rounds as u64 {
+            let (rank, element) = place(self.add(END)?, self.size);
+            self.put((u64::from(self.me.0) + 1) << 32 | round, rank, element)?;
+            let (rank, element) = place(self.add(HEAD)?, self.size);
+            taken.push(self.until(rank, element, |item| item != 0)?);
+        }
+        for rank in 0..u64::from(self.size) {
+            let of_rank = taken.iter().filter(|&&item| item >> 32 == rank + 1);
+            assert!(of_rank.is_sorted(), "rank {}: items of rank {rank} are out of order: {taken:x?}", self.me.0);
+        }
+        let mut all = vec![0; rounds * self.size as usize];
+        self.engine.allgather(&taken, &mut all, self.comm)?;
+        all.sort_unstable();
+        let items = (1..=u64::from(self.size)).flat_map(|rank| (0..rounds as u64).map(move |round| rank << 32 | round));
+        assert!(all.iter().copied().eq(items), "taken: {all:x?}");
+        Ok(())
+    }
+}

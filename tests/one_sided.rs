@@ -1,0 +1,41 @@
+//! Windows of each kind, for tests in threads and in processes.
+
+use tickwire::{Comm, Engine, Rank, Window, WindowError};
+
+/// The kinds. In processes of one host these are reached by loads and stores, by the kernel, and by the target's engine.
+pub const KINDS: [&str; 3] = ["allocated", "created", "attached"];
+
+/// A window, and where the elements of each part begin.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// The window.
+    pub window: Window<u64>,
+    first: Vec<usize>,
+}
+
+impl Parts {
+    /// Makes a window of a kind, with so many elements at each rank.
+    ///
+    /// # Errors
+    /// As of the calls that make windows.
+    pub fn make(engine: &mut Engine, kind: &str, count: usize, comm: Comm) -> Result<Self, WindowError> {
+        let size = engine.comm_size(comm)? as usize;
+        let mut first = vec![0; size];
+        let window = match kind {
+            "allocated" => engine.win_allocate::<u64>(count, comm)?,
+            "created" => engine.win_create(vec![0u64; count], comm)?,
+            _ => {
+                let window = engine.win_create_dynamic(comm)?;
+                let own = engine.win_attach(vec![0u64; count], window)?;
+                engine.allgather(&[own / size_of::<u64>()], &mut first, comm)?;
+                window.cast()
+            }
+        };
+        Ok(Parts { window, first })
+    }
+
+    /// The displacement of an element of a rank's part.
+    pub fn at(&self, rank: Rank, element: usize) -> usize {
+        self.first[rank.0 as usize] + element
+    }
+}
