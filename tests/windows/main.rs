@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod deaths;
 mod epochs;
 mod fabric;
 mod kit;

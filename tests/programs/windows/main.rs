@@ -1,8 +1,13 @@
-//! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`. Panics if something is wrong, so that its launcher sees it fail.
+//! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`, or `tests-windows WAY KIND DIRECTORY`, in which the last rank
+//! is killed. Panics if something is wrong, so that its launcher sees it fail.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
-use std::time::Duration;
+mod deaths;
+mod kit;
+
+use kit::PATIENCE;
+use std::path::Path;
 use tickwire::{Bootstrap, Engine};
 use tickwire_tests::mutexes::{elements, hammer};
 use tickwire_tests::one_sided::{KINDS, Parts};
@@ -12,9 +17,9 @@ fn main() {
     let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
     match args[0].as_str() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap()),
-        other => panic!("no such test: {other}"),
+        way => deaths::death(&mut engine, way, &args[1], Path::new(&args[2])),
     }
-    engine.finalize(Duration::from_secs(30)).unwrap();
+    engine.finalize(PATIENCE).unwrap();
 }
 
 fn mutexes(engine: &mut Engine, rounds: usize) {

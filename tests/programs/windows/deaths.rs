@@ -1,0 +1,320 @@
+//! The last of three ranks is killed in the middle of one-sided operations. The others get an error in time where they need it, and go on
+//! where they do not.
+
+use crate::kit::{PATIENCE, die, die_later, fails, in_time, said, say, tick_for, until};
+use std::path::Path;
+use std::time::Duration;
+use tickwire::{Comm, Engine, LockKind, Rank, Tag, WindowError, op};
+use tickwire_tests::one_sided::{KINDS, Parts};
+
+/// Elements of a part: an update of all of them is several requests, and takes a lock.
+const COUNT: usize = 20_000;
+/// The rank that is killed.
+const DOOMED: Rank = Rank(2);
+/// Rounds of a rank at most.
+const ROUNDS_MAX: usize = 1_000_000;
+/// Longer than a rank needs until it waits for a lock.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// A rank of a job in which the last one is killed.
+pub(crate) struct Case<'a> {
+    engine: &'a mut Engine,
+    world: Comm,
+    me: Rank,
+    kind: &'a str,
+    place: &'a Path,
+}
+
+/// Plays a rank of a death.
+pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
+    let (world, me) = (engine.comm_world(), engine.rank());
+    assert_eq!(engine.size(), 3);
+    let mut case = Case { engine, world, me, kind, place };
+    match way {
+        "alone" => case.holder(LockKind::Exclusive),
+        "sharing" => case.holder(LockKind::Shared),
+        "updating" => case.updating(),
+        "target" => case.target(),
+        "silent-target" => case.silent_target(),
+        "fence" => case.before(Parts::fence),
+        "free" => case.before(Parts::free),
+        "allocate" => case.allocate(),
+        "epochs" => case.epochs(),
+        other => panic!("no such death: {other}"),
+    }
+    case.others_go_on();
+}
+
+/// Calls that all members make together.
+trait Together {
+    fn fence(&self, engine: &mut Engine) -> Result<(), WindowError>;
+    fn free(&self, engine: &mut Engine) -> Result<(), WindowError>;
+}
+
+impl Together for Parts {
+    fn fence(&self, engine: &mut Engine) -> Result<(), WindowError> {
+        engine.win_fence(self.window)
+    }
+
+    fn free(&self, engine: &mut Engine) -> Result<(), WindowError> {
+        engine.win_free(self.window)
+    }
+}
+
+impl Case<'_> {
+    fn parts(&mut self) -> Parts {
+        let parts = Parts::make(self.engine, self.kind, COUNT, self.world).unwrap();
+        self.engine.barrier(self.world).unwrap();
+        parts
+    }
+
+    fn is_doomed(&self) -> bool {
+        self.me == DOOMED
+    }
+
+    /// Its memory is reached by its engine: where that does not tick nothing is done.
+    fn by_engine(&self) -> bool {
+        self.kind == KINDS[2]
+    }
+
+    /// The other one that survives.
+    fn other(&self) -> Rank {
+        Rank(1 - self.me.0)
+    }
+
+    /// A member that holds a lock is killed.
+    fn holder(&mut self, held: LockKind) {
+        let Parts { window, .. } = self.parts();
+        if self.is_doomed() {
+            for rank in [0, 1] {
+                self.engine.win_lock(held, Rank(rank), window).unwrap();
+            }
+            say(self.place, "held");
+            until(self.engine, self.place, &["locking-0", "locking-1"]);
+            tick_for(self.engine, A_WHILE);
+            die(self.place);
+        }
+        until(self.engine, self.place, &["held"]);
+        say(self.place, &format!("locking-{}", self.me.0));
+        // Of another member and of the own part, while the holder lives and later.
+        for rank in [self.other(), self.me] {
+            let engine = &mut *self.engine;
+            fails("a lock that a dead member holds", || engine.win_lock(LockKind::Exclusive, rank, window));
+            let shared = in_time("sharing", || engine.win_lock(LockKind::Shared, rank, window));
+            match held {
+                LockKind::Exclusive => assert!(shared.is_err(), "the lock is held alone"),
+                LockKind::Shared => {
+                    shared.unwrap();
+                    engine.win_unlock(rank, window).unwrap();
+                }
+            }
+        }
+        if !self.by_engine() {
+            fails("the own part alone", || self.engine.win_exclusive(window).map(drop));
+        }
+        // The other one may be at its first lock.
+        let engine = &mut *self.engine;
+        fails("win_free", || engine.win_free(window));
+    }
+
+    /// A member is killed at some update of many.
+    fn updating(&mut self) {
+        let parts = self.parts();
+        let (window, at) = (parts.window, parts.at(Rank(0), 0));
+        let ones = vec![1; COUNT];
+        self.engine.win_lock_all(window).unwrap();
+        if self.is_doomed() {
+            let random = u64::from(std::process::id()) * 7919 % 20_000;
+            die_later(self.place, Duration::from_micros(1_000 + random));
+        }
+        let mut added = 0;
+        let mut rounds_left = if self.is_doomed() { ROUNDS_MAX } else { 20 };
+        for _ in 0..ROUNDS_MAX {
+            self.engine.accumulate(&ones, op::Sum, Rank(0), at, window).unwrap();
+            let old = self.engine.fetch_and_op(1, op::Sum, Rank(0), at, window).unwrap();
+            assert!(old > added, "rank {}: an update of its own is lost", self.me.0);
+            added += 2;
+            rounds_left -= usize::from(said(self.place, "died"));
+            if rounds_left == 0 {
+                break;
+            }
+        }
+        assert!(!self.is_doomed() && rounds_left == 0, "it has not died");
+        self.engine.win_flush(Rank(0), window).unwrap();
+        std::fs::write(self.place.join(format!("adding-{}", self.me.0)), added.to_string()).unwrap();
+        say(self.place, &format!("added-{}", self.me.0));
+        until(self.engine, self.place, &["added-0", "added-1"]);
+        let of_rank = |rank| std::fs::read_to_string(self.place.join(format!("adding-{rank}"))).unwrap();
+        let all: u64 = [0, 1].map(|rank| of_rank(rank).parse::<u64>().unwrap()).iter().sum();
+        let mut left = vec![0; COUNT];
+        in_time("get", || self.engine.get_accumulate(&vec![0; COUNT], &mut left, op::Keep, Rank(0), at, window))
+            .unwrap();
+        assert!(left[0] >= all, "updates are lost: {} of {all}", left[0]);
+        assert!(left[1..].iter().all(|&left| left >= all / 2), "updates are lost");
+        let _ = in_time("win_unlock_all", || self.engine.win_unlock_all(window));
+        fails("win_free", || self.engine.win_free(window));
+    }
+
+    /// A member is killed while others do all kinds of things with its part.
+    fn target(&mut self) {
+        let parts = self.parts();
+        let (window, at) = (parts.window, parts.at(DOOMED, 0));
+        self.engine.win_lock_all(window).unwrap();
+        if self.is_doomed() {
+            tick_for(self.engine, A_WHILE / 2);
+            die(self.place);
+        }
+        let (by_engine, other) = (self.by_engine(), self.other());
+        let mut failed = None;
+        let mut rounds_left = 20;
+        let mut bytes = vec![7; COUNT];
+        for round in 0..ROUNDS_MAX {
+            let engine = &mut *self.engine;
+            let done = in_time("an operation", || match (self.me.0, round % 4) {
+                (0, 0) => engine.put(&bytes, DOOMED, at, window),
+                (0, 1) => engine.get(&mut bytes, DOOMED, at, window),
+                (0, 2) => engine.win_flush(DOOMED, window),
+                (_, 0) => engine.fetch_and_op(1, op::Sum, DOOMED, at, window).map(drop),
+                (_, 1) => engine.accumulate(&bytes, op::Sum, DOOMED, at, window),
+                (_, 2) => engine.compare_and_swap(0, 1, DOOMED, at, window).map(drop),
+                _ => engine.put(&[1], DOOMED, at, window).and_then(|()| engine.win_flush(DOOMED, window)),
+            });
+            rounds_left -= usize::from(said(self.place, "died"));
+            if let Err(error) = done {
+                failed = Some(error);
+                break;
+            }
+            // Memory that is shared outlives its owner.
+            if rounds_left == 0 && self.kind == KINDS[0] {
+                break;
+            }
+        }
+        match (failed, self.kind == KINDS[0]) {
+            (Some(error), _) => println!("rank {} is told: {error}", self.me.0),
+            (None, true) => {}
+            (None, false) => panic!("there is no memory any more"),
+        }
+        let engine = &mut *self.engine;
+        if by_engine {
+            fails("a put to a dead member", || engine.put(&[1], DOOMED, at, window));
+            fails("a request to a dead member", || engine.rput(vec![1], DOOMED, at, window).map_err(Into::into));
+        }
+        // The other part is as it was.
+        let mut one = [0];
+        let there = parts.at(other, 5);
+        engine.put(&[11], other, there, window).unwrap();
+        engine.win_flush(other, window).unwrap();
+        engine.get(&mut one, other, there, window).unwrap();
+        assert_eq!(one, [11]);
+        let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
+        fails("win_free", || self.engine.win_free(window));
+    }
+
+    /// A member is killed that has done nothing of what others wait for.
+    fn silent_target(&mut self) {
+        let parts = self.parts();
+        let (window, at) = (parts.window, parts.at(DOOMED, 0));
+        self.engine.win_lock_all(window).unwrap();
+        self.engine.barrier(self.world).unwrap();
+        if self.is_doomed() {
+            let posted = || ["posted-0", "posted-1"].iter().all(|word| said(self.place, word));
+            let start = std::time::Instant::now();
+            while !posted() {
+                assert!(start.elapsed() < PATIENCE, "nobody posts");
+                std::thread::yield_now();
+            }
+            die(self.place);
+        }
+        let engine = &mut *self.engine;
+        let put = engine.rput(vec![1; COUNT], DOOMED, at, window).unwrap();
+        let got = engine.rget(vec![1; COUNT], DOOMED, at, window).unwrap();
+        let both = engine.rget_accumulate(vec![1; COUNT], vec![0; COUNT], op::Sum, DOOMED, at, window).unwrap();
+        say(self.place, &format!("posted-{}", self.me.0));
+        let flushed = in_time("win_flush", || engine.win_flush(DOOMED, window));
+        let done = [
+            in_time("rput", || engine.wait(&put)),
+            in_time("rget", || engine.wait(&got)),
+            in_time("rget_accumulate", || engine.wait(&both)),
+        ];
+        if self.by_engine() {
+            println!("rank {} is told: {done:?}", self.me.0);
+            assert!(flushed.is_err() && done.iter().all(Result::is_err), "it has never ticked");
+        } else {
+            assert!(flushed.is_ok() && done.iter().all(Result::is_ok), "it takes no part");
+        }
+        let engine = &mut *self.engine;
+        assert_eq!(engine.take(got).map_or_else(|failed| failed.buffer.unwrap(), |(buffer, _)| buffer).len(), COUNT);
+        // The epoch ends, and a new one finds who is dead only where it needs the owner.
+        let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
+        until(engine, self.place, &["died"]);
+        let locked = in_time("win_lock_all", || engine.win_lock_all(window));
+        if locked.is_ok() {
+            let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
+        }
+        fails("win_free", || self.engine.win_free(window));
+    }
+
+    /// A member is killed before a call that all make together.
+    fn before(&mut self, call: fn(&Parts, &mut Engine) -> Result<(), WindowError>) {
+        let parts = self.parts();
+        parts.fence(self.engine).unwrap();
+        if self.is_doomed() {
+            until(self.engine, self.place, &["calling-0", "calling-1"]);
+            die(self.place);
+        }
+        self.engine.put(&[1], self.other(), parts.at(self.other(), 0), parts.window).unwrap();
+        say(self.place, &format!("calling-{}", self.me.0));
+        fails("a call of all", || call(&parts, self.engine));
+        assert!(in_time("once more", || call(&parts, self.engine)).is_err(), "a member has died");
+    }
+
+    /// A member is killed while windows are made and freed.
+    fn allocate(&mut self) {
+        if self.is_doomed() {
+            let random = u64::from(std::process::id()) * 7919 % 10_000;
+            die_later(self.place, Duration::from_micros(random));
+        }
+        let is_doomed = self.is_doomed();
+        for _ in 0..ROUNDS_MAX {
+            let (engine, kind, world) = (&mut *self.engine, self.kind, self.world);
+            let made = in_time("making", || Parts::make(engine, kind, COUNT, world));
+            let freed = made.and_then(|parts| in_time("win_free", || engine.win_free(parts.window)));
+            if let Err(error) = freed {
+                println!("rank {} is told: {error}", self.me.0);
+                assert!(!is_doomed, "it is to die: {error}");
+                fails("once more", || Parts::make(engine, kind, COUNT, world));
+                return;
+            }
+        }
+        panic!("nobody has died");
+    }
+
+    /// A member is killed that has started an epoch, and posted none.
+    fn epochs(&mut self) {
+        let Parts { window, .. } = self.parts();
+        let group = self.engine.comm_group(self.world).unwrap();
+        let [survivors, doomed] = [&[0, 1][..], &[2]].map(|ranks| group.include(ranks).unwrap());
+        if self.is_doomed() {
+            self.engine.win_start(&survivors, window).unwrap();
+            until(self.engine, self.place, &["starting-0", "starting-1"]);
+            tick_for(self.engine, A_WHILE);
+            die(self.place);
+        }
+        self.engine.win_post(&doomed, window).unwrap();
+        say(self.place, &format!("starting-{}", self.me.0));
+        let engine = &mut *self.engine;
+        fails("win_start", || engine.win_start(&doomed, window));
+        fails("win_wait", || engine.win_wait(window));
+        fails("win_free", || engine.win_free(window));
+    }
+
+    /// The others still pass messages.
+    fn others_go_on(&mut self) {
+        let (other, world, engine) = (self.other(), self.world, &mut *self.engine);
+        let sent = engine.isend(vec![self.me.0 as u8; 100_000], other, Tag(6), world).unwrap();
+        let got = engine.irecv(vec![9u8; 100_000], other, Tag(6), world).unwrap();
+        engine.wait_for(&got, PATIENCE).unwrap();
+        assert_eq!(engine.take(got).unwrap().0, vec![other.0 as u8; 100_000]);
+        engine.wait_for(&sent, PATIENCE).unwrap();
+    }
+}
