@@ -4,6 +4,8 @@
 //! The input is a list of commands, one byte each and its arguments after it; an input that ends reads as zeros. Two raw
 //! transports play the peers: they send frames of any header and, so that exchanges get far, answers that fit.
 
+mod window;
+
 use std::time::Duration;
 use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
 use tickwire::internals::components::wire::{Header, Kind};
@@ -28,6 +30,8 @@ pub struct Reached {
     pub failed: usize,
     /// Messages that waited for a receive, at most.
     pub unexpected: u32,
+    /// One-sided operations of the engine that are done or have failed, and answers that it has sent.
+    pub one_sided: [u64; 2],
     /// By kind: flags of frames that were sent, as bits, and bit 7 for frames without any.
     pub sent: [u8; 16],
 }
@@ -96,6 +100,7 @@ struct Run<'a> {
     agreements: Vec<Agreement>,
     requests: Vec<Request<Vec<u8>>>,
     messages: Vec<Message>,
+    one_sided: [window::Asked; 2],
     now_ns: u64,
     reached: Reached,
 }
@@ -118,17 +123,20 @@ impl<'a> Run<'a> {
             Peer { transport, link, asked: Vec::new() }
         };
         let peers = transports.into_iter().map(connect).collect();
-        let (agreements, requests, messages) = Default::default();
+        let (agreements, requests, messages, one_sided, reached) = Default::default();
         let mut run =
-            Run { input, engine, peers, comms, agreements, requests, messages, now_ns: 0, reached: Reached::default() };
+            Run { input, engine, peers, comms, agreements, requests, messages, one_sided, now_ns: 0, reached };
         run.tick();
         assert_eq!(rows(&mut run.engine).vcs.len(), PROCS as usize, "both peers are connected");
+        window::add(&mut run.engine, PROCS);
         run
     }
 
     fn command(&mut self) {
-        match self.input.byte() % 16 {
+        let command = self.input.byte();
+        match command % 16 {
             0 => self.frame_of_words(),
+            4 if command >= 128 => self.one_sided(),
             1..=3 => self.frame(),
             4 => self.any_frame(),
             5 | 6 => self.answer(),
@@ -331,10 +339,14 @@ impl<'a> Run<'a> {
 
     /// The peers read what the engine has sent.
     fn drain(&mut self) {
-        for peer in &mut self.peers {
+        for (peer, asked) in self.peers.iter_mut().zip(&mut self.one_sided) {
             let mut arrivals = [Arrival::default(); 64];
             let count = peer.transport.drain(self.now_ns, &mut arrivals);
             let asks = |header: &Header| matches!(header.kind(), Some(Kind::Rts | Kind::Cts));
+            let of = |kind| arrivals[..count].iter().filter(|arrival| arrival.header.kind() == Some(kind)).count();
+            let (requests, answers) = (of(Kind::Remote) as u32, of(Kind::Answer) as u32);
+            (asked.seen, asked.open) = (asked.seen + requests, asked.open.saturating_sub(answers));
+            self.reached.one_sided[1] += u64::from(answers);
             peer.asked.extend(arrivals[..count].iter().map(|arrival| arrival.header).filter(asks));
             peer.transport.release();
         }
@@ -363,5 +375,7 @@ impl<'a> Run<'a> {
         self.reached.states |= all.cars.iter().fold(0, |states, car| states | 1 << car.state as u32);
         self.reached.failed = all.vcs.iter().filter(|vc| vc.state == VcState::Failed).count();
         self.reached.unexpected = self.reached.unexpected.max(all.progress.unexpected.count);
+        let windows = all.windows.list.iter().flatten();
+        self.reached.one_sided[0] = windows.flat_map(|window| &window.targets).map(|target| target.completed).sum();
     }
 }

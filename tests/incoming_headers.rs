@@ -98,6 +98,33 @@ fn random_inputs() {
     }
 }
 
+#[test]
+fn one_sided_operations_and_answers() {
+    let seed = seed();
+    let mut random = SplitMix::new(seed);
+    let (mut done, mut answers, mut failed) = (0, 0, 0);
+    for number in 0..INPUTS {
+        let mut input = vec![0];
+        for _ in 0..random.below(100) {
+            // One command of 8 is another one than those of windows.
+            let command = if random.below(8) == 0 { random.below(128) as u8 | 14 } else { 0x84 };
+            input.push(command);
+            if command == 0x84 {
+                // Inputs differ in how often something is wrong.
+                let most = [192, 256][number as usize % 2];
+                input.extend((0..7).map(|_| random.below(most) as u8));
+            }
+        }
+        let reached = run(&format!("input {number} of TICKWIRE_TEST_SEED={seed}"), &input);
+        (done, answers) = (done + reached.one_sided[0], answers + reached.one_sided[1]);
+        failed += reached.failed;
+    }
+    assert!(
+        done > 2 * INPUTS && answers > 2 * INPUTS && failed > 100,
+        "{done} done, {answers} answers, {failed} links ended"
+    );
+}
+
 /// An engine, and two peers without one: what the first sends may be anything, the second one behaves.
 struct Stage {
     engine: Engine,

@@ -1,0 +1,179 @@
+//! One-sided operations: a window of the engine's that the peers know of, requests of theirs, and answers to those of the engine.
+
+use super::{Input, PAYLOAD_MAX, Run};
+use std::collections::VecDeque;
+use tickwire::internals::components::limits::REMOTE_FRAMES;
+use tickwire::internals::components::wire::{Header, Kind};
+use tickwire::internals::components::{
+    AtomicsDomain, NIL, NumberType, RemoteKind, RemoteOutcome, UpdateCode, UpdateOperation, context,
+};
+use tickwire::internals::systems::procs::windows::{Access, Epochs, OwnMemory, Reach, Target, WindowRow};
+use tickwire::internals::transports::Transport;
+use tickwire::internals::transports::shared::SharedRun;
+use tickwire::internals::transports::windows::{Memory, Part, control_bytes};
+use tickwire::testing::rows;
+use tickwire::{Engine, LockKind, Rank, Window, op};
+
+/// Bytes of each part.
+const BYTES: usize = 4096;
+/// Bytes of a command's arguments.
+const ARGUMENTS: usize = 7;
+/// Operations of the engine to each peer at most.
+const OPEN_MAX: usize = 40;
+
+/// What the engine has asked a peer for, whose numbers begin with 0, and the peer the engine.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// Requests of the engine that the peer has seen.
+    pub(super) seen: u32,
+    /// Requests of the peer without an answer.
+    pub(super) open: u32,
+    /// The number of the first one that has no answer.
+    first: u32,
+    /// Bytes that each of them wants.
+    wanted: VecDeque<u64>,
+}
+
+/// Gives an engine a window on its world, all parts of which are locked, as if its peers had one, too.
+pub(super) fn add(engine: &mut Engine, procs: u32) {
+    let all = rows(engine);
+    let world = &all.communicators[0];
+    let run = SharedRun::private(control_bytes(procs) + BYTES).unwrap();
+    let mut own = Part::new(run, Memory::Behind(BYTES), procs, 0, false);
+    let targets = (0..procs).map(|proc| {
+        let vc = if proc == 0 { NIL } else { all.procs.known[proc as usize].row };
+        let reach = own.take().map_or(Reach::Engine, Reach::Memory);
+        Target { access: Access::Locked(LockKind::Shared), ..Target::new(vc, BYTES as u64, reach) }
+    });
+    let window = WindowRow {
+        handle: world.handle,
+        context: world.context,
+        rank: 0,
+        targets: targets.collect(),
+        domain: AtomicsDomain::Engine,
+        own: OwnMemory::Allocated,
+        epochs: Epochs { all_locked: true, ..Epochs::default() },
+        served: VecDeque::new(),
+        is_retired: false,
+    };
+    all.windows.add(window);
+}
+
+impl Run<'_> {
+    /// An operation of the engine's, a request of a peer, or an answer of one.
+    /// Its arguments are so many bytes, whatever it is.
+    pub(super) fn one_sided(&mut self) {
+        let (arguments, rest) = self.input.0.split_at(self.input.0.len().min(ARGUMENTS));
+        self.input = Input(arguments);
+        match self.input.byte() % 4 {
+            0 => self.operation(),
+            1 => self.answer_to_operation(),
+            _ => self.request(),
+        }
+        self.input = Input(rest);
+    }
+
+    fn operation(&mut self) {
+        let (to, what, length) = (self.input.byte() % 2, self.input.byte(), self.input.byte());
+        let asked = &mut self.one_sided[usize::from(to)];
+        if asked.wanted.len() == OPEN_MAX {
+            return;
+        }
+        let (target, length) = (Rank(u32::from(to) + 1), [0, 8, 100][usize::from(length) % 3]);
+        let window: Window<u8> = Window::new(self.engine.comm_world().0);
+        let posted = match what % 3 {
+            0 => self.engine.rput(vec![1; length], target, 8, window),
+            1 => self.engine.rget(vec![0; length], target, 8, window),
+            _ => self.engine.raccumulate(vec![1; length], op::Sum, target, 8, window),
+        };
+        if let Ok(request) = posted {
+            asked.wanted.push_back(if what % 3 == 1 { length as u64 } else { 0 });
+            self.requests.push(request);
+        }
+    }
+
+    /// What a true peer would answer, give or take something.
+    fn answer_to_operation(&mut self) {
+        self.drain();
+        let (from, twist) = (self.input.byte() % 2, self.input.byte());
+        let asked = &mut self.one_sided[usize::from(from)];
+        if asked.first == asked.seen && twist < 192 {
+            return;
+        }
+        let wanted = asked.wanted.front().copied().unwrap_or(0);
+        let mut outcome = RemoteOutcome::Done.word();
+        let (mut number, mut length, mut source) = (asked.first, wanted, u32::from(from) + 1);
+        match twist {
+            0..=191 => {
+                asked.first += 1;
+                asked.wanted.pop_front();
+            }
+            192..=207 => number = number.wrapping_add(u32::from(twist)).wrapping_sub(200),
+            208..=223 => length = length.wrapping_add(u64::from(twist)) % 256,
+            224..=239 => outcome = [1, 2, 3, 2 << 8 | 2, u32::MAX][usize::from(twist) % 5],
+            _ => source = u32::from(twist) % 4,
+        }
+        let word = self.window_context();
+        let header = Header::new(Kind::Answer, word, source, outcome, number, length);
+        self.send_as(usize::from(from), header, &vec![0x5A; length as usize]);
+    }
+
+    fn request(&mut self) {
+        const NUMBERS: [NumberType; 4] = [NumberType::U8, NumberType::I16, NumberType::F32, NumberType::U64];
+        let (from, what, twist) = (self.input.byte() % 2, self.input.byte(), self.input.byte());
+        let number = NUMBERS[usize::from(what >> 4) % NUMBERS.len()];
+        let code = UpdateCode { number, operation: UpdateOperation::Sum };
+        let hold = if what & 128 == 0 { LockKind::Shared } else { LockKind::Exclusive };
+        let kind = match what % 16 {
+            0..=3 => RemoteKind::Put,
+            4..=6 => RemoteKind::Get,
+            7 | 8 => RemoteKind::Update(code),
+            9 | 10 => RemoteKind::FetchUpdate(code),
+            11 | 12 => RemoteKind::CompareSwap(number),
+            13 | 14 => RemoteKind::Lock(hold),
+            _ => RemoteKind::Unlock(hold),
+        };
+        let at = [0, 1, 8, 4000, 4088, 4096, u64::MAX, 1 << 32][usize::from(self.input.byte()) % 8];
+        let length = [0, 1, 8, 96, 100, 3000, 3984][usize::from(self.input.byte()) % 7];
+        let (mut length, mut operands) = match kind {
+            RemoteKind::Get => (length, 0),
+            RemoteKind::CompareSwap(number) => (number.size() as u64, 16),
+            RemoteKind::Lock(_) | RemoteKind::Unlock(_) => (0, 0),
+            RemoteKind::Put => (length, length),
+            _ => [length - length % number.size() as u64; 2].into(),
+        };
+        let (mut tag, mut source) = (kind.word(), u32::from(from) + 1);
+        match twist {
+            0..=223 => {}
+            224..=231 => length = u64::MAX >> ((twist & 7) * 8),
+            232..=239 => operands = u64::from(twist),
+            240..=247 => tag = [0, 10, 1 << 8, 3, u32::MAX][usize::from(twist) % 5],
+            _ => source = u32::from(twist) % 4,
+        }
+        let operands = operands.min(PAYLOAD_MAX as u64 - 16) as usize;
+        let asked = &mut self.one_sided[usize::from(from)];
+        if asked.open == REMOTE_FRAMES && twist < 224 {
+            self.tick();
+            return self.drain();
+        }
+        asked.open += 1;
+        let payload = [&at.to_ne_bytes()[..], &length.to_ne_bytes(), &vec![0xA5; operands]].concat();
+        let word = self.window_context();
+        let header = Header::new(Kind::Remote, word, source, tag, twist.into(), payload.len() as u64);
+        self.send_as(usize::from(from), header, &payload);
+    }
+
+    /// The context of the window, or another one.
+    fn window_context(&mut self) -> u32 {
+        let own = rows(&mut self.engine).communicators[0].context | context::WINDOW;
+        match self.input.byte() {
+            choice @ 224.. => own ^ 1 << (choice & 31),
+            _ => own,
+        }
+    }
+
+    fn send_as(&mut self, peer: usize, header: Header, payload: &[u8]) {
+        let peer = &mut self.peers[peer];
+        let _ = peer.transport.send(peer.link, &header, &payload, &mut ());
+    }
+}
