@@ -55,6 +55,7 @@ pub(super) fn add(engine: &mut Engine, procs: u32) {
         epochs: Epochs { all_locked: true, ..Epochs::default() },
         served: VecDeque::new(),
         is_retired: false,
+        fabric_key: None,
     };
     all.windows.add(window);
 }

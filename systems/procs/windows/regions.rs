@@ -61,6 +61,7 @@ impl Windows {
                 domain: AtomicsDomain::Engine,
                 own: OwnMemory::Exposed(Vec::new()),
                 fabric_key: None,
+                is_retired: false,
                 epochs: Epochs::default(),
                 served: std::collections::VecDeque::new(),
             });

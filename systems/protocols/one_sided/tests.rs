@@ -41,6 +41,7 @@ fn world() -> (TestWorld, [Row; 2]) {
         epochs: Default::default(),
         served: VecDeque::new(),
         is_retired: false,
+        fabric_key: None,
     };
     world.all().windows.add(window);
     (world, vcs)
