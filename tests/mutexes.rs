@@ -42,6 +42,9 @@ struct Player<'a> {
     size: u32,
 }
 
+/// What a rank does in a lock.
+type Section<'a> = fn(&mut Player<'a>) -> Result<(), WindowError>;
+
 /// Hammers counters, locks and a queue in a window with [`elements`] elements at each rank.
 ///
 /// # Panics
@@ -62,7 +65,7 @@ pub fn hammer(engine: &mut Engine, parts: &Parts, comm: Comm, rounds: usize) -> 
     engine.win_unlock_all(parts.window)
 }
 
-impl Player<'_> {
+impl<'a> Player<'a> {
     fn get(&mut self, rank: Rank, element: usize) -> Result<u64, WindowError> {
         let mut value = [0];
         self.engine.get(&mut value, rank, self.parts.at(rank, element), self.parts.window)?;
@@ -110,7 +113,7 @@ impl Player<'_> {
     fn guard(
         &mut self,
         rounds: usize,
-        lock: fn(&mut Self, fn(&mut Self) -> Result<(), WindowError>) -> Result<(), WindowError>,
+        lock: fn(&mut Self, Section<'a>) -> Result<(), WindowError>,
     ) -> Result<(), WindowError> {
         let before = self.get(HOME, GUARDED)?;
         self.engine.barrier(self.comm)?;
@@ -135,7 +138,7 @@ impl Player<'_> {
     }
 
     /// A ticket lock.
-    fn with_ticket(&mut self, run: fn(&mut Self) -> Result<(), WindowError>) -> Result<(), WindowError> {
+    fn with_ticket(&mut self, run: Section<'a>) -> Result<(), WindowError> {
         let ticket = self.add(NEXT_TICKET)?;
         self.until(HOME, NOW_SERVED, |now| now == ticket)?;
         run(self)?;
@@ -143,7 +146,7 @@ impl Player<'_> {
     }
 
     /// The lock of Mellor-Crummey and Scott: who waits reads its own part.
-    fn with_queue_lock(&mut self, run: fn(&mut Self) -> Result<(), WindowError>) -> Result<(), WindowError> {
+    fn with_queue_lock(&mut self, run: Section<'a>) -> Result<(), WindowError> {
         let (me, mine) = (self.me, u64::from(self.me.0) + 1);
         let (last, window) = (self.parts.at(HOME, LAST), self.parts.window);
         let rank = |name: u64| Rank(name as u32 - 1);
