@@ -386,13 +386,13 @@ impl Part {
         lock::release_access(&self.control.head().access.0, hold);
     }
 
-    /// The members that hold the access lock, as far as they have said so.
+    /// The members that hold the access lock: the one that has it alone, as the lock's word says, or those that share it, as far as they have
+    /// said so.
     pub fn holders(&self) -> impl Iterator<Item = (u32, Hold)> + '_ {
-        (0..self.control.members).filter_map(|member| match self.control.member(member).holds.load(Ordering::Relaxed) {
-            1 => Some((member, Hold::Shared)),
-            2 => Some((member, Hold::Exclusive)),
-            _ => None,
-        })
+        let alone = lock::alone_in(&self.control.head().access.0).filter(|&member| member < self.control.members);
+        let shares = |member: &u32| self.control.member(*member).holds.load(Ordering::Relaxed) == code_of(Hold::Shared);
+        let sharing = (0..self.control.members).filter(shares).map(|member| (member, Hold::Shared));
+        alone.map(|member| (member, Hold::Exclusive)).into_iter().chain(sharing)
     }
 }
 

@@ -49,6 +49,11 @@ pub(crate) fn try_access(word: &AtomicU64, me: u32, hold: Hold) -> Result<(), Op
     }
 }
 
+/// The member that holds an access lock alone.
+pub(crate) fn alone_in(word: &AtomicU64) -> Option<u32> {
+    ((word.load(Ordering::Relaxed) >> SHARED_BITS) as u32).checked_sub(1)
+}
+
 /// Gives an access lock back.
 #[inline(always)]
 pub(crate) fn release_access(word: &AtomicU64, hold: Hold) {

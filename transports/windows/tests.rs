@@ -101,6 +101,9 @@ fn an_access_lock_says_who_has_it() {
     assert_eq!(one.try_lock(Hold::Exclusive), Ok(()));
     assert_eq!(other.try_lock(Hold::Shared), Err(Some(0)));
     assert_eq!(other.holders().collect::<Vec<_>>(), [(0, Hold::Exclusive)]);
+    // As if it were killed between the lock and its own line, or between that and giving the lock back.
+    one.control.member(0).holds.store(0, Ordering::Relaxed);
+    assert_eq!(other.holders().collect::<Vec<_>>(), [(0, Hold::Exclusive)]);
     one.unlock(Hold::Exclusive);
     assert_eq!(other.holders().count(), 0);
 }
