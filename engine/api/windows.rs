@@ -12,6 +12,7 @@ mod locking;
 mod making;
 mod moving;
 mod own;
+mod passing;
 mod remote;
 mod typed;
 mod updating;

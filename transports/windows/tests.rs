@@ -1,5 +1,7 @@
 use super::*;
-use tickwire_components::op;
+use crate::rings::fences;
+use tickwire_components::limits::UPDATED_FREE_MAX;
+use tickwire_components::{NumberType, op};
 
 const NOBODY: fn(u32) -> bool = |_| false;
 

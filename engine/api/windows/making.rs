@@ -4,22 +4,19 @@
 //! memory that they share. Nobody uses a window before all members have it.
 
 use super::comm_of;
-use crate::api::collectives::exchange;
-use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, NIL, Rank, Row, Sequence, Span, VcState, Window,
-    WindowError, bytemuck,
+    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, Window, WindowError, bytemuck,
 };
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
+use tickwire_transports::RemoteKey;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes, control_bytes_with_mail};
-use tickwire_transports::{RemoteAccess, RemoteKey};
 
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
@@ -27,15 +24,15 @@ const KEYS: u64 = 1 << 32;
 /// What a member has for its part, as it tells the others.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Offer {
+pub(super) struct Offer {
     /// Bytes of its memory.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Where it is, of a buffer.
     address: u64,
     /// See the constants.
-    has: u64,
+    pub(super) has: u64,
     /// What a fabric calls it: key and base.
-    fabric: [u64; 2],
+    pub(super) fabric: [u64; 2],
 }
 
 // SAFETY: whole words.
@@ -48,7 +45,7 @@ unsafe impl bytemuck::Pod for Offer {}
 /// It has memory for its part.
 const MEMORY: u64 = 1;
 /// It has a run that it can share.
-const RUN: u64 = 2;
+pub(super) const RUN: u64 = 2;
 /// It has one-sided fences.
 const FENCES: u64 = 4;
 /// Its memory is a buffer, in reach of the kernel.
@@ -57,7 +54,7 @@ const KERNEL: u64 = 8;
 const ATTACHED: u64 = 16;
 
 /// A fabric reaches its memory.
-const FABRIC: u64 = 32;
+pub(super) const FABRIC: u64 = 32;
 
 /// What a member says that has no window: it, or one that it needs, has failed.
 const FAILED: u8 = u8::MAX;
@@ -76,13 +73,13 @@ impl Offer {
 }
 
 /// What a member brings.
-struct Brought {
-    memory: Brings,
+pub(super) struct Brought {
+    pub(super) memory: Brings,
     /// Bytes of it.
-    bytes: usize,
+    pub(super) bytes: usize,
 }
 
-enum Brings {
+pub(super) enum Brings {
     /// Memory that is to be allocated.
     Allocated,
     /// A buffer, and where it is.
@@ -370,132 +367,6 @@ impl Engine {
         }
         let part = Part::new(run, Memory::Elsewhere(usize::try_from(offer.bytes).ok()?), size, rank, fences)?;
         Some(Reach::Kernel { part, endpoint, link, address: offer.address })
-    }
-
-    /// Has a fabric know the own memory, if a member is reached over one that moves bytes by itself.
-    fn offer_to_fabric(&mut self, brought: &Brought, run: &SharedRun, vcs: &[Row]) -> Option<(u8, RemoteKey)> {
-        let memory = match &brought.memory {
-            Brings::Allocated => run.span().part(run.bytes() - brought.bytes, brought.bytes),
-            Brings::Buffer(span, _) => *span,
-            Brings::Attached => return None,
-        };
-        let all = self.store.all();
-        let over =
-            |endpoint: u8| vcs.iter().any(|&row| all.vcs.get(row as usize).is_some_and(|vc| vc.endpoint == endpoint));
-        if memory.is_empty() {
-            return None;
-        }
-        (0..).zip(all.endpoints.iter_mut()).filter(|(endpoint, _)| over(*endpoint)).find_map(|(endpoint, of)| {
-            let fabric = of.transport.get().one_sided()?;
-            // SAFETY: the window keeps the memory until it is taken out, and withdraws it then. Nobody has a reference to it while peers
-            // may write it.
-            #[expect(unsafe_code, reason = "bytes that are addresses")]
-            let key = unsafe { fabric.register_exposed(memory, RemoteAccess::READ | RemoteAccess::WRITE) };
-            Some((endpoint, key.ok()?))
-        })
-    }
-
-    /// There is no window, so nobody uses the memory by a fabric.
-    fn withdraw_key(&mut self, fabric: Option<(u8, RemoteKey)>) {
-        let Some((endpoint, key)) = fabric else { return };
-        let of = self.store.endpoints()[usize::from(endpoint)].transport.get().one_sided();
-        of.into_iter().for_each(|fabric| fabric.withdraw_exposed(&key));
-    }
-
-    /// How memory elsewhere is reached by a fabric, where both have one.
-    fn fabric_reach(&mut self, row: Row, offer: &Offer, own: Option<u8>) -> Option<Reach> {
-        let vc = self.store.all().vcs.get(row as usize)?;
-        let [key, base] = offer.fabric;
-        let access = RemoteAccess::READ | RemoteAccess::WRITE;
-        let key = RemoteKey { key, base, length: offer.bytes, access };
-        let (endpoint, link) = (vc.endpoint, vc.link);
-        let both = offer.has & FABRIC != 0 && own == Some(endpoint) && base.checked_add(offer.bytes).is_some();
-        both.then_some(Reach::Fabric { endpoint, link, key })
-    }
-
-    /// Connects to all members; the rows of their VCs.
-    fn connect_members(&mut self, row: usize, size: u32) -> Result<Vec<Row>, WindowError> {
-        let me = self.store.all().procs.me;
-        let procs: Vec<u32> = (0..size).filter_map(|rank| self.store.all().communicators[row].proc(rank)).collect();
-        let mut vcs = Vec::with_capacity(procs.len());
-        for proc in procs {
-            vcs.push(if proc == me { NIL } else { self.reach(proc)? });
-        }
-        self.wait_until(|engine| {
-            engine.closed.check_request()?;
-            let all = engine.store.all();
-            let connects = |&vc: &Row| {
-                all.vcs.get(vc as usize).is_some_and(|vc| !matches!(vc.state, VcState::Connected | VcState::Failed))
-            };
-            Ok(!vcs.iter().any(connects))
-        })?;
-        Ok(vcs)
-    }
-
-    /// Passes the own run to all members that share memory with this one, and takes theirs. Without `offers` it only tells them that it
-    /// has none.
-    fn pass_runs(
-        &mut self,
-        key: u64,
-        vcs: &[Row],
-        offers: Option<&[Offer]>,
-        rank: u32,
-        shares: Option<u8>,
-    ) -> Vec<Option<SharedRun>> {
-        let mut runs: Vec<Option<SharedRun>> = vec![None; vcs.len()];
-        if offers.is_none() {
-            self.stop_giving(key);
-        }
-        let has_run = |member: usize| offers.is_none_or(|offers| offers[member].has & RUN != 0);
-        if !has_run(rank as usize) {
-            return runs;
-        }
-        let all = self.store.all();
-        let shared_with = |row: Row| all.vcs.get(row as usize).is_some_and(|vc| Some(vc.endpoint) == shares);
-        let mut to_give: Vec<bool> =
-            vcs.iter().enumerate().map(|(member, &row)| shared_with(row) && has_run(member)).collect();
-        let mut to_take = if offers.is_some() { to_give.clone() } else { vec![false; vcs.len()] };
-        let waited = self.wait_until(|engine| {
-            engine.closed.check_request()?;
-            let all = engine.store.all();
-            for member in 0..vcs.len() {
-                if !to_give[member] && !to_take[member] {
-                    continue;
-                }
-                let vc = &all.vcs[vcs[member] as usize];
-                let shared = all.endpoints[vc.endpoint as usize].transport.get().shared_memory();
-                let Some(shared) = shared.filter(|_| vc.state == VcState::Connected) else {
-                    (to_give[member], to_take[member]) = (false, false);
-                    continue;
-                };
-                to_give[member] = to_give[member] && !shared.give(vc.link, key).unwrap_or(true);
-                if to_take[member]
-                    && let Some(run) = shared.take(vc.link, key)
-                {
-                    (runs[member], to_take[member]) = (run, false);
-                }
-            }
-            let done = !to_give.contains(&true) && !to_take.contains(&true);
-            if !done {
-                // What is passed comes over sockets.
-                engine.look_around();
-            }
-            Ok(done)
-        });
-        if waited.is_err() { vec![None; vcs.len()] } else { runs }
-    }
-
-    fn stop_giving(&mut self, key: u64) {
-        for endpoint in self.store.endpoints() {
-            endpoint.transport.get().shared_memory().into_iter().for_each(|shared| shared.stop_giving(key));
-        }
-    }
-
-    /// Tells all members a value, and hears theirs.
-    fn tell_all_of<T: Element + Copy>(&mut self, comm: Comm, own: T, size: u32) -> Result<Vec<T>, OperationError> {
-        let mut told = vec![own; size as usize];
-        self.run_graph(exchange::allgather(&[own][..], &mut told[..]), comm)?;
-        Ok(told)
     }
 }
 

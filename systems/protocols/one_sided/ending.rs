@@ -1,0 +1,100 @@
+//! How operations end before their time: their target has failed, their caller takes its memory back, or the engine is closed.
+
+use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::{Failure, RemoteOperation, WindowRow, Windows};
+use crate::rows::Rows;
+use crate::steps::finish::abort;
+use crate::store::Tables;
+use tickwire_components::{Car, NIL, Progress, Row, Span, car_flags};
+
+/// A VC has failed: operations to its proc end, and what it is owed is forgotten.
+pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
+    let Tables { windows, progress, cars, .. } = all;
+    let Windows { list, ended, .. } = &mut **windows;
+    for window in list.iter_mut().flatten() {
+        let targets = &window.targets;
+        window.served.retain(|served| targets.get(served.origin as usize).is_none_or(|target| target.vc != vc));
+        for target in window.targets.iter_mut().filter(|target| target.vc == vc) {
+            (target.outstanding, target.by_fabric, target.has_mail) = (0, 0, false);
+            target.completed = target.issued;
+            target.failure = Some(Failure::TargetFailed);
+            for operation in target.operations.drain(..) {
+                fail_operation(ended, progress, cars, &operation, vc);
+            }
+        }
+    }
+}
+
+/// The target of an operation has failed: whoever waits for it is told.
+pub(super) fn fail_operation(
+    ended: &mut Vec<(u64, Result<(), Failure>)>,
+    progress: &mut Progress,
+    cars: &mut [Car],
+    operation: &RemoteOperation,
+    vc: Row,
+) {
+    if operation.awaited {
+        ended.push((operation.number, Err(Failure::TargetFailed)));
+    }
+    if operation.request != NIL {
+        cars[operation.request as usize].vc = vc;
+        abort(progress, cars, operation.request, car_flags::PEER_FAILED);
+    }
+}
+
+/// Takes the memory of the caller away from an operation: what has not left stays, and answers go nowhere.
+pub fn cut_operation(rows: &mut Rows<'_>, handle: u32, target: u32, number: u64) {
+    let Some(window) = rows.windows.get(handle) else { return };
+    let target = &mut window.targets[target as usize];
+    if let Some(place) = target.operations.iter().position(|operation| operation.number == number)
+        && cut(&mut target.operations[place])
+        && let Some(operation) = target.operations.remove(place)
+    {
+        target.completed += u64::from(!operation.kind.is_of_lock());
+    }
+}
+
+/// Whether nothing of it has left, so that no answer comes.
+fn cut(operation: &mut RemoteOperation) -> bool {
+    (operation.from, operation.into, operation.awaited) = (Span::EMPTY, Span::EMPTY, false);
+    let has_left = operation.sent > 0 || operation.all_sent;
+    (operation.length, operation.all_sent) = (operation.sent, true);
+    !has_left
+}
+
+/// Takes the memory of callers away from all operations without a request: a panic has left the call that lent it.
+pub fn cut_loans(windows: &mut Windows) {
+    for target in windows.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {
+        target.operations.retain_mut(|operation| operation.request != NIL || !cut(operation));
+        // Nobody asks any more: the engine is poisoned.
+        target.completed = target.issued;
+    }
+}
+
+/// Takes a window out: no fabric reaches its memory any more.
+pub fn remove_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], handle: u32) -> Option<Box<WindowRow>> {
+    let window = rows.windows.remove(handle)?;
+    if let Some((endpoint, key)) = window.fabric_key
+        && let Some(fabric) = endpoints.get_mut(usize::from(endpoint)).and_then(|of| of.transport.get().one_sided())
+    {
+        fabric.withdraw_exposed(&key);
+    }
+    Some(window)
+}
+
+/// Ends all windows: the engine takes part in nothing any more.
+pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
+    let handles: Vec<u32> = rows.windows.list.iter().flatten().map(|window| window.handle).collect();
+    for handle in handles {
+        let Some(window) = remove_window(rows, endpoints, handle) else { continue };
+        let WindowRow { targets, own, .. } = *window;
+        for operation in targets.into_iter().flat_map(|target| target.operations) {
+            if operation.request != NIL {
+                abort(&mut rows.progress, &mut rows.cars, operation.request, car_flags::FINALIZED);
+            }
+        }
+        // Others may still write there.
+        std::mem::forget(own);
+    }
+    rows.windows.busy.clear();
+}
