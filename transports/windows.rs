@@ -265,7 +265,8 @@ impl Part {
     /// As there.
     #[inline(always)]
     pub fn try_lock_for(&self, rank: u32, hold: Hold) -> Result<(), Option<u32>> {
-        lock::try_access(&self.control.head().access.0, rank, hold)?;
+        let share = lock::share_of(rank, self.control.members);
+        lock::try_access(&self.control.head().access.0, rank, share, hold)?;
         self.control.member(rank).holds.store(code_of(hold), Ordering::Relaxed);
         Ok(())
     }
@@ -280,14 +281,18 @@ impl Part {
     #[inline(always)]
     pub fn unlock_for(&self, rank: u32, hold: Hold) {
         self.control.member(rank).holds.store(0, Ordering::Relaxed);
-        lock::release_access(&self.control.head().access.0, hold);
+        let share = lock::share_of(rank, self.control.members);
+        lock::release_access(&self.control.head().access.0, share, hold);
     }
 
-    /// The members that hold the access lock: the one that has it alone, as the lock's word says, or those that share it, as far as they have
-    /// said so.
+    /// The members that hold the access lock, as the lock's word says. Of a part with more members than that has bits, those that share it are
+    /// named as far as they have said so.
     pub fn holders(&self) -> impl Iterator<Item = (u32, Hold)> + '_ {
         let alone = lock::alone_in(&self.control.head().access.0).filter(|&member| member < self.control.members);
-        let shares = |member: &u32| self.control.member(*member).holds.load(Ordering::Relaxed) == code_of(Hold::Shared);
+        let word = &self.control.head().access.0;
+        let is_named = self.control.members <= lock::NAMED_MAX;
+        let says_so = |member| self.control.member(member).holds.load(Ordering::Relaxed) == code_of(Hold::Shared);
+        let shares = move |member: &u32| if is_named { lock::shares(word, *member) } else { says_so(*member) };
         let sharing = (0..self.control.members).filter(shares).map(|member| (member, Hold::Shared));
         alone.map(|member| (member, Hold::Exclusive)).into_iter().chain(sharing)
     }

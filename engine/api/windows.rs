@@ -3,7 +3,9 @@
 //! A window is made by all members together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part of it needs an
 //! epoch towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one host
 //! nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, or calls of
-//! the kernel where the memory is a buffer of the program's. Elsewhere any tick of the target's engine does them.
+//! the kernel where the memory is a buffer of the program's. A short put into such a buffer is left for the target's engine first, which is
+//! faster, and taken back from one that does not tick. Elsewhere a fabric puts and gets, where it can, and any tick of the target's engine does
+//! all else; so it does in dynamic windows.
 
 mod epochs;
 mod fabric;

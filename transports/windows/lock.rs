@@ -18,8 +18,22 @@ pub enum Hold {
     Exclusive,
 }
 
-/// Bits of the number of those who share.
+/// Bits that say who shares it, or how many do.
 const SHARED_BITS: u32 = 32;
+
+/// Members of a part up to which its access lock says who shares it.
+pub(crate) const NAMED_MAX: u32 = SHARED_BITS;
+
+/// What a member adds to an access lock to share it: a bit of its own, or where there are more members than bits, one.
+pub(crate) const fn share_of(me: u32, members: u32) -> u64 {
+    if members <= NAMED_MAX { 1 << me } else { 1 }
+}
+
+/// Whether a member shares an access lock that says so.
+pub(crate) fn shares(word: &AtomicU64, member: u32) -> bool {
+    let word = word.load(Ordering::Relaxed);
+    word >> SHARED_BITS == 0 && word & share_of(member, NAMED_MAX) != 0
+}
 
 /// The word of a member that holds a lock alone.
 const fn alone(me: u32) -> u64 {
@@ -31,12 +45,12 @@ const fn alone(me: u32) -> u64 {
 /// # Errors
 /// The member that holds it alone; `None` if several share it.
 #[inline(always)]
-pub(crate) fn try_access(word: &AtomicU64, me: u32, hold: Hold) -> Result<(), Option<u32>> {
+pub(crate) fn try_access(word: &AtomicU64, me: u32, share: u64, hold: Hold) -> Result<(), Option<u32>> {
     let mut seen = 0;
     loop {
         let next = match hold {
             Hold::Exclusive => alone(me),
-            Hold::Shared => seen + 1,
+            Hold::Shared => seen + share,
         };
         match word.compare_exchange(seen, next, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return Ok(()),
@@ -56,10 +70,10 @@ pub(crate) fn alone_in(word: &AtomicU64) -> Option<u32> {
 
 /// Gives an access lock back.
 #[inline(always)]
-pub(crate) fn release_access(word: &AtomicU64, hold: Hold) {
+pub(crate) fn release_access(word: &AtomicU64, share: u64, hold: Hold) {
     match hold {
         Hold::Exclusive => word.store(0, Ordering::Release),
-        Hold::Shared => drop(word.fetch_sub(1, Ordering::Release)),
+        Hold::Shared => drop(word.fetch_sub(share, Ordering::Release)),
     }
 }
 
@@ -141,23 +155,40 @@ mod tests {
     use super::*;
 
     const NOBODY: fn(u32) -> bool = |_| false;
+    /// There are more members than bits.
+    const SHARE: u64 = share_of(0, NAMED_MAX + 1);
 
     #[test]
     fn an_access_lock_is_held_by_one_alone_or_by_many() {
         let word = AtomicU64::new(0);
         for me in [3, 0] {
-            assert_eq!(try_access(&word, me, Hold::Shared), Ok(()));
+            assert_eq!(try_access(&word, me, SHARE, Hold::Shared), Ok(()));
         }
-        assert_eq!(try_access(&word, 1, Hold::Exclusive), Err(None), "many share it");
-        release_access(&word, Hold::Shared);
-        assert_eq!(try_access(&word, 1, Hold::Exclusive), Err(None), "one is left");
-        release_access(&word, Hold::Shared);
-        assert_eq!(try_access(&word, u32::MAX - 1, Hold::Exclusive), Ok(()));
+        assert_eq!(try_access(&word, 1, SHARE, Hold::Exclusive), Err(None), "many share it");
+        release_access(&word, SHARE, Hold::Shared);
+        assert_eq!(try_access(&word, 1, SHARE, Hold::Exclusive), Err(None), "one is left");
+        release_access(&word, SHARE, Hold::Shared);
+        assert_eq!(try_access(&word, u32::MAX - 1, SHARE, Hold::Exclusive), Ok(()));
         for hold in [Hold::Shared, Hold::Exclusive] {
-            assert_eq!(try_access(&word, 1, hold), Err(Some(u32::MAX - 1)));
+            assert_eq!(try_access(&word, 1, SHARE, hold), Err(Some(u32::MAX - 1)));
         }
-        release_access(&word, Hold::Exclusive);
-        assert_eq!(try_access(&word, 0, Hold::Shared), Ok(()));
+        release_access(&word, SHARE, Hold::Exclusive);
+        assert_eq!(try_access(&word, 0, SHARE, Hold::Shared), Ok(()));
+    }
+
+    #[test]
+    fn a_lock_of_few_members_names_those_that_share_it() {
+        let word = AtomicU64::new(0);
+        for me in [31, 0, 7] {
+            assert_eq!(try_access(&word, me, share_of(me, NAMED_MAX), Hold::Shared), Ok(()));
+        }
+        release_access(&word, share_of(0, NAMED_MAX), Hold::Shared);
+        let sharing: Vec<u32> = (0..NAMED_MAX).filter(|&member| shares(&word, member)).collect();
+        assert_eq!(sharing, [7, 31]);
+        assert_eq!(try_access(&word, 1, share_of(1, NAMED_MAX), Hold::Exclusive), Err(None));
+        [7, 31].into_iter().for_each(|me| release_access(&word, share_of(me, NAMED_MAX), Hold::Shared));
+        assert_eq!(try_access(&word, 1, share_of(1, NAMED_MAX), Hold::Exclusive), Ok(()));
+        assert!((0..NAMED_MAX).all(|member| !shares(&word, member)), "it is held alone");
     }
 
     #[test]
@@ -191,6 +222,8 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
     use loom::thread;
+
+    const SHARE: u64 = share_of(0, NAMED_MAX + 1);
 
     /// What a test shares: the locks, and a number that is not atomic by itself.
     struct Shared {
@@ -231,18 +264,18 @@ mod loom_tests {
             let one = shared();
             let other = one.clone();
             let adding = thread::spawn(move || {
-                while try_access(&other.access, 1, Hold::Exclusive).is_err() {
+                while try_access(&other.access, 1, SHARE, Hold::Exclusive).is_err() {
                     thread::yield_now();
                 }
                 add_slowly(&other);
-                release_access(&other.access, Hold::Exclusive);
+                release_access(&other.access, SHARE, Hold::Exclusive);
             });
-            while try_access(&one.access, 0, Hold::Shared).is_err() {
+            while try_access(&one.access, 0, SHARE, Hold::Shared).is_err() {
                 thread::yield_now();
             }
             let halves = [&one.low, &one.high].map(|half| half.load(Ordering::Relaxed));
             assert_eq!(halves[0], halves[1], "half done");
-            release_access(&one.access, Hold::Shared);
+            release_access(&one.access, SHARE, Hold::Shared);
             adding.join().expect("the other thread has not panicked");
         });
     }
