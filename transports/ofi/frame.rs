@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(lead(frame.part(0, length)), None);
         }
         write(span(&mut place), said, &short, &vec![0u8; 5]);
-        for kind in [0, 14, 200] {
+        for kind in [0, Kind::Wrap as u8, 200] {
             place[16] = kind;
             let frame = span(&mut place).part(0, LEAD_BYTES + 5);
             let found = lead(frame).unwrap();

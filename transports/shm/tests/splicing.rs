@@ -166,7 +166,7 @@ fn a_reader_that_says_what_is_not_so_is_not_believed() {
     ] {
         expose(&mut net, b, &mut from);
         put_question(&mut net, a, &wrong);
-        net.fails_with(1, "corrupt ring: a frame of unknown kind 16");
+        net.fails_with(1, "corrupt ring: a frame of unknown kind 18");
         assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
         let Some((again, ..)) = connected("splice-questions") else { return };
         net = again;
@@ -526,5 +526,5 @@ fn only_those_splice_that_want_to() {
     let mut from = content(1, SPLICE_MIN);
     net.shm(2).expose_run(links[0].1, span(&mut from));
     put_question(&mut net, links[0].0, &Question { address: address(&from), length: 1, first: 0 }.header());
-    net.fails_with(2, "a frame of unknown kind 16");
+    net.fails_with(2, "a frame of unknown kind 18");
 }
