@@ -156,8 +156,9 @@ pub const KERNEL_UPDATE_BYTES: usize = 64 << 10;
 pub const MAIL_BYTES: usize = 4096;
 /// Members of a window up to which its parts have room for that, 4 KiB for each: a tick of the target looks at all of them.
 pub const MAIL_MEMBERS: u32 = 16;
-/// Looks of an origin after which it takes such a put back, about 2 us: as long as a call of the kernel takes.
-pub const MAIL_LOOKS: u32 = 50;
+/// Looks of an origin after which it takes such a put back, about 3 us: a target that ticks takes it within 1 us, and a call of the kernel takes
+/// 2 us.
+pub const MAIL_LOOKS: u32 = 250;
 /// Puts that go by the kernel after one was taken back: the target computes.
 pub const MAIL_PAUSE: u32 = 64;
 /// Shared runs that a peer has passed and nobody has asked for, for one connection: those of one communicator at a time, which is also made

@@ -6,6 +6,9 @@ use tickwire_components::{NIL, Rank, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::windows::{Reach, is_dead};
 use tickwire_transports::windows::Updater;
 
+/// Looks at a put that the target has begun with, before the origin waits as others do.
+const TAKEN_LOOKS: u32 = 10_000;
+
 impl Engine {
     /// Writes bytes. Short ones are left for the target's engine, which the next flush waits for.
     pub(super) fn put_by_kernel(&mut self, at: usize, from: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
@@ -67,7 +70,14 @@ impl Engine {
             }
             return written;
         }
-        // The target has begun with it. One that has died in the middle leaves it so.
+        // The target has begun with it: 4 KiB take it less than a microsecond.
+        for _ in 0..TAKEN_LOOKS {
+            if self.is_mail_taken(rank, handle) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        // One that has died in the middle leaves it so.
         self.wait_at_once(|engine| {
             engine.is_mail_taken(rank, handle) || {
                 let vc = engine.target(rank, handle).map_or(NIL, |target| target.vc);

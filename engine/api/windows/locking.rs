@@ -3,7 +3,7 @@
 use super::remote::Until;
 use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::{Ordering, fence};
-use tickwire_components::{LockKind, Rank, RemoteKind, RequestError, Span, VcState, Window, WindowError};
+use tickwire_components::{LockKind, Rank, RemoteKind, Span, VcState, Window, WindowError};
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
 
 /// What there is to end before a lock.
@@ -285,14 +285,8 @@ impl Engine {
         if self.target(rank, handle)?.by_fabric > 0 {
             self.flush_fabric(rank, handle)?;
         }
-        self.wait_until(|engine| {
-            let target = engine.target(rank, handle).map_err(|_| RequestError::Stale)?;
-            if target.completed >= issued {
-                return Ok(true);
-            }
-            engine.closed.check_request()?;
-            Ok(false)
-        })?;
+        // The first look costs no more than itself: most flushes find all done.
+        self.wait_at_once(|engine| engine.target(rank, handle).map_or(true, |target| target.completed >= issued))?;
         self.let_go();
         match self.target(rank, handle)?.failure.take() {
             Some(failure) => Err(self.failed(failure, rank, handle)),
