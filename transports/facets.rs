@@ -187,6 +187,12 @@ pub unsafe trait OneSided {
 
     /// Progresses operations now, also those of peers, however often that has been done in vain.
     fn progress(&mut self);
+
+    /// Whether a sleep has been ended by operations of peers since this was asked last. They need this proc to progress, and others
+    /// are likely to follow: it should look on for a while before it sleeps again. `false` where peers need no help.
+    fn was_reached(&mut self) -> bool {
+        false
+    }
 }
 
 /// Pairing messages with receives.

@@ -210,19 +210,21 @@ impl Engine {
                 if done(self)? {
                     return Ok(());
                 }
-                self.rest(idle, end)?;
+                if self.rest(idle, end)? {
+                    idle = 0;
+                }
             }
         }
     }
 
-    /// The patient part of waiting.
+    /// The patient part of waiting. Whether peers have woken it that need this engine to look on: no frame of theirs says so.
     #[cold]
     #[inline(never)]
-    fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<(), RequestError> {
+    fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<bool, RequestError> {
         let spins = self.spins;
         if idle <= spins {
             std::hint::spin_loop();
-            return Ok(());
+            return Ok(false);
         }
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
@@ -230,10 +232,23 @@ impl Engine {
         }
         if idle <= spins.saturating_add(self.limits.yields) {
             rustix::thread::sched_yield();
-            return Ok(());
+            return Ok(false);
         }
         self.look_around();
-        self.sleep(left.unwrap_or(Duration::MAX)).map_err(|e| RequestError::System(e.to_string()))
+        if self.was_reached() {
+            return Ok(true);
+        }
+        self.sleep(left.unwrap_or(Duration::MAX)).map_err(|e| RequestError::System(e.to_string()))?;
+        Ok(self.was_reached())
+    }
+
+    /// Whether peers have used memory of this process by a fabric that progresses only while it is looked at.
+    fn was_reached(&mut self) -> bool {
+        let mut reached = false;
+        for endpoint in self.store.endpoints() {
+            reached |= endpoint.transport.get().one_sided().is_some_and(|fabric| fabric.was_reached());
+        }
+        reached
     }
 
     fn sleep(&mut self, most: Duration) -> Result<(), rustix::io::Errno> {

@@ -80,6 +80,8 @@ pub(super) struct Port {
     beginning: Vec<u32>,
     /// Number of the last look.
     look: u32,
+    /// Number of the last look that has found a message.
+    last_found: u32,
     /// Links with long messages under way, straight between the memory of both ends.
     moving: Vec<u32>,
     /// Links and rows of such messages that are done.

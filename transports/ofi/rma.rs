@@ -26,6 +26,7 @@ mod opening;
 mod peers;
 mod posting;
 mod progressing;
+mod sleeping;
 
 use self::context::{Context, Endpoints};
 use self::exposing::Exposed;
@@ -97,6 +98,12 @@ pub(super) struct Rma {
     ending: u32,
     ending_since: Option<Instant>,
     ending_time: Duration,
+    /// A peer has said that it waits.
+    reached: bool,
+    /// Looks in vain since something was complete.
+    vain: u32,
+    /// Peers are to be told that this side waits.
+    tells: bool,
     /// A peer has gone without a word, or an operation has failed.
     disturbed: bool,
     /// Why nothing goes any more.

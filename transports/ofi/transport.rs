@@ -100,7 +100,8 @@ impl Ofi {
             return (0, false);
         }
         let port = self.port.get_mut();
-        let looks = if patient && self.pace.is_eager() { self.looks } else { 1 };
+        // Peers that use exposed memory wait for each look at the other queue.
+        let looks = if patient && self.pace.is_eager() && !port.is_exposing() { self.looks } else { 1 };
         match port.look_plainly(looks) {
             None => self.look_and_deliver_otherwise(most, take),
             Some(0) => {
@@ -258,6 +259,7 @@ unsafe impl Transport for Ofi {
         connections::look(self, now_ns, events);
         connections::tend(self, now_ns, events);
         self.report_losses(now_ns, events);
+        self.wake_targets();
     }
 
     fn close_link(&mut self, link: u32) {
@@ -310,7 +312,7 @@ unsafe impl Transport for Ofi {
 
     fn must_poll(&self) -> bool {
         // What comes straight into the application's memory rings no descriptor.
-        self.rings || self.port.borrow().is_moving() || self.port.borrow().is_exposing()
+        self.rings || self.port.borrow().is_moving()
     }
 
     fn disarm(&mut self) {

@@ -10,6 +10,10 @@ use libfabric_sys as sys;
 /// How long the read in [`Port::hush`] waits, ms: the least there is.
 const HUSH_MS: i32 = 1;
 
+/// Looks without a message, about 200 us of them, after which only every so many looks read the queue of messages while memory is exposed.
+const QUIET_LOOKS: u32 = 256;
+const QUIET_INTERVAL: u32 = 4;
+
 impl Port {
     /// As [`Port::poll`]. But if one read finds all completions, and all are of frames, it leaves them to [`Port::deliver`] or
     /// [`Port::drain`].
@@ -38,11 +42,17 @@ impl Port {
         self.begin_look();
         if self.rma.is_some() {
             self.poll_rma();
+            if self.leaves_messages() {
+                return Some(0);
+            }
         }
         for _ in 0..looks {
             match self.queue.read(&mut self.completions) {
                 Ok(0) => self.post(),
-                Ok(count) => return Some(count),
+                Ok(count) => {
+                    self.last_found = self.look;
+                    return Some(count);
+                }
                 Err(error) => {
                     self.unreadable(error);
                     return None;
@@ -50,6 +60,13 @@ impl Port {
             }
         }
         Some(0)
+    }
+
+    /// Whether this look leaves the queue of messages alone, which takes as long to read as the one of one-sided operations. Peers that
+    /// use exposed memory wait for both, so it is read more rarely when no message has come for long.
+    fn leaves_messages(&self) -> bool {
+        let quiet = self.look.wrapping_sub(self.last_found);
+        quiet > QUIET_LOOKS && !quiet.is_multiple_of(QUIET_INTERVAL) && self.is_exposing()
     }
 
     /// Goes through what [`Port::look_plainly`] has read, and delivers messages. Returns how many, and whether there may be more

@@ -139,6 +139,7 @@ impl Port {
             packs: Vec::new(),
             beginning: Vec::new(),
             look: 0,
+            last_found: 0,
             moving: Vec::new(),
             done: Vec::new(),
             receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },

@@ -116,7 +116,12 @@ unsafe impl OneSided for Ofi {
 
     fn progress(&mut self) {
         self.port.get_mut().poll_rma();
+        self.wake_targets();
         self.pace.hurry();
+    }
+
+    fn was_reached(&mut self) -> bool {
+        self.port.get_mut().rma().is_some_and(|rma| rma.was_reached())
     }
 }
 

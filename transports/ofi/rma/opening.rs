@@ -109,6 +109,9 @@ impl Rma {
             ending: 0,
             ending_since: None,
             ending_time: config.ending_time,
+            reached: false,
+            vain: 0,
+            tells: false,
             disturbed: false,
             broken: None,
         })

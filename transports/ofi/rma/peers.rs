@@ -21,7 +21,12 @@ pub(crate) enum Introduction {
     },
     /// Why it has none.
     Nowhere(String),
+    /// It is known already, and its operations wait for the other end to progress.
+    Waiting,
 }
+
+/// What stands in place of the number of contexts in [`Introduction::Waiting`].
+const WAITING: u8 = u8::MAX;
 
 impl Introduction {
     /// The bytes to send: contexts, 0 for none, and the address or the reason.
@@ -32,6 +37,7 @@ impl Introduction {
                 let words = why.bytes().take(ADDRESS_BYTES_MAX);
                 std::iter::once(0).chain(words).collect()
             }
+            Introduction::Waiting => vec![WAITING],
         }
     }
 
@@ -40,6 +46,7 @@ impl Introduction {
         let (&contexts, rest) = bytes.split_first().filter(|(_, rest)| rest.len() <= ADDRESS_BYTES_MAX)?;
         Some(match contexts {
             0 => Introduction::Nowhere(String::from_utf8_lossy(rest).replace(char::is_control, " ")),
+            WAITING => rest.is_empty().then_some(Introduction::Waiting)?,
             _ => Introduction::At { contexts, address: rest.to_vec() },
         })
     }
@@ -66,6 +73,14 @@ pub(super) struct Peer {
     pub(super) epoch: u32,
     /// By context.
     pub(super) counts: Vec<Counts>,
+}
+
+impl Peer {
+    /// Whether it is there, and operations on it are not complete.
+    pub(super) fn is_waited_for(&self) -> bool {
+        let is_open = |counts: &Counts| counts.completed() < counts.issued();
+        matches!(self.standing, Standing::Met(..)) && self.counts.iter().any(is_open)
+    }
 }
 
 impl Rma {
@@ -115,10 +130,18 @@ impl Rma {
     /// # Errors
     /// What is wrong with it, in words.
     pub(in crate::ofi) fn meet(&mut self, link: u32, introduction: Introduction) -> Result<(), String> {
-        if matches!(self.peer(link).standing, Standing::Met(..)) {
+        let is_met = matches!(self.peer(link).standing, Standing::Met(..));
+        if is_met && introduction == Introduction::Waiting {
+            self.reached = true;
+            return Ok(());
+        }
+        if is_met {
             return Err("its address for one-sided operations again".into());
         }
         self.peer(link).standing = match introduction {
+            Introduction::Waiting => {
+                return Err("it waits for operations, but has not said where it has its endpoints".into());
+            }
             Introduction::Nowhere(why) => {
                 // It has forgotten the own address, and is told it again if it comes to have its own.
                 self.peer(link).told = false;
@@ -208,12 +231,15 @@ mod tests {
     fn introductions_come_back_as_they_were_and_what_is_none_is_refused() {
         let at = |contexts, bytes| Introduction::At { contexts, address: vec![7; bytes] };
         let nowhere = |words: &str| Introduction::Nowhere(words.into());
-        for introduction in [at(1, 16), at(255, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere("")] {
+        for introduction in
+            [at(1, 16), at(254, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere(""), Introduction::Waiting]
+        {
             assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
         }
         let long = nowhere(&"x".repeat(2 * ADDRESS_BYTES_MAX)).encode();
         assert_eq!(Introduction::decode(&long), Some(nowhere(&"x".repeat(ADDRESS_BYTES_MAX))));
         assert_eq!(Introduction::decode(&[]), None);
+        assert_eq!(Introduction::decode(&[WAITING, 0]), None);
         assert_eq!(Introduction::decode(&[1; ADDRESS_BYTES_MAX + 2]), None);
         assert_eq!(Introduction::decode(&[0, 10, 65, 255]), Some(nowhere(" A\u{fffd}")));
     }

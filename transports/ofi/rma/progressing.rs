@@ -22,6 +22,7 @@ impl Rma {
             }
             self.post_rest(context);
         }
+        self.note_look(found);
         let late = |since: &mut std::time::Instant| since.elapsed() > self.ending_time;
         if self.ending > 0 && self.ending_since.as_mut().is_some_and(late) {
             let provider = self.provider();

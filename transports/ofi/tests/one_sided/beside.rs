@@ -1,7 +1,10 @@
 //! One-sided operations beside what else a link does: messages, sleeps, and being opened once more.
 
 use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, worlds};
+use crate::ofi::tests::kit::BOUND;
 use crate::{LinkEvent, RemoteAccess, Transport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Instant;
 
 #[test]
 fn frames_and_operations_go_on_beside_each_other() {
@@ -31,13 +34,44 @@ fn nobody_sleeps_long_while_something_goes_on_only_by_looks() {
         let channel = channel(links[0]);
         let mut memory = Memory::new(1 << 20);
         let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
-        assert!(world.all[1].must_poll(), "{provider}: peers may come");
         let mut from = bytes_of(1, 1 << 20);
         world.put(0, channel, at(key, 0), &mut from);
         assert!(!world.all[0].arm(), "{provider}: an operation is under way");
         world.flush(0, channel);
-        world.side(1).withdraw_exposed(&key);
-        assert!(!world.all[1].must_poll(), "{provider}: nothing is exposed");
+        assert!(!world.all[1].must_poll(), "{provider}: peers wake it");
+    }
+}
+
+#[test]
+fn a_target_that_sleeps_is_woken_and_told_to_look_on() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(64);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = bytes_of(1, 64);
+        // Both ends are ready from here on.
+        world.put(0, channel, at(key, 0), &mut from[..8]);
+        world.flush(0, channel);
+        world.until("silence", |world| world.all[1].arm());
+        world.side(1).was_reached();
+        let Some(descriptor) = world.all[1].wait_fd().map(|fd| fd.try_clone_to_owned().unwrap()) else {
+            assert_eq!(provider, "sockets", "the others have a descriptor");
+            continue;
+        };
+        let sleeps = || {
+            let mut asked = [PollFd::new(&descriptor, PollFlags::IN)];
+            poll(&mut asked, Some(&Timespec::default())).unwrap() == 0
+        };
+        let start = Instant::now();
+        world.put(0, channel, at(key, 0), &mut from);
+        while sleeps() {
+            world.side(0).progress();
+            assert!(start.elapsed() < BOUND, "{provider}: nothing wakes the target");
+        }
+        world.all[1].disarm();
+        world.until("the word", |world| world.side(1).was_reached());
+        world.flush(0, channel);
+        assert!(memory.bytes() == from, "{provider}");
     }
 }
 
