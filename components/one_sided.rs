@@ -77,6 +77,16 @@ impl RegionAccess {
     pub const fn covers(self, other: RegionAccess) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// Its bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The access with these bits; those that mean nothing are left out.
+    pub const fn from_bits(bits: u32) -> Self {
+        RegionAccess(bits & RegionAccess::ALL.0)
+    }
 }
 
 impl std::ops::BitOr for RegionAccess {

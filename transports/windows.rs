@@ -20,6 +20,7 @@
 //! *Trust.* Every member can write all of a part, so nothing that is read here is used as an index or a length. Displacements are checked
 //! against the length that the part was made with.
 
+mod directory;
 mod lock;
 mod mail;
 mod update;
@@ -28,6 +29,7 @@ mod updating;
 use crate::copy;
 use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
 use crate::shared::{SHARED_ALIGN, SharedRun};
+pub use directory::{DIRECTORY_BYTES, Listed};
 pub use lock::Hold;
 use std::ptr::NonNull;
 use tickwire_components::Span;

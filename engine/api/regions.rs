@@ -1,7 +1,13 @@
 //! Exposed memory: a buffer that whoever has its key may read, write or update, without windows and epochs.
 //!
 //! A proc exposes a buffer ([`Engine::expose`]) and sends its key in any message. Who has the key puts to it and gets from it. A key that is stale,
-//! since the region was withdrawn, is an error and never a write: the target's engine looks at each operation.
+//! since the region was withdrawn, is an error and never a write.
+//!
+//! On one host an operation needs no help of the owner, also when that computes: [`near`] does it. Otherwise the owner's engine does, which looks at
+//! each operation.
+
+mod directory;
+mod near;
 
 use crate::api::collectives::activate;
 use crate::api::request::Request;
@@ -9,7 +15,7 @@ use crate::api::windows::{PostedUpdate, RejectedUpdate, Until, WindowCounts};
 use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::{
-    Comm, Element, Integer, LeasedBytes, Number, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
+    Comm, Element, Integer, LeasedBytes, NIL, Number, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
     RequestError, Sequence, Span, Update, VcState, WindowError, bytemuck,
 };
 use tickwire_systems::procs::windows::regions::{ExposedRegion, REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement};
@@ -62,13 +68,14 @@ impl Engine {
         }
         let boxed = Box::new(buffer);
         let span = boxed.piece(0);
+        self.open_directory();
         let all = self.store.all();
         let (number, me) = (all.windows.next_region, all.procs.me);
         let full = |reason: &str| WindowError::Memory { rank: Rank(me), reason: reason.into() };
         if span.len() as u64 > REGION_BYTES_MAX || number == REGIONS_MAX {
             return Err(RejectedUpdate { error: full("a region is too long, or there were too many"), buffer: *boxed });
         }
-        let row = all.windows.regions();
+        let row = all.windows.regions(me);
         let part = row.as_ref().and_then(|row| row.own_part()?.with_memory(span));
         let (Some(row), Some(part)) = (row, part) else {
             return Err(RejectedUpdate { error: full("there is none for its locks"), buffer: *boxed });
@@ -78,6 +85,7 @@ impl Engine {
         }
         all.windows.next_region += 1;
         let key = RegionKey::new(ProcId(me), number, span.len() as u64, access);
+        self.list_region(number, span, access);
         Ok(Region { key, buffer: PhantomData })
     }
 
@@ -88,10 +96,11 @@ impl Engine {
     pub fn withdraw<B: Send + Sync + 'static>(&mut self, region: Region<B>) -> Result<B, WindowError> {
         self.closed.check_post()?;
         let none = || WindowError::Request(RequestError::Stale);
-        let all = self.store.all();
-        if region.key.proc != all.procs.me {
+        if region.key.proc != self.store.all().procs.me {
             return Err(none());
         }
+        self.unlist_region(region.key.number)?;
+        let all = self.store.all();
         let row = all.windows.get(REGIONS).ok_or_else(none)?;
         let OwnMemory::Exposed(regions) = &mut row.own else { return Err(none()) };
         let place = regions.binary_search_by_key(&region.key.number, |region| region.number).map_err(|_| none())?;
@@ -220,7 +229,8 @@ impl Engine {
         self.closed.check_post()?;
         let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
         let mut ended = Ok(());
-        for target in 1..targets {
+        let me = self.store.all().procs.me;
+        for target in (0..targets).filter(|&target| target != me) {
             ended = ended.and(self.flush_target(Rank(target), REGIONS));
         }
         ended
@@ -237,10 +247,8 @@ impl Engine {
 
     /// The place of a proc among the targets, if it was one.
     fn known_target(&mut self, proc: ProcId) -> Option<u32> {
-        let all = self.store.all();
-        let row = all.procs.known.get(proc.0 as usize)?.row;
-        let targets = &all.windows.get(REGIONS)?.targets;
-        targets.iter().skip(1).position(|target| target.vc == row).map(|place| place as u32 + 1)
+        let target = self.store.all().windows.get(REGIONS)?.targets.get(proc.0 as usize)?;
+        (target.vc != NIL).then_some(proc.0)
     }
 
     /// Checks an operation against the key. Connects to its proc, if there is no connection yet.
@@ -278,8 +286,13 @@ impl Engine {
         let all = self.store.all();
         let is_open = all.vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Connected);
         let none = || WindowError::Memory { rank: Rank(key.proc), reason: "there is none for a table".into() };
-        let target = all.windows.regions().ok_or_else(none)?.region_target(vc) as u32;
-        if is_open { Ok((Some(target), at)) } else { Err(self.failed_target(Rank(target), REGIONS)) }
+        let me = all.procs.me;
+        all.windows.regions(me).ok_or_else(none)?.region_target(key.proc, vc);
+        if !is_open {
+            return Err(self.failed_target(Rank(key.proc), REGIONS));
+        }
+        self.find_directory(key.proc, vc);
+        Ok((Some(key.proc), at))
     }
 
     /// Does an operation, or has the target's engine do it.
@@ -292,6 +305,7 @@ impl Engine {
         (target, at): Place,
     ) -> Result<(), WindowError> {
         match target {
+            Some(target) if self.region_near(kind, runs, length, (target, at))? => Ok(()),
             Some(target) => self.run_remote(kind, at, runs, length, until, (Rank(target), REGIONS)),
             None => self.region_own(kind, runs, length, at),
         }
@@ -305,33 +319,49 @@ impl Engine {
         length: usize,
         at: usize,
     ) -> Result<(), WindowError> {
-        let stale = WindowError::Request(RequestError::OutOfBounds);
-        let Some(row) = self.store.all().windows.get(REGIONS) else { return Err(stale) };
-        let Some((part, place)) = row.place(at, length).filter(|_| row.permits(kind, at)) else { return Err(stale) };
-        let nobody = |_| false;
+        let mut done = Some(false);
+        self.wait_at_once(|engine| {
+            done = engine.try_region_own(kind, (from, into), length, at);
+            done.is_some()
+        })?;
+        if done == Some(true) { Ok(()) } else { Err(WindowError::Request(RequestError::OutOfBounds)) }
+    }
+
+    /// Whether it was possible; `None` if a peer has the lock.
+    fn try_region_own(
+        &mut self,
+        kind: RemoteKind,
+        (from, into): (Span, Span),
+        length: usize,
+        at: usize,
+    ) -> Option<bool> {
+        let all = self.store.all();
+        let vcs = &*all.vcs;
+        let Some(row) = all.windows.get(REGIONS) else { return Some(false) };
+        let Some((part, place)) = row.place(at, length).filter(|_| row.permits(kind, at)) else { return Some(false) };
+        let dead = |proc| row.is_dead(vcs, proc);
         // SAFETY: the caller of the operation lends both runs, as long as its kind says.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let done = unsafe {
+        unsafe {
             match kind {
-                RemoteKind::Put => part.put(place, from),
-                RemoteKind::Get => part.get(place, into),
+                RemoteKind::Put => Some(part.put(place, from)),
+                RemoteKind::Get => Some(part.get(place, into)),
                 RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
                     let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
-                    // Nobody else takes the lock: all operations on regions are this engine's.
-                    Updater::named(code).is_some_and(|u| part.update(u, place, from, old, nobody) == Ok(true))
+                    let Some(updater) = Updater::named(code) else { return Some(false) };
+                    part.update(updater, place, from, old, dead).ok()
                 }
                 RemoteKind::CompareSwap(number) => {
                     let [expected, new] = from.start().cast::<[[u8; 8]; 2]>().read();
-                    let old = part.compare_swap(number, place, expected, new, nobody).ok().flatten();
-                    old.is_some_and(|old| {
+                    let old = part.compare_swap(number, place, expected, new, dead).ok()?;
+                    Some(old.is_some_and(|old| {
                         into.start().copy_from_nonoverlapping(old.as_ptr(), into.len().min(old.len()));
                         true
-                    })
+                    }))
                 }
-                RemoteKind::Lock(_) | RemoteKind::Unlock(_) => false,
+                RemoteKind::Lock(_) | RemoteKind::Unlock(_) => Some(false),
             }
-        };
-        if done { Ok(()) } else { Err(stale) }
+        }
     }
 
     /// Posts an operation with a request: its row, or `None` if it is done.
@@ -345,6 +375,9 @@ impl Engine {
         let Some(target) = target else {
             return self.region_own(kind, (from, into), length, at).map(|()| None);
         };
+        if self.region_near(kind, (from, into), length, (target, at))? {
+            return Ok(None);
+        }
         let row = self.request_row(Comm::WORLD)?;
         let number = self.store.all().windows.number();
         let operation = RemoteOperation::new(number, kind, at as u64, length as u64);

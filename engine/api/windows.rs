@@ -135,7 +135,7 @@ impl Engine {
     }
 
     /// A member's part of a window.
-    fn target(&mut self, rank: Rank, handle: u32) -> Result<&mut Target, WindowError> {
+    pub(crate) fn target(&mut self, rank: Rank, handle: u32) -> Result<&mut Target, WindowError> {
         let targets = &mut self.window(handle)?.targets;
         let last = targets.len() as u32 - 1;
         targets.get_mut(rank.0 as usize).ok_or(PostError::Rank { rank: rank.0, last }.into())

@@ -59,6 +59,7 @@ impl Engine {
             self.look_after_matching();
         }
         self.look_after_communicators();
+        self.give_directory();
         if self.is_lost() {
             return;
         }

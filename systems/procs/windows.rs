@@ -4,7 +4,7 @@
 pub mod regions;
 
 use bevy_ecs::component::Component;
-use regions::ExposedRegion;
+use regions::{Directory, ExposedRegion};
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
@@ -29,6 +29,8 @@ pub struct Windows {
     pub next: u64,
     /// The number of the next region that is exposed.
     pub next_region: u32,
+    /// How peers of this host come to know the regions.
+    pub directory: Directory,
     /// Why a fabric could not do the operation that has failed last.
     pub fabric_reason: String,
     /// The lock that a call waits for: the window's handle and the rank.
@@ -348,7 +350,12 @@ impl WindowRow {
 
     /// Whether a member has failed.
     pub fn is_dead(&self, vcs: &[Vc], rank: u32) -> bool {
-        is_dead(&self.targets, vcs, rank)
+        let is_known = self.targets.get(rank as usize).is_some_and(|target| target.vc != NIL);
+        match &self.own {
+            // Who uses regions of this proc need not be a target of it.
+            OwnMemory::Exposed(_) if !is_known => vcs.iter().any(|vc| vc.proc == rank && vc.state == VcState::Failed),
+            _ => is_dead(&self.targets, vcs, rank),
+        }
     }
 }
 

@@ -217,7 +217,7 @@ pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), 
     let outcome = RemoteOutcome::from_word(header.tag()).ok_or(WRONG)?;
     let window = rows.windows.of_context(header.context()).ok_or(WRONG)?;
     let handle = window.handle;
-    let rank = window.member(header.source(), arrival.vc).ok_or(WRONG)?;
+    let rank = window.member(header.source(), arrival.vc, &rows.vcs).ok_or(WRONG)?;
     let target = &mut window.targets[rank];
     let operation = target.operations.front_mut().ok_or(WRONG)?;
     if header.message() != target.answers || target.outstanding == 0 {

@@ -14,6 +14,8 @@ const SHORT_RING: usize = 8 << 10;
 pub(crate) enum Over {
     /// Shared memory: loads and stores, and the kernel.
     Shm,
+    /// The same, with a shared heap that peers map.
+    Heap,
     /// Loopback: the target's engine.
     Loopback,
     /// Loopback with short rings, where nothing is delivered past the systems: the target's engine, in many requests.
@@ -37,6 +39,7 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
             threads.spawn(move || {
                 let builder = match over {
                     Over::Shm => Engine::builder(),
+                    Over::Heap => Engine::builder().shared_heap(true),
                     Over::Loopback => Engine::builder().include(["loopback"]).hub(hub),
                     Over::Fabric(provider) => {
                         Engine::builder().include(["loopback".to_owned(), format!("ofi:{provider}")])

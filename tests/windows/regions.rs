@@ -1,7 +1,12 @@
 //! Exposed memory: who has a key reads, writes and updates, and nobody else.
 
 use crate::kit::{ALL, Over, each_rank, refused, values};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, op};
+
+/// How long a test waits for what is to come soon.
+const BOUND: Duration = Duration::from_secs(20);
 
 /// Exposes a buffer at each rank, and gives the keys of all.
 fn exposed(engine: &mut Engine, count: usize, access: RegionAccess, world: Comm) -> (Region<Vec<u64>>, Vec<RegionKey>) {
@@ -111,5 +116,107 @@ fn a_stale_key_is_an_error_and_never_a_write() {
             engine.barrier(world).unwrap();
             assert_eq!(engine.withdraw(again).unwrap(), [3; 100]);
         });
+    }
+}
+
+#[test]
+fn an_owner_that_computes_is_not_waited_for() {
+    let done = AtomicBool::new(false);
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        let long = 1 << 17;
+        let (region, keys) = exposed(engine, long, RegionAccess::ALL, world);
+        if rank == 1 {
+            let start = Instant::now();
+            while !done.load(Ordering::Acquire) {
+                assert!(start.elapsed() < BOUND, "rank 0 waits for this engine");
+                std::hint::spin_loop();
+            }
+        } else {
+            let _done = AtEnd(&done);
+            let key = keys[1];
+            engine.region_put(values(0, long), &key, 0).unwrap();
+            engine.region_flush(ProcId(1)).unwrap();
+            let mut got = vec![0; long];
+            engine.region_get(&mut got, &key, 0).unwrap();
+            assert_eq!(got, values(0, long));
+            let old = engine.region_fetch_and_op(5u64, op::Sum, &key, 8).unwrap();
+            assert_eq!(old, values(0, 2)[1]);
+            assert_eq!(engine.region_compare_and_swap(old + 5, 1, &key, 8).unwrap(), old + 5);
+            assert_eq!(engine.region_compare_and_swap(9u32, 8, &key, 8).unwrap(), 1, "another value is there");
+            assert_eq!(engine.region_fetch_and_op(7u32, op::Replace, &key, 12).unwrap(), 0);
+            let put = engine.region_rput(vec![3u64; 4], &key, 0).unwrap();
+            assert!(engine.test(&put).unwrap().is_done(), "it was done when it was posted");
+            engine.wait_take(put).unwrap();
+            let counts = engine.region_counts(ProcId(1));
+            assert_eq!((counts.issued, counts.completed), (7, 7));
+        }
+        engine.barrier(world).unwrap();
+        let buffer = engine.withdraw(region).unwrap();
+        if rank == 1 {
+            assert_eq!(buffer[..4], [3; 4]);
+        }
+    });
+}
+
+#[test]
+fn memory_that_peers_map_is_read_where_it_is() {
+    each_rank(2, Over::Heap, |engine, rank, world| {
+        let mut buffer = engine.alloc(3 << 20).unwrap();
+        buffer.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = (at.wrapping_mul(7) >> 3) as u8 + rank as u8);
+        let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
+        let mut keys = [region.key(); 2];
+        engine.allgather(&[region.key()], &mut keys, world).unwrap();
+        let key = keys[1 - rank as usize];
+        let mut got = vec![0u8; 3 << 20];
+        engine.region_get(&mut got, &key, 0).unwrap();
+        let theirs = |at: u32| (at.wrapping_mul(7) >> 3) as u8 + 1 - rank as u8;
+        assert!(got.iter().zip(0u32..).all(|(byte, at)| *byte == theirs(at)));
+        engine.barrier(world).unwrap();
+        engine.region_put(&[9u8; 5], &key, 3).unwrap();
+        engine.region_flush_all().unwrap();
+        engine.region_get(&mut got[..10], &key, 0).unwrap();
+        assert_eq!(got[3..8], [9; 5]);
+        engine.barrier(world).unwrap();
+        assert_eq!(engine.withdraw(region).unwrap()[3..8], [9; 5]);
+    });
+}
+
+#[test]
+fn nothing_is_written_after_a_withdrawal_however_many_are_writing() {
+    let rounds = 200;
+    each_rank(3, Over::Shm, |engine, rank, world| {
+        let mut buffer = vec![0u64; 64];
+        for round in 0..rounds {
+            let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
+            let mut keys = [region.key(); 3];
+            engine.allgather(&[region.key()], &mut keys, world).unwrap();
+            if rank == 0 {
+                // The others are writing, and told of nothing.
+                for _ in 0..round {
+                    engine.tick();
+                }
+                buffer = engine.withdraw(region).unwrap();
+                buffer.fill(u64::MAX);
+                engine.barrier(world).unwrap();
+                assert!(buffer.iter().all(|&word| word == u64::MAX), "round {round}");
+            } else {
+                let written = (0..1_000).take_while(|_| {
+                    let put = engine.region_put(&[u64::from(rank); 64], &keys[0], 0);
+                    put.and_then(|()| engine.region_flush(ProcId(0))).is_ok()
+                });
+                drop(written.count());
+                engine.barrier(world).unwrap();
+                buffer = engine.withdraw(region).unwrap();
+            }
+        }
+    });
+}
+
+/// Says so when it is dropped, also by a test that fails.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }

@@ -208,7 +208,7 @@ impl Engine {
 
     /// Memory of a member cannot be reached any more.
     #[cold]
-    fn out_of_reach(&mut self, rank: Rank, handle: u32) -> WindowError {
+    pub(crate) fn out_of_reach(&mut self, rank: Rank, handle: u32) -> WindowError {
         // Its death is found out by a look at its connection.
         self.look_around();
         match self.failed_target(rank, handle) {

@@ -3,7 +3,7 @@
 
 use super::{AtomicsDomain, Epochs, OwnMemory, Reach, Target, WindowRow, Windows};
 use std::any::Any;
-use tickwire_components::{NIL, RegionAccess, RemoteKind, Row};
+use tickwire_components::{NIL, RegionAccess, RemoteKind, Row, Vc};
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
 
@@ -29,18 +29,29 @@ pub struct ExposedRegion {
     pub buffer: Box<dyn Any + Send + Sync>,
 }
 
+/// How peers of this host come to know the regions of this proc: see [`Part::listed`].
+#[derive(Default)]
+pub struct Directory {
+    /// It was made, or cannot be.
+    pub is_made: bool,
+    /// The endpoint over which it is passed to peers, if it is shared.
+    pub endpoint: Option<u8>,
+    /// The VCs whose peers have it.
+    pub given: Vec<Row>,
+}
+
 /// The displacement of a byte of a region.
 pub const fn displacement(number: u32, offset: u64) -> u64 {
     (number as u64) << OFFSET_BITS | offset
 }
 
 /// The region and the place in it of a displacement.
-const fn region_of(at: usize) -> (u32, usize) {
+pub const fn region_of(at: usize) -> (u32, usize) {
     ((at as u64 >> OFFSET_BITS) as u32, (at as u64 % REGION_BYTES_MAX) as usize)
 }
 
 /// What an operation needs to be allowed.
-const fn needed(kind: RemoteKind) -> RegionAccess {
+pub const fn needed(kind: RemoteKind) -> RegionAccess {
     match kind {
         RemoteKind::Put => RegionAccess::WRITE,
         RemoteKind::Get => RegionAccess::READ,
@@ -49,15 +60,17 @@ const fn needed(kind: RemoteKind) -> RegionAccess {
 }
 
 impl Windows {
-    /// The window that regions are in; it is made when it is asked for first. `None` if there is no memory for it.
-    pub fn regions(&mut self) -> Option<&mut WindowRow> {
+    /// The window that regions are in, whose ranks are procs; it is made when it is asked for first. `None` if there is no memory for it.
+    pub fn regions(&mut self, me: u32) -> Option<&mut WindowRow> {
         if self.get(REGIONS).is_none() {
             let part = Part::new(SharedRun::private(control_bytes(1))?, Memory::Own(NONE), 1, 0, false)?;
+            let mut targets: Vec<Target> = (0..me).map(|_| nobody()).collect();
+            targets.push(Target::new(NIL, 0, Reach::Memory(part)));
             self.add(WindowRow {
                 handle: REGIONS,
                 context: REGIONS,
-                rank: 0,
-                targets: vec![Target::new(NIL, 0, Reach::Memory(part))],
+                rank: me,
+                targets,
                 domain: AtomicsDomain::Engine,
                 own: OwnMemory::Exposed(Vec::new()),
                 fabric_key: None,
@@ -68,6 +81,11 @@ impl Windows {
         }
         self.get(REGIONS)
     }
+}
+
+/// The target that a proc is while nothing was done with it.
+fn nobody() -> Target {
+    Target::new(NIL, 0, Reach::Engine)
 }
 
 const NONE: tickwire_components::Span = tickwire_components::Span::EMPTY;
@@ -88,20 +106,26 @@ impl WindowRow {
         !kind.is_of_lock() && region.is_ok_and(|place| regions[place].access.covers(needed(kind)))
     }
 
-    /// The place among the targets of who has sent a frame: its rank, or of regions, that of its VC.
-    pub fn member(&mut self, source: u32, vc: Row) -> Option<usize> {
+    /// The place among the targets of who has sent a frame: its rank, or of regions, its proc.
+    pub fn member(&mut self, source: u32, row: Row, vcs: &[Vc]) -> Option<usize> {
         if let OwnMemory::Exposed(_) = self.own {
-            return Some(self.region_target(vc));
+            let is_its = source != self.rank && vcs.get(row as usize)?.proc == source;
+            return is_its.then(|| self.region_target(source, row));
         }
         let rank = source as usize;
-        (self.targets.get(rank)?.vc == vc).then_some(rank)
+        (self.targets.get(rank)?.vc == row).then_some(rank)
     }
 
-    /// The place among the targets of a proc with regions.
-    pub fn region_target(&mut self, vc: Row) -> usize {
-        self.targets.iter().position(|target| target.vc == vc).unwrap_or_else(|| {
-            self.targets.push(Target::new(vc, u64::MAX, Reach::Engine));
-            self.targets.len() - 1
-        })
+    /// The place among the targets of a proc with regions, whose VC is known.
+    pub fn region_target(&mut self, proc: u32, row: Row) -> usize {
+        let place = proc as usize;
+        if self.targets.len() <= place {
+            self.targets.resize_with(place + 1, nobody);
+        }
+        let target = &mut self.targets[place];
+        if target.vc != row {
+            *target = Target::new(row, u64::MAX, Reach::Engine);
+        }
+        place
     }
 }

@@ -3,7 +3,7 @@
 use super::{Body, LEAD, send, span_of};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::regions::REGIONS;
-use crate::procs::windows::{Served, WindowRow, hold_of, is_dead};
+use crate::procs::windows::{Served, WindowRow, hold_of};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
@@ -40,16 +40,17 @@ pub(super) fn send_answer(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [E
 /// Takes a request of another member: does it, or keeps it until that is possible.
 pub(in crate::protocols) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), NotTaken> {
     const WRONG: NotTaken = NotTaken::Wrong("a one-sided operation that cannot be");
-    let Rows { windows, vcs, progress, .. } = rows;
+    let Rows { windows, vcs, progress, procs, .. } = rows;
     let header = arrival.header;
     if context::plane(header.context()) != context::WINDOW || arrival.payload.len() < LEAD {
         return Err(WRONG);
     }
     let kind = RemoteKind::from_word(header.tag()).ok_or(WRONG)?;
     let is_of_region = context::base(header.context()) == REGIONS;
-    let window = if is_of_region { windows.regions() } else { windows.of_context(header.context()) }.ok_or(WRONG)?;
+    let window =
+        if is_of_region { windows.regions(procs.me) } else { windows.of_context(header.context()) }.ok_or(WRONG)?;
     let handle = window.handle;
-    let origin = window.member(header.source(), arrival.vc).ok_or(WRONG)? as u32;
+    let origin = window.member(header.source(), arrival.vc, vcs).ok_or(WRONG)? as u32;
     if window.served.iter().filter(|served| served.origin == origin).count() >= REMOTE_FRAMES as usize {
         return Err(WRONG);
     }
@@ -119,7 +120,7 @@ pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
 
 /// Does a request; `false` if it has to wait for a lock.
 fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, operands: Span) -> bool {
-    let dead = |rank| is_dead(&window.targets, vcs, rank);
+    let dead = |rank| window.is_dead(vcs, rank);
     let Some(own) = window.own_part() else {
         served.outcome = Some(RemoteOutcome::OutOfBounds);
         return true;
