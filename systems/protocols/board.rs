@@ -354,6 +354,10 @@ fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> S
         if !failed && !seat.board.is_closed() {
             continue;
         }
+        // Who has done its part may go: what it gives stays on its board.
+        if seat.board.finished() >= operation.number {
+            continue;
+        }
         gone |= 1 << rank;
         if operation.gone & gone == gone {
             let flags = if failed { car_flags::PEER_FAILED } else { car_flags::ABANDONED };

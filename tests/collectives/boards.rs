@@ -1,7 +1,8 @@
 //! Operations over boards: engines of one host that show each other their operands. Each engine runs in a thread of its own, since
 //! boards are opened by an operation that waits.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tickwire::testing::Board;
 use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
@@ -220,6 +221,40 @@ fn a_member_that_goes_fails_what_waits_for_it_and_messages_go_on() {
             assert_eq!(engine.wait_take(receive).unwrap().0, [1 - rank]);
         });
     }
+}
+
+#[test]
+fn a_member_that_has_done_its_part_may_go_while_others_wait_for_a_third() {
+    // Who comes next, and what it waits for.
+    let turns = [const { AtomicBool::new(false) }; 2];
+    let wait = |turn: &AtomicBool| {
+        let start = Instant::now();
+        while !turn.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+    };
+    each_rank(3, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        if rank == 1 {
+            wait(&turns[1]);
+        }
+        let request = engine.iscan(in_place(), values(rank, 5_000), op::Sum, world).unwrap();
+        if rank == 2 {
+            wait(&turns[0]);
+            (0..100).for_each(|_| {
+                engine.tick();
+            });
+            turns[1].store(true, Ordering::Release);
+        }
+        let (_, prefix) = engine.wait_take(request).unwrap().0;
+        let own: Vec<_> = (0..=rank).map(|rank| values(rank, 5_000)).collect();
+        let expected: Vec<i64> = (0..5_000).map(|at| own.iter().map(|own| own[at]).sum()).collect();
+        same(&prefix, &expected, "scan");
+        if rank == 0 {
+            let _ = engine.finalize(Duration::from_millis(50));
+            turns[0].store(true, Ordering::Release);
+        }
+    });
 }
 
 #[test]
