@@ -1,6 +1,6 @@
 //! Type signatures of messages, where the application has them checked: names of the elements' types, by short numbers.
 
-use crate::Row;
+use crate::{Bool, Row};
 use std::any::Any;
 use std::fmt;
 
@@ -95,12 +95,13 @@ fn at<T: Default>(column: &mut Vec<T>, row: Row) -> &mut T {
     &mut column[row]
 }
 
-/// The type of the elements of arrays: a message of `[f64; 3]`s is one of `f64`s.
+/// The type of the elements of arrays: a message of `[f64; 3]`s is one of `f64`s, and one of [`Bool`]s is one of `bool`s.
 fn element(mut name: &'static str) -> &'static str {
     while let Some((inner, _)) = name.strip_prefix('[').and_then(|inner| inner.rsplit_once("; ")) {
         name = inner;
     }
-    name
+    // What is sent as one is received as the other.
+    if name == std::any::type_name::<Bool>() { "bool" } else { name }
 }
 
 /// As much of a name as is told.
@@ -123,7 +124,8 @@ mod tests {
         assert_eq!((types.number(None), types.number(Some(name()))), (0, 1));
         assert_eq!(types.number(Some(std::any::type_name::<[[f64; 3]; 2]>())), 1);
         assert_eq!(types.number(Some("u8")), 2);
-        assert_eq!((types.name(0), types.name(1), types.name(2), types.name(3)), ("", "f64", "u8", ""));
+        assert_eq!(types.number(Some(std::any::type_name::<[Bool; 2]>())), types.number(Some("bool")));
+        assert_eq!((types.name(0), types.name(1), types.name(2), types.name(3)), ("", "f64", "u8", "bool"));
     }
 
     #[test]

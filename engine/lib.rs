@@ -165,12 +165,12 @@ pub use bevy_ecs;
 pub use bootstrap::Bootstrap;
 pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
-    AtomicsDomain, Basic, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype,
-    DatatypeError, Described, Element, ErrorHandler, FinalizeError, Group, GroupError, InPlace, Indexed, Integer,
-    IntoBuffer, LeasedBytes, List, LockKind, Number, Operation, Order, OtherType, Pieces, PostError, ProcId,
-    ProgressError, Protocol, Rank, Receipt, RegionAccess, RegionKey, RegistrationCounts, RequestError, RequestId,
-    Sequence, Source, Status, Tag, TagFilter, Topology, TopologyError, Typed, Update, Window, WindowError, Work,
-    bytemuck, in_place,
+    AtomicsDomain, Basic, Bool, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype,
+    DatatypeError, Described, Element, ErrorHandler, ExactFloat, ExactSum, FinalizeError, Group, GroupError, InPlace,
+    Indexed, Integer, IntoBuffer, LeasedBytes, List, LockKind, Number, Operation, Order, OtherType, Pieces, PostError,
+    ProcId, ProgressError, Protocol, Rank, Receipt, RegionAccess, RegionKey, RegistrationCounts, RequestError,
+    RequestId, Sequence, Source, Status, Tag, TagFilter, Topology, TopologyError, Typed, Update, Window, WindowError,
+    Work, bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

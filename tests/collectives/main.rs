@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails by panic, and results have the same bits")]
 
 mod boards;
+mod elements;
 mod forms;
 mod kept;
 mod kit;

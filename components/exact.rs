@@ -1,0 +1,246 @@
+//! Sums of floats without rounding.
+
+use crate::reduction::{Operation, op};
+use bytemuck::{Pod, Zeroable};
+use std::fmt;
+use std::ops::AddAssign;
+
+/// A sum of floats that is not rounded until it is [read](ExactSum::value): the element of sums whose result depends on nothing but what
+/// was added, neither on the order nor on the number of ranks.
+///
+/// It is an integer in two's complement that counts the least float above 0. It is long enough for 2⁷⁶ of the greatest ones: 280 bytes for
+/// `f64`, 56 for `f32`. Infinities and NaNs are noted beside it.
+///
+/// ```
+/// use tickwire_components::{ExactSum, Operation, op};
+/// let (left, right) = (ExactSum::from(1e300), [1.0, -1e300].into_iter().collect());
+/// assert_eq!(op::Sum.combine(left, right).value(), 1.0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct ExactSum<F: ExactFloat> {
+    /// The integer, from its lowest bits on.
+    words: F::Words,
+    /// Which values of those below were added.
+    specials: u64,
+}
+
+/// An infinity was added.
+const INFINITY: u64 = 1;
+/// That below zero was added.
+const NEGATIVE: u64 = 2;
+/// A NaN was added.
+const NAN: u64 = 4;
+
+/// A float that an [`ExactSum`] adds: `f32` or `f64`.
+pub trait ExactFloat: Copy + PartialEq + fmt::Debug + Send + Sync + 'static + sealed::Sealed {
+    /// The words of the integer.
+    type Words: Pod + Eq + Send + Sync + AsRef<[u64]> + AsMut<[u64]>;
+    /// Bits of the fraction.
+    #[doc(hidden)]
+    const FRACTION: u32;
+    /// The exponent of infinities, as it is stored.
+    #[doc(hidden)]
+    const SPECIAL: u64;
+    #[doc(hidden)]
+    fn into_bits(self) -> u64;
+    #[doc(hidden)]
+    fn of_bits(bits: u64) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+macro_rules! floats {
+    ($($float:ty, $bits:ty, $words:literal, $exponent:literal;)*) => {$(
+        impl ExactFloat for $float {
+            type Words = [u64; $words];
+            const FRACTION: u32 = <$float>::MANTISSA_DIGITS - 1;
+            const SPECIAL: u64 = $exponent;
+
+            fn into_bits(self) -> u64 {
+                self.to_bits().into()
+            }
+
+            fn of_bits(bits: u64) -> Self {
+                <$float>::from_bits(bits as $bits)
+            }
+        }
+
+        // The greatest float is shifted by this; a sign and 76 more bits are left.
+        const _: () = assert!(64 * $words > $exponent - 2 + <$float>::MANTISSA_DIGITS + 76);
+        const _: () = assert!(size_of::<ExactSum<$float>>() == 8 * ($words + 1));
+    )*};
+}
+
+floats! {
+    f32, u32, 6, 255;
+    f64, u64, 34, 2047;
+}
+
+// SAFETY: words of plain data, of one size and alignment, so that there is no padding; 0 is a value.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl<F: ExactFloat> Zeroable for ExactSum<F> {}
+// SAFETY: as above, and any bytes are a value.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl<F: ExactFloat> Pod for ExactSum<F> {}
+
+impl<F: ExactFloat> crate::Basic for ExactSum<F> {}
+
+impl<F: ExactFloat> Default for ExactSum<F> {
+    fn default() -> Self {
+        Self::zeroed()
+    }
+}
+
+impl<F: ExactFloat> ExactSum<F> {
+    /// The sum of nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The float that is nearest to the sum; of two that are as near, the even one. A sum of zeros is 0, never −0.
+    ///
+    /// Infinite if an infinity was added, or if the sum is too great for a float. A NaN if one was added, or infinities of both signs.
+    pub fn value(&self) -> F {
+        let (sign, infinity) = (1 << (F::FRACTION + F::SPECIAL.count_ones()), F::SPECIAL << F::FRACTION);
+        match self.specials & (INFINITY | NEGATIVE | NAN) {
+            0 => {}
+            INFINITY => return F::of_bits(infinity),
+            NEGATIVE => return F::of_bits(infinity | sign),
+            _ => return F::of_bits(infinity | 1 << (F::FRACTION - 1)),
+        }
+        let mut words = self.words;
+        let is_negative = words.as_ref().last().is_some_and(|word| word >> 63 != 0);
+        if is_negative {
+            negate(words.as_mut());
+        }
+        let bits = rounded(words.as_ref(), F::FRACTION).min(infinity);
+        F::of_bits(bits | if is_negative { sign } else { 0 })
+    }
+}
+
+/// Changes the sign of an integer.
+fn negate(words: &mut [u64]) {
+    let mut carry = true;
+    for word in words {
+        (*word, carry) = (!*word).overflowing_add(carry.into());
+    }
+}
+
+/// The bits of the float that is nearest to an integer, which counts the least one; more than those of infinity if there is none.
+fn rounded(words: &[u64], fraction: u32) -> u64 {
+    let Some(top) = words.iter().rposition(|&word| word != 0) else { return 0 };
+    let highest = top as u64 * 64 + 63 - u64::from(words[top].leading_zeros());
+    // Up to here an exponent of 1 is the leading bit itself.
+    let Some(shift) = highest.checked_sub(fraction.into()).filter(|&shift| shift > 0) else { return words[0] };
+    let (first, offset) = ((shift / 64) as usize, shift % 64);
+    let word = |index: usize| u128::from(words.get(index).copied().unwrap_or(0));
+    let significand = ((word(first) | word(first + 1) << 64) >> offset) as u64;
+    let is_set = |bit: u64| words[(bit / 64) as usize] >> (bit % 64) & 1 != 0;
+    let half = shift - 1;
+    let below = (half / 64) as usize;
+    let is_more = words[..below].iter().any(|&word| word != 0) || words[below] & ((1 << (half % 64)) - 1) != 0;
+    let up = is_set(half) && (is_more || significand & 1 != 0);
+    // The leading bit adds the last one to the exponent, and so does a carry of rounding.
+    (shift << fraction) + significand + u64::from(up)
+}
+
+impl<F: ExactFloat> From<F> for ExactSum<F> {
+    fn from(value: F) -> Self {
+        let mut sum = Self::default();
+        sum += value;
+        sum
+    }
+}
+
+impl<F: ExactFloat> AddAssign<F> for ExactSum<F> {
+    fn add_assign(&mut self, value: F) {
+        let bits = value.into_bits();
+        let fraction = bits & ((1 << F::FRACTION) - 1);
+        let exponent = bits >> F::FRACTION & F::SPECIAL;
+        let is_negative = bits >> (F::FRACTION + F::SPECIAL.count_ones()) != 0;
+        if exponent == F::SPECIAL {
+            self.specials |= match (fraction, is_negative) {
+                (0, false) => INFINITY,
+                (0, true) => NEGATIVE,
+                _ => NAN,
+            };
+            return;
+        }
+        let significand = if exponent == 0 { fraction } else { fraction | 1 << F::FRACTION };
+        let shift = exponent.saturating_sub(1);
+        let added = u128::from(significand) << (shift % 64);
+        let words = &mut self.words.as_mut()[(shift / 64) as usize..];
+        if is_negative { subtract(words, added) } else { add(words, added) }
+    }
+}
+
+/// Adds two words to an integer.
+fn add(words: &mut [u64], mut added: u128) {
+    for word in words {
+        let carry;
+        (*word, carry) = word.overflowing_add(added as u64);
+        added = (added >> 64) + u128::from(carry);
+        if added == 0 {
+            break;
+        }
+    }
+}
+
+/// Takes two words from an integer.
+fn subtract(words: &mut [u64], mut taken: u128) {
+    for word in words {
+        let borrow;
+        (*word, borrow) = word.overflowing_sub(taken as u64);
+        taken = (taken >> 64) + u128::from(borrow);
+        if taken == 0 {
+            break;
+        }
+    }
+}
+
+impl<F: ExactFloat> AddAssign<&ExactSum<F>> for ExactSum<F> {
+    fn add_assign(&mut self, other: &ExactSum<F>) {
+        self.specials |= other.specials;
+        let mut carry = false;
+        for (word, &added) in self.words.as_mut().iter_mut().zip(other.words.as_ref()) {
+            let sum = u128::from(*word) + u128::from(added) + u128::from(carry);
+            (*word, carry) = (sum as u64, sum >> 64 != 0);
+        }
+    }
+}
+
+impl<F: ExactFloat> Extend<F> for ExactSum<F> {
+    fn extend<I: IntoIterator<Item = F>>(&mut self, values: I) {
+        values.into_iter().for_each(|value| *self += value);
+    }
+}
+
+impl<F: ExactFloat> FromIterator<F> for ExactSum<F> {
+    fn from_iter<I: IntoIterator<Item = F>>(values: I) -> Self {
+        let mut sum = Self::default();
+        sum.extend(values);
+        sum
+    }
+}
+
+impl<F: ExactFloat> fmt::Debug for ExactSum<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExactSum({:?})", self.value())
+    }
+}
+
+impl<F: ExactFloat> Operation<ExactSum<F>> for op::Sum {
+    #[inline]
+    fn combine(&self, mut left: ExactSum<F>, right: ExactSum<F>) -> ExactSum<F> {
+        left += &right;
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests;

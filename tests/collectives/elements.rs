@@ -1,0 +1,117 @@
+//! Elements that are no numbers of Rust: truth values, and sums that are not rounded.
+
+use crate::kit::{all, clusters};
+use std::time::Duration;
+use tickwire::testing::Board;
+use tickwire::{Bool, Comm, Engine, ExactSum, Rank, in_place, op};
+
+/// Truth values of a rank.
+fn flags(rank: u32) -> Vec<bool> {
+    (0..70).map(|at| (at * 7 + rank) % 5 < 2 + at % 4).collect()
+}
+
+#[test]
+fn logical_operations_take_truth_values() {
+    for size in [1, 2, 3, 5] {
+        let expected = |combine: fn(bool, bool) -> bool| -> Vec<bool> {
+            (0..70).map(|at| (0..size).map(|rank| flags(rank)[at]).reduce(combine).unwrap()).collect()
+        };
+        for mut cluster in clusters(size) {
+            let own = |rank: u32| Bool::slice(&flags(rank)).to_vec();
+            let room = || vec![Bool::FALSE; 70];
+            let and =
+                all(&mut cluster, |engine, rank, world| engine.iallreduce(own(rank), room(), op::LogicalAnd, world));
+            let or =
+                all(&mut cluster, |engine, rank, world| engine.iallreduce(in_place(), own(rank), op::LogicalOr, world));
+            let xor = all(&mut cluster, |engine, rank, world| engine.iscan(own(rank), room(), op::LogicalXor, world));
+            assert!(and.iter().all(|of| of.1 == expected(|left, right| left && right)[..]));
+            assert!(or.iter().all(|of| of.1 == expected(|left, right| left || right)[..]));
+            assert_eq!(xor[size as usize - 1].1, expected(|left, right| left != right)[..]);
+        }
+    }
+}
+
+/// Numbers that cancel each other over all orders of magnitude: what is left depends on the order in which floats are added.
+fn numbers() -> Vec<f64> {
+    let mut state = 7u64;
+    let mut numbers = Vec::new();
+    for _ in 0..480 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = f64::from_bits(state >> 12 | (state % 2000) << 52);
+        numbers.extend([number, number * 3.0, -number]);
+    }
+    numbers.extend(numbers.clone().iter().step_by(3).map(|number| number * -3.0));
+    numbers.extend([1e-300, 0.1, f64::MIN_POSITIVE / 8.0]);
+    numbers
+}
+
+/// The numbers of a rank: all ranks together have all of them.
+fn share(rank: u32, size: u32) -> impl Iterator<Item = f64> {
+    numbers().into_iter().skip(rank as usize).step_by(size as usize)
+}
+
+/// The sum that every number of ranks has to give. Its last bits come from the least of the numbers.
+fn expected() -> u64 {
+    let exact: ExactSum<f64> = numbers().into_iter().collect();
+    exact.value().to_bits()
+}
+
+/// Every operation that a sum of all ranks can come out of.
+fn sums(engine: &mut Engine, rank: u32, world: Comm) {
+    let size = engine.size();
+    let own: ExactSum<f64> = share(rank, size).collect();
+    // Short, in a slot, and in chunks.
+    for count in [1, 5, 90] {
+        let mut total = vec![ExactSum::new(); count];
+        engine.allreduce(&vec![own; count], &mut total, op::Sum, world).unwrap();
+        assert!(total.iter().all(|sum| sum.value().to_bits() == expected()), "allreduce of {size}");
+        let mut prefix = vec![own; count];
+        engine.scan(in_place(), &mut prefix, op::Sum, world).unwrap();
+        let up_to: ExactSum<f64> = (0..=rank).flat_map(|rank| share(rank, size)).collect();
+        assert!(prefix.iter().all(|sum| sum.value().to_bits() == up_to.value().to_bits()), "scan of {size}");
+        let mut reduced = vec![ExactSum::new(); count];
+        engine.reduce(&vec![own; count], &mut reduced, op::Sum, Rank(size - 1), world).unwrap();
+        assert!(rank + 1 < size || reduced == total, "reduce of {size}");
+    }
+}
+
+#[test]
+fn exact_sums_do_not_depend_on_the_number_of_ranks() {
+    let plain: Vec<u64> =
+        (1..=16u32).map(|size| (0..size).map(|rank| share(rank, size).sum::<f64>()).sum::<f64>().to_bits()).collect();
+    assert!(plain.windows(2).any(|pair| pair[0] != pair[1]), "these numbers would show it");
+    for size in 1..=16 {
+        let board = Board::new(size);
+        std::thread::scope(|threads| {
+            for rank in 0..size {
+                let board = &board;
+                threads.spawn(move || {
+                    let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
+                    let world = engine.comm_world();
+                    sums(&mut engine, rank, world);
+                    engine.finalize(Duration::from_secs(20)).unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn exact_sums_have_the_same_bits_over_every_transport() {
+    for size in [1, 2, 3, 5, 8, 13] {
+        for mut cluster in clusters(size) {
+            let totals = all(&mut cluster, |engine, rank, world| {
+                let own: ExactSum<f64> = share(rank, size).collect();
+                engine.iallreduce(vec![own; 20], vec![ExactSum::new(); 20], op::Sum, world)
+            });
+            let is_expected = |sum: &ExactSum<f64>| sum.value().to_bits() == expected();
+            assert!(totals.iter().all(|(_, sums)| sums.iter().all(is_expected)), "{size} ranks");
+            let float = all(&mut cluster, |engine, rank, world| {
+                let own: ExactSum<f32> = share(rank, size).map(|number| number as f32).collect();
+                engine.iallreduce(vec![own], vec![ExactSum::new()], op::Sum, world)
+            });
+            let serial: ExactSum<f32> = numbers().into_iter().map(|number| number as f32).collect();
+            assert!(float.iter().all(|(_, sums)| sums[0] == serial), "{size} ranks, f32");
+        }
+    }
+}
