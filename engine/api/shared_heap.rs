@@ -1,7 +1,7 @@
 //! The shared heap as an engine offers it.
 
 use crate::run::engine::Engine;
-use tickwire_components::BuildError;
+use tickwire_components::{BuildError, Element};
 use tickwire_transports::heap::{self, HeapReport};
 use tickwire_transports::shm::BytesRead;
 use tickwire_transports::{AnyTransport, HeapBuffer, HeapError};
@@ -54,6 +54,28 @@ impl Engine {
     /// The heap is off, full, or cannot be had here, and what to do.
     pub fn alloc(&self, length: usize) -> Result<HeapBuffer, HeapError> {
         if self.shared_heap { HeapBuffer::new(length) } else { Err(HeapError::Off) }
+    }
+
+    /// As [`Engine::alloc`], a buffer of `count` elements of plain data, all bytes 0: for collective and persistent operations, whose
+    /// operands members on this host then read where they are.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, op};
+    /// let mut engine = Engine::builder().shared_heap(true).build(Bootstrap::solo())?;
+    /// let world = engine.comm_world();
+    /// let (send, receive) = (engine.alloc_elements::<f64>(1000)?, engine.alloc_elements(1000)?);
+    /// let mut sum = engine.allreduce_init(send, receive, op::Sum, world)?;
+    /// engine.buffer(&mut sum)?.0.fill(0.5);
+    /// engine.start(&sum)?;
+    /// engine.wait(&sum)?;
+    /// assert_eq!(engine.buffer(&mut sum)?.1[999], 0.5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`Engine::alloc`].
+    pub fn alloc_elements<T: Element>(&self, count: usize) -> Result<HeapBuffer<T>, HeapError> {
+        if self.shared_heap { HeapBuffer::elements(count) } else { Err(HeapError::Off) }
     }
 
     /// What the shared heap of this process is used for; `None` if this engine does not use it or there is none.

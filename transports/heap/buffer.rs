@@ -3,27 +3,29 @@
 use super::{HEAP, HeapError, HeapReport, State};
 use std::alloc::Layout;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use tickwire_components::limits::HEAP_ALIGN;
-use tickwire_components::{Elements, ElementsMut, LeasedBytes, OneRun, Pieces, Span};
+use tickwire_components::{Described, Element, Elements, ElementsMut, LeasedBytes, OneRun, Pieces, Sequence, Span};
 
-/// Bytes in the shared heap of this process. A message that is sent from them is copied by its receiver straight out of
-/// them, if it is on this host and the message is not short; all peers on this host can read them at any time.
+/// Elements in the shared heap of this process, bytes if nothing else is said. A message that is sent from them is copied by its receiver
+/// straight out of them, if it is on this host and the message is not short; all peers on this host can read them at any time.
 ///
-/// It is used as a `Vec<u8>` of fixed length: for sends and receives of all kinds, in scopes as a slice, under a datatype.
-/// It may outlive its engine.
-pub struct HeapBuffer {
+/// It is used as a `Vec<T>` of fixed length: for sends and receives of all kinds, in collective operations, in scopes as a slice, under a
+/// datatype. It may outlive its engine.
+pub struct HeapBuffer<T: Element = u8> {
     start: NonNull<u8>,
-    length: usize,
+    count: usize,
+    elements: PhantomData<T>,
 }
 
-// SAFETY: it owns its bytes as a vector does.
+// SAFETY: it owns its elements as a vector does, and they are plain data.
 #[expect(unsafe_code, reason = "owns a block of memory")]
-unsafe impl Send for HeapBuffer {}
+unsafe impl<T: Element> Send for HeapBuffer<T> {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "owns a block of memory")]
-unsafe impl Sync for HeapBuffer {}
+unsafe impl<T: Element> Sync for HeapBuffer<T> {}
 
 impl HeapBuffer {
     /// A buffer of `length` zeros, aligned to a cache line. The heap must be [open](super::open).
@@ -31,28 +33,41 @@ impl HeapBuffer {
     /// # Errors
     /// The heap is off, full, or cannot be had here.
     pub fn new(length: usize) -> Result<Self, HeapError> {
+        HeapBuffer::elements(length)
+    }
+}
+
+impl<T: Element> HeapBuffer<T> {
+    /// A buffer of `count` elements, all bytes 0, aligned to a cache line. The heap must be [open](super::open).
+    ///
+    /// # Errors
+    /// The heap is off, full, or cannot be had here.
+    pub fn elements(count: usize) -> Result<Self, HeapError> {
+        const { assert!(align_of::<T>() <= HEAP_ALIGN, "elements are aligned to a cache line at most") };
         match HEAP.state() {
             State::On => {}
             State::Missing => return Err(HEAP.why_missing()),
             State::Forked => return Err(HeapError::Forked),
             State::Untried | State::Opening => return Err(HeapError::Off),
         }
-        if length == 0 {
-            return Ok(HeapBuffer { start: NonNull::<Line>::dangling().cast(), length });
+        let buffer = |start| HeapBuffer { start, count, elements: PhantomData };
+        let layout = Self::layout(count);
+        if layout.is_some_and(|layout| layout.size() == 0) {
+            return Ok(buffer(NonNull::<Line>::dangling().cast()));
         }
-        let block = Self::layout(length).map_or(std::ptr::null_mut(), |layout| HEAP.alloc_zeroed(layout));
+        let block = layout.map_or(std::ptr::null_mut(), |layout| HEAP.alloc_zeroed(layout));
         match NonNull::new(block) {
-            Some(start) => Ok(HeapBuffer { start, length }),
+            Some(start) => Ok(buffer(start)),
             None => {
                 let HeapReport { reserved, used, .. } =
                     super::report().unwrap_or(HeapReport { reserved: 0, used: 0, overflowed: 0 });
-                Err(HeapError::Full { asked: length, used, reserved })
+                Err(HeapError::Full { asked: count.saturating_mul(size_of::<T>()), used, reserved })
             }
         }
     }
 
-    fn layout(length: usize) -> Option<Layout> {
-        Layout::from_size_align(length, HEAP_ALIGN).ok()
+    fn layout(count: usize) -> Option<Layout> {
+        Layout::from_size_align(count.checked_mul(size_of::<T>())?, HEAP_ALIGN).ok()
     }
 }
 
@@ -61,9 +76,9 @@ impl HeapBuffer {
 struct Line;
 const _: () = assert!(align_of::<Line>() == HEAP_ALIGN);
 
-impl Drop for HeapBuffer {
+impl<T: Element> Drop for HeapBuffer<T> {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.length).filter(|layout| layout.size() > 0) {
+        if let Some(layout) = Self::layout(self.count).filter(|layout| layout.size() > 0) {
             // SAFETY: the block was made with this layout by `new`, and nobody else has it.
             #[expect(unsafe_code, reason = "an allocator")]
             unsafe {
@@ -73,68 +88,73 @@ impl Drop for HeapBuffer {
     }
 }
 
-impl Deref for HeapBuffer {
-    type Target = [u8];
+impl<T: Element> Deref for HeapBuffer<T> {
+    type Target = [T];
 
     #[inline]
     #[expect(unsafe_code, reason = "owns a block of memory")]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes of its own, which were cleared; peers map them for reading only.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many elements of its own, of which any bytes are values; peers map them for reading only.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.count) }
     }
 }
 
-impl DerefMut for HeapBuffer {
+impl<T: Element> DerefMut for HeapBuffer<T> {
     #[inline]
     #[expect(unsafe_code, reason = "owns a block of memory")]
-    fn deref_mut(&mut self) -> &mut [u8] {
+    fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and borrowed uniquely. What a peer reads meanwhile it takes for no message.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.count) }
     }
 }
 
-impl AsRef<[u8]> for HeapBuffer {
-    fn as_ref(&self) -> &[u8] {
+impl<T: Element> AsRef<[T]> for HeapBuffer<T> {
+    fn as_ref(&self) -> &[T] {
         self
     }
 }
 
-impl AsMut<[u8]> for HeapBuffer {
-    fn as_mut(&mut self) -> &mut [u8] {
+impl<T: Element> AsMut<[T]> for HeapBuffer<T> {
+    fn as_mut(&mut self) -> &mut [T] {
         self
     }
 }
 
-impl fmt::Debug for HeapBuffer {
+impl<T: Element> fmt::Debug for HeapBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeapBuffer").field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("HeapBuffer").field("length", &self.count).finish_non_exhaustive()
     }
 }
 
 // SAFETY: the bytes are in the heap, so moving the value does not move them.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for HeapBuffer {
+unsafe impl<T: Element> Pieces for HeapBuffer<T> {
     #[inline]
     fn piece(&self, _index: usize) -> Span {
         // SAFETY: valid while `self` lives; the engine holds it until the request is done.
-        unsafe { Span::new(self.start.as_ptr(), self.length) }
+        unsafe { Span::new(self.start.as_ptr(), size_of_val(&self[..])) }
     }
 
     fn type_name(&self) -> Option<&'static str> {
-        Some(std::any::type_name::<u8>())
+        Some(std::any::type_name::<T>())
     }
 }
 // SAFETY: the value owns its bytes.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl LeasedBytes for HeapBuffer {}
+unsafe impl<T: Element> LeasedBytes for HeapBuffer<T> {}
 // SAFETY: as `Pieces` says where nothing else is said.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
-unsafe impl OneRun for HeapBuffer {}
+unsafe impl<T: Element> OneRun for HeapBuffer<T> {}
+// SAFETY: it has elements of the type, at a cache line.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T: Element> Sequence for HeapBuffer<T> {
+    type Item = T;
+}
 
 // SAFETY: as for `Pieces`.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Elements for HeapBuffer {
-    type Element = u8;
+unsafe impl<T: Element + Described> Elements for HeapBuffer<T> {
+    type Element = T;
 
     fn span(&self) -> Span {
         self.piece(0)
@@ -142,4 +162,4 @@ unsafe impl Elements for HeapBuffer {
 }
 // SAFETY: as for `LeasedBytes`; any bytes are numbers.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl ElementsMut for HeapBuffer {}
+unsafe impl<T: Element + Described> ElementsMut for HeapBuffer<T> {}

@@ -2,8 +2,8 @@
 
 use super::loops::Say;
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
-use tickwire::{Comm, Engine, HeapBuffer, HeapError, OperationError, Rank, bytemuck, op};
+use std::time::{Duration, Instant};
+use tickwire::{Comm, Engine, HeapBuffer, HeapError, LeasedBytes, Rank, Sequence, op};
 
 /// Lengths of the buffers, bytes.
 const SIZES: [usize; 5] = [8, 1 << 10, 16 << 10, 64 << 10, 1 << 20];
@@ -14,12 +14,15 @@ const CALLS: [usize; 2] = [20_000, 400];
 /// Operations in which a rank may run ahead are followed by a barrier as often, where they are short.
 const AHEAD: usize = 16;
 
-type Done = Result<(), OperationError>;
+/// What a rank computes between two ticks, where it does.
+const COMPUTES: Duration = Duration::from_micros(50);
+
+type Done = Result<(), tickwire::Error>;
 
 /// Figures that [`Collectives::measure`] gives with so many ranks.
 pub(crate) fn figures(ranks: u32) -> usize {
     let parts = SIZES.iter().filter(|&&bytes| part(bytes, ranks as usize) > 0).count();
-    1 + 6 * SIZES.len() + 3 * parts
+    1 + 6 * SIZES.len() + 3 * parts + 2
 }
 
 /// Bytes of a part of a buffer: whole doubles, as many for each rank.
@@ -30,13 +33,13 @@ fn part(bytes: usize, ranks: usize) -> usize {
 /// Doubles of a rank's own, or in the shared heap.
 enum Doubles {
     Plain(Vec<f64>),
-    Shared(HeapBuffer),
+    Shared(HeapBuffer<f64>),
 }
 
 impl Doubles {
     fn new(engine: &Engine, shared: bool) -> Result<Self, HeapError> {
         match shared {
-            true => engine.alloc(MAX).map(Doubles::Shared),
+            true => engine.alloc_elements(MAX / 8).map(Doubles::Shared),
             false => Ok(Doubles::Plain(vec![0.0; MAX / 8])),
         }
     }
@@ -48,7 +51,7 @@ impl Deref for Doubles {
     fn deref(&self) -> &[f64] {
         match self {
             Doubles::Plain(doubles) => doubles,
-            Doubles::Shared(bytes) => bytemuck::cast_slice(bytes),
+            Doubles::Shared(doubles) => doubles,
         }
     }
 }
@@ -57,7 +60,7 @@ impl DerefMut for Doubles {
     fn deref_mut(&mut self) -> &mut [f64] {
         match self {
             Doubles::Plain(doubles) => doubles,
-            Doubles::Shared(bytes) => bytemuck::cast_slice_mut(bytes),
+            Doubles::Shared(doubles) => doubles,
         }
     }
 }
@@ -67,11 +70,20 @@ fn touch(doubles: &mut [f64], round: usize) {
     doubles.iter_mut().step_by(8).for_each(|number| *number = (round % 128) as f64);
 }
 
+/// The processor is busy with something else.
+fn compute() {
+    let start = Instant::now();
+    while start.elapsed() < COMPUTES {
+        std::hint::spin_loop();
+    }
+}
+
 /// The suite.
 pub(crate) struct Collectives<'a> {
     engine: &'a mut Engine,
     say: Say<'a>,
     quick: bool,
+    shared: bool,
     world: Comm,
     send: Doubles,
     receive: Doubles,
@@ -81,7 +93,7 @@ impl<'a> Collectives<'a> {
     /// With plain buffers, or with some in the shared heap.
     pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, shared: bool, quick: bool) -> Result<Self, HeapError> {
         let (send, receive) = (Doubles::new(engine, shared)?, Doubles::new(engine, shared)?);
-        Ok(Collectives { world: engine.comm_world(), engine, say, quick, send, receive })
+        Ok(Collectives { world: engine.comm_world(), engine, say, quick, shared, send, receive })
     }
 
     /// Times calls, and says what one takes.
@@ -100,14 +112,14 @@ impl<'a> Collectives<'a> {
         if self.engine.rank() == Rank(0) {
             (self.say)(metric, parameter, time, "us");
         }
-        self.engine.barrier(self.world)
+        Ok(self.engine.barrier(self.world)?)
     }
 
     /// All of them.
     pub(crate) fn measure(&mut self) -> Done {
         let ranks = self.engine.size() as usize;
         let many = CALLS[usize::from(ranks > 2)];
-        self.time("barrier", ranks, many, |all, _| all.engine.barrier(all.world))?;
+        self.time("barrier", ranks, many, |all, _| Ok(all.engine.barrier(all.world)?))?;
         for bytes in SIZES {
             let calls = match bytes {
                 0..=1024 => many,
@@ -116,13 +128,13 @@ impl<'a> Collectives<'a> {
             };
             self.sized(bytes, calls.max(10))?;
         }
-        Ok(())
+        self.overlapping(MAX, (many / 200).max(10))
     }
 
     /// A rank that may run ahead waits for the others now and then.
     fn keep_up(&mut self, bytes: usize, round: usize) -> Done {
         match bytes <= 1024 && round.is_multiple_of(AHEAD) {
-            true => self.engine.barrier(self.world),
+            true => Ok(self.engine.barrier(self.world)?),
             false => Ok(()),
         }
     }
@@ -133,7 +145,7 @@ impl<'a> Collectives<'a> {
         self.time("allreduce", bytes, calls, |all, round| {
             let Collectives { engine, world, send, receive, .. } = all;
             touch(&mut send[..count], round);
-            engine.allreduce(&send[..count], &mut receive[..count], op::Sum, *world)
+            Ok(engine.allreduce(&send[..count], &mut receive[..count], op::Sum, *world)?)
         })?;
         self.time("iallreduce", bytes, calls, |all, round| {
             let Collectives { engine, world, send, receive, .. } = all;
@@ -169,14 +181,48 @@ impl<'a> Collectives<'a> {
 
     /// A persistent sum; its operand changes between starts.
     fn persistent(&mut self, bytes: usize, calls: usize) -> Done {
-        let doubles = vec![0.0; bytes / 8];
-        let mut sum = self.engine.allreduce_init(doubles.clone(), doubles, op::Sum, self.world)?;
+        let count = bytes / 8;
+        match self.shared {
+            true => {
+                let buffers = (self.engine.alloc_elements(count)?, self.engine.alloc_elements(count)?);
+                self.persistent_of(bytes, calls, buffers)
+            }
+            false => self.persistent_of(bytes, calls, (vec![0.0; count], vec![0.0; count])),
+        }
+    }
+
+    fn persistent_of<B>(&mut self, bytes: usize, calls: usize, (send, receive): (B, B)) -> Done
+    where
+        B: LeasedBytes + Sequence<Item = f64> + DerefMut<Target: AsMut<[f64]>> + Send + 'static,
+    {
+        let mut sum = self.engine.allreduce_init(send, receive, op::Sum, self.world)?;
         self.time("allreduce_init", bytes, calls, |all, round| {
-            touch(&mut all.engine.buffer(&mut sum)?.0, round);
+            touch(all.engine.buffer(&mut sum)?.0.as_mut(), round);
             all.engine.start(&sum)?;
             all.engine.wait(&sum)?;
             Ok(())
         })
+    }
+
+    /// Ranks that compute between ticks, all of them or the first one alone: until the sum is done.
+    fn overlapping(&mut self, bytes: usize, calls: usize) -> Done {
+        let (count, first) = (bytes / 8, self.engine.rank() == Rank(0));
+        for (metric, computes) in [("iallreduce_all_compute", true), ("iallreduce_one_computes", first)] {
+            self.time(metric, bytes, calls, |all, round| {
+                let Collectives { engine, world, send, receive, .. } = all;
+                touch(&mut send[..count], round);
+                engine.scope(|scope| {
+                    let sum = scope.iallreduce(&send[..count], &mut receive[..count], op::Sum, *world)?;
+                    while computes && !scope.test(&sum)?.is_done() {
+                        compute();
+                        scope.tick();
+                    }
+                    scope.wait_take(sum)?;
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(())
     }
 
     /// Those in which each rank has a part.
@@ -189,17 +235,17 @@ impl<'a> Collectives<'a> {
         self.time("allgather", bytes, calls, |all, round| {
             let Collectives { engine, world, send, receive, .. } = all;
             touch(&mut send[..part], round);
-            engine.allgather(&send[..part], &mut receive[..count], *world)
+            Ok(engine.allgather(&send[..part], &mut receive[..count], *world)?)
         })?;
         self.time("alltoall", bytes, calls, |all, round| {
             let Collectives { engine, world, send, receive, .. } = all;
             touch(&mut send[..count], round);
-            engine.alltoall(&send[..count], &mut receive[..count], *world)
+            Ok(engine.alltoall(&send[..count], &mut receive[..count], *world)?)
         })?;
         self.time("reduce_scatter", bytes, calls, |all, round| {
             let Collectives { engine, world, send, receive, .. } = all;
             touch(&mut send[..count], round);
-            engine.reduce_scatter_block(&send[..count], &mut receive[..part], op::Sum, *world)
+            Ok(engine.reduce_scatter_block(&send[..count], &mut receive[..part], op::Sum, *world)?)
         })
     }
 }
