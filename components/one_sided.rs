@@ -70,6 +70,8 @@ impl RegionAccess {
     pub const WRITE: RegionAccess = RegionAccess(2);
     /// Update elements of it.
     pub const UPDATE: RegionAccess = RegionAccess(4);
+    /// Nothing of it.
+    pub const NONE: RegionAccess = RegionAccess(0);
     /// All of that.
     pub const ALL: RegionAccess = RegionAccess(7);
 
@@ -103,14 +105,16 @@ impl std::ops::BitOr for RegionAccess {
 pub struct RegionKey {
     /// Bytes of the region.
     pub bytes: u64,
+    /// What a fabric calls it: key, and address of the first byte.
+    fabric: [u64; 2],
     /// The proc whose memory it is.
     pub proc: u32,
     /// Its number there. None is used twice.
     pub number: u32,
     /// What may be done with it: the bits of a [`RegionAccess`].
     access: u32,
-    /// Nothing.
-    rest: u32,
+    /// Which fabric that is: a number of its name, or 0 for none.
+    fabric_name: u32,
 }
 
 // SAFETY: whole words without anything between them.
@@ -125,13 +129,33 @@ impl crate::Basic for RegionKey {}
 impl RegionKey {
     /// The key of a region.
     pub const fn new(proc: ProcId, number: u32, bytes: u64, access: RegionAccess) -> Self {
-        RegionKey { bytes, proc: proc.0, number, access: access.0, rest: 0 }
+        RegionKey { bytes, fabric: [0; 2], proc: proc.0, number, access: access.0, fabric_name: 0 }
+    }
+
+    /// The same, of a region that the fabric of this name reaches by a key and an address.
+    pub const fn with_fabric(self, name: &str, fabric: [u64; 2]) -> Self {
+        RegionKey { fabric, fabric_name: number_of(name), ..self }
+    }
+
+    /// What the fabric of this name calls it.
+    pub const fn fabric(&self, name: &str) -> Option<[u64; 2]> {
+        if self.fabric_name == number_of(name) { Some(self.fabric) } else { None }
     }
 
     /// What may be done with it.
     pub const fn access(&self) -> RegionAccess {
         RegionAccess(self.access)
     }
+}
+
+/// A number of a name, never 0 (FNV-1a).
+const fn number_of(name: &str) -> u32 {
+    let (bytes, mut number, mut at) = (name.as_bytes(), 0x811C_9DC5u32, 0);
+    while at < bytes.len() {
+        number = (number ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    number | 1
 }
 
 /// Who makes updates of a window atomic. There is one domain for each window, and all updates take it, those of a part's owner too.

@@ -7,18 +7,21 @@
 //! each operation.
 
 mod directory;
+mod fabric;
 mod near;
 
 use crate::api::collectives::activate;
 use crate::api::request::Request;
-use crate::api::windows::{PostedUpdate, RejectedUpdate, Until, WindowCounts};
+use crate::api::windows::{PostedUpdate, RejectedUpdate, Until, WindowCounts, WindowReach};
 use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::{
     Comm, Element, Integer, LeasedBytes, NIL, Number, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
     RequestError, Sequence, Span, Update, VcState, WindowError, bytemuck,
 };
-use tickwire_systems::procs::windows::regions::{ExposedRegion, REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement};
+use tickwire_systems::procs::windows::regions::{
+    ExposedRegion, REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of,
+};
 use tickwire_systems::procs::windows::{OwnMemory, RemoteOperation};
 use tickwire_systems::protocols::one_sided::post_remote;
 use tickwire_transports::windows::Updater;
@@ -81,10 +84,11 @@ impl Engine {
             return Err(RejectedUpdate { error: full("there is none for its locks"), buffer: *boxed });
         };
         if let OwnMemory::Exposed(regions) = &mut row.own {
-            regions.push(ExposedRegion { number, part, access, buffer: boxed });
+            regions.push(ExposedRegion { number, part, access, fabric: None, buffer: boxed });
         }
         all.windows.next_region += 1;
         let key = RegionKey::new(ProcId(me), number, span.len() as u64, access);
+        let key = self.offer_region(key, span);
         self.list_region(number, span, access);
         Ok(Region { key, buffer: PhantomData })
     }
@@ -104,7 +108,8 @@ impl Engine {
         let row = all.windows.get(REGIONS).ok_or_else(none)?;
         let OwnMemory::Exposed(regions) = &mut row.own else { return Err(none()) };
         let place = regions.binary_search_by_key(&region.key.number, |region| region.number).map_err(|_| none())?;
-        let ExposedRegion { buffer, .. } = regions.remove(place);
+        let ExposedRegion { buffer, fabric, .. } = regions.remove(place);
+        self.withdraw_key(fabric);
         buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
     }
 
@@ -245,6 +250,17 @@ impl Engine {
         WindowCounts { issued, completed }
     }
 
+    /// How operations with a key reach the memory: of a fabric, puts and gets; updates are done by the owner's engine then.
+    ///
+    /// # Errors
+    /// The proc has failed, or cannot be connected to.
+    pub fn region_reach(&mut self, key: &RegionKey) -> Result<WindowReach, WindowError> {
+        let (Some(target), _) = self.region_place(key, RegionAccess::NONE, 0, 0)? else {
+            return Ok(WindowReach::Memory);
+        };
+        Ok(WindowReach::of(&self.target(Rank(target), REGIONS)?.reach))
+    }
+
     /// The place of a proc among the targets, if it was one.
     fn known_target(&mut self, proc: ProcId) -> Option<u32> {
         let target = self.store.all().windows.get(REGIONS)?.targets.get(proc.0 as usize)?;
@@ -292,6 +308,7 @@ impl Engine {
             return Err(self.failed_target(Rank(key.proc), REGIONS));
         }
         self.find_directory(key.proc, vc);
+        self.find_fabric(key, vc)?;
         Ok((Some(key.proc), at))
     }
 
@@ -306,6 +323,10 @@ impl Engine {
     ) -> Result<(), WindowError> {
         match target {
             Some(target) if self.region_near(kind, runs, length, (target, at))? => Ok(()),
+            Some(target) if self.goes_by_fabric(kind, target) => {
+                let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
+                self.move_by_fabric(offset, if writes { runs.0 } else { runs.1 }, writes, Rank(target), REGIONS)
+            }
             Some(target) => self.run_remote(kind, at, runs, length, until, (Rank(target), REGIONS)),
             None => self.region_own(kind, runs, length, at),
         }

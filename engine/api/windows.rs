@@ -76,6 +76,17 @@ pub enum WindowReach {
     Engine,
 }
 
+impl WindowReach {
+    pub(crate) fn of(reach: &Reach) -> Self {
+        match reach {
+            Reach::Memory(_) => WindowReach::Memory,
+            Reach::Kernel { .. } => WindowReach::Kernel,
+            Reach::Fabric { .. } => WindowReach::Fabric,
+            Reach::Engine => WindowReach::Engine,
+        }
+    }
+}
+
 impl fmt::Display for WindowReach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -101,12 +112,7 @@ impl Engine {
     /// # Errors
     /// There is no such window, or no such rank.
     pub fn win_reach<T>(&mut self, rank: Rank, window: Window<T>) -> Result<WindowReach, WindowError> {
-        Ok(match self.target(rank, window.handle)?.reach {
-            Reach::Memory(_) => WindowReach::Memory,
-            Reach::Kernel { .. } => WindowReach::Kernel,
-            Reach::Fabric { .. } => WindowReach::Fabric,
-            Reach::Engine => WindowReach::Engine,
-        })
+        Ok(WindowReach::of(&self.target(rank, window.handle)?.reach))
     }
 
     /// How many elements a rank's part of a window has. Of a window that memory is attached to there are as many as displacements.

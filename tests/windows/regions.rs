@@ -1,9 +1,9 @@
 //! Exposed memory: who has a key reads, writes and updates, and nobody else.
 
-use crate::kit::{ALL, Over, each_rank, refused, values};
+use crate::kit::{ALL, FABRICS, Over, each_rank, refused, values};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, op};
+use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, WindowReach, op};
 
 /// How long a test waits for what is to come soon.
 const BOUND: Duration = Duration::from_secs(20);
@@ -18,11 +18,18 @@ fn exposed(engine: &mut Engine, count: usize, access: RegionAccess, world: Comm)
 
 #[test]
 fn who_has_a_key_moves_bytes_without_the_owner() {
-    for over in ALL {
+    for over in ALL.into_iter().chain(FABRICS) {
         each_rank(3, over, |engine, rank, world| {
             let (region, keys) = exposed(engine, 5_000, RegionAccess::ALL, world);
             let next = (rank + 1) % 3;
             let key = keys[next as usize];
+            let reach = match over {
+                Over::Shm | Over::Heap => WindowReach::Kernel,
+                Over::Fabric(_) => WindowReach::Fabric,
+                Over::Loopback | Over::Short => WindowReach::Engine,
+            };
+            assert_eq!(engine.region_reach(&key).unwrap(), reach, "{over:?}");
+            assert_eq!(engine.region_reach(&region.key()).unwrap(), WindowReach::Memory);
             engine.region_put(values(rank, 4_000), &key, 8_000).unwrap();
             engine.region_flush(ProcId(next)).unwrap();
             let mut got = vec![0; 4_000];
@@ -44,7 +51,7 @@ fn who_has_a_key_moves_bytes_without_the_owner() {
 
 #[test]
 fn a_counter_in_a_region_counts_what_all_add() {
-    for over in ALL {
+    for over in ALL.into_iter().chain(FABRICS) {
         each_rank(4, over, |engine, rank, world| {
             let (region, keys) = exposed(engine, 2, RegionAccess::ALL, world);
             for _ in 0..100 {
@@ -95,7 +102,9 @@ fn a_key_allows_what_it_says_and_only_within_its_region() {
 
 #[test]
 fn a_stale_key_is_an_error_and_never_a_write() {
-    for over in ALL {
+    for over in ALL.into_iter().chain(FABRICS) {
+        // What the fabric says of a key that it does not know differs by provider.
+        let words = if FABRICS.contains(&over) { "" } else { "no such bytes" };
         each_rank(2, over, |engine, rank, world| {
             let (region, keys) = exposed(engine, 100, RegionAccess::ALL, world);
             let other = keys[1 - rank as usize];
@@ -107,9 +116,9 @@ fn a_stale_key_is_an_error_and_never_a_write() {
             engine.barrier(world).unwrap();
             // The same memory is exposed again, under another key.
             let again = engine.expose(buffer, RegionAccess::ALL).unwrap();
-            refused(engine.region_get(&mut [0u64], &other, 0), "no such bytes");
+            refused(engine.region_get(&mut [0u64], &other, 0), words);
             let put = engine.region_put(&[5u64; 100], &other, 0);
-            refused(put.and(engine.region_flush(ProcId(other.proc))), "no such bytes");
+            refused(put.and(engine.region_flush(ProcId(other.proc))), words);
             let late = engine.region_rput(vec![5u64; 100], &other, 0).unwrap();
             assert!(engine.wait_take(late).unwrap_err().to_string().contains("no such bytes"));
             refused(engine.region_fetch_and_op(1u64, op::Sum, &other, 0).map(drop), "no such bytes");
@@ -162,14 +171,18 @@ fn an_owner_that_computes_is_not_waited_for() {
 fn memory_that_peers_map_is_read_where_it_is() {
     each_rank(2, Over::Heap, |engine, rank, world| {
         let mut buffer = engine.alloc(3 << 20).unwrap();
-        buffer.iter_mut().zip(0u32..).for_each(|(byte, at)| *byte = (at.wrapping_mul(7) >> 3) as u8 + rank as u8);
+        buffer
+            .iter_mut()
+            .zip(0u32..)
+            .for_each(|(byte, at)| *byte = ((at.wrapping_mul(7) >> 3) as u8).wrapping_add(rank as u8));
         let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
         let mut keys = [region.key(); 2];
         engine.allgather(&[region.key()], &mut keys, world).unwrap();
         let key = keys[1 - rank as usize];
         let mut got = vec![0u8; 3 << 20];
         engine.region_get(&mut got, &key, 0).unwrap();
-        let theirs = |at: u32| (at.wrapping_mul(7) >> 3) as u8 + 1 - rank as u8;
+        assert_eq!(engine.bytes_read().attach, 0, "not by the kernel");
+        let theirs = |at: u32| ((at.wrapping_mul(7) >> 3) as u8).wrapping_add(1 - rank as u8);
         assert!(got.iter().zip(0u32..).all(|(byte, at)| *byte == theirs(at)));
         engine.barrier(world).unwrap();
         engine.region_put(&[9u8; 5], &key, 3).unwrap();

@@ -18,9 +18,10 @@ impl Engine {
             return;
         }
         let (members, me) = (all.procs.known.len() as u32, all.procs.me);
-        let made = (0u8..).zip(all.endpoints.iter_mut()).find_map(|(endpoint, of)| {
+        // Engines of one process are the last that need it.
+        let made = all.endpoints.iter_mut().enumerate().rev().find_map(|(endpoint, of)| {
             let run = of.transport.get().shared_memory()?.make(KEY, control_bytes(members) + DIRECTORY_BYTES).ok()?;
-            Some((endpoint, Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false)?))
+            Some((endpoint as u8, Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false)?))
         });
         let Some((endpoint, part)) = made else { return };
         // The processor cannot update the memory for all.

@@ -19,7 +19,7 @@ struct Route {
 
 impl Engine {
     /// Moves bytes to or from a target's memory. It returns when the run may be used again.
-    pub(super) fn move_by_fabric(
+    pub(crate) fn move_by_fabric(
         &mut self,
         at: usize,
         run: Span,
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Waits until all operations on a target by a fabric are complete. How one has failed is noted at the target.
-    pub(super) fn flush_fabric(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+    pub(crate) fn flush_fabric(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Ok(()) };
         let &mut Target { fabric_turn: turn, vc: row, .. } = self.target(rank, handle)?;
         let is_complete = |engine: &mut Engine| {

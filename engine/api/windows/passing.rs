@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// There is no window, so nobody uses the memory by a fabric.
-    pub(super) fn withdraw_key(&mut self, fabric: Option<(u8, RemoteKey)>) {
+    pub(crate) fn withdraw_key(&mut self, fabric: Option<(u8, RemoteKey)>) {
         let Some((endpoint, key)) = fabric else { return };
         let of = self.store.endpoints()[usize::from(endpoint)].transport.get().one_sided();
         of.into_iter().for_each(|fabric| fabric.withdraw_exposed(&key));

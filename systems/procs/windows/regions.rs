@@ -4,6 +4,7 @@
 use super::{AtomicsDomain, Epochs, OwnMemory, Reach, Target, WindowRow, Windows};
 use std::any::Any;
 use tickwire_components::{NIL, RegionAccess, RemoteKind, Row, Vc};
+use tickwire_transports::RemoteKey;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
 
@@ -25,6 +26,8 @@ pub struct ExposedRegion {
     pub part: Part,
     /// What others may do with it.
     pub access: RegionAccess,
+    /// What a fabric calls it, and the endpoint that does.
+    pub fabric: Option<(u8, RemoteKey)>,
     /// The buffer.
     pub buffer: Box<dyn Any + Send + Sync>,
 }
