@@ -43,8 +43,8 @@ pub struct Engine {
     pub(crate) holders: Box<[usize]>,
     /// Endpoints whose messages are delivered by the look that finds them.
     pub(crate) prompt: Box<[usize]>,
-    /// Endpoints that are expensive to look at.
-    pub(crate) rare: Box<[usize]>,
+    /// Other endpoints that have looks of their own: they do not consist of rings, or are expensive to look at.
+    pub(crate) others: Box<[usize]>,
     /// Whether there are endpoints of the last two kinds, or operations on boards.
     pub(crate) looks_apart: bool,
     /// Whether collective operations on boards are in progress.

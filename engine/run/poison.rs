@@ -28,7 +28,7 @@ impl Engine {
     pub(crate) fn close_poisoned(&mut self, words: String) {
         if self.store.lost().is_some() {
             // These are rows of endpoints, of which there are none any more.
-            (self.holders, self.prompt, self.rare) = Default::default();
+            (self.holders, self.prompt, self.others) = Default::default();
             self.looks_apart = false;
             self.allow_deliver(false);
         }

@@ -44,12 +44,25 @@ impl Engine {
 
     /// Looks whether there is something to do, and does a tick's part of it; whether there was. No system call, except once
     /// every `control_us`. `patient` is who has nothing else to do.
+    // All calls that it makes are its last ones, so that a look saves nothing on a stack.
     #[inline]
     pub(crate) fn advance(&mut self, patient: bool) -> bool {
         self.polls += 1;
         if self.polls >= CLOCK_LOOKS {
-            self.look_at_clock();
+            return self.advance_with_clock(patient);
         }
+        self.look(patient)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn advance_with_clock(&mut self, patient: bool) -> bool {
+        self.look_at_clock();
+        self.look(patient)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, patient: bool) -> bool {
         let (progress, inbound, endpoints) = self.store.look();
         progress.ticks += 1;
         self.observer.ticked(progress.ticks);
@@ -58,38 +71,34 @@ impl Engine {
         }
         for endpoint in endpoints {
             // The others have looks of their own.
-            if endpoint.cheap_poll && endpoint.ready() {
+            if endpoint.transport.get().rings_ready() {
                 endpoint.found = true;
                 progress.pending |= Pending::DRAIN;
             }
         }
-        let mut pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
-        let mut delivered = false;
+        let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
         if self.looks_apart {
-            (delivered, pending) = self.look_apart(patient);
+            return self.look_apart(patient);
         }
-        if pending {
-            self.run();
-        }
-        delivered | pending
+        pending && self.run()
     }
 
-    /// Looks at the endpoints that have looks of their own; whether messages were delivered, and whether anything is pending.
-    #[inline(always)]
-    fn look_apart(&mut self, patient: bool) -> (bool, bool) {
+    /// Looks at the endpoints that have looks of their own, and goes on as [`Engine::advance`]; whether there was something.
+    #[inline(never)]
+    fn look_apart(&mut self, patient: bool) -> bool {
         let mut moved = self.boards_busy && self.look_at_boards();
         if self.has_mail {
             moved |= self.serve_mail();
         }
-        if !self.rare.is_empty() {
-            self.look_rarely();
+        if !self.others.is_empty() {
+            self.look_at_others();
         }
         if !self.prompt.is_empty() {
-            let (delivered, pending) = self.look_promptly(patient);
-            return (moved | delivered, pending);
+            moved |= self.look_promptly(patient);
         }
         let progress = self.store.progress();
-        (moved, progress.pending != Pending::NONE || !progress.senders.is_empty())
+        let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
+        moved | (pending && self.run())
     }
 
     /// Goes on with the operations on boards; whether one of them has come further.
@@ -115,7 +124,7 @@ impl Engine {
     pub(crate) fn mind_boards(&mut self) {
         let all = self.store.all();
         (self.boards_busy, self.has_mail) = (!all.boards.busy.is_empty(), !all.windows.mailed.is_empty());
-        self.looks_apart = self.boards_busy || self.has_mail || !self.prompt.is_empty() || !self.rare.is_empty();
+        self.looks_apart = self.boards_busy || self.has_mail || !self.prompt.is_empty() || !self.others.is_empty();
     }
 
     /// Takes the short puts that others have left in windows; whether there were some.
@@ -127,14 +136,16 @@ impl Engine {
         served
     }
 
-    /// Looks at the endpoints that are expensive to look at, as often as is worth it.
+    /// Looks at the endpoints that are neither rings nor prompt; at those that are expensive to look at as often as is worth it.
     #[inline(never)]
-    fn look_rarely(&mut self) {
+    fn look_at_others(&mut self) {
         let Tables { progress, cars, requests, vcs, endpoints, .. } = self.store.all();
         let rows = OperationRows { active: progress.active, cars, requests, vcs };
-        for &number in &self.rare {
+        for &number in &self.others {
             let endpoint = &mut endpoints[number];
-            endpoint.find_operations(number as u8, self.observer.awaited.row, &rows);
+            if !endpoint.cheap_poll {
+                endpoint.find_operations(number as u8, self.observer.awaited.row, &rows);
+            }
             if endpoint.matches && !progress.provider.queue.is_empty() {
                 progress.pending |= Pending::POST;
             }
@@ -145,16 +156,14 @@ impl Engine {
         }
     }
 
-    /// Looks at the endpoints whose messages are delivered at once; whether some were, and whether anything is pending then.
+    /// Looks at the endpoints whose messages are delivered at once; whether some were.
     #[inline(always)]
-    fn look_promptly(&mut self, patient: bool) -> (bool, bool) {
+    fn look_promptly(&mut self, patient: bool) -> bool {
         self.budget = self.delivered_max;
-        let delivered = match *self.prompt {
+        match *self.prompt {
             [row] => self.look_promptly_at(row, patient),
             _ => self.look_promptly_at_all(),
-        };
-        let progress = self.store.progress();
-        (delivered, progress.pending != Pending::NONE || !progress.senders.is_empty())
+        }
     }
 
     /// Looks at an endpoint and delivers what has come; whether there was something. Where that is not the next thing to do, it
@@ -200,31 +209,36 @@ impl Engine {
         work
     }
 
-    /// A tick after a look that found something.
-    #[inline]
-    pub(crate) fn run(&mut self) {
+    /// A tick after a look that found something; `false` if the engine is closed, and does nothing any more.
+    #[inline(never)]
+    pub(crate) fn run(&mut self) -> bool {
         let progress = self.store.progress();
         if progress.closed() {
-            return;
+            return false;
         }
         self.observer.found();
         progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
         if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
             self.counters.ran(DELIVER);
-            match self.watching.is_on() {
-                true if !self.deliver_watched() => return,
-                true => {}
+            let is_left = match self.watching.is_on() {
+                true => self.deliver_watched(),
                 false => self.store.with(deliver),
-            }
-            if self.store.progress().pending == Pending::NONE {
-                return;
+            };
+            if !is_left {
+                return true;
             }
         }
-        if self.store.progress().pending == Pending::COMPLETE && self.completes_alone() {
-            return;
+        self.run_rest();
+        true
+    }
+
+    /// The part of [`Engine::run`] that Deliver has left.
+    #[inline(never)]
+    fn run_rest(&mut self) {
+        if self.store.progress().pending != Pending::COMPLETE || !self.completes_alone() {
+            self.run_passes();
         }
-        self.run_passes();
     }
 
     /// Runs Complete where nothing else is pending, as after Deliver has taken messages of graphs; whether nothing is left then.
@@ -243,7 +257,7 @@ impl Engine {
         self.store.progress().pending == Pending::NONE && self.store.progress().answers.is_empty()
     }
 
-    /// Runs Deliver for those who watch; `false` if one of them has panicked.
+    /// Runs Deliver for those who watch; whether anything is pending then. Nothing is done any more if one of them has panicked.
     #[inline(never)]
     fn deliver_watched(&mut self) -> bool {
         let Engine { watching, store, .. } = self;
@@ -254,7 +268,7 @@ impl Engine {
         if self.observer.receipts {
             self.note_receipts();
         }
-        true
+        self.store.progress().pending != Pending::NONE
     }
 
     /// The passes over the systems.

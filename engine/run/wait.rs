@@ -110,19 +110,39 @@ impl Engine {
         if id.row == NIL {
             return Ok(());
         }
-        let requests = self.store.all().requests;
-        match requests.get(id.row as usize) {
-            Some(request) if request.generation == id.generation && request.state.is_over() => Ok(()),
-            _ => self.wait_pending(id),
+        if self.is_over(id) {
+            return Ok(());
+        }
+        match self.wait_pending(id) {
+            None => Ok(()),
+            Some(error) => Err(*error),
         }
     }
 
+    /// Whether there is nothing to wait for any more: `true` is certain.
+    #[inline(always)]
+    fn is_over(&mut self, id: RequestId) -> bool {
+        let request = self.store.all().requests.get(id.row as usize);
+        request.is_some_and(|request| request.generation == id.generation && request.state.is_over())
+    }
+
+    /// The part of [`Engine::wait_id`] that looks. An error is in a box, so that there being none is no word in memory. Most
+    /// waits end with the first look.
     #[inline(never)]
-    fn wait_pending(&mut self, id: RequestId) -> Result<(), RequestError> {
+    fn wait_pending(&mut self, id: RequestId) -> Option<Box<RequestError>> {
         self.observer.awaited = id;
+        if self.advance(true) && self.is_over(id) {
+            self.observer.awaited.row = NIL;
+            return None;
+        }
+        self.wait_longer(id)
+    }
+
+    #[inline(never)]
+    fn wait_longer(&mut self, id: RequestId) -> Option<Box<RequestError>> {
         let ended = self.wait_until(|engine| engine.is_done(id));
         self.observer.awaited.row = NIL;
-        ended
+        ended.err().map(Box::new)
     }
 
     /// Whether a request is done; an error if it is stale, or waits for any source and a proc has failed.
@@ -190,8 +210,6 @@ impl Engine {
         mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
     ) -> Result<(), RequestError> {
         let mut idle = 0u32;
-        // What the last look of a wait has done is counted by what comes next.
-        self.take_work();
         loop {
             if self.advance(true) {
                 match done(self) {

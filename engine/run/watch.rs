@@ -8,7 +8,7 @@ use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{ArrivalState, Clock, Link, NIL, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::store::StoreMut;
-use tickwire_systems::tick::deliver::{deliver, read_offered, take_frames};
+use tickwire_systems::tick::deliver::{deliver, has_offered, read_offered, take_frames};
 use tickwire_traces::tracy::{Profile, Zone};
 use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 
@@ -179,12 +179,16 @@ impl Watcher {
     pub(super) fn deliver(&mut self, store: &mut StoreMut<'_>) {
         self.profiled = self.profile.begin_tick();
         if !self.watches() {
-            return store.with(deliver);
+            store.with(deliver);
+            return;
         }
         let before = store.progress().work.get();
         let begin_ns = self.read_clock();
         let zone = self.profiled.then(|| Zone::begin(DELIVER as u16, "deliver"));
-        let reads = store.with(take_frames);
+        let reads = store.with(|rows, wire| {
+            take_frames(rows, wire);
+            has_offered(rows)
+        });
         // The last thing that is done with frames is as a rule a message, whose time was noted.
         let noted_ns = self.trace.as_ref().map_or(0, Trace::last_ns);
         let read_ns = if noted_ns > begin_ns { noted_ns } else { self.read_clock() };

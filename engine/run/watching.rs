@@ -73,7 +73,7 @@ impl Watching {
     pub(crate) fn deliver(&mut self, store: &mut StoreMut<'_>) {
         match &mut self.watcher {
             Some(watcher) if self.has_sink || connected() => watcher.deliver(store),
-            _ => store.with(deliver),
+            _ => drop(store.with(deliver)),
         }
     }
 }

@@ -3,13 +3,13 @@
 use crate::rows::{Rows, Wire};
 use crate::steps::check::NotTaken;
 use crate::steps::check::check_envelope;
-use crate::steps::credit::owe_lines;
-use crate::steps::matching::{find_posted, meet};
+use crate::steps::credit::{add_owed, list_granter, owe_lines};
+use crate::steps::matching::{find_first, find_otherwise, find_posted, meet};
 use crate::steps::place::receive_whole;
 use crate::steps::posted::key;
 use crate::steps::signatures::{check_peer, compare};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::wire::Header;
+use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, CarState, Row, Span};
 
 /// Pairs a message with its posted receive: the row.
@@ -17,12 +17,12 @@ use tickwire_components::{Arrival, ArrivalState, CarState, Row, Span};
 /// # Errors
 /// If there is none, or the envelope cannot be.
 #[inline(always)]
-pub(crate) fn pair(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<Row, NotTaken> {
+fn pair(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<Row, NotTaken> {
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     check_envelope(header, vcs.get(vc_row as usize), communicators).map_err(NotTaken::Wrong)?;
     let row = find_posted(progress, vc_row, header, cars, vcs).ok_or(NotTaken::Unexpected)?;
-    owe_lines(progress, vcs, vc_row, header.length);
     meet(progress, &mut cars[row as usize], header, vc_row);
+    owe_lines(progress, vcs, vc_row, header.length);
     Ok(row)
 }
 
@@ -46,8 +46,54 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
 /// A message from its arrival to the end of its request; `false` leaves it where it is.
 #[inline(always)]
 pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
-    let Ok(row) = pair(rows, header, vc_row) else { return false };
+    header.length == payload.len() as u64 && receive_apart(rows, header.origin, header.name, payload, vc_row)
+}
+
+/// As [`receive`], of a message that is as long as it says. What is left of its header and the other arguments are as many as
+/// there are registers for; a transport that hands over frames keeps its own in the others.
+// Calls come last, so that the frequent case saves nothing on a stack.
+#[inline(never)]
+fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
+    let header = Header { lead: Kind::Eager as u64, origin, name, length: payload.len() as u64 };
+    let Rows { progress, cars, vcs, communicators, .. } = rows;
+    if check_envelope(&header, vcs.get(vc_row as usize), communicators).is_err() {
+        return false;
+    }
+    match find_first(progress, vc_row, &header, cars, vcs) {
+        Some(row) => end(rows, row, &header, payload, vc_row),
+        None => receive_otherwise(rows, origin, name, payload, vc_row),
+    }
+}
+
+/// As [`receive_apart`], where the first receive does not take it.
+#[inline(never)]
+fn receive_otherwise(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
+    let header = Header { lead: Kind::Eager as u64, origin, name, length: payload.len() as u64 };
+    let Rows { progress, cars, vcs, .. } = rows;
+    match find_otherwise(progress, vc_row, &header, cars, vcs) {
+        Some(row) => end(rows, row, &header, payload, vc_row),
+        None => false,
+    }
+}
+
+/// A message has its receive, which ends: `true`.
+#[inline(always)]
+fn end(rows: &mut Rows<'_>, row: Row, header: &Header, payload: Span, vc_row: Row) -> bool {
+    let Rows { progress, cars, vcs, .. } = rows;
+    meet(progress, &mut cars[row as usize], header, vc_row);
+    if add_owed(progress, &mut vcs[vc_row as usize], header.length) {
+        return end_and_grant(rows, row, payload, vc_row);
+    }
     receive_whole(rows, row, header.length, payload);
+    true
+}
+
+/// The rest of [`end`] where its peer may be granted something.
+#[cold]
+#[inline(never)]
+fn end_and_grant(rows: &mut Rows<'_>, row: Row, payload: Span, vc_row: Row) -> bool {
+    list_granter(&mut rows.progress, &mut rows.vcs, vc_row);
+    receive_whole(rows, row, payload.len() as u64, payload);
     true
 }
 

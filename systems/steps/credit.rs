@@ -20,11 +20,16 @@ pub fn buffers_granted(progress: &Progress, vcs: &[Vc]) -> usize {
 /// A message of a peer is kept no more, or never was.
 #[inline(always)]
 pub fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u64) {
-    let vc = &mut vcs[vc_row as usize];
-    vc.lines_owed += cost(length);
-    if vc.lines_owed >= progress.window.lines / 4 {
+    if add_owed(progress, &mut vcs[vc_row as usize], length) {
         list_granter(progress, vcs, vc_row);
     }
+}
+
+/// As [`owe_lines`]; `true` leaves it to the caller to [list](list_granter) the VC.
+#[inline(always)]
+pub(crate) fn add_owed(progress: &Progress, vc: &mut Vc, length: u64) -> bool {
+    vc.lines_owed += cost(length);
+    vc.lines_owed >= progress.window.lines / 4
 }
 
 /// Lists a VC whose peer may be granted something.

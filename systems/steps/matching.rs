@@ -7,7 +7,7 @@ use crate::steps::provider;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::{ANY, Matching, WALK_MAX};
 use tickwire_components::wire::Header;
-use tickwire_components::{Car, CarState, NIL, Progress, Row, Vc, VcState, car_flags};
+use tickwire_components::{Car, CarState, Progress, Row, Vc, VcState, car_flags};
 
 /// Puts a receive among the posted ones, as the youngest.
 #[inline(always)]
@@ -61,29 +61,47 @@ pub fn find_posted(
     cars: &mut [Car],
     vcs: &mut [Vc],
 ) -> Option<Row> {
-    let vc = &mut vcs[vc_row as usize];
-    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    // The frequent case: receives from this source only, and the first one takes it.
-    if let Some(first) = cars.get(vc.posted.head as usize)
-        && progress.wildcard.is_empty()
-        && key(first).takes(&message)
-    {
-        let row = vc.posted.head;
-        vc.posted.unlink(cars, NIL, row);
-        return Some(row);
+    match find_first(progress, vc_row, header, cars, vcs) {
+        None => find_otherwise(progress, vc_row, header, cars, vcs),
+        first => first,
     }
-    find_otherwise(progress, vc_row, &message, cars, vcs)
 }
 
-/// As [`find_posted`], in all cases.
-#[inline(never)]
-fn find_otherwise(
+/// The frequent case of [`find_posted`]: receives from this source only, and the first one takes it. `None` is not the last word.
+#[inline(always)]
+pub(crate) fn find_first(
     progress: &mut Progress,
     vc_row: Row,
-    message: &EnvelopeKey,
+    header: &Header,
     cars: &mut [Car],
     vcs: &mut [Vc],
 ) -> Option<Row> {
+    let vc = &mut vcs[vc_row as usize];
+    let row = vc.posted.head;
+    let first = cars.get_mut(row as usize)?;
+    if !progress.wildcard.is_empty() || !key(first).takes(&sought(header)) {
+        return None;
+    }
+    vc.posted.pop_first(first);
+    Some(row)
+}
+
+/// What a message is found by.
+#[inline(always)]
+fn sought(header: &Header) -> EnvelopeKey {
+    EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() }
+}
+
+/// As [`find_posted`], where [`find_first`] has found none.
+#[inline(never)]
+pub(crate) fn find_otherwise(
+    progress: &mut Progress,
+    vc_row: Row,
+    header: &Header,
+    cars: &mut [Car],
+    vcs: &mut [Vc],
+) -> Option<Row> {
+    let message = &sought(header);
     if progress.indexed() {
         let row = progress.posted.find(message)?;
         if progress.has_provider() && provider::keeps(progress, cars, vc_row, row) {

@@ -20,13 +20,25 @@ pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload:
     if car.chain != NIL || payload.len() > car.span.len() || payload.len() as u64 != length {
         return receive_otherwise(rows, row, length, payload);
     }
-    // SAFETY: the place of a posted receive is there until it ends, a payload until the transport is told to release it.
-    unsafe { copy::copy_whole(car.span, payload) };
+    let place = car.span;
     progress.moved.deliver += length;
     car.done = length;
     if !end_at_once(progress, car, requests, row) {
-        finish_car(progress, cars, row, length, false);
+        return receive_for_complete(rows, row, length, payload);
     }
+    // Last, since it may be a call.
+    // SAFETY: the place of a posted receive is the engine's until the application takes it, which comes after this; a payload is
+    // there until the transport is told to release it.
+    unsafe { copy::copy_whole(place, payload) };
+}
+
+/// As [`receive_whole`], of a receive whose end Complete looks at.
+#[inline(never)]
+fn receive_for_complete(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+    let Rows { progress, cars, .. } = rows;
+    // SAFETY: as in `receive_whole`.
+    unsafe { copy::copy_whole(cars[row as usize].span, payload) };
+    finish_car(progress, cars, row, length, false);
 }
 
 /// As [`receive_whole`], of a receive in several runs, or with a datatype, or with too little room.

@@ -17,9 +17,7 @@ use tickwire_transports::Sent;
 
 /// Sends an eager message at once if nothing is before it: no CAR, no request; `PROMPT` as the endpoint is. `true` if it has
 /// gone.
-// Not inlined, and one for each kind of endpoint: its callers decide with less in their hands, and those that go elsewhere save
-// nothing on a stack.
-#[inline(never)]
+#[inline(always)]
 pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
@@ -31,6 +29,18 @@ pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
         return false;
     }
     send_eager::<PROMPT, P>(progress, vc, endpoint, envelope, pieces)
+}
+
+/// [`send_inline`] to an endpoint that is prompt. Apart, so that a send to another one saves less on a stack.
+#[inline(never)]
+pub fn send_promptly<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    envelope: &Envelope,
+    pieces: &P,
+) -> bool {
+    send_inline::<true, P>(progress, vc, endpoint, envelope, pieces)
 }
 
 /// As [`send_inline`], also of what its receiver has mapped: the bytes are the application's when this returns.

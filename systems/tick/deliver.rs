@@ -23,42 +23,50 @@ use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pending, Row, Span};
 use tickwire_transports::{Other, Take};
 
-/// Delivers what it can; what is left is pending as before.
+/// Delivers what it can; what is left is pending as before. Whether anything is.
 #[inline(always)]
-pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
-    if take_frames(rows, wire) {
+pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
+    take_frames(rows, wire);
+    if rows.progress.pending == Pending::NONE {
+        return false;
+    }
+    if has_offered(rows) {
         read_offered(rows, wire);
     }
+    rows.progress.pending != Pending::NONE
 }
 
-/// The first part of [`deliver`]: takes frames where they are; whether messages are to be read out of memory of peers then.
+/// The first part of [`deliver`]: takes frames where they are.
 #[inline(always)]
-pub fn take_frames(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
-    let (mut count, mut rest) = (0, false);
+pub fn take_frames(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    rows.progress.pending.clear(Pending::DRAIN);
     for endpoint in wire.endpoints.iter_mut() {
         if !endpoint.found {
             continue;
         }
-        let most = rows.progress.budget - count;
-        let (taken, left) = endpoint.transport.get().deliver(most, &mut Taken(rows));
+        let most = rows.progress.budget;
+        let (taken, left) = endpoint.transport.get().deliver(most, rows);
         endpoint.found = left;
-        count += taken;
-        rest |= left;
+        let progress = &mut *rows.progress;
+        progress.budget -= taken;
+        progress.work.received += taken;
+        if left {
+            progress.pending |= Pending::DRAIN;
+        }
     }
-    let progress = &mut *rows.progress;
-    progress.budget -= count;
-    progress.work.received += count;
-    if !rest {
-        progress.pending.clear(Pending::DRAIN);
-    }
-    progress.pending.has(Pending::SUPPLY | Pending::TRANSFER)
+}
+
+/// Whether there is a second part of [`deliver`]: messages are to be read out of memory of peers.
+#[inline(always)]
+pub fn has_offered(rows: &mut Rows<'_>) -> bool {
+    rows.progress.pending.has(Pending::SUPPLY | Pending::TRANSFER)
 }
 
 /// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages. If there is more, it is
 /// pending then.
 #[inline(always)]
 pub fn look_and_deliver(rows: &mut Rows<'_>, endpoint: &mut Endpoint, most: u32, patient: bool) -> u32 {
-    let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, &mut Taken(rows));
+    let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, rows);
     rows.progress.work.received += count;
     if rest {
         endpoint.found = true;
@@ -67,28 +75,25 @@ pub fn look_and_deliver(rows: &mut Rows<'_>, endpoint: &mut Endpoint, most: u32,
     count
 }
 
-/// The rows that frames are taken into.
-struct Taken<'a, 'store>(&'a mut Rows<'store>);
-
 #[expect(unsafe_code, reason = "bytes that are addresses")]
-impl Take for Taken<'_, '_> {
+impl Take for Rows<'_> {
     fn now_ns(&mut self) -> u64 {
-        self.0.progress.now_ns
+        self.progress.now_ns
     }
 
     #[inline(always)]
     unsafe fn message(&mut self, header: &Header, payload: Span, vc_row: Row) -> bool {
-        eager::receive(self.0, header, payload, vc_row)
+        eager::receive(self, header, payload, vc_row)
     }
 
     unsafe fn other(&mut self, header: &Header, payload: Span, vc_row: Row) -> Other {
         let mut arrival = Arrival { header: *header, payload, vc: vc_row, ..Arrival::default() };
-        protocols::take::<true>(self.0, &mut arrival)
+        protocols::take::<true>(self, &mut arrival)
     }
 
     #[inline(never)]
     unsafe fn matched(&mut self, header: &Header, payload: Span, vc_row: Row, receive: Row) -> bool {
-        provider_matched::receive(self.0, header, payload, vc_row, receive)
+        provider_matched::receive(self, header, payload, vc_row, receive)
     }
 }
 

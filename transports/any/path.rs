@@ -149,10 +149,16 @@ impl AnyTransport {
     /// See [`Transport::ready`].
     #[inline(always)]
     pub fn ready(&self) -> bool {
+        self.rings_ready() || (!self.has_rings() && self.is_otherwise_ready())
+    }
+
+    /// [`AnyTransport::ready`] of a transport that consists of rings; `false` of all others. A look at it makes no call.
+    #[inline(always)]
+    pub fn rings_ready(&self) -> bool {
         match self {
             AnyTransport::Loopback(t) => t.ready(),
             AnyTransport::Shm(t) => t.ready(),
-            _ => self.is_otherwise_ready(),
+            _ => false,
         }
     }
 

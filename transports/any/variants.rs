@@ -89,6 +89,11 @@ impl AnyTransport {
         }
     }
 
+    /// Whether it is a transport that consists of rings, which [`AnyTransport::rings_ready`] looks at.
+    pub fn has_rings(&self) -> bool {
+        matches!(self, AnyTransport::Loopback(_) | AnyTransport::Shm(_))
+    }
+
     /// The connections of a transport that consists of rings: what is on the message path is there once, not once for each.
     #[inline(always)]
     pub(super) fn links(&mut self) -> Option<&mut Links> {

@@ -19,6 +19,6 @@ mod writer;
 
 pub(super) use access::BESIDE_HEADER;
 pub use access::{Corrupt, RingMemory};
-pub use reader::Reader;
 pub(crate) use reader::is_of_read;
+pub use reader::{Peeked, Reader};
 pub use writer::Writer;

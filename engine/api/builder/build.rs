@@ -101,7 +101,7 @@ impl Builder {
         let (home, epoch) = Home::take();
         let submissions = Submissions::new(self.limits.submissions_max).map_err(BuildError::Descriptors)?;
         let waiter = opened.waiter(&submissions)?;
-        let [holders, prompt, rare] = opened.rows_by_look();
+        let [holders, prompt, others] = opened.rows_by_look();
         let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;
         let delivered_max = self.limits.tick_budget as u32 - drained_min;
         let mut store = self.store(world, &mut opened, submissions.clone(), epoch)?;
@@ -141,9 +141,9 @@ impl Builder {
             boards_busy: false,
             has_mail: false,
             exposures: Vec::new(),
-            looks_apart: !prompt.is_empty() || !rare.is_empty(),
+            looks_apart: !prompt.is_empty() || !others.is_empty(),
             prompt,
-            rare,
+            others,
             polls: 0,
             started: Instant::now(),
             events: Vec::with_capacity(16),
@@ -221,7 +221,7 @@ impl Opened {
     }
 
     /// The rows of endpoints that may hold frames back, of those whose messages are delivered by the look that finds them, and
-    /// of those that are expensive to look at.
+    /// of all others that have looks of their own.
     fn rows_by_look(&mut self) -> [Box<[usize]>; 3] {
         let mut rows = |of: fn(&mut Endpoint) -> bool| {
             (0..).zip(&mut self.endpoints).filter_map(|(row, endpoint)| of(endpoint).then_some(row)).collect()
@@ -229,7 +229,7 @@ impl Opened {
         [
             rows(|endpoint| endpoint.transport.get().capabilities().holds_back),
             rows(|endpoint| endpoint.prompt),
-            rows(|endpoint| !endpoint.cheap_poll && !endpoint.prompt),
+            rows(|endpoint| !endpoint.prompt && !endpoint.transport.get().has_rings()),
         ]
     }
 }

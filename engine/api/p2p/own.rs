@@ -1,12 +1,10 @@
 //! Messages to oneself: past the transport if their receive is posted.
 
-use super::run::Run;
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{NIL, Row, Span};
 use tickwire_systems::protocols::eager::deliver_own;
-use tickwire_systems::steps::arguments::Envelope;
 use tickwire_systems::store::Tables;
 use tickwire_traces::tracy::{self, Zone};
 use tickwire_traces::{DELIVER, Trace};
@@ -33,8 +31,7 @@ impl Engine {
             return true;
         }
         let EnvelopeKey { context, source, tag } = *message;
-        let envelope = Envelope { context, source, tag, proc: self.own_at_once, length: run.len() as u64 };
-        self.send_over_vc(&envelope, &Run(run))
+        self.send_run_over_vc(run, u64::from(context) | u64::from(source) << 32, tag, self.own_at_once)
     }
 
     #[inline(always)]

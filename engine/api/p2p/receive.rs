@@ -6,7 +6,9 @@ use crate::run::engine::Engine;
 use tickwire_components::limits::ANY;
 use tickwire_components::{Comm, LeasedBytes, NIL, Pieces, PostError, Rank, Row, Source, Span, TagFilter, VcState};
 use tickwire_systems::steps::activate::{rows_of, take_rows};
-use tickwire_systems::steps::arguments::{check_null_receive, check_receive, directed_envelope, receive_envelope};
+use tickwire_systems::steps::arguments::{
+    Envelope, check_null_receive, check_receive, directed_envelope, receive_envelope,
+};
 use tickwire_systems::steps::posting::{queue_receive, receive_car, receive_inline};
 
 impl Engine {
@@ -32,27 +34,31 @@ impl Engine {
     #[inline(always)]
     pub(super) fn receive_from(&mut self, run: Span, source: Source, tag: TagFilter, comm: Comm) -> Row {
         match source {
-            Source::Rank(rank) => self.receive_run(run, rank.0, tag.number(), comm),
+            Source::Rank(rank) => match self.receive_run(run, rank.0, tag.number(), comm) {
+                NIL => self.receive_among(run, source.number(), tag.number(), comm),
+                row => row,
+            },
             Source::Any => self.receive_among(run, ANY, tag.number(), comm),
         }
     }
 
-    /// The frequent case of a receive: one run of bytes, a row free, and a VC that exists or none that is needed. [`NIL`] if
-    /// it is not so.
+    /// The frequent case of a receive: one run of bytes, a row free, and a peer that is connected and of which nothing waits.
+    /// [`NIL`] if it is not so.
     #[inline(never)]
     fn receive_run(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
-        match self.receive_known(run, rank, tag, comm) {
-            NIL => self.receive_among(run, Source::Rank(Rank(rank)).number(), tag, comm),
-            row => row,
-        }
-    }
-
-    /// The most frequent one: from a peer that is connected, and of which nothing waits. [`NIL`] if it is not so.
-    #[inline(always)]
-    fn receive_known(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         let tables = self.store.all();
         let Some(envelope) = directed_envelope(tables.communicators, comm.0, rank, tag) else { return NIL };
         let vc_row = tables.procs.known[envelope.proc as usize].row;
+        self.receive_over_vc(run, u64::from(envelope.context) | u64::from(rank) << 32, tag, vc_row)
+    }
+
+    /// [`Engine::receive_run`] with a right envelope, with the context and the source in one word: as many arguments as there are
+    /// registers for.
+    #[inline(never)]
+    fn receive_over_vc(&mut self, run: Span, origin: u64, tag: u32, vc_row: Row) -> Row {
+        let (context, source) = (origin as u32, (origin >> 32) as u32);
+        let envelope = Envelope { context, source, tag, proc: NIL, length: 0 };
+        let tables = self.store.all();
         // SAFETY: the callers have the row hold the buffer.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         unsafe {

@@ -10,7 +10,7 @@ use tickwire_components::{
 use tickwire_systems::rows::Rows;
 use tickwire_systems::steps::activate::{rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_null_send, check_send, send_envelope};
-use tickwire_systems::steps::posting::{queue_send, send_car, send_inline};
+use tickwire_systems::steps::posting::{queue_send, send_car, send_inline, send_promptly};
 use tickwire_systems::steps::send::{offer_now, send_now};
 
 impl Engine {
@@ -48,9 +48,25 @@ impl Engine {
             Some(Envelope { context, source, tag, proc, .. }) if proc == self.own_at_once => {
                 self.send_to_oneself(run, context, tag, source)
             }
-            Some(envelope) => self.send_over_vc(&envelope, &Run(run)),
+            Some(Envelope { context, source, tag, proc, .. }) => {
+                self.send_run_over_vc(run, u64::from(context) | u64::from(source) << 32, tag, proc)
+            }
             None => false,
         }
+    }
+
+    /// [`Engine::send_over_vc`] of one run of bytes, with the context and the source in one word: as many arguments as there are
+    /// registers for.
+    #[inline(never)]
+    pub(super) fn send_run_over_vc(&mut self, run: Span, origin: u64, tag: u32, proc: u32) -> bool {
+        let (context, source, length) = (origin as u32, (origin >> 32) as u32, run.len() as u64);
+        self.send_over_vc(&Envelope { context, source, tag, proc, length }, &Run(run))
+    }
+
+    /// [`Engine::send_over_vc`] of any buffer.
+    #[inline(never)]
+    fn send_pieces_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
+        self.send_over_vc(envelope, buffer)
     }
 
     /// What is read out of one run of bytes is offered at once; the row of its request, or [`NIL`] if it is not so.
@@ -68,7 +84,7 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn send_at_once<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
         match self.envelope(buffer.total(), to, tag, comm) {
-            Some(envelope) => self.send_over_vc(&envelope, buffer),
+            Some(envelope) => self.send_pieces_over_vc(&envelope, buffer),
             None => false,
         }
     }
@@ -85,13 +101,15 @@ impl Engine {
 
     /// A message whose envelope is right, to the transport of its VC.
     #[inline(always)]
-    pub(super) fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
+    fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
         let tables = self.store.all();
         let row = tables.procs.known[envelope.proc as usize].row;
         let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
         let endpoint = &mut tables.endpoints[vc.endpoint as usize];
         if endpoint.prompt {
-            return send_inline::<true, B>(tables.progress, vc, endpoint, envelope, buffer);
+            // What is lent to a call is in memory, also where the call is not made: it gets its own.
+            let lent = *envelope;
+            return send_promptly(tables.progress, vc, endpoint, &lent, buffer);
         }
         send_inline::<false, B>(tables.progress, vc, endpoint, envelope, buffer)
     }

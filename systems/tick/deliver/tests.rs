@@ -27,8 +27,8 @@ fn offer(world: &mut TestWorld, vc: Row, header: Header, bytes: &mut [u8]) -> bo
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     world.store.with(|rows, _| unsafe {
         match header.kind() {
-            Some(Kind::Eager) => Taken(rows).message(&header, payload, vc),
-            _ => !matches!(Taken(rows).other(&header, payload, vc), Other::Left),
+            Some(Kind::Eager) => rows.message(&header, payload, vc),
+            _ => !matches!(rows.other(&header, payload, vc), Other::Left),
         }
     })
 }
@@ -48,7 +48,7 @@ fn a_whole_message_among_the_other_frames_is_delivered_too() {
     let payload = unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) };
     // SAFETY: as above.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    let other = |world: &mut TestWorld| world.store.with(|rows, _| unsafe { Taken(rows).other(&header, payload, vc) });
+    let other = |world: &mut TestWorld| world.store.with(|rows, _| unsafe { rows.other(&header, payload, vc) });
     assert!(matches!(other(&mut world), Other::Left), "nobody waits for it: it stays where it is");
     let posted = world.receive(Some(1), Some(5), &[4]);
     assert!(matches!(other(&mut world), Other::Taken));
@@ -120,7 +120,7 @@ fn a_message_that_its_transport_has_paired_is_done_at_once() {
         let payload = payload.part(0, header.length as usize);
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "a span over a test's bytes")]
-        world.store.with(|rows, _| unsafe { Taken(rows).matched(&header, payload, vc, posted.car) })
+        world.store.with(|rows, _| unsafe { rows.matched(&header, payload, vc, posted.car) })
     };
     assert!(!matched(&mut world, vc, eager(5, 8), any), "the transport does not have it yet");
     world.step(crate::tick::post::post);
@@ -344,7 +344,7 @@ fn the_transport_is_told_what_its_peer_reads_no_more() {
         let header = Header::new(Kind::Done, 0, 0, 0, posted.car, 0);
         // SAFETY: there are no bytes.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        world.store.with(|rows, _| unsafe { Taken(rows).other(&header, Span::EMPTY, vc) })
+        world.store.with(|rows, _| unsafe { rows.other(&header, Span::EMPTY, vc) })
     };
     assert!(matches!(other(whole, vc + 1), Other::Left));
     let Other::Ended(ended) = other(whole, vc) else { panic!("it is over") };

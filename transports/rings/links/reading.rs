@@ -4,9 +4,10 @@ use super::ends::Need;
 use super::outlets::note_waiting;
 use super::row::Next;
 use super::table::Links;
+use super::watching::Watched;
 use crate::Take;
 use crate::rings::inbox::SLOTS;
-use crate::rings::ring::BESIDE_HEADER;
+use crate::rings::ring::{BESIDE_HEADER, Peeked};
 use tickwire_components::limits::{TURN_FRAMES, WATCHED};
 use tickwire_components::{Arrival, ArrivalState, NIL};
 
@@ -15,7 +16,7 @@ impl Links {
     #[inline(always)]
     pub fn ready(&self) -> bool {
         // All places, so that there is no branch: those without a ring point to a word that stays 0.
-        let any = self.words.iter().fold(0, |any, word| any | word.load()) != 0;
+        let any = self.watched.iter().fold(0, |any, watched| any | watched.word.load()) != 0;
         self.quiet.set(self.quiet.get() | !any);
         any | self.inbox.ready() | !self.backlog.is_empty()
     }
@@ -33,14 +34,14 @@ impl Links {
         let most = if others { (out.len() + self.odd) / 2 } else { out.len() };
         let share = if others { most.div_ceil(WATCHED) } else { most };
         for place in 0..self.watched_count {
-            if !self.words[place].ready() {
-                self.idle[place] = self.idle[place].saturating_add(1);
+            let Watched { word, link, idle } = self.watched[place];
+            if !word.ready() {
+                self.watched[place].idle = idle.saturating_add(1);
                 continue;
             }
             let end = most.min(count + share);
-            count += self.read(self.watched[place], &mut out[count..end], alone);
-            self.words[place] = self.word_of(self.watched[place]);
-            self.idle[place] = 0;
+            count += self.read(link, &mut out[count..end], alone);
+            self.watched[place] = Watched { word: self.word_of(link), link, idle: 0 };
         }
         if count == most {
             self.pass_turn(1);
@@ -57,87 +58,87 @@ impl Links {
     /// Nothing that [`Links::drain`] has read may be unreleased.
     ///
     /// Returns how many frames were taken, and whether there is something that only a drain reads, or for which `most` was 0.
-    #[inline(always)]
+    // Not inlined: its loops need all registers.
+    #[inline(never)]
     pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
-        let alone = self.quiet.get();
         let mut count = 0;
         let mut refused = false;
-        for place in 0..self.watched_count.min(WATCHED) {
-            if !self.words[place].ready() {
-                self.idle[place] = self.idle[place].saturating_add(1);
+        for watched in &mut self.watched[..self.watched_count] {
+            if !watched.word.ready() {
+                watched.idle = watched.idle.saturating_add(1);
                 continue;
             }
-            let link = self.watched[place];
-            let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { continue };
+            let Some(row) = self.rows.get_mut(watched.link as usize).and_then(Option::as_deref_mut) else { continue };
             let first = count;
             loop {
                 if count >= most {
-                    return self.is_spent(place, first, count, refused);
+                    let link = watched.link;
+                    return self.is_spent(link, first, count, refused);
                 }
-                if let Some((header, payload)) = row.reader.peek_whole() {
-                    // SAFETY: the ring keeps the payload until it is released, which comes after it was skipped.
-                    #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
-                    let taken = unsafe { take.message(&header, payload, row.vc) };
-                    if !taken {
-                        refused = true;
-                        break;
-                    }
-                    row.reader.skip(payload.len());
-                    count += 1;
-                    if alone {
-                        // The answer is likely as long. Nobody looks behind a frame that came alone, as in `drain`.
-                        row.writer.expect(payload.len() as u64);
-                        break;
-                    }
-                    if payload.len() as u64 <= BESIDE_HEADER {
-                        row.reader.expect();
-                    }
-                } else if !row.reader.ready() {
-                    break;
-                } else {
-                    match row.take_other(take) {
-                        Next::Left => {
+                match row.reader.peek() {
+                    Peeked::Whole(header, payload) => {
+                        // SAFETY: the ring keeps the payload until it is released, which comes after it was skipped.
+                        #[expect(unsafe_code, reason = "a payload that is there until it is skipped")]
+                        let taken = unsafe { take.message(&header, payload, row.vc) };
+                        if !taken {
                             refused = true;
                             break;
                         }
-                        Next::Taken => count += 1,
-                        Next::Stray(run) => {
-                            let vc = row.vc;
-                            self.withdraw_elsewhere(vc, run);
-                            return self.is_spent(place, first, count + 1, refused);
+                        row.reader.skip(payload.len());
+                        count += 1;
+                        if self.quiet.get() {
+                            // The answer is likely as long. Nobody looks behind a frame that came alone, as in `drain`.
+                            row.writer.expect(payload.len() as u64);
+                            break;
                         }
-                        Next::Waits => {
-                            count += 1;
-                            note_waiting(&mut self.waiting, &mut self.backlog, link);
+                        if payload.len() as u64 <= BESIDE_HEADER {
+                            row.reader.expect();
                         }
                     }
-                    if alone {
-                        break;
+                    Peeked::None => break,
+                    Peeked::Other => {
+                        match row.take_other(take) {
+                            Next::Left => {
+                                refused = true;
+                                break;
+                            }
+                            Next::Taken => count += 1,
+                            Next::Stray(run) => {
+                                let (vc, link) = (row.vc, watched.link);
+                                self.withdraw_elsewhere(vc, run);
+                                return self.is_spent(link, first, count + 1, refused);
+                            }
+                            Next::Waits => {
+                                count += 1;
+                                note_waiting(&mut self.waiting, &mut self.backlog, watched.link);
+                            }
+                        }
+                        if self.quiet.get() {
+                            break;
+                        }
                     }
                 }
             }
             if count > first {
-                self.idle[place] = 0;
-                self.words[place] = row.next_word();
+                (watched.idle, watched.word) = (0, row.next_word());
                 if row.reader.release() {
                     row.announce();
                 }
             }
         }
-        self.quiet.set(alone & (count == 0));
+        self.quiet.set(self.quiet.get() & (count == 0));
         (count, refused | self.inbox.ready() | !self.backlog.is_empty())
     }
 
-    /// A delivery has handed out as many frames as it may. The last ones, after `first`, came from the ring at `place`.
+    /// A delivery has handed out as many frames as it may. The last ones, after `first`, came from the watched ring of a connection.
     #[cold]
     #[inline(never)]
-    fn is_spent(&mut self, place: usize, first: u32, count: u32, refused: bool) -> (u32, bool) {
-        let link = self.watched[place];
+    fn is_spent(&mut self, link: u32, first: u32, count: u32, refused: bool) -> (u32, bool) {
+        let place = self.place_of(link).unwrap_or(0);
         if count > first
             && let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut)
         {
-            self.idle[place] = 0;
-            self.words[place] = row.next_word();
+            self.watched[place] = Watched { word: row.next_word(), link, idle: 0 };
             if row.reader.release() {
                 row.announce();
             }
@@ -152,8 +153,6 @@ impl Links {
         let count = self.watched_count;
         let served = served.min(count);
         self.watched[..count].rotate_left(served);
-        self.words[..count].rotate_left(served);
-        self.idle[..count].rotate_left(served);
     }
 
     /// As [`Links::drain`], of one connection only.

@@ -2,7 +2,8 @@
 
 use super::ends::{Ends, InboxView, Need};
 use super::places::Grown;
-use super::row::{LinkRow, Word};
+use super::row::LinkRow;
+use super::watching::Watched;
 use crate::rings::fences;
 use crate::rings::memory::RawRing;
 use crate::rings::ring::{Reader, RingMemory, Writer};
@@ -14,17 +15,13 @@ use std::sync::atomic::{Ordering, fence};
 use tickwire_components::credit::Credit;
 use tickwire_components::limits::WATCHED;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{NIL, Pieces, Row};
+use tickwire_components::{Pieces, Row};
 
 /// All connections of one transport.
 pub struct Links {
     pub(super) rows: Vec<Option<Box<LinkRow>>>,
-    /// Links that are watched: the first `watched_count` places.
-    pub(super) watched: [u32; WATCHED],
-    /// The word that the next frame of each watched ring starts with.
-    pub(super) words: [Word; WATCHED],
-    /// Drains since the last frame of each watched ring.
-    pub(super) idle: [u32; WATCHED],
+    /// Rings that are watched: the first `watched_count` places.
+    pub(super) watched: [Watched; WATCHED],
     pub(super) watched_count: usize,
     /// Links that were read since the last release.
     pub(super) touched: Vec<u32>,
@@ -54,9 +51,7 @@ impl Links {
     pub fn new(inbox: InboxView) -> Self {
         Links {
             rows: Vec::new(),
-            watched: [NIL; WATCHED],
-            words: [Word::NONE; WATCHED],
-            idle: [0; WATCHED],
+            watched: [Watched::NONE; WATCHED],
             watched_count: 0,
             touched: Vec::with_capacity(64),
             backlog: VecDeque::with_capacity(64),
@@ -126,7 +121,7 @@ impl Links {
     /// Closes a connection. Frames that were not read are lost. The payloads of those that were read stay until
     /// [`Links::release`].
     pub fn close(&mut self, link: u32) {
-        if let Some(place) = self.watched[..self.watched_count].iter().position(|&l| l == link) {
+        if let Some(place) = self.place_of(link) {
             self.unlist(place);
         }
         self.backlog.retain(|&l| l != link);

@@ -11,15 +11,36 @@ use tickwire_components::limits::WATCHED;
 /// After so many looks without a frame, a watched ring gives its place to a busier one.
 const IDLE_LOOKS: u32 = 1024;
 
+/// A ring that is polled directly.
+#[derive(Clone, Copy)]
+pub(super) struct Watched {
+    /// The word that its next frame starts with.
+    pub(super) word: Word,
+    /// Its connection.
+    pub(super) link: u32,
+    /// Drains since its last frame.
+    pub(super) idle: u32,
+}
+
+impl Watched {
+    /// None.
+    pub(super) const NONE: Watched = Watched { word: Word::NONE, link: NIL, idle: 0 };
+}
+
 impl Links {
+    /// Where among the watched rings that of a connection is.
+    pub(super) fn place_of(&self, link: u32) -> Option<usize> {
+        self.watched[..self.watched_count].iter().position(|watched| watched.link == link)
+    }
+
     /// Polls a ring directly from now on, if there is a place for it.
     pub(super) fn start_watching(&mut self, link: u32) {
         if self.row(link).is_none_or(|row| row.watched || row.fault.is_some()) {
             return;
         }
         if self.watched_count == WATCHED {
-            let idlest = (0..WATCHED).max_by_key(|&p| self.idle_looks(p)).unwrap_or(0);
-            if self.idle_looks(idlest) < IDLE_LOOKS {
+            let idlest = (0..WATCHED).max_by_key(|&place| self.watched[place].idle).unwrap_or(0);
+            if self.watched[idlest].idle < IDLE_LOOKS {
                 return;
             }
             self.stop_watching(idlest);
@@ -28,15 +49,13 @@ impl Links {
             row.watched = true;
             row.reader.memory().watch(true);
         }
-        self.words[self.watched_count] = self.word_of(link);
-        self.idle[self.watched_count] = 0;
-        self.watched[self.watched_count] = link;
+        self.watched[self.watched_count] = Watched { word: self.word_of(link), link, idle: 0 };
         self.watched_count += 1;
     }
 
     /// Leaves a watched ring to its announcements.
     fn stop_watching(&mut self, place: usize) {
-        let link = self.watched[place];
+        let link = self.watched[place].link;
         if let Some(row) = self.row(link) {
             row.watched = false;
             row.reader.memory().watch(false);
@@ -49,8 +68,8 @@ impl Links {
 
     /// A ring was read, though not as a watched one: if it is watched, its next word is another one.
     pub(super) fn rewatch(&mut self, link: u32) {
-        if let Some(place) = self.watched[..self.watched_count].iter().position(|&l| l == link) {
-            self.words[place] = self.word_of(link);
+        if let Some(place) = self.place_of(link) {
+            self.watched[place].word = self.word_of(link);
         }
     }
 
@@ -62,7 +81,7 @@ impl Links {
         }
         if self.watched_count > 0 {
             for place in 0..self.watched_count {
-                let link = self.watched[place];
+                let link = self.watched[place].link;
                 if let Some(row) = self.row(link) {
                     row.watched = false;
                     row.reader.memory().watch(false);
@@ -70,7 +89,7 @@ impl Links {
             }
             fences::heavy();
             while self.watched_count > 0 {
-                let link = self.watched[self.watched_count - 1];
+                let link = self.watched[self.watched_count - 1].link;
                 self.unlist(self.watched_count - 1);
                 if self.row(link).is_some_and(|row| row.reader.ready()) {
                     self.backlog.push_back(link);
@@ -101,13 +120,6 @@ impl Links {
     pub(super) fn unlist(&mut self, place: usize) {
         self.watched_count -= 1;
         self.watched[place] = self.watched[self.watched_count];
-        self.watched[self.watched_count] = NIL;
-        self.words[place] = self.words[self.watched_count];
-        self.idle[place] = self.idle[self.watched_count];
-        self.words[self.watched_count] = Word::NONE;
-    }
-
-    fn idle_looks(&self, place: usize) -> u32 {
-        self.idle[place]
+        self.watched[self.watched_count] = Watched::NONE;
     }
 }

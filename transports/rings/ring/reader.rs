@@ -9,12 +9,24 @@ use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READA
 /// 256 25 %, since that takes lines away from the writer.
 const READ_AHEAD: u64 = 3 * 64;
 
+/// What [`Reader::peek`] has found.
+#[derive(Debug)]
+pub enum Peeked {
+    /// Nothing yet.
+    None,
+    /// A whole message without flags, priority or credit: its header, and where its payload stands.
+    Whole(Header, Span),
+    /// Something else.
+    Other,
+}
+
 /// The reading end.
 #[derive(Debug)]
 pub struct Reader<M> {
     memory: M,
     position: u64,
-    published: u64,
+    /// The position up to which a release is not worth a word.
+    kept_until: u64,
     /// Bytes of payload that a frame in the ring can have at most.
     payload_max: u64,
     /// The larger ring, where the writer goes on behind its mark.
@@ -24,8 +36,8 @@ pub struct Reader<M> {
 impl<M: RingMemory> Reader<M> {
     /// The reading end of an empty ring.
     pub fn new(memory: M) -> Self {
-        let payload_max = payload_max(&memory);
-        Reader { memory, position: 0, published: 0, payload_max, next: None }
+        let (payload_max, kept_until) = (payload_max(&memory), unpublished_max(memory.capacity()));
+        Reader { memory, position: 0, kept_until, payload_max, next: None }
     }
 
     /// The memory.
@@ -102,7 +114,9 @@ impl<M: RingMemory> Reader<M> {
                 kind if kind == Kind::Moved as u8 => {
                     let log = (lead >> 8) as u8;
                     let next = self.next.take_if(|next| next.capacity().trailing_zeros() == u32::from(log));
+                    let before = unpublished_max(self.memory.capacity());
                     self.memory = next.ok_or(Corrupt::Moved(log))?;
+                    self.kept_until += unpublished_max(self.memory.capacity()) - before;
                     self.payload_max = payload_max(&self.memory);
                 }
                 kind => return Err(Corrupt::Kind(kind)),
@@ -119,30 +133,7 @@ impl<M: RingMemory> Reader<M> {
         may
     }
 
-    /// The next frame, if it is a whole message without flags, priority or credit. The position stays before it. All other frames, and
-    /// corrupt ones, are for [`Reader::read`].
-    #[inline(always)]
-    pub fn peek_whole(&self) -> Option<(Header, Span)> {
-        let memory = &self.memory;
-        let offset = self.position & (memory.capacity() - 1);
-        let lead = memory.load(offset, Ordering::Acquire);
-        if lead != Kind::Eager as u64 {
-            return None;
-        }
-        let length = memory.load(offset + 24, Ordering::Relaxed);
-        if length > self.payload_max || offset + frame_bytes(length) > memory.capacity() {
-            return None;
-        }
-        if length > 32 {
-            // They arrive while the message is matched.
-            memory.expect_read(offset + 64, length - 32);
-        }
-        let origin = memory.load(offset + 8, Ordering::Relaxed);
-        let name = memory.load(offset + 16, Ordering::Relaxed);
-        Some((Header { lead, origin, name, length }, memory.bytes(offset + HEADER_BYTES as u64, length as usize)))
-    }
-
-    /// As [`Reader::peek_whole`], for an offer of a message that its receiver reads, and for the receiver's answer.
+    /// As [`Reader::peek`], for an offer of a message that its receiver reads, and for the receiver's answer.
     #[inline(never)]
     pub fn peek_read(&self) -> Option<(Header, Span)> {
         let memory = &self.memory;
@@ -168,7 +159,7 @@ impl<M: RingMemory> Reader<M> {
         (lead as u8 == Kind::Question as u8).then_some(Header { lead, origin, name, length })
     }
 
-    /// Goes past the frame that [`Reader::peek_whole`] has shown, which has so many bytes of payload.
+    /// Goes past the frame that [`Reader::peek`] has shown, which has so many bytes of payload.
     #[inline(always)]
     pub fn skip(&mut self, payload: usize) {
         self.position += frame_bytes(payload as u64);
@@ -182,12 +173,14 @@ impl<M: RingMemory> Reader<M> {
 
     /// Lets the writer use the space of what was read. Each word about that costs both ends a cache line, so it is said only now and
     /// then: see `unpublished_max`. `true` if the writer sleeps until there is room, and must be told.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self) -> bool {
-        if self.position - self.published <= unpublished_max(self.memory.capacity()) {
-            return false;
-        }
-        self.published = self.position;
+        self.position > self.kept_until && self.publish()
+    }
+
+    #[inline(never)]
+    fn publish(&mut self) -> bool {
+        self.kept_until = self.position + unpublished_max(self.memory.capacity());
         self.memory.release(self.position);
         fence(Ordering::SeqCst);
         let starving = self.memory.starving();
@@ -195,6 +188,36 @@ impl<M: RingMemory> Reader<M> {
             self.memory.starve(false);
         }
         starving
+    }
+}
+
+impl<M: RingMemory + Copy> Reader<M> {
+    /// The next frame. The position stays before it. Corrupt ones are for [`Reader::read`], as all others that are no whole messages.
+    #[inline(always)]
+    pub fn peek(&self) -> Peeked {
+        // Not looked at again after the ring, which another process may have written meanwhile.
+        let memory = self.memory;
+        let offset = self.position & (memory.capacity() - 1);
+        let lead = memory.load(offset, Ordering::Acquire);
+        if lead != Kind::Eager as u64 {
+            return if lead == 0 { Peeked::None } else { Peeked::Other };
+        }
+        let length = memory.load(offset + 24, Ordering::Relaxed);
+        // Frames take whole lines, and the ring consists of lines: what follows a header is room for a payload of any length up
+        // to its own.
+        if length > memory.capacity() - offset - HEADER_BYTES as u64 {
+            return Peeked::Other;
+        }
+        if length > 32 {
+            // They arrive while the message is matched.
+            memory.expect_read(offset + 64, length - 32);
+        }
+        let origin = memory.load(offset + 8, Ordering::Relaxed);
+        let name = memory.load(offset + 16, Ordering::Relaxed);
+        Peeked::Whole(
+            Header { lead, origin, name, length },
+            memory.bytes(offset + HEADER_BYTES as u64, length as usize),
+        )
     }
 }
 
