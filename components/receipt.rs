@@ -18,7 +18,8 @@ pub enum Protocol {
     Direct,
 }
 
-/// What became of an operation. Times are ns of the engine's clock, and those of the system run in which a stage was seen.
+/// What became of an operation. Times are ns of the engine's clock, and those of the system run in which a stage was seen. What
+/// Deliver does within a wait has the time at which the look began that found the message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Receipt {
     /// The transport of the message; `None` before a receive from any source is paired.
@@ -75,4 +76,6 @@ pub struct Receipts {
     pub clock: Clock,
     /// What it said when the engine was built, ns; `None` where the caller of the engine gives the time.
     pub start_ns: Option<u64>,
+    /// The time after a look of a wait that has found nothing, and the tick of that look: what the next look finds has come since.
+    pub looked: Option<(u64, u64)>,
 }

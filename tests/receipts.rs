@@ -327,3 +327,16 @@ fn what_is_in_the_shared_heap_is_read_however_it_is_sent() {
         }
     }
 }
+
+#[test]
+fn a_send_that_has_gone_as_a_whole_is_done_by_the_call_that_sends_it() {
+    let mut cluster = Cluster::loopback(2);
+    let _ = exchange(&mut cluster, 8, 8, false);
+    let world = cluster.engines[0].comm_world();
+    let incoming = cluster.engines[1].irecv(vec![0u8; 8], Rank(0), Tag(5), world).unwrap();
+    let outgoing = cluster.engines[0].receipted().isend(vec![7u8; 8], Rank(1), Tag(5), world).unwrap();
+    assert!(cluster.engines[0].test(&outgoing).unwrap().is_done(), "without a tick");
+    let receipt = cluster.engines[0].receipt(&outgoing).unwrap();
+    assert!(receipt.last_byte_ns.is_some() && receipt.completed_ns == Some(receipt.posted_ns), "{receipt:?}");
+    cluster.finish(BOUND, 1, incoming).unwrap();
+}

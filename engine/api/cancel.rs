@@ -84,7 +84,10 @@ impl Engine {
         if !progress.registrations.withdrawn.is_empty() {
             progress.pending |= Pending::WORLD;
         }
-        while let Some((row, generation)) = self.home.dropped.pop() {
+        // Taking something out of nothing costs a fence.
+        while !self.home.dropped.is_empty()
+            && let Some((row, generation)) = self.home.dropped.pop()
+        {
             let tables = self.store.all();
             let Some(request) = tables.requests.get_mut(row as usize) else { continue };
             if request.generation != generation {

@@ -22,7 +22,8 @@ impl Engine {
     /// Posts the next operation with a receipt: `engine.receipted().isend(…)`. Ask for it by [`Engine::receipt`].
     ///
     /// While such an operation is not done, the engine looks at it after each system that has run, and after Deliver: a stage
-    /// has the time of that look. Nothing is paid for by others before and after. A send with a receipt has a row in the tables,
+    /// has the time of that look. Of a message that a wait has been looking for, Deliver's stages have the time at which the look
+    /// began that found it. Nothing is paid for by others before and after. A send with a receipt has a row in the tables,
     /// and goes through a tick also to oneself.
     pub fn receipted(&mut self) -> Receipted<'_, 'static> {
         Receipted::new(self, false)
@@ -41,20 +42,31 @@ impl Engine {
         }
         let clock = (!self.virtual_time).then_some(self.started);
         open(&mut self.store.as_mut(), id.row, clock, came);
-        self.observer.receipts = true;
-        self.watching.look_at_receipts(true);
-        self.choose_own_at_once();
+        if !self.observer.receipts {
+            self.look_at_receipts(true);
+        }
     }
 
     /// At the end of a tick: once nothing with a receipt is pending, nobody looks any more.
     #[cold]
     pub(crate) fn note_receipts(&mut self) {
         note(&mut self.store.as_mut());
+        self.end_receipts();
+    }
+
+    /// The second part of [`Engine::note_receipts`].
+    pub(crate) fn end_receipts(&mut self) {
         if self.store.progress().receipts.open.is_empty() {
-            self.observer.receipts = false;
-            self.watching.look_at_receipts(false);
-            self.choose_own_at_once();
+            self.look_at_receipts(false);
         }
+    }
+
+    /// Says whether there are operations with receipts that are not done.
+    fn look_at_receipts(&mut self, open: bool) {
+        self.observer.receipts = open;
+        self.watching.look_at_receipts(open);
+        self.choose_own_at_once();
+        self.choose_looks();
     }
 }
 

@@ -8,6 +8,7 @@ use tickwire_components::{Pending, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
+use tickwire_systems::procs::receipts::{look_again, note_delivered};
 use tickwire_systems::store::Tables;
 use tickwire_systems::tick::boards::advance_boards;
 use tickwire_systems::tick::complete::complete;
@@ -98,6 +99,9 @@ impl Engine {
         }
         let progress = self.store.progress();
         let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
+        if patient && !pending && self.observer.receipts {
+            look_again(progress);
+        }
         moved | (pending && self.run())
     }
 
@@ -124,7 +128,13 @@ impl Engine {
     pub(crate) fn mind_boards(&mut self) {
         let all = self.store.all();
         (self.boards_busy, self.has_mail) = (!all.boards.busy.is_empty(), !all.windows.mailed.is_empty());
-        self.looks_apart = self.boards_busy || self.has_mail || !self.prompt.is_empty() || !self.others.is_empty();
+        self.choose_looks();
+    }
+
+    /// Says whether there is more to look at than rings.
+    pub(crate) fn choose_looks(&mut self) {
+        let some = self.boards_busy || self.has_mail || self.observer.receipts;
+        self.looks_apart = some || !self.prompt.is_empty() || !self.others.is_empty();
     }
 
     /// Takes the short puts that others have left in windows; whether there were some.
@@ -266,7 +276,8 @@ impl Engine {
             return false;
         }
         if self.observer.receipts {
-            self.note_receipts();
+            note_delivered(&mut self.store.as_mut());
+            self.end_receipts();
         }
         self.store.progress().pending != Pending::NONE
     }

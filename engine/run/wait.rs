@@ -224,6 +224,8 @@ impl Engine {
             }
             idle = idle.saturating_add(1);
             if idle > EAGER_LOOKS.min(self.spins) {
+                // A sleep may follow, or the end of this wait: the next look is no more the one after the last.
+                self.store.progress().receipts.looked = None;
                 // Nothing seen for long: the request may have ended otherwise, by a look around.
                 if done(self)? {
                     return Ok(());

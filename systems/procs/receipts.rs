@@ -4,7 +4,8 @@
 //! *Bound* the open receipts, after each system.
 //! *Why* a stage that is noted where it happens would be paid for by every message. Without open receipts this costs nothing.
 //! With some, messages go the way that they go without: a stage that begins and ends within one system, or within Deliver,
-//! has the time at which that was over.
+//! has the time at which that was over. Where a wait has looked in vain just before, what Deliver does has the time between
+//! the two looks: the clock is read while the engine waits, not between a message and the application.
 
 use crate::store::{StoreMut, Tables};
 use std::time::Instant;
@@ -64,13 +65,38 @@ fn time(progress: &mut Progress) -> u64 {
     start_ns.map_or(progress.now_ns, |start_ns| clock.now_ns().saturating_sub(start_ns))
 }
 
+/// A wait has looked in vain and looks again: what that finds has the time of now. So the clock is read while nothing else is
+/// to be done, and not between a message and who waits for it.
+pub fn look_again(progress: &mut Progress) {
+    if progress.receipts.start_ns.is_some() {
+        progress.receipts.looked = Some((time(progress), progress.ticks));
+    }
+}
+
 /// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
 pub fn note(store: &mut StoreMut<'_>) {
-    let mut all = store.all();
-    if all.progress.receipts.open.is_empty() {
+    let progress = store.progress();
+    if !progress.receipts.open.is_empty() {
+        let now_ns = time(progress);
+        note_at(store, now_ns);
+    }
+}
+
+/// As [`note`], after a run of Deliver.
+pub fn note_delivered(store: &mut StoreMut<'_>) {
+    let progress = store.progress();
+    if progress.receipts.open.is_empty() {
         return;
     }
-    let now_ns = time(all.progress);
+    let now_ns = match progress.receipts.looked.take() {
+        Some((at_ns, tick)) if tick + 1 == progress.ticks => at_ns,
+        _ => time(progress),
+    };
+    note_at(store, now_ns);
+}
+
+fn note_at(store: &mut StoreMut<'_>, now_ns: u64) {
+    let mut all = store.all();
     let mut open = std::mem::take(&mut all.progress.receipts.open);
     let mut index = 0;
     while index < open.len() {
@@ -190,5 +216,36 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
     }
     if car.state == CarState::Done || request.state.is_over() {
         receipt.completed_ns = Some(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestWorld;
+    use tickwire_components::VcState;
+
+    /// What a receive that is done so many ticks after a look in vain has in its receipt: the time of that look, and its own.
+    fn completed(ticks: u64) -> (u64, Option<u64>) {
+        let mut world = TestWorld::new(2);
+        world.contact(1, VcState::Connected);
+        let row = world.receive(Some(1), None, &[16]).car;
+        open(&mut world.store.as_mut(), row, Some(Instant::now()), Came::Posted);
+        let all = world.all();
+        look_again(all.progress);
+        let looked_ns = all.progress.receipts.looked.map_or(0, |(at_ns, _)| at_ns);
+        all.progress.ticks += ticks;
+        all.cars[row as usize].state = CarState::Done;
+        all.requests[row as usize].state = RequestState::Done;
+        note_delivered(&mut world.store.as_mut());
+        (looked_ns, world.all().progress.receipts.done[0].receipt.completed_ns)
+    }
+
+    #[test]
+    fn only_what_the_next_look_finds_has_the_time_of_a_look_in_vain() {
+        let (looked_ns, completed_ns) = completed(1);
+        assert_eq!(completed_ns, Some(looked_ns));
+        let (looked_ns, completed_ns) = completed(2);
+        assert!(completed_ns > Some(looked_ns));
     }
 }

@@ -7,6 +7,7 @@ use crate::steps::activate::take_rows;
 use crate::steps::arguments::Envelope;
 use crate::steps::chain::{Chain, capacity};
 use crate::steps::credit::{collect, due, granted};
+use crate::steps::finish::end_awaited;
 use crate::steps::offer_counts::gave;
 use crate::steps::posting::{queue_send, send_car};
 use crate::steps::signatures::stamp;
@@ -122,6 +123,15 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     progress.moved.post += payload_of(&header);
     has_gone(rows, &header, row);
     true
+}
+
+/// Ends a send that [`send_now`] has sent as a whole, if nothing else waits for Complete and Complete need not look at it. Not where
+/// systems of the application may look at the rows before Complete does.
+#[inline]
+pub fn end_sent(rows: &mut Rows<'_>, row: Row) {
+    if (rows.progress.finished.head, rows.progress.finished.tail) == (row, row) {
+        end_awaited(rows);
+    }
 }
 
 /// Offers a message that is in one run and is to be read, at once if nothing is before it: the row of its request. [`NIL`]

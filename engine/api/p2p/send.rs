@@ -11,7 +11,7 @@ use tickwire_systems::rows::Rows;
 use tickwire_systems::steps::activate::{rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_null_send, check_send, send_envelope};
 use tickwire_systems::steps::posting::{queue_send, send_car, send_inline, send_promptly};
-use tickwire_systems::steps::send::{offer_now, send_now};
+use tickwire_systems::steps::send::{end_sent, offer_now, send_now};
 
 impl Engine {
     #[inline(always)]
@@ -164,6 +164,7 @@ impl Engine {
         let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
         let Some(row) = row else { return Err(self.full()) };
         all.large[row as usize] = Large::of(envelope.length);
+        let delivers = self.delivers;
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         self.store.with(|rows, wire| unsafe {
@@ -171,6 +172,8 @@ impl Engine {
             if !send_now(rows, endpoint, vc_row, row) {
                 let Rows { progress, cars, large, vcs, .. } = rows;
                 queue_send(progress, cars, large, vcs, row, envelope.length);
+            } else if delivers {
+                end_sent(rows, row);
             }
         });
         Ok(row)

@@ -63,7 +63,10 @@ impl Engine {
 
     /// Discards the messages whose tokens were dropped, by a receive without a buffer for each.
     pub(crate) fn free_messages(&mut self) {
-        while let Some((entry, epoch)) = self.home.messages.pop() {
+        // As in `free_dropped`.
+        while !self.home.messages.is_empty()
+            && let Some((entry, epoch)) = self.home.messages.pop()
+        {
             if epoch != self.epoch || self.closed != Closed::No {
                 continue;
             }
