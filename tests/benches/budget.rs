@@ -1,8 +1,8 @@
 //! What each part of the message path costs, in instructions a message: counted by callgrind over messages of 8 B to
 //! oneself, so that it is repeatable on a noisy machine. The engine has a system of the application, so that its own
 //! run as functions apart; without one they are called directly, which saves about 250 instructions a message. Then, of
-//! two engines without such a system, what a message from one to the other takes over shared memory, at both; and what a sum
-//! over both does.
+//! two engines without such a system, what a message from one to the other takes over shared memory, at both, and each step of it;
+//! and what a sum over both does.
 //!
 //! `cargo bench -p tickwire-tests --bench budget`; with `--test` it only checks that it could run.
 
@@ -15,16 +15,26 @@ const FEW: u64 = 2_000;
 /// See [`FEW`].
 const MANY: u64 = 12_000;
 
-/// What is reported: a name, and what the function's symbol contains.
-const PARTS: [(&str, &str); 8] = [
+/// What is reported of messages that go through the systems: a name, and what the function's symbol contains.
+const SYSTEMS: [(&str, &str); 8] = [
     ("all", "PROGRAM TOTALS"),
     ("post a receive", "Engine>::receive_run"),
     ("post a send", "Engine>::send_run"),
     ("a pass, all systems", "Engine>::run_passes"),
-    ("drain_cq", "drain_cq::drain_cq>"),
-    ("match_cars", "match_cars::match_cars>"),
-    ("transfer", "transfer::transfer>"),
-    ("complete", "complete::complete>"),
+    ("drain_cq", "drain_cq::drain_cq"),
+    ("match_cars", "match_cars::match_cars"),
+    ("transfer", "transfer::transfer"),
+    ("complete", "complete::complete"),
+];
+
+/// The same of messages between two engines, which Deliver takes step by step.
+const STEPS: [(&str, &str); 6] = [
+    ("between two processes", "PROGRAM TOTALS"),
+    ("post a receive", "Engine>::receive_run"),
+    ("post a send", "Engine>::send_run"),
+    ("deliver", "Engine>::run"),
+    ("frames of a ring", "Links>::deliver"),
+    ("receive a message", "eager::receive_apart"),
 ];
 
 fn main() {
@@ -37,22 +47,27 @@ fn main() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     build(&root);
-    let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, "tests-messages"), messages, &[]));
     println!("{:<24}{:>14}", "part", "instructions");
-    for (name, symbol) in PARTS {
-        let of = |counts: &HashMap<String, u64>| {
-            let found = counts.iter().filter(|(k, _)| k.contains(symbol)).map(|(_, v)| *v).max();
-            found.unwrap_or_else(|| {
-                eprintln!("budget: no function is named {symbol}: it was renamed, or is part of another one now");
-                std::process::exit(1);
-            })
-        };
-        print(name, of(&few), of(&many));
+    for (name, parts) in [("tests-messages", &SYSTEMS[..]), ("tests-pair", &STEPS[..])] {
+        let [few, many] = [FEW, MANY].map(|messages| count(&program(&root, name), messages, &[]));
+        parts.iter().for_each(|(name, symbol)| print(name, of(&few, symbol), of(&many, symbol)));
+        println!();
     }
-    for (name, words) in [("between two processes", &[][..]), ("an allreduce of two", &["allreduce"])] {
-        let all = |times| count(&program(&root, "tests-pair"), times, words)["PROGRAM TOTALS"];
-        print(name, all(FEW), all(MANY));
-    }
+    let all = |times| count(&program(&root, "tests-pair"), times, &["allreduce"])["PROGRAM TOTALS"];
+    print("an allreduce of two", all(FEW), all(MANY));
+}
+
+/// Instructions of a function and all it calls.
+fn of(counts: &HashMap<String, u64>, symbol: &str) -> u64 {
+    // A name goes on with its arguments of types, or with the object that it is in.
+    let is = |name: &str| {
+        name.split_once(symbol).is_some_and(|(_, rest)| !rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()))
+    };
+    let found = counts.iter().filter(|(name, _)| is(name)).map(|(_, number)| *number).max();
+    found.unwrap_or_else(|| {
+        eprintln!("budget: no function is named {symbol}: it was renamed, or is part of another one now");
+        std::process::exit(1);
+    })
 }
 
 /// Prints what a part takes.
