@@ -1,6 +1,8 @@
 //! Epochs: what they order, and whom they keep out.
 
-use crate::kit::{ALL, Over, each_rank, next, own, refused, windows};
+use crate::kit::{ALL, Over, PATIENCE, each_rank, next, own, refused, windows};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tickwire::{Group, LockKind, Rank, op};
 
 #[test]
@@ -111,39 +113,39 @@ fn an_epoch_of_a_fence_ends_by_a_lock_if_nothing_was_done_in_it() {
 
 #[test]
 fn a_target_that_computes_is_not_waited_for_on_its_host() {
+    const RUNS: usize = 10_000;
+    let origin_is_done = [false; 2].map(AtomicBool::new);
     each_rank(2, Over::Shm, |engine, rank, world| {
-        for window in windows(engine, 1_000, world) {
+        for (window, is_done) in windows(engine, 3 * RUNS, world).into_iter().zip(&origin_is_done) {
             engine.win_lock_all(window).unwrap();
             engine.barrier(world).unwrap();
             if rank == 0 {
-                // The target is in its barrier only after all of this: it calls nothing meanwhile.
-                for round in 0..10_000 {
-                    engine.put(&[round], Rank(1), 7, window).unwrap();
+                // The target is in its barrier only after all of this: it calls nothing meanwhile. One run stands behind the other.
+                for at in 0..RUNS {
+                    let at = 3 * at as u64;
+                    engine.put(&[at, at + 1, at + 2], Rank(1), at as usize, window).unwrap();
                 }
+                engine.win_flush(Rank(1), window).unwrap();
+                let mut got = vec![0; 3 * RUNS];
+                engine.get(&mut got, Rank(1), 0, window).unwrap();
+                assert!(got.iter().copied().eq(0..3 * RUNS as u64));
                 for _ in 0..100 {
                     engine.accumulate(&[2; 1_000], op::Sum, Rank(1), 0, window).unwrap();
                 }
-                engine.win_flush(Rank(1), window).unwrap();
-                let mut got = [0; 8];
                 engine.get(&mut got, Rank(1), 0, window).unwrap();
-                assert_eq!((got[0], got[7]), (200, 9_999 + 200));
-                std::fs::write(flag(window.handle), "").unwrap();
+                assert_eq!((got[0], got[7], got[1_000]), (200, 207, 1_000));
+                is_done.store(true, Ordering::Release);
             } else {
                 // What ends the computation is the other's word, which comes past the engine.
-                let flag = flag(window.handle);
-                while !flag.exists() {
+                let start = Instant::now();
+                while !is_done.load(Ordering::Acquire) {
+                    assert!(start.elapsed() < PATIENCE, "the origin waits");
                     std::thread::yield_now();
                 }
-                let _ = std::fs::remove_file(flag);
             }
             engine.barrier(world).unwrap();
             engine.win_unlock_all(window).unwrap();
             engine.win_free(window).unwrap();
         }
     });
-}
-
-/// A file that one rank makes and the other one looks for.
-fn flag(number: u32) -> std::path::PathBuf {
-    std::env::temp_dir().join(format!("tickwire-window-{}-{number}", std::process::id()))
 }

@@ -6,6 +6,9 @@ use tickwire::testing::Board;
 use tickwire::transport::Hub;
 use tickwire::{Comm, Engine, Limits, Rank, Window, WindowError};
 
+/// Above everything that a loaded machine may need.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Bytes of a short ring.
 const SHORT_RING: usize = 8 << 10;
 
