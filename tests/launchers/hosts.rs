@@ -1,7 +1,7 @@
 //! Several hosts under the launchers of others: network, mount, UTS and IPC namespaces of one machine, each with a /dev/shm of its own, with
 //! cables to a switch.
 
-use crate::kit::{RANK, Running, reports, run, start, tool, until, wait, words};
+use crate::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -12,6 +12,9 @@ use tickwire_tests::scratch::Directory;
 
 /// Addresses are those of namespaces, but names of hosts are those of files: one network at a time.
 static ONE: Mutex<()> = Mutex::new(());
+
+/// A rank of a job with windows.
+const WINDOWS: &str = env!("CARGO_BIN_EXE_tests-windows");
 
 const NAMES: [&str; 3] = ["left", "right", "third"];
 
@@ -267,4 +270,38 @@ fn ranks_of_one_host_that_cannot_share_memory_say_so_and_use_the_network() {
             "{said}"
         );
     });
+}
+
+#[test]
+fn a_window_of_two_hosts_is_shared_memory_on_each_and_the_network_between() {
+    let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
+    Network::with("windows", |network| {
+        let mut command = network.hydra(&mpiexec, "left:2,right:2", 4);
+        let output = run(command.args([WINDOWS, "hosts"]).arg(&*network.place));
+        assert!(output.status.success(), "{}", words(&output));
+    });
+}
+
+/// Two ranks on each of two hosts use parts of a window on the other one, which goes.
+fn loses_a_host(name: &str, go: impl Fn(&Network)) {
+    let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
+    Network::with(name, |network| {
+        std::fs::write(network.place.join("on"), "").unwrap();
+        // hydra would end the others.
+        let mut command = network.hydra(&mpiexec, "left:2,right:2", 4);
+        let running = start(command.arg("-disable-auto-cleanup").args([WINDOWS, "hosts"]).arg(&*network.place));
+        let all = |what: &str, ranks: u32| (0..ranks).all(|rank| network.place.join(format!("{what}-{rank}")).exists());
+        until("the ranks use the window", || all("pid", 4));
+        go(network);
+        std::fs::write(network.place.join("gone"), "").unwrap();
+        let noticed = comes(|| all("noticed", 2));
+        running.signal(rustix::process::Signal::KILL);
+        let output = wait(running);
+        assert!(noticed, "the first host has not noticed: {}", words(&output));
+    });
+}
+
+#[test]
+fn who_needs_a_part_on_a_host_that_is_cut_off_is_told() {
+    loses_a_host("windows-cut", |network| network.cut("right"));
 }

@@ -112,13 +112,21 @@ pub(crate) fn reports(output: &Output) -> Vec<String> {
     lines
 }
 
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
+    assert!(comes(condition), "after {PATIENCE:?}: {what}");
+}
+
+/// Whether something comes in time.
+pub(crate) fn comes(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < deadline, "after {PATIENCE:?}: {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         // Other processes are looked at: a spinning loop would take a processor from them.
         std::thread::sleep(Duration::from_millis(5));
     }
+    true
 }
 
 /// One rank, two, and more than there are processors: all know their places.

@@ -9,6 +9,7 @@ mod kit;
 mod model;
 mod mutexes;
 mod regions;
+mod requests;
 mod updates;
 
 use kit::{ALL, Over, each_rank, next, own, refused, values, windows};

@@ -84,14 +84,12 @@ impl Engine {
     ) -> PostedUpdate<S> {
         let run = from.piece(0);
         let place = (displacement, target, window.handle);
-        match self.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place) {
-            Ok(Some(row)) => Ok(self.hold(row, from, false)),
-            Ok(None) => match self.put(&from, target, displacement, window) {
-                Ok(()) => Ok(self.done_at_once(from)),
-                Err(error) => Err(RejectedUpdate { error, buffer: from }),
-            },
-            Err(error) => Err(RejectedUpdate { error, buffer: from }),
-        }
+        let posted = self.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place);
+        self.token(posted, from, |engine, from| {
+            engine.put(&*from, target, displacement, window)?;
+            // What was left for the target is not there yet.
+            engine.settle_mail(target, window.handle)
+        })
     }
 
     /// As [`Engine::get`], with a request (`MPI_Rget`): it is done when the elements are in the buffer.
@@ -100,26 +98,33 @@ impl Engine {
     /// As [`Engine::rput`].
     pub fn rget<R: Sequence + LeasedBytes + Send + 'static>(
         &mut self,
-        mut into: R,
+        into: R,
         target: Rank,
         displacement: usize,
         window: Window<R::Item>,
     ) -> PostedUpdate<R> {
         let run = into.piece(0);
         let place = (displacement, target, window.handle);
-        match self.post_move::<R::Item>(RemoteKind::Get, (Span::EMPTY, run), run.len(), place) {
-            Ok(Some(row)) => Ok(self.hold(row, into, false)),
-            Ok(None) => match self.get(&mut into, target, displacement, window) {
-                Ok(()) => Ok(self.done_at_once(into)),
-                Err(error) => Err(RejectedUpdate { error, buffer: into }),
-            },
-            Err(error) => Err(RejectedUpdate { error, buffer: into }),
-        }
+        let posted = self.post_move::<R::Item>(RemoteKind::Get, (Span::EMPTY, run), run.len(), place);
+        self.token(posted, into, |engine, into| engine.get(into, target, displacement, window))
     }
 
-    /// The token of an operation that was done when it was posted.
-    pub(super) fn done_at_once<B: Pieces>(&self, buffer: B) -> Request<B> {
-        Request::ready(self.home, buffer, Rank::NULL.0, 0)
+    /// The token of an operation that was posted, or that is done at once where it could not be.
+    pub(super) fn token<B: Pieces>(
+        &mut self,
+        posted: Result<Option<u32>, WindowError>,
+        mut buffer: B,
+        at_once: impl FnOnce(&mut Engine, &mut B) -> Result<(), WindowError>,
+    ) -> PostedUpdate<B> {
+        let done = match posted {
+            Ok(Some(row)) => return Ok(self.hold(row, buffer, false)),
+            Ok(None) => at_once(self, &mut buffer),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok(()) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
+            Err(error) => Err(RejectedUpdate { error, buffer }),
+        }
     }
 
     /// Posts an operation that the target's engine does, with a request: its row. `None` if the target is reached otherwise.

@@ -3,7 +3,7 @@
 use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{
-    Datatype, DatatypeError, Elements, ElementsMut, Number, Rank, Span, Typed, Update, Window, WindowError,
+    Datatype, DatatypeError, Elements, ElementsMut, Number, Rank, Span, Typed, Update, Window, WindowError, bytemuck,
 };
 
 /// A part of a window, by its length alone: where a datatype's bytes are in it.
@@ -19,15 +19,23 @@ unsafe impl Elements for Shape {
     }
 }
 
+/// A run of a message, and of a part.
+struct Placed {
+    packed: Range<usize>,
+    target: Range<usize>,
+}
+
 /// The runs of `count` elements of a datatype from a displacement on, in a part of so many bytes.
-fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<Range<usize>>, DatatypeError> {
+fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<Placed>, DatatypeError> {
     // SAFETY: see `Shape`.
     #[expect(unsafe_code, reason = "addresses without bytes")]
     let shape = Shape(unsafe { Span::new(std::ptr::without_provenance_mut(1), bytes) });
     let typed = Typed::at(shape, at, of, count).map_err(|unfit| unfit.error)?;
+    let mut done = 0;
     let place = |run: Span| {
-        let first = run.start().addr() - 1;
-        first..first + run.len()
+        let (first, packed) = (run.start().addr() - 1, done);
+        done += run.len();
+        Placed { packed: packed..done, target: first..first + run.len() }
     };
     Ok(typed.runs(0, usize::MAX).map(place).collect())
 }
@@ -47,10 +55,8 @@ impl Engine {
         window: Window<T>,
     ) -> Result<(), WindowError> {
         let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
-        let mut done = 0;
         for run in runs {
-            self.put(&packed[done..done + run.len()], target, run.start, window.cast())?;
-            done += run.len();
+            self.put(&packed[run.packed], target, run.target.start, window.cast())?;
         }
         Ok(())
     }
@@ -69,10 +75,8 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
         let mut packed = vec![0u8; into.size()];
-        let mut done = 0;
         for run in runs {
-            self.get(&mut packed[done..done + run.len()], target, run.start, window.cast())?;
-            done += run.len();
+            self.get(&mut packed[run.packed], target, run.target.start, window.cast())?;
         }
         into.unpack(0, &packed);
         Ok(())
@@ -93,16 +97,13 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
         let size = size_of::<T>();
-        if let Some(run) = runs.iter().find(|run| !(run.start | run.len()).is_multiple_of(size)) {
-            return Err(WindowError::Unaligned { target, displacement: run.start / size });
+        let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
+        if let Some(run) = runs.iter().find(is_unaligned) {
+            return Err(WindowError::Unaligned { target, displacement: run.target.start / size });
         }
-        let mut done = 0;
         for run in runs {
-            let bytes = &packed[done..done + run.len()];
-            let elements: Vec<T> =
-                bytes.chunks_exact(size).map(tickwire_components::bytemuck::pod_read_unaligned).collect();
-            self.accumulate(&elements[..], operation, target, run.start / size, window)?;
-            done += run.len();
+            let elements: Vec<T> = packed[run.packed].chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
+            self.accumulate(&elements[..], operation, target, run.target.start / size, window)?;
         }
         Ok(())
     }
@@ -115,7 +116,7 @@ impl Engine {
         displacement: usize,
         of: (&Datatype, usize),
         window: Window<T>,
-    ) -> Result<(Vec<u8>, Vec<Range<usize>>), WindowError> {
+    ) -> Result<(Vec<u8>, Vec<Placed>), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, of, from.size(), window.handle)?;
         let mut packed = vec![0u8; from.size()];
         from.pack(0, &mut packed);
@@ -130,11 +131,11 @@ impl Engine {
         (of, count): (&Datatype, usize),
         needed: usize,
         handle: u32,
-    ) -> Result<Vec<Range<usize>>, WindowError> {
+    ) -> Result<Vec<Placed>, WindowError> {
         let at = self.checked::<T>(target, displacement, 0, handle)?;
         let bytes = self.target(target, handle)?.bytes as usize;
         let runs = runs_of(at, of, count, bytes)?;
-        let given = runs.iter().map(Range::len).sum();
+        let given = runs.iter().map(|run| run.target.len()).sum();
         match given == needed {
             true => Ok(runs),
             false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),

@@ -9,7 +9,7 @@ use tickwire_components::{
     Integer, LeasedBytes, Number, NumberType, Rank, RemoteKind, Sequence, Span, Update, Window, WindowError, bytemuck,
 };
 use tickwire_systems::procs::windows::{Access, Reach, is_dead};
-use tickwire_transports::windows::Updater;
+use tickwire_transports::windows::{Part, Updater};
 
 impl Engine {
     /// Combines elements of a rank's part of a window with these (`MPI_Accumulate`): each element is updated as a whole, and updates of one
@@ -108,14 +108,8 @@ impl Engine {
         let run = from.piece(0);
         let (kind, place) =
             (RemoteKind::Update(Updater::of::<S::Item, O>().code), (displacement, target, window.handle));
-        match self.post_move::<S::Item>(kind, (run, Span::EMPTY), run.len(), place) {
-            Ok(Some(row)) => Ok(self.hold(row, from, false)),
-            Ok(None) => match self.accumulate(&from, operation, target, displacement, window) {
-                Ok(()) => Ok(self.done_at_once(from)),
-                Err(error) => Err(RejectedUpdate { error, buffer: from }),
-            },
-            Err(error) => Err(RejectedUpdate { error, buffer: from }),
-        }
+        let posted = self.post_move::<S::Item>(kind, (run, Span::EMPTY), run.len(), place);
+        self.token(posted, from, |engine, from| engine.accumulate(&*from, operation, target, displacement, window))
     }
 
     /// As [`Engine::get_accumulate`], with a request (`MPI_Rget_accumulate`): it is done when the old values are in the second buffer.
@@ -125,7 +119,7 @@ impl Engine {
     pub fn rget_accumulate<S, R, O>(
         &mut self,
         from: S,
-        mut into: R,
+        into: R,
         operation: O,
         target: Rank,
         displacement: usize,
@@ -141,14 +135,10 @@ impl Engine {
         }
         let runs = (from.piece(0), into.piece(0));
         let kind = RemoteKind::FetchUpdate(Updater::of::<S::Item, O>().code);
-        match self.post_move::<S::Item>(kind, runs, runs.0.len(), (displacement, target, window.handle)) {
-            Ok(Some(row)) => Ok(self.hold(row, (from, into), false)),
-            Ok(None) => match self.get_accumulate(&from, &mut into, operation, target, displacement, window) {
-                Ok(()) => Ok(self.done_at_once((from, into))),
-                Err(error) => Err(RejectedUpdate { error, buffer: (from, into) }),
-            },
-            Err(error) => Err(RejectedUpdate { error, buffer: (from, into) }),
-        }
+        let posted = self.post_move::<S::Item>(kind, runs, runs.0.len(), (displacement, target, window.handle));
+        self.token(posted, (from, into), |engine, (from, into)| {
+            engine.get_accumulate(&*from, into, operation, target, displacement, window)
+        })
     }
 
     /// Updates elements; their old values go to `into`, unless that is empty.
@@ -245,21 +235,14 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let mut updated = Ok(false);
         self.wait_at_once(|engine| {
-            let all = engine.store.all();
-            let Some(window) = all.windows.get(handle) else { return true };
-            let (vcs, is_own) = (&*all.vcs, window.rank == rank.0);
-            let place = match &window.targets[rank.0 as usize].reach {
-                _ if is_own => window.place(at, operands.len()),
-                Reach::Memory(part) => Some((part, at)),
-                _ => None,
-            };
-            let Some((part, at)) = place else { return true };
-            // SAFETY: buffers are lent for the call, and the second one is as long as the first.
-            #[expect(unsafe_code, reason = "addresses of elements")]
-            unsafe {
-                updated = part.update(updater, at, operands, old, |member| is_dead(&window.targets, vcs, member));
-            }
-            updated.is_ok()
+            engine.in_memory(at, operands.len(), (rank, handle), |part, at, dead| {
+                // SAFETY: buffers are lent for the call, and the second one is as long as the first.
+                #[expect(unsafe_code, reason = "addresses of elements")]
+                unsafe {
+                    updated = part.update(updater, at, operands, old, dead);
+                }
+                updated.is_ok()
+            })
         })?;
         match updated {
             Ok(true) => Ok(()),
@@ -355,20 +338,32 @@ impl Engine {
     ) -> Result<[u8; 8], WindowError> {
         let mut swapped = Ok(None);
         self.wait_at_once(|engine| {
-            let all = engine.store.all();
-            let Some(window) = all.windows.get(handle) else { return true };
-            let (vcs, is_own) = (&*all.vcs, window.rank == rank.0);
-            let place = match &window.targets[rank.0 as usize].reach {
-                _ if is_own => window.place(at, number.size()),
-                Reach::Memory(part) => Some((part, at)),
-                _ => None,
-            };
-            let Some((part, at)) = place else { return true };
-            let dead = |member| is_dead(&window.targets, vcs, member);
-            swapped = part.compare_swap(number, at, expected, new, dead);
-            swapped.is_ok()
+            engine.in_memory(at, number.size(), (rank, handle), |part, at, dead| {
+                swapped = part.compare_swap(number, at, expected, new, dead);
+                swapped.is_ok()
+            })
         })?;
         swapped.ok().flatten().ok_or(WindowError::Unaligned { target: rank, displacement })
+    }
+
+    /// Tries to change bytes of a part in memory, which may be what the own engine has attached; whether that has ended. Bytes that are not
+    /// there are an end.
+    fn in_memory(
+        &mut self,
+        at: usize,
+        bytes: usize,
+        (rank, handle): (Rank, u32),
+        change: impl FnOnce(&Part, usize, &dyn Fn(u32) -> bool) -> bool,
+    ) -> bool {
+        let all = self.store.all();
+        let Some(window) = all.windows.get(handle) else { return true };
+        let vcs = &*all.vcs;
+        let place = match &window.targets[rank.0 as usize].reach {
+            _ if window.rank == rank.0 => window.place(at, bytes),
+            Reach::Memory(part) => Some((part, at)),
+            _ => None,
+        };
+        place.is_none_or(|(part, at)| change(part, at, &|member| is_dead(&window.targets, vcs, member)))
     }
 
     /// Says that elements in memory that the kernel reaches are not aligned.

@@ -8,7 +8,7 @@ use tickwire::{Engine, WindowError};
 /// Above everything that a loaded machine may need.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a call may take that needs a dead rank.
-const NOTICE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const NOTICE_MAX: Duration = Duration::from_secs(10);
 
 /// Kills this process.
 pub(crate) fn die(place: &Path) -> ! {

@@ -1,14 +1,16 @@
-//! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`, or `tests-windows WAY KIND DIRECTORY`, in which the last rank
-//! is killed. Panics if something is wrong, so that its launcher sees it fail.
+//! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`, `tests-windows mixed ROUNDS`, where ranks with odd numbers
+//! share no memory with others, `tests-windows hosts DIRECTORY`, or `tests-windows WAY KIND DIRECTORY`, in which the last rank is killed.
+//! Panics if something is wrong, so that its launcher sees it fail.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 mod deaths;
+mod hosts;
 mod kit;
 
 use kit::PATIENCE;
 use std::path::Path;
-use tickwire::{Bootstrap, Engine};
+use tickwire::{Bootstrap, Engine, Rank, WindowReach};
 use tickwire_tests::mutexes::{elements, hammer};
 use tickwire_tests::one_sided::{KINDS, Parts};
 
@@ -16,17 +18,36 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
     match args[0].as_str() {
-        "mutexes" => mutexes(&mut engine, args[1].parse().unwrap()),
+        "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
+        "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
+        "hosts" => hosts::hosts(&mut engine, Path::new(&args[1])),
         way => deaths::death(&mut engine, way, &args[1], Path::new(&args[2])),
     }
     engine.finalize(PATIENCE).unwrap();
 }
 
-fn mutexes(engine: &mut Engine, rounds: usize) {
-    let world = engine.comm_world();
+/// Hammers windows of all kinds. Those that `share` do so by memory.
+fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
+    let (world, me) = (engine.comm_world(), engine.rank().0);
     for kind in KINDS {
         let parts = Parts::make(engine, kind, elements(rounds), world).unwrap();
+        for other in (0..engine.size()).filter(|&other| other != me) {
+            let near = share(me) && share(other);
+            check_reach(engine, &parts, kind, other, near);
+        }
         hammer(engine, &parts, world, rounds).unwrap();
         engine.win_free(parts.window).unwrap();
     }
+}
+
+/// Checks how the part of another rank is reached.
+fn check_reach(engine: &mut Engine, parts: &Parts, kind: &str, other: u32, near: bool) {
+    let reach = engine.win_reach(Rank(other), parts.window).unwrap();
+    let expected: &[WindowReach] = match kind {
+        "allocated" if near => &[WindowReach::Memory],
+        "created" if near => &[WindowReach::Kernel],
+        "attached" if near => &[WindowReach::Engine],
+        _ => &[WindowReach::Fabric, WindowReach::Engine],
+    };
+    assert!(expected.contains(&reach), "{kind}, rank {other}, near: {near}: {reach:?}");
 }

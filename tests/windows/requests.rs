@@ -1,0 +1,194 @@
+//! Requests of one-sided operations are requests as all others: they call back, wake futures, and are waited for with others.
+
+use crate::kit::{ALL, FABRICS, Over, PATIENCE, each_rank, values};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+use tickwire::internals::components::NIL;
+use tickwire::{Comm, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, op};
+use tickwire_tests::one_sided::{KINDS, Parts};
+
+/// Elements of an operation: several frames, where it is frames.
+const COUNT: usize = 3_000;
+
+/// Counts how often it is called.
+#[derive(Default)]
+struct Bell(AtomicU32);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How requests have ended, by their place among those that a test looks at.
+type Ends = Arc<Mutex<Vec<(usize, Result<Status, RequestError>)>>>;
+
+/// Ticks until something is so.
+fn until(engine: &mut Engine, what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        engine.tick();
+        std::thread::yield_now();
+    }
+}
+
+/// All ways to hear of the ends of some requests, which all end well; their buffers.
+fn heard(engine: &mut Engine, requests: Vec<Request<Vec<u64>>>) -> Vec<Vec<u64>> {
+    let calls = Ends::default();
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(bell.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut futures = Vec::new();
+    for (place, request) in requests.iter().enumerate() {
+        let calls = calls.clone();
+        engine.on_complete(request, move |end| calls.lock().unwrap().push((place, end))).unwrap();
+        futures.push(engine.completion(request).unwrap());
+    }
+    let sleeping =
+        futures.iter_mut().filter_map(|future| Pin::new(future).poll(&mut context).is_pending().then_some(()));
+    let sleeping = sleeping.count() as u32;
+    assert!(calls.lock().unwrap().is_empty(), "by a tick, not by a call");
+    until(engine, "all are called", || calls.lock().unwrap().len() == requests.len());
+    until(engine, "all are woken", || bell.0.load(Ordering::Relaxed) == sleeping);
+    for future in &mut futures {
+        assert!(matches!(Pin::new(future).poll(&mut context), Poll::Ready(Ok(_))));
+    }
+    let mut called: Vec<usize> =
+        calls.lock().unwrap().drain(..).map(|(place, end)| end.map(|_| place).unwrap()).collect();
+    called.sort_unstable();
+    assert!(called.into_iter().eq(0..requests.len()), "each once");
+    // Once more in the way of those that wait for any of them.
+    let mut buffers = vec![Vec::new(); requests.len()];
+    let mut open: Vec<_> = requests.into_iter().map(Some).collect();
+    while let Some((place, _)) = engine.wait_any(&open).unwrap() {
+        let request = open[place].take().unwrap();
+        assert_eq!(engine.cancel(&request), Ok(false), "it is done");
+        buffers[place] = engine.take(request).unwrap().0;
+    }
+    buffers
+}
+
+fn each_way(part: impl Fn(&mut Engine, u32, Comm, Over) + Sync) {
+    for over in ALL.into_iter().chain([FABRICS[0]]) {
+        each_rank(2, over, |engine, rank, world| part(engine, rank, world, over));
+    }
+}
+
+#[test]
+fn requests_of_windows_are_heard_of_in_all_ways() {
+    each_way(|engine, rank, world, over| {
+        let other = Rank(1 - rank);
+        for kind in KINDS {
+            let parts = Parts::make(engine, kind, 4 * COUNT, world).unwrap();
+            let (window, at) = (parts.window, |number: usize| parts.at(other, number * COUNT));
+            engine.win_lock_all(window).unwrap();
+            let puts = (0..3).map(|n| engine.rput(values(n as u32, COUNT), other, at(n), window).unwrap()).collect();
+            assert_eq!(heard(engine, puts).len(), 3);
+            let mut requests = vec![engine.raccumulate(vec![1; COUNT], op::Sum, other, at(3), window).unwrap()];
+            requests.extend((0..3).map(|n| engine.rget(vec![0; COUNT], other, at(n), window).unwrap()));
+            let found = heard(engine, requests);
+            for (place, found) in found[1..].iter().enumerate() {
+                assert_eq!(*found, values(place as u32, COUNT), "{over:?}, {kind}");
+            }
+            // Two buffers, and a message beside it.
+            let both = engine.rget_accumulate(vec![2; COUNT], vec![0; COUNT], op::Sum, other, at(3), window).unwrap();
+            let sent = engine.isend([rank; 4], other, Tag(1), world).unwrap();
+            let message = engine.irecv([9u32; 4], other, Tag(1), world).unwrap();
+            let (ends, mut expected) = (Arc::new(AtomicU32::new(0)), 0);
+            for id in [both.id(), sent.id(), message.id()].into_iter().filter(|id| id.row != NIL) {
+                let ends = ends.clone();
+                let note = move |end: Result<Status, RequestError>| {
+                    ends.fetch_add(u32::from(end.is_ok()), Ordering::Relaxed);
+                };
+                engine.on_complete(&id, note).unwrap();
+                expected += 1;
+            }
+            let (_, old) = engine.wait_take(both).unwrap().0;
+            assert_eq!(old, [1; COUNT]);
+            engine.wait_take(message).unwrap();
+            engine.wait_take(sent).unwrap();
+            until(engine, "all are called", || ends.load(Ordering::Relaxed) == expected);
+            // Whoever drops a token leaves the rest to the engine.
+            let shared: Arc<[u64]> = vec![7; COUNT].into();
+            let detached = engine.rput(shared.clone(), other, at(0), window).unwrap();
+            assert_eq!(engine.cancel(&detached), Ok(false), "an operation goes on");
+            drop(detached);
+            engine.win_flush(other, window).unwrap();
+            until(engine, "the buffer is freed", || Arc::strong_count(&shared) == 1);
+            let mut got = vec![0; COUNT];
+            engine.get(&mut got, other, at(0), window).unwrap();
+            assert_eq!(got, [7; COUNT], "{over:?}, {kind}");
+            engine.win_unlock_all(window).unwrap();
+            engine.win_free(window).unwrap();
+        }
+    });
+}
+
+#[test]
+fn requests_of_exposed_memory_are_heard_of_in_all_ways() {
+    each_way(|engine, rank, world, over| {
+        let region = engine.expose(vec![0u64; 3 * COUNT], RegionAccess::ALL).unwrap();
+        let mut keys = [region.key(); 2];
+        engine.allgather(&[region.key()], &mut keys, world).unwrap();
+        // The own one as well.
+        for key in &keys {
+            let at = |number: usize| (number * COUNT + rank as usize * COUNT / 2) * size_of::<u64>();
+            let part = COUNT / 2;
+            let puts = (0..3).map(|n| engine.region_rput(values(n as u32, part), key, at(n)).unwrap()).collect();
+            heard(engine, puts);
+            let gets = (0..3).map(|n| engine.region_rget(vec![0; part], key, at(n)).unwrap()).collect();
+            for (place, found) in heard(engine, gets).iter().enumerate() {
+                assert_eq!(*found, values(place as u32, part), "{over:?}");
+            }
+        }
+        engine.region_flush_all().unwrap();
+        engine.barrier(world).unwrap();
+        engine.withdraw(region).unwrap();
+        engine.barrier(world).unwrap();
+        // A key that is stale is an end in error, for those who are called, too.
+        let other = &keys[1 - rank as usize];
+        let late = engine.region_rget(vec![3; COUNT], other, 0).unwrap();
+        let told: Arc<Mutex<Option<Result<Status, RequestError>>>> = Arc::default();
+        let teller = told.clone();
+        engine.on_complete(&late, move |end| *teller.lock().unwrap() = Some(end)).unwrap();
+        until(engine, "it is told", || told.lock().unwrap().is_some());
+        assert!(matches!(told.lock().unwrap().take(), Some(Err(RequestError::OutOfBounds))), "{over:?}");
+        let failed = engine.take(late).unwrap_err();
+        assert_eq!((failed.error, failed.buffer), (RequestError::OutOfBounds, Some(vec![3; COUNT])));
+        let _ = engine.region_flush(ProcId(1 - rank));
+        engine.barrier(world).unwrap();
+    });
+}
+
+#[test]
+fn what_a_put_with_a_request_wrote_is_there_for_all_when_it_is_done() {
+    for over in ALL {
+        each_rank(3, over, |engine, rank, world| {
+            for kind in KINDS {
+                let parts = Parts::make(engine, kind, 1, world).unwrap();
+                engine.win_lock_all(parts.window).unwrap();
+                engine.barrier(world).unwrap();
+                for round in 1..50 {
+                    let target = Rank(1);
+                    if rank == 0 {
+                        let put = engine.rput(vec![round], target, parts.at(target, 0), parts.window).unwrap();
+                        engine.wait_take(put).unwrap();
+                        engine.send(&[0u8], Rank(2), Tag(1), world).unwrap();
+                    } else if rank == 2 {
+                        let mut found = [0];
+                        engine.recv(&mut [0u8], Rank(0), Tag(1), world).unwrap();
+                        engine.get(&mut found, target, parts.at(target, 0), parts.window).unwrap();
+                        assert_eq!(found, [round], "{over:?}, {kind}");
+                    }
+                    engine.barrier(world).unwrap();
+                }
+                engine.win_unlock_all(parts.window).unwrap();
+                engine.win_free(parts.window).unwrap();
+            }
+        });
+    }
+}
