@@ -52,9 +52,10 @@ fn the_corpus_leads_to_every_state() {
         all.states |= reached.states;
         all.failed = all.failed.max(reached.failed);
         all.unexpected = all.unexpected.max(reached.unexpected);
+        all.one_sided.iter_mut().zip(reached.one_sided).for_each(|(all, done)| *all += done);
         all.sent.iter_mut().zip(reached.sent).for_each(|(all, sent)| *all |= sent);
     }
-    for kind in (1..=13).filter_map(Kind::from_byte) {
+    for kind in (1..=15).filter_map(Kind::from_byte) {
         let flags = all.sent[kind as usize];
         assert_eq!(flags & 0x87, 0x87, "{kind:?} was sent without flags, and with each of the three: {flags:#b}");
     }
@@ -63,6 +64,11 @@ fn the_corpus_leads_to_every_state() {
         assert!(all.has(state), "no CAR was ever {state:?}");
     }
     assert!(all.failed == 2 && all.unexpected > WALK_MAX, "{all:?}");
+    let [done, answered] = all.one_sided;
+    assert!(
+        done > 20 && answered > 20,
+        "of one-sided operations {done} are done, and {answered} of peers are answered"
+    );
 }
 
 #[test]
@@ -244,7 +250,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
 
 /// All kinds that a peer can name where types are not checked; those behind them are a ring's own.
 fn kinds() -> impl Iterator<Item = Kind> {
-    (1..=13).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
+    (1..=15).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
 }
 
 fn ways() -> impl Iterator<Item = (bool, bool)> {

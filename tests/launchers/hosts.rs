@@ -287,9 +287,12 @@ fn loses_a_host(name: &str, go: impl Fn(&Network)) {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
     Network::with(name, |network| {
         std::fs::write(network.place.join("on"), "").unwrap();
-        // hydra would end the others.
+        // hydra would end the others, or tell them of an end by a signal.
         let mut command = network.hydra(&mpiexec, "left:2,right:2", 4);
-        let running = start(command.arg("-disable-auto-cleanup").args([WINDOWS, "hosts"]).arg(&*network.place));
+        let script = network.place.join("script");
+        std::fs::write(&script, r#"trap "" USR1; exec "$@""#).unwrap();
+        command.args(["-disable-auto-cleanup", "sh"]).arg(script).args([WINDOWS, "hosts"]);
+        let running = start(command.arg(&*network.place));
         let all = |what: &str, ranks: u32| (0..ranks).all(|rank| network.place.join(format!("{what}-{rank}")).exists());
         until("the ranks use the window", || all("pid", 4));
         go(network);
@@ -298,6 +301,17 @@ fn loses_a_host(name: &str, go: impl Fn(&Network)) {
         running.signal(rustix::process::Signal::KILL);
         let output = wait(running);
         assert!(noticed, "the first host has not noticed: {}", words(&output));
+    });
+}
+
+#[test]
+fn who_needs_a_part_on_a_host_that_is_killed_is_told() {
+    loses_a_host("windows-killed", |network| {
+        for rank in [2, 3] {
+            let pid = std::fs::read_to_string(network.place.join(format!("pid-{rank}"))).unwrap();
+            let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
     });
 }
 

@@ -3,6 +3,8 @@
 use crate::kit::{ALL, FABRICS, Over, each_rank, refused, values};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tickwire::internals::components::bytemuck;
+use tickwire::testing::SplitMix;
 use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, WindowReach, op};
 
 /// How long a test waits for what is to come soon.
@@ -231,5 +233,61 @@ struct AtEnd<'a>(&'a AtomicBool);
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Bytes of a region that keys of any content name.
+const NAMED: usize = 512;
+
+/// A key of any content, as a message might bring it: words that are those of a true key, next to them, or far from them.
+fn any_key(truth: &RegionKey, random: &mut SplitMix) -> RegionKey {
+    let mut pick = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
+    let bytes = pick(&[truth.bytes, truth.bytes, 0, 8, 1 << 40, u64::MAX]);
+    let proc = pick(&[truth.proc.into(), truth.proc.into(), truth.proc.into(), 2, u32::MAX.into()]) as u32;
+    let number = u64::from(truth.number);
+    let number = pick(&[number, number, number, number - 1, number + 1, (1 << 24) - 1, u32::MAX.into()]) as u32;
+    let access = pick(&[7, 7, 0, 1, 2, 4, u32::MAX.into()]) as u32;
+    let [key, base, name] = [(); 3].map(|()| random.next_u64());
+    bytemuck::cast([bytes, key, base, u64::from(number) << 32 | u64::from(proc), name << 32 | u64::from(access)])
+}
+
+#[test]
+fn keys_of_any_content_write_only_what_is_exposed_for_that() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            // Its number is the one before the other's.
+            let for_reading = engine.expose(vec![3u8; NAMED], RegionAccess::READ).unwrap();
+            let (region, keys) = exposed(engine, NAMED / size_of::<u64>(), RegionAccess::ALL, world);
+            let truth = keys[1 - rank as usize];
+            let mut random = SplitMix::new(u64::from(rank) + 1);
+            let mut expected = vec![0u8; NAMED];
+            let mut written = 0;
+            for round in 0..600u32 {
+                let key = any_key(&truth, &mut random);
+                let offset =
+                    [0, 8, 500, NAMED - 8, NAMED - 1, NAMED, 1 << 40, usize::MAX - 3][random.below(8) as usize];
+                let bytes = [round as u8 | 1; 8];
+                let put = engine.region_put(&bytes, &key, offset);
+                let done = put.and_then(|()| engine.region_flush(ProcId(key.proc)));
+                let names_it = key.proc == truth.proc && key.number == truth.number;
+                let holds = offset.saturating_add(8) <= NAMED.min(key.bytes as usize);
+                let may = names_it && holds && key.access().covers(RegionAccess::WRITE);
+                assert_eq!(done.is_ok(), may, "{over:?}: {key:?} at {offset}: {done:?}");
+                if may {
+                    expected[offset..offset + 8].copy_from_slice(&bytes);
+                    written += 1;
+                }
+                // Nor does any other call.
+                let _ = engine.region_get(&mut [0u8; 8], &key, offset);
+                let swapped = engine.region_compare_and_swap(0u8, 0u8, &key, offset);
+                assert!(swapped.is_err() || names_it && offset < NAMED, "{over:?}: {key:?} at {offset}");
+            }
+            assert!(written > 20, "{written} were true");
+            let mut own = vec![0u8; NAMED];
+            let other = Rank(1 - rank);
+            engine.sendrecv(&expected[..], other, Tag(1), &mut own[..], other, Tag(1), world).unwrap();
+            assert!(bytemuck::cast_slice::<u64, u8>(&engine.withdraw(region).unwrap()) == own, "{over:?}");
+            assert_eq!(engine.withdraw(for_reading).unwrap(), [3; NAMED]);
+        });
     }
 }
