@@ -2,10 +2,12 @@
 //! and the answer to `tickwire dump`.
 
 #[cfg(feature = "dump")]
-mod answer;
+pub(crate) mod answer;
 #[cfg(feature = "dump")]
 pub(crate) mod door;
 mod dump;
 pub(crate) mod observer;
 mod statistics;
 pub(crate) mod trace;
+#[cfg(feature = "dump")]
+mod watchers;

@@ -7,12 +7,13 @@
 //! speaks to a Tracy profiler while one is connected ([`tracy`]).
 //!
 //! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
-//! hangs; a [`Page`](page::Page) has the figures that are watched from outside.
+//! hangs; a [`Page`](page::Page) has the figures that are watched from outside. [`hosts`] is how both are asked for from another host.
 
 mod counters;
 pub mod dump;
 mod event;
 mod file;
+pub mod hosts;
 mod json;
 mod merge;
 pub mod page;

@@ -41,7 +41,7 @@ const PEERS: usize = FIGURES + Figures::WORDS;
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident,)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: u64,)*
         }
@@ -298,7 +298,7 @@ fn unpacked(words: &[u64]) -> String {
 }
 
 /// What a page said at one moment.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
     /// Ticks so far, the looks of a wait included.
     pub ticks: u64,

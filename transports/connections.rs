@@ -42,7 +42,7 @@ pub(crate) use sockets::{Heard, Message, Socket, accept, has_news};
 pub(crate) use table::Connections;
 #[cfg(all(test, not(miri)))]
 pub(crate) use table::Stage;
-pub(crate) use words::{out_of_turn, unwatched};
+pub(crate) use words::{out_of_turn, ungreeted, unwatched};
 
 use crate::LinkEvent;
 use crate::handshake::{Greeting, JOB_BYTES_MAX};

@@ -7,6 +7,8 @@ use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
 };
 use crate::shared::SharedRun;
+use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tickwire_components::credit::Credit;
 use tickwire_components::{Access, Registration, Row, Span, Spans};
@@ -312,4 +314,34 @@ pub trait SharedMemory {
 
     /// Shared memory has changed: ends the sleep of the peer of a link, if it sleeps.
     fn wake(&mut self, link: u32);
+}
+
+/// A question of a watcher, as it came; its bytes mean something to the engine.
+pub type Question = [u8; 16];
+
+/// Somebody who looks at the job from another host and has shown that it may: it knows what is in the own card.
+#[derive(Debug)]
+pub struct Watcher {
+    /// The connection, to be answered over; it does not block.
+    pub socket: OwnedFd,
+    /// What is asked. Every byte may be hostile.
+    pub question: Question,
+}
+
+/// Where a proc is asked by watchers, and what it has to be shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatcherDoor {
+    /// Its address.
+    pub address: SocketAddr,
+    /// What only the job knows.
+    pub secret: u64,
+}
+
+/// Hearing those who look at the job from other hosts: commands, no procs.
+pub trait Watchers {
+    /// Where a proc with this card is asked.
+    fn door(&self, card: &[u8]) -> Option<WatcherDoor>;
+
+    /// The next watcher; a bounded number of them waits, for a bounded time.
+    fn next_watcher(&mut self) -> Option<Watcher>;
 }

@@ -100,6 +100,10 @@ pub enum Packet {
     Shared(u64),
     /// A proc has an endpoint for one-sided operations, whose address follows, or why it has none.
     OneSided,
+    /// Somebody who is no proc asks what goes on; what shows that it may know, and its question, follow.
+    Ask,
+    /// The answer to that follows, up to the end of the connection.
+    Answer,
 }
 
 impl Greeting {
@@ -240,6 +244,8 @@ impl Packet {
     const RING: u8 = 9;
     const SHARED: u8 = 10;
     const ONE_SIDED: u8 = 11;
+    const ASK: u8 = 12;
+    const ANSWER: u8 = 13;
 
     /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
@@ -255,6 +261,8 @@ impl Packet {
             Packet::Pipes => (Self::PIPES, ""),
             Packet::Direct => (Self::DIRECT, ""),
             Packet::OneSided => (Self::ONE_SIDED, ""),
+            Packet::Ask => (Self::ASK, ""),
+            Packet::Answer => (Self::ANSWER, ""),
         };
         let mut bytes = MAGIC.to_vec();
         bytes.push(kind);
@@ -287,6 +295,8 @@ impl Packet {
             Self::PIPES => Ok(Packet::Pipes),
             Self::DIRECT => Ok(Packet::Direct),
             Self::ONE_SIDED => Ok(Packet::OneSided),
+            Self::ASK => Ok(Packet::Ask),
+            Self::ANSWER => Ok(Packet::Answer),
             Self::RING | Self::SHARED => match <[u8; 8]>::try_from(&bytes[TEXT..]).map(u64::from_ne_bytes) {
                 Ok(ring) if kind == Self::RING => Ok(Packet::Ring(ring)),
                 Ok(key) => Ok(Packet::Shared(key)),

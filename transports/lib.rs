@@ -35,7 +35,10 @@ mod wrapping;
 
 pub use any::{AnyTransport, Outside};
 pub use capabilities::{Capabilities, Mapped, Reach, TagLimits};
-pub use facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
+pub use facets::{
+    CreditWindows, Direct, Lending, Matching, Memory, OneSided, Question, Registering, SharedMemory, Watcher,
+    WatcherDoor, Watchers,
+};
 pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Traffic};
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};

@@ -53,6 +53,7 @@ pub mod tags;
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod transport;
+mod watchers;
 #[cfg(all(test, not(miri)))]
 mod wrapper_tests;
 
@@ -71,6 +72,7 @@ pub use libfabric_sys as sys;
 pub use library::{ENV_LIBRARY, Library};
 pub use region::MemoryRegion;
 pub use transport::Ofi;
+pub use watchers::{ask, hear_all};
 
 /// Ways to register memory that are handled here: all but those that need callbacks about pages or arrivals.
 pub const MR_MODE: u64 =

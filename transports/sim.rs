@@ -168,7 +168,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
     type RowState = SimState<T::RowState>;
 
     hand_on! {
-        card reaches moved traffic lending registering shared_bytes flush
+        card reaches moved traffic lending registering watchers shared_bytes flush
         disarm close
     }
 

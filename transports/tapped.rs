@@ -169,7 +169,7 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
 
     hand_on! {
         name capabilities card reaches moved traffic memory direct one_sided
-        matching lending registering credit_windows shared_memory fits shared_bytes flush ready
+        matching lending registering credit_windows shared_memory watchers fits shared_bytes flush ready
         release wants_control close_link give_up has_ended wait_fd arm must_poll
         disarm close
     }

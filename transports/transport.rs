@@ -2,7 +2,7 @@
 //! or is not.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory, Watchers};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use rustix::fd::BorrowedFd;
@@ -87,6 +87,11 @@ pub unsafe trait Transport: Send {
 
     /// Showing memory to peers on this host; `None` if it cannot.
     fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        None
+    }
+
+    /// Hearing those who look at the job from other hosts; `None` if nobody can reach it who is no proc.
+    fn watchers(&mut self) -> Option<&mut dyn Watchers> {
         None
     }
 

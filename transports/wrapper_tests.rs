@@ -11,7 +11,7 @@ use crate::{
     AnyTransport, AtomicOperation, AtomicWidths, AtomicWord, Capabilities, Channel, CreditWindows, Direct,
     FailedOperation, Frame, Issued, Lending, LinkEvent, Matching, Memory, MemoryRead, OneSided, Peeked, Reach,
     ReceiveEnvelope, Registering, RemoteAccess, RemoteKey, RemoteRun, Sent, SharedMemory, Take, Tapped, Traffic,
-    Transport,
+    Transport, Watcher, WatcherDoor, Watchers,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +114,10 @@ unsafe impl Transport for Recorder {
     }
     fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
         self.note("shared_memory");
+        Some(self)
+    }
+    fn watchers(&mut self) -> Option<&mut dyn Watchers> {
+        self.note("watchers");
         Some(self)
     }
     fn connect(&mut self, _: u32, _: &[u8], _: u64) -> Result<u32, String> {
@@ -354,6 +358,17 @@ impl CreditWindows for Recorder {
     }
 }
 
+impl Watchers for Recorder {
+    fn door(&self, _: &[u8]) -> Option<WatcherDoor> {
+        self.note("door");
+        Some(WatcherDoor { address: ([127, 0, 0, 1], 1).into(), secret: 2 })
+    }
+    fn next_watcher(&mut self) -> Option<Watcher> {
+        self.note("next_watcher");
+        Some(Watcher { socket: rustix::pipe::pipe().expect("a descriptor").0, question: [3; 16] })
+    }
+}
+
 impl SharedMemory for Recorder {
     fn make(&mut self, _: u64, _: usize) -> Result<SharedRun, String> {
         self.note("make");
@@ -480,6 +495,10 @@ macro_rules! call_all {
         if let Some(windows) = t.credit_windows() {
             heard("grant", &windows.grant(0, credit));
             heard("granted", &windows.granted(0));
+        }
+        if let Some(watchers) = t.watchers() {
+            heard("door", &watchers.door(b"").is_some());
+            heard("next_watcher", &watchers.next_watcher().is_some());
         }
         if let Some(memory) = t.shared_memory() {
             heard("make", &memory.make(1, 8).is_ok());

@@ -67,6 +67,11 @@ macro_rules! hand_on {
             self.inner.shared_memory()
         }
     };
+    (@watchers) => {
+        fn watchers(&mut self) -> Option<&mut dyn $crate::Watchers> {
+            self.inner.watchers()
+        }
+    };
     (@credit_windows) => {
         fn credit_windows(&mut self) -> Option<&mut dyn $crate::CreditWindows> {
             self.inner.credit_windows()

@@ -43,6 +43,7 @@ pub struct Builder {
     #[cfg(feature = "dump")]
     dump_signal: Option<String>,
     /// Whether the environment has named it.
+    #[cfg(feature = "dump")]
     is_signal_found: bool,
     shared_heap: Option<bool>,
     cross_memory_attach: bool,
@@ -66,6 +67,7 @@ impl Engine {
             worlds: Vec::new(),
             #[cfg(feature = "dump")]
             dump_signal: None,
+            #[cfg(feature = "dump")]
             is_signal_found: false,
             shared_heap: None,
             cross_memory_attach: true,

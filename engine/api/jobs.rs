@@ -4,8 +4,14 @@
 //! Nothing is asked of a process to find it: its page is among its descriptors in `/proc`, and the launcher's variables are
 //! in its environment. Only processes of the same user can be seen; root sees all.
 
+mod hosts;
+mod reports;
+
+pub use hosts::{Hosts, Told};
+pub use reports::{report, report_all, report_one, together};
+
 use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE};
-use crate::observe::door::address;
+use crate::observe::door::{DUMPS, address};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
@@ -16,6 +22,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tickwire_traces::dump::Dump;
 use tickwire_traces::page::{NAME, Snapshot};
+
+/// Processes, or hosts, that are asked at a time.
+const ASKED_AT_ONCE: usize = 64;
 
 /// A process that takes part in a job.
 #[derive(Debug)]
@@ -173,7 +182,7 @@ pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError>
         return Err(AskError::NoEngine { pid });
     }
     // All are asked before one is waited for: they may depend on each other.
-    let calls: Vec<_> = pages.iter().map(|page| call(pid, page)).collect();
+    let calls: Vec<_> = pages.iter().map(|page| call(pid, page, DUMPS)).collect();
     let mut dumps = Vec::new();
     for ((page, file), call) in pages.iter().zip(&process.pages).zip(calls) {
         let answer = call.and_then(|stream| listen(stream, end));
@@ -209,8 +218,8 @@ fn is_apart(pid: u32) -> bool {
 }
 
 /// Connects to an engine, and makes sure that it is the one.
-fn call(pid: u32, page: &Snapshot) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(page.identity.pid, page.identity.engine)?)?;
+fn call(pid: u32, page: &Snapshot, kind: &str) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(kind, page.identity.pid, page.identity.engine)?)?;
     let who = socket_peercred(&stream)?;
     if who.pid.as_raw_nonzero().get() as u32 != pid {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process answers in its name"));

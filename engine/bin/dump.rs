@@ -8,34 +8,42 @@ use std::time::Duration;
 
 use clap::Args;
 use tickwire::internals::traces::dump::Dump;
+use tickwire::internals::traces::whowaits::RankReport;
 use tickwire::internals::traces::whowaits::who_waits;
-use tickwire::jobs::{ask, process};
+use tickwire::jobs::{Process, ask, process, report_all, report_one};
 
 use crate::fault::Fault;
-use crate::jobs::{report, select};
+use crate::jobs::select;
 
-/// Says what is pending in a process: every operation and message that has not come to its end, oldest first.
+/// Says what is pending in a process, or in ranks of a job: every operation and message that has not come to its end, oldest first.
 ///
-/// The process is asked and answers between two ticks, also while it sleeps in a call that waits. If it does not tick, the
-/// command says for how long, with status 1. Only processes of the same user can be asked.
+/// A process is asked and answers between two ticks, also while it sleeps in a call that waits. If it does not tick, the
+/// command says for how long, with status 1. Ranks are asked wherever they run. Only processes of the same user can be asked.
 #[derive(Args, Debug)]
 pub(crate) struct DumpArgs {
-    /// The process
-    pid: u32,
+    /// The process; with --rank or --all, the job: its name, or the number of one of its processes, or nothing if there is only one
+    #[arg(value_name = "PID", required_unless_present_any = ["rank", "all"])]
+    of: Option<String>,
+    /// This rank of the job, on whatever host it runs
+    #[arg(long, value_name = "RANK", conflicts_with = "all")]
+    rank: Option<u32>,
+    /// All ranks of the job, on whatever hosts they run
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     asking: Asking,
 }
 
 /// Says who waits for whom in a job, and why: circles, messages that do not fit, ranks that are not there.
 ///
-/// All ranks of the job on this host are asked what is pending; with --hosts those of all hosts on which a launcher has started
-/// this command. A wait is only the fault of a program if it lasts: ask
-/// again if in doubt. Only jobs of the same user can be asked.
+/// All ranks of the job are asked what is pending. A rank of this host says where those of other hosts are asked; who cannot be
+/// asked is named. A wait is only the fault of a program if it lasts: ask again if in doubt. Only jobs of the same user can be asked.
 #[derive(Args, Debug)]
 pub(crate) struct WhoWaitsArgs {
     /// The job: its name, or the number of its launcher or of one of its processes; the only one if there is one
     job: Option<String>,
-    /// A launcher has started this command once on each host of the job: rank 0 prints what all have found
+    /// A launcher has started this command once on each host of the job, and hosts are asked through it: rank 0 prints what all have
+    /// found. For hosts that let nobody else through
     #[arg(long)]
     hosts: bool,
     #[command(flatten)]
@@ -58,12 +66,18 @@ impl Asking {
     }
 }
 
-/// Asks one process and prints.
+/// Asks one process, or ranks of a job, and prints.
 ///
 /// # Errors
 /// It gives no dump.
 pub(crate) fn dump(args: DumpArgs) -> Result<ExitCode, Fault> {
-    let pid = args.pid;
+    if args.all || args.rank.is_some() {
+        return ranks(&args, &select(args.of.as_deref())?);
+    }
+    let word = args.of.as_deref().unwrap_or_default();
+    let wrong =
+        || Fault::wrong_use(format!("`{word}` is no process: give its number, or --rank or --all for ranks of a job"));
+    let pid: u32 = word.parse().map_err(|_| wrong())?;
     let process = process(pid).ok_or_else(|| {
         let words = "is no process with an engine that this user may see";
         Fault::failure(format!("{pid} {words}: see `tickwire top` for those that there are"))
@@ -74,6 +88,34 @@ pub(crate) fn dump(args: DumpArgs) -> Result<ExitCode, Fault> {
         false => dumps.iter().map(Dump::to_string).collect(),
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Asks ranks of a job and prints; one that was named must answer.
+fn ranks(args: &DumpArgs, processes: &[Process]) -> Result<ExitCode, Fault> {
+    let size = processes.first().map_or(0, |process| process.size);
+    let reports = match args.rank {
+        Some(rank) if rank >= size => return Err(Fault::wrong_use(format!("rank {rank} of a job of {size}"))),
+        Some(rank) => vec![(rank, report_one(processes, rank, args.asking.patience()))],
+        None => (0..).zip(report_all(processes, args.asking.patience())).collect::<Vec<_>>(),
+    };
+    if args.asking.json {
+        print(&(serde_json::to_string(&reports)? + "\n"));
+    }
+    let mut code = ExitCode::SUCCESS;
+    for (rank, report) in &reports {
+        match report {
+            RankReport::Dumped(_) if args.asking.json => {}
+            RankReport::Dumped(dumps) => print(&dumps.iter().map(Dump::to_string).collect::<String>()),
+            other if args.rank.is_some() => return Err(Fault::failure(format!("rank {rank} {}", other.does()))),
+            other => {
+                code = ExitCode::FAILURE;
+                if !args.asking.json {
+                    print(&format!("rank {rank} {}\n", other.does()));
+                }
+            }
+        }
+    }
+    Ok(code)
 }
 
 /// Asks all ranks of a job and prints what follows.
@@ -87,7 +129,7 @@ pub(crate) fn who(args: WhoWaitsArgs) -> Result<ExitCode, Fault> {
             None => return Ok(ExitCode::SUCCESS),
         }
     } else {
-        report(&select(args.job.as_deref())?, args.asking.patience())
+        report_all(&select(args.job.as_deref())?, args.asking.patience())
     };
     let findings = who_waits(&reports);
     if args.asking.json {
@@ -103,6 +145,8 @@ pub(crate) fn who(args: WhoWaitsArgs) -> Result<ExitCode, Fault> {
 }
 
 fn print(text: &str) {
+    // Some words are those of other hosts: what moves a terminal's cursor is none of their affair.
+    let text = text.replace(|c: char| c.is_control() && c != '\n', " ");
     // A closed stdout is no reason to panic.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

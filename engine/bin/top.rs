@@ -4,14 +4,16 @@ mod figures;
 mod picture;
 mod screen;
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tickwire::internals::traces::hosts::What;
 use tickwire::internals::traces::page::Snapshot;
-use tickwire::jobs::{Process, now_ns};
+use tickwire::jobs::{Hosts, Process, Told, now_ns};
 
 use crate::fault::Fault;
 use crate::info::table;
@@ -20,8 +22,8 @@ use figures::{PEERS, Peer, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 
 /// Shows what a running job does: ticks, idle share, messages, bytes and queues, by rank, by transport and by peer.
 ///
-/// It reads the page of statistics that every engine keeps in memory: the job is not slowed down, nor asked anything.
-/// Figures a second are those of the time since the last look; queues are those of the moment. Only jobs of the same user
+/// It reads the page of statistics that every engine keeps in memory: the job is not slowed down, nor asked anything. Where a job runs
+/// on several hosts, a rank of each other one is asked for the pages there. Figures a second are those of the time since the last look; queues are those of the moment. Only jobs of the same user
 /// can be watched.
 ///
 /// Keys: q ends, s sorts by the next column, r turns the order around, up and down choose the rank whose peers are
@@ -41,33 +43,91 @@ pub(crate) struct TopArgs {
     interval: u64,
 }
 
+/// How long the other hosts may take at each look.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What is known of a rank at one moment.
+pub(crate) enum Seen {
+    /// It has a process, and a page if it has an engine.
+    Process {
+        /// The process, as it is called on its host.
+        pid: u32,
+        /// Its page, and the time on the clock of the page, ns.
+        page: Option<(Box<Snapshot>, u64)>,
+    },
+    /// Its host has not answered, or it is not known where it runs.
+    Unknown,
+}
+
 /// What the pages of a job said at one moment.
 pub(crate) struct Sample {
     /// When.
     pub(crate) at: Instant,
-    /// The same, on the pages' clock, ns.
-    pub(crate) now_ns: u64,
     /// The job.
     pub(crate) job: String,
     /// Ranks of the job.
     pub(crate) size: u32,
-    /// What each process said, by rank; `None` without an engine.
-    pub(crate) processes: Vec<(Process, Option<Snapshot>)>,
+    /// What is known of each rank; nothing of those that have no process.
+    pub(crate) ranks: BTreeMap<u32, Seen>,
 }
 
-impl Sample {
-    fn take(word: Option<&str>) -> Result<Self, Fault> {
-        let processes = select(word)?;
+/// A job that is looked at again and again.
+pub(crate) struct Watch {
+    /// Its name, or what the user has called it.
+    word: Option<String>,
+    /// The other hosts, once they are known.
+    hosts: Option<Hosts>,
+}
+
+impl Watch {
+    fn new(word: Option<String>) -> Self {
+        Watch { word, hosts: None }
+    }
+
+    /// Looks at all ranks.
+    ///
+    /// # Errors
+    /// There is no such job.
+    pub(crate) fn look(&mut self) -> Result<Sample, Fault> {
+        let processes = select(self.word.as_deref())?;
         let (job, size) = processes.first().map(|p| (p.job.clone(), p.size)).unwrap_or_default();
-        let read = |process: Process| {
+        self.word = Some(job.clone());
+        let (at, now_ns) = (Instant::now(), now_ns());
+        let mut ranks: BTreeMap<u32, Seen> = BTreeMap::new();
+        for process in &processes {
             let page = process.pages.iter().find_map(|page| Snapshot::read(page).ok());
-            (process, page)
-        };
-        let mut processes: Vec<_> = processes.into_iter().map(read).collect();
-        // Of several processes of one rank, such as a shell and its program, the one with an engine counts.
-        processes.sort_by_key(|(process, page)| (process.rank, page.is_none()));
-        processes.dedup_by_key(|(process, _)| process.rank);
-        Ok(Sample { at: Instant::now(), now_ns: now_ns(), job, size, processes })
+            // Of several processes of one rank, such as a shell and its program, the one with an engine counts.
+            if page.is_some() || !ranks.contains_key(&process.rank) {
+                let page = page.map(|page| (Box::new(page), now_ns));
+                ranks.insert(process.rank, Seen::Process { pid: process.pid, page });
+            }
+        }
+        let others: Vec<u32> = (0..size).filter(|rank| !ranks.contains_key(rank)).collect();
+        if !others.is_empty() {
+            ranks.extend(self.look_elsewhere(&processes, &others));
+        }
+        Ok(Sample { at, job, size, ranks })
+    }
+
+    /// Looks at ranks that have no process here.
+    fn look_elsewhere(&mut self, processes: &[Process], ranks: &[u32]) -> Vec<(u32, Seen)> {
+        if self.hosts.is_none() {
+            self.hosts = Hosts::of(processes, PATIENCE).ok();
+        }
+        let Some(hosts) = &mut self.hosts else { return ranks.iter().map(|&rank| (rank, Seen::Unknown)).collect() };
+        let told = hosts.ask(What::Pages, ranks, PATIENCE);
+        told.into_iter().filter_map(|(rank, told)| Some((rank, seen(told)?))).collect()
+    }
+}
+
+/// What another host has said of a rank; `None` if it has no process there.
+fn seen(told: Told) -> Option<Seen> {
+    match told {
+        Told::Answer { of, now_ns } => {
+            Some(Seen::Process { pid: of.pid, page: of.page.map(|page| (Box::new(page), now_ns)) })
+        }
+        Told::Absent => None,
+        Told::Unknown(_) => Some(Seen::Unknown),
     }
 }
 
@@ -76,11 +136,12 @@ impl Sample {
 /// # Errors
 /// There is no such job, or the terminal cannot be used.
 pub(crate) fn top(args: TopArgs) -> Result<ExitCode, Fault> {
-    let first = Sample::take(args.job.as_deref())?;
+    let mut job = Watch::new(args.job);
+    let first = job.look()?;
     let interval = Duration::from_millis(args.interval);
     if args.once || args.png.is_some() || !std::io::stdout().is_terminal() {
         std::thread::sleep(interval);
-        let second = Sample::take(Some(&first.job))?;
+        let second = job.look()?;
         if let Some(path) = &args.png {
             picture::draw(first, second)?.write(path)?;
             return Ok(ExitCode::SUCCESS);
@@ -89,10 +150,10 @@ pub(crate) fn top(args: TopArgs) -> Result<ExitCode, Fault> {
         let _ = std::io::stdout().write_all(text(&first, &second).as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
-    let job = first.job.clone();
-    let ended = screen::watch(first, interval)?;
+    let name = first.job.clone();
+    let ended = screen::watch(job, first, interval)?;
     if ended {
-        let _ = writeln!(std::io::stdout(), "job {job} has ended");
+        let _ = writeln!(std::io::stdout(), "job {name} has ended");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -131,6 +192,6 @@ const NUMBERS: [bool; RANKS.len()] = {
 
 /// The job in a line.
 fn headline(now: &Sample) -> String {
-    let there = now.processes.iter().filter(|(_, page)| page.is_some()).count();
+    let there = now.ranks.values().filter(|seen| matches!(seen, Seen::Process { page: Some(_), .. })).count();
     format!("job {}: {} ranks, {there} with an engine", now.job, now.size)
 }

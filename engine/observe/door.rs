@@ -1,8 +1,8 @@
 //! The answer to `tickwire dump`: who connects to an engine's socket is given a dump as JSON, whoever sends the chosen signal
-//! gets one on stderr.
+//! gets one on stderr. At a second socket a command learns where ranks on other hosts are asked, and what they have to be shown.
 //!
-//! The socket has an abstract name, so that nothing is left of it when the process ends, however it ends. It belongs to
-//! the same user and root: others are turned away by their credentials. The engine answers from its own thread between two
+//! The sockets have abstract names, so that nothing is left of them when the process ends, however it ends. They belong to
+//! the same user and root, who could read the same out of the process's memory: others are turned away by their credentials. The engine answers from its own thread between two
 //! ticks; a signal handler does nothing but set a flag.
 
 use rustix::net::sockopt::socket_peercred;
@@ -22,14 +22,20 @@ const VISITORS_MAX: usize = 8;
 /// How long a visitor may take to read its dump, ns.
 const VISIT_NS_MAX: u64 = 5_000_000_000;
 
-/// The name of an engine's socket.
-pub(crate) fn address(pid: u64, engine: u64) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("tickwire-dump-{pid}-{engine}"))
+/// Where dumps are given, and where it is said how other hosts are asked.
+pub(crate) const DUMPS: &str = "dump";
+pub(crate) const HOSTS: &str = "hosts";
+
+/// The name of one of an engine's sockets.
+pub(crate) fn address(kind: &str, pid: u64, engine: u64) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("tickwire-{kind}-{pid}-{engine}"))
 }
 
 /// Where an engine is asked for dumps.
 pub(crate) struct Door {
     pub(crate) listener: UnixListener,
+    /// Where it is said how other hosts are asked; `None` if there are none.
+    pub(crate) hosts: Option<UnixListener>,
     pub(super) visitors: Vec<Visitor>,
     pub(super) signal: Option<(Arc<AtomicBool>, signal_hook::SigId)>,
 }
@@ -45,9 +51,12 @@ pub(super) struct Visitor {
 impl Door {
     /// Opens the door of engine number `engine` of this process; `None` where the system has no such sockets.
     pub(crate) fn open(engine: u64) -> Option<Self> {
-        let listener = UnixListener::bind_addr(&address(std::process::id().into(), engine).ok()?).ok()?;
-        listener.set_nonblocking(true).ok()?;
-        Some(Door { listener, visitors: Vec::new(), signal: None })
+        Some(Door { listener: listen(DUMPS, engine)?, hosts: None, visitors: Vec::new(), signal: None })
+    }
+
+    /// Says from now on how other hosts are asked.
+    pub(crate) fn open_hosts(&mut self, engine: u64) {
+        self.hosts = listen(HOSTS, engine);
     }
 
     /// Answers a signal too.
@@ -75,10 +84,10 @@ impl Door {
             .is_some_and(|(flag, _)| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed))
     }
 
-    /// Somebody new at the door, if it is somebody who may know.
-    pub(super) fn accept(&self) -> Option<UnixStream> {
+    /// Somebody new at one of the sockets, if it is somebody who may know.
+    pub(super) fn accept(&self, listener: &UnixListener) -> Option<UnixStream> {
         while self.visitors.len() < VISITORS_MAX {
-            let (stream, _) = self.listener.accept().ok()?;
+            let (stream, _) = listener.accept().ok()?;
             let who = socket_peercred(&stream).ok()?;
             if (who.uid == geteuid() || who.uid.is_root()) && stream.set_nonblocking(true).is_ok() {
                 return Some(stream);
@@ -103,6 +112,13 @@ impl Door {
             false
         });
     }
+}
+
+/// Listens under a name of this process.
+fn listen(kind: &str, engine: u64) -> Option<UnixListener> {
+    let listener = UnixListener::bind_addr(&address(kind, std::process::id().into(), engine).ok()?).ok()?;
+    listener.set_nonblocking(true).ok()?;
+    Some(listener)
 }
 
 impl Drop for Door {

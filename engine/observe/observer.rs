@@ -36,6 +36,8 @@ pub(crate) struct Observer {
     /// The peer whose figures are written next.
     pub(super) peer: usize,
     #[cfg(feature = "dump")]
+    engine: u64,
+    #[cfg(feature = "dump")]
     pub(crate) door: Option<super::door::Door>,
 }
 
@@ -104,6 +106,8 @@ impl Observer {
             counts: Counts::default(),
             peer: 0,
             #[cfg(feature = "dump")]
+            engine,
+            #[cfg(feature = "dump")]
             door: super::door::Door::open(engine),
         }
     }
@@ -120,13 +124,24 @@ impl Observer {
         Ok(self)
     }
 
-    /// What is readable when somebody asks for a dump.
-    pub(crate) fn door(&self) -> Option<BorrowedFd<'_>> {
+    /// Says from now on how ranks on other hosts are asked.
+    pub(crate) fn tell_of_hosts(&mut self) {
         #[cfg(feature = "dump")]
-        let door = self.door.as_ref().map(|door| door.listener.as_fd());
+        if let Some(door) = &mut self.door {
+            door.open_hosts(self.engine);
+        }
+    }
+
+    /// What is readable when somebody asks for a dump, or for the ways to other hosts.
+    pub(crate) fn doors(&self) -> [Option<BorrowedFd<'_>>; 2] {
+        #[cfg(feature = "dump")]
+        let doors = self
+            .door
+            .as_ref()
+            .map_or([None; 2], |door| [Some(door.listener.as_fd()), door.hosts.as_ref().map(|hosts| hosts.as_fd())]);
         #[cfg(not(feature = "dump"))]
-        let door = None;
-        door
+        let doors = [None; 2];
+        doors
     }
 
     /// Adds what a tick has done.

@@ -1,135 +1,13 @@
-//! Several hosts under the launchers of others: network, mount, UTS and IPC namespaces of one machine, each with a /dev/shm of its own, with
-//! cables to a switch.
+//! Several hosts under the launchers of others.
 
 use crate::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
-use std::os::unix::fs::PermissionsExt;
+use crate::network::Network;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 use tickwire_tests::binaries::example;
-use tickwire_tests::needs::{has_libfabric, is_there};
-use tickwire_tests::scratch::Directory;
-
-/// Addresses are those of namespaces, but names of hosts are those of files: one network at a time.
-static ONE: Mutex<()> = Mutex::new(());
 
 /// A rank of a job with windows.
 const WINDOWS: &str = env!("CARGO_BIN_EXE_tests-windows");
-
-const NAMES: [&str; 3] = ["left", "right", "third"];
-
-/// Stands for ssh: `agent [-x] HOST COMMAND…` runs a command of a shell on a host.
-const AGENT: &str = r#"#!/bin/sh
-[ "$1" = -x ] && shift
-host=$1; shift
-exec ip netns exec "PREFIX-$host" unshare --mount --uts --ipc sh -c '
-    hostname "$1" && mount -t tmpfs none /dev/shm && mount --bind PLACE/hosts /etc/hosts && shift && exec sh -c "$*"
-' sh "$host" "$@"
-"#;
-
-/// A network. What runs there ends with it.
-struct Network {
-    prefix: String,
-    place: Directory,
-}
-
-impl Network {
-    /// Calls `test` with three hosts, where this user may make any.
-    fn with(name: &str, test: impl FnOnce(&Self)) {
-        let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !has_libfabric() {
-            return;
-        }
-        let prefix = format!("tw{}", std::process::id() % 1_000_000);
-        let network = Network { prefix, place: Directory::new(&format!("network-{name}")) };
-        let why = |why| format!("no network namespaces ({why}): run as root, with iproute2");
-        if is_there(network.connect().map_err(why)) {
-            test(&network);
-        }
-    }
-
-    fn connect(&self) -> Result<(), String> {
-        let host = |name: &str| format!("{}-{name}", self.prefix);
-        let switch = host("switch");
-        ip(&["netns", "add", &switch])?;
-        ip(&["-n", &switch, "link", "add", "switch", "type", "bridge"])?;
-        ip(&["-n", &switch, "link", "set", "switch", "up"])?;
-        let mut hosts = "127.0.0.1 localhost\n".to_owned();
-        for (number, name) in (1..).zip(NAMES) {
-            let (space, end) = (host(name), format!("to-{name}"));
-            let address = format!("10.213.7.{number}");
-            hosts += &format!("{address} {name}\n");
-            ip(&["netns", "add", &space])?;
-            ip(&["-n", &space, "link", "add", "cable", "type", "veth", "peer", "name", &end, "netns", &switch])?;
-            ip(&["-n", &switch, "link", "set", &end, "master", "switch", "up"])?;
-            ip(&["-n", &space, "address", "add", &format!("{address}/24"), "dev", "cable"])?;
-            ip(&["-n", &space, "link", "set", "lo", "up"])?;
-            ip(&["-n", &space, "link", "set", "cable", "up"])?;
-        }
-        std::fs::write(self.place.join("hosts"), hosts).unwrap();
-        let agent = AGENT.replace("PREFIX", &self.prefix).replace("PLACE", self.place.to_str().unwrap());
-        std::fs::write(self.agent(), agent).unwrap();
-        std::fs::set_permissions(self.agent(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        Ok(())
-    }
-
-    fn agent(&self) -> std::path::PathBuf {
-        self.place.join("agent")
-    }
-
-    /// hydra on the first host.
-    fn hydra(&self, mpiexec: &Path, hosts: &str, ranks: u32) -> Command {
-        let mut command = Command::new(self.agent());
-        command.args(["left".as_ref(), mpiexec.as_os_str()]).args(["-launcher", "ssh", "-launcher-exec"]);
-        command.arg(self.agent()).args(["-hosts", hosts, "-n", &ranks.to_string()]);
-        command
-    }
-
-    /// prterun by its name of mpirun, on the first host.
-    fn prte(&self, mpirun: &Path, hosts: &str, ranks: u32) -> Command {
-        let mut command = Command::new(self.agent());
-        command.args(["left".as_ref(), mpirun.as_os_str()]).args(["--allow-run-as-root", "--prtemca", "plm_ssh_agent"]);
-        command.arg(self.agent()).args(["--host", hosts, "-n", &ranks.to_string()]);
-        command
-    }
-
-    /// A command on the first host.
-    fn on_first(&self, program: &Path, args: &[&str]) -> Command {
-        let mut command = Command::new(self.agent());
-        command.arg("left").arg(program).args(args);
-        command
-    }
-
-    fn cut(&self, name: &str) {
-        ip(&["-n", &format!("{}-{name}", self.prefix), "link", "set", "cable", "down"]).unwrap();
-    }
-
-    /// Kills everything that runs on a host.
-    fn kill(&self, name: &str) {
-        let pids = ip(&["netns", "pids", &format!("{}-{name}", self.prefix)]).unwrap_or_default();
-        for pid in pids.split_whitespace().filter_map(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?)) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in NAMES {
-            self.kill(name);
-            let _ = ip(&["netns", "delete", &format!("{}-{name}", self.prefix)]);
-        }
-        let _ = ip(&["netns", "delete", &format!("{}-switch", self.prefix)]);
-    }
-}
-
-/// Runs `ip`: what it prints, or what it complains of.
-fn ip(args: &[&str]) -> Result<String, String> {
-    let output = Command::new("ip").args(args).output().map_err(|error| format!("ip: {error}"))?;
-    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() { Ok(said) } else { Err(format!("ip {}: {words}", args.join(" "))) }
-}
 
 /// Whether ranks on hosts, which are given in the order of ranks, know all places and go the shortest ways.
 fn know_their_places(command: &mut Command, hosts: &[u32]) {
@@ -185,37 +63,11 @@ fn prterun_on_two_hosts() {
 }
 
 /// A job of two ranks on each of two hosts, whose first three wait for the fourth.
-fn missing(network: &Network, mpiexec: &Path) -> Running {
+pub(crate) fn missing(network: &Network, mpiexec: &Path) -> Running {
     let mut command = network.hydra(mpiexec, "left:2,right:2", 4);
     let running = start(command.args([RANK, "miss"]).arg(&*network.place));
     until("the ranks wait", || (0..4).all(|rank| network.place.join(format!("waits-{rank}")).exists()));
     running
-}
-
-#[test]
-fn who_waits_for_whom_is_seen_across_hosts() {
-    let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
-    Network::with("whowaits", |network| {
-        let running = missing(network, &mpiexec);
-        let tickwire = tickwire_tests::binaries::binary("tickwire");
-        // Other jobs may run on this machine: one is named by a process of it.
-        until("the last rank is there", || network.place.join("3").exists());
-        let last = std::fs::read_to_string(network.place.join("3")).unwrap();
-        // A wait says that it is one when it has found nothing to do for long.
-        until("the answers of all hosts say who is missed", || {
-            let mut command = network.hydra(&mpiexec, "left,right", 2);
-            let output = run(command.arg(&tickwire).args(["whowaits", "--hosts", &last]));
-            let said = words(&output);
-            (0..3).all(|rank| said.contains(&format!("rank {rank} waits for tag 1 from rank 3")))
-                && said.contains("rank 2 waits in a call")
-                && said.contains("rank 3 ticks, and waits in no call")
-        });
-        // From one host alone, those of the other cannot be asked, and nobody says that they have ended.
-        let said = words(&run(&mut network.on_first(&tickwire, &["whowaits", &last])));
-        assert!(said.contains("rank 0 waits in a call"), "{said}");
-        assert!(said.contains("rank 3 cannot be asked: process") && !said.contains("has ended"), "{said}");
-        drop(running);
-    });
 }
 
 #[test]
@@ -309,8 +161,9 @@ fn who_needs_a_part_on_a_host_that_is_killed_is_told() {
     loses_a_host("windows-killed", |network| {
         for rank in [2, 3] {
             let pid = std::fs::read_to_string(network.place.join(format!("pid-{rank}"))).unwrap();
-            let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            // Its number is one of that host's.
+            let output = network.on("right", Path::new("kill"), &["-9", &pid]).output().unwrap();
+            assert!(output.status.success(), "{}", words(&output));
         }
     });
 }

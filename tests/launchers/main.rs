@@ -7,6 +7,8 @@ mod flux;
 mod hosts;
 mod hydra;
 mod kit;
+mod network;
 mod openmpi;
 mod own;
+mod seeing;
 mod slurm;

@@ -105,7 +105,7 @@ fn miss(engine: &mut Engine, place: &Path) {
             _ => {}
         }
     }
-    leave(place, &format!("waits-{}", engine.rank().0), "");
+    leave(place, &format!("waits-{}", engine.rank().0), &std::process::id().to_string());
     if engine.rank().0 == last {
         return wait(engine, place);
     }

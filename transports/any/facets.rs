@@ -2,7 +2,7 @@
 //! has a variant.
 
 use super::variants::{AnyTransport, each};
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory, Watchers};
 use crate::frames::{ReceiveEnvelope, Sent};
 use crate::transport::Transport;
 use tickwire_components::credit::Credit;
@@ -47,6 +47,11 @@ impl AnyTransport {
     /// See [`Transport::shared_memory`].
     pub fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
         each!(self, t => t.shared_memory())
+    }
+
+    /// See [`Transport::watchers`].
+    pub fn watchers(&mut self) -> Option<&mut dyn Watchers> {
+        each!(self, t => t.watchers())
     }
 
     /// See [`SharedMemory::wake`].

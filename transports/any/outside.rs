@@ -1,7 +1,7 @@
 //! Transports that have no variant of their own, in a form that can be boxed.
 
 use crate::capabilities::Capabilities;
-use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory};
+use crate::facets::{CreditWindows, Direct, Lending, Matching, Memory, OneSided, Registering, SharedMemory, Watchers};
 use crate::frames::{Frame, LinkEvent, Sent, Traffic};
 use crate::take::Take;
 use crate::transport::Transport;
@@ -37,6 +37,8 @@ pub unsafe trait Outside: Send {
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
     /// See [`Transport::shared_memory`].
     fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory>;
+    /// See [`Transport::watchers`].
+    fn watchers(&mut self) -> Option<&mut dyn Watchers>;
     /// See [`Transport::attach`].
     fn attach(&mut self, link: u32, vc: Row);
     /// See [`Transport::fits`].
@@ -113,7 +115,7 @@ pub(super) struct Boxed<T> {
 unsafe impl<T: Transport> Outside for Boxed<T> {
     hand_on! {
         name capabilities card reaches moved traffic memory direct one_sided
-        matching lending registering credit_windows shared_memory connect attach fits shared_bytes
+        matching lending registering credit_windows shared_memory watchers connect attach fits shared_bytes
         flush ready drain drain_link release wants_control control close_link
         give_up has_ended wait_fd arm must_poll disarm close
     }

@@ -5,6 +5,7 @@ use super::medium::{Accepted, Medium};
 use super::parts::Extra;
 use super::sockets::{Heard, Message, Socket};
 use super::table::{Stage, Visitor};
+use super::words::ungreeted;
 use super::{closing, lines, numbers};
 use crate::LinkEvent;
 use crate::handshake::{Greeting, Packet};
@@ -97,9 +98,14 @@ fn answer<M: Medium>(medium: &mut M, mut socket: M::Socket, heard: Heard<M::Sock
             Ok(granted) => return grant(medium, socket, &theirs, granted, events),
             Err(answer) => answer,
         },
-        Heard::Message(_) => {
-            Packet::Refused("the peer did not start with a greeting: use one build of tickwire for all procs".into())
-        }
+        Heard::Message(Message::Other(word)) => match medium.meet_stranger(socket, word) {
+            None => return,
+            Some((back, answer)) => {
+                socket = back;
+                answer
+            }
+        },
+        Heard::Message(_) => Packet::Refused(ungreeted()),
         Heard::Wrong(mismatch) => Packet::Refused(mismatch.to_string()),
         Heard::Ended(_) | Heard::Nothing => return,
     };

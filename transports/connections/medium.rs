@@ -4,7 +4,8 @@ use super::call::Call;
 use super::parts::{Extra, Goodbye, Parts};
 use super::sockets::Socket;
 use super::table::Connections;
-use crate::handshake::Greeting;
+use super::words;
+use crate::handshake::{Greeting, Packet};
 use crate::processes::Process;
 use crate::watching::Watched;
 
@@ -74,6 +75,14 @@ pub(crate) trait Medium: Parts {
     /// Why not.
     fn admits(&self, _extra: &Extra<Self>) -> Result<(), String> {
         Ok(())
+    }
+    /// Takes over the socket of a visitor that has started with something else than a greeting; or gives it back, with what to answer.
+    fn meet_stranger(
+        &mut self,
+        socket: Self::Socket,
+        _word: <Self::Socket as Socket>::Word,
+    ) -> Option<(Self::Socket, Packet)> {
+        Some((socket, Packet::Refused(words::ungreeted())))
     }
     /// Checks a peer whose greeting fits against what the kernel says of it; gives its process, if the kernel can tell of it.
     ///

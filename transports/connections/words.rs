@@ -7,6 +7,11 @@ pub(crate) fn out_of_turn(proc: u32) -> String {
     format!("proc {proc} sent a packet out of turn: use one build of tickwire for all procs")
 }
 
+/// That a visitor has not said who it is.
+pub(crate) fn ungreeted() -> String {
+    "the peer did not start with a greeting: use one build of tickwire for all procs".into()
+}
+
 /// That a socket cannot be watched, and what to do.
 pub(crate) fn unwatched(error: Errno) -> String {
     format!(

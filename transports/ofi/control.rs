@@ -6,6 +6,7 @@
 
 use super::card::ADDRESS_BYTES_MAX;
 use super::rma::Introduction;
+use super::watchers::Ask;
 use crate::connections;
 pub(super) use crate::connections::accept;
 use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};
@@ -60,10 +61,14 @@ pub(crate) enum Message {
     Direct(Vec<u8>),
     /// Where a proc's endpoints for one-sided operations are, or why it has none.
     OneSided(Introduction),
+    /// A watcher asks a question.
+    Ask(Ask),
+    /// The answer to one follows.
+    Answer,
 }
 
 impl Message {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let (packet, more) = match self {
             Message::Sent(count) => return Self::frame(&[], &count.to_be_bytes()),
             Message::Hello(greeting, proof) => (Packet::Hello(greeting.clone()), proof.encode()),
@@ -72,6 +77,8 @@ impl Message {
             Message::Later(why) => (Packet::Later(why.clone()), Vec::new()),
             Message::Direct(address) => (Packet::Direct, address.clone()),
             Message::OneSided(introduction) => (Packet::OneSided, introduction.encode()),
+            Message::Ask(ask) => (Packet::Ask, ask.encode()),
+            Message::Answer => (Packet::Answer, Vec::new()),
             Message::Closed { sent, received } => {
                 (Packet::Closed, [sent.to_be_bytes(), received.to_be_bytes()].concat())
             }
@@ -90,7 +97,7 @@ impl Message {
     }
 
     /// Reads the message at the front: it and its bytes; `None` if it is not there as a whole.
-    fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, Mismatch> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, Mismatch> {
         let Some(&[l0, l1, p0, p1]) = bytes.first_chunk::<PREFIX>() else {
             // A stranger is known by its first bytes.
             return Ok(None);
@@ -126,6 +133,11 @@ impl Message {
                 let wrong = Mismatch::Length { theirs: more.len(), ours: 1 + ADDRESS_BYTES_MAX };
                 Message::OneSided(Introduction::decode(more).ok_or(wrong)?)
             }
+            Packet::Ask => {
+                let wrong = Mismatch::Length { theirs: more.len(), ours: Ask::BYTES };
+                Message::Ask(Ask::decode(more).ok_or(wrong)?)
+            }
+            Packet::Answer => Message::Answer,
             // No process is here whose pages could go through a pipe.
             Packet::Splice | Packet::Pipes | Packet::Ring(_) | Packet::Shared(_) => {
                 return Err(Mismatch::Kind(packet[MAGIC.len()]));
@@ -260,6 +272,11 @@ impl Socket {
         }
     }
 
+    /// The connection, for another use. What has been read of it is forgotten.
+    pub(super) fn into_descriptor(self) -> OwnedFd {
+        self.descriptor
+    }
+
     /// Whether there is something to hear.
     pub(super) fn has_news(&self) -> bool {
         !self.input.is_empty() || connections::has_news(self)
@@ -328,6 +345,8 @@ mod tests {
             Message::Direct(vec![4; ADDRESS_BYTES_MAX]),
             Message::OneSided(Introduction::At { contexts: 3, address: vec![5; ADDRESS_BYTES_MAX] }),
             Message::OneSided(Introduction::Nowhere("turned off".into())),
+            Message::Ask(Ask { secret: 1 << 63 | 5, question: [7; 16] }),
+            Message::Answer,
         ];
         for message in all {
             let bytes = message.encode();

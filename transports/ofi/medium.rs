@@ -40,7 +40,9 @@ impl connections::Socket for Socket {
             Message::Refused(reason) => connections::Message::Refused(reason),
             Message::Later(_) => connections::Message::Later,
             Message::Closed { sent, received } => connections::Message::Closed(Counts { sent, received }),
-            Message::Sent(_) | Message::Direct(_) | Message::OneSided(_) => connections::Message::Other(message),
+            Message::Sent(_) | Message::Direct(_) | Message::OneSided(_) | Message::Ask(_) | Message::Answer => {
+                connections::Message::Other(message)
+            }
         })
     }
 
@@ -129,6 +131,10 @@ impl Medium for Ofi {
             return Err("the peer does not know this proc's card: start all procs by one launcher".into());
         }
         Ok(())
+    }
+
+    fn meet_stranger(&mut self, socket: Socket, word: Message) -> Option<(Socket, Packet)> {
+        self.meet_watcher(socket, word)
     }
 
     fn identify(&self, _socket: &Socket, theirs: &Greeting) -> Result<Option<Process>, String> {

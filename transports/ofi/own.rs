@@ -1,6 +1,7 @@
 //! What an endpoint has for itself.
 
 use super::OfiConfig;
+use crate::facets::Watcher;
 use crate::handshake::Greeting;
 use crate::watching::Watched;
 use rustix::io::Errno;
@@ -17,6 +18,8 @@ pub(super) struct Own {
     pub(super) address: Vec<u8>,
     pub(super) greeting: Greeting,
     pub(super) watched: Watched,
+    /// Watchers that have shown the secret, and that nobody has answered yet.
+    pub(super) watchers: Vec<Watcher>,
 }
 
 /// A number that nobody guesses; never 0.

@@ -9,3 +9,4 @@ mod ending;
 mod frames;
 mod kit;
 mod one_sided;
+mod watching;

@@ -13,7 +13,7 @@ use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
 use crate::{
     Capabilities, Direct, LinkEvent, Matching, OneSided, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take,
-    Traffic, Transport,
+    Traffic, Transport, Watchers,
 };
 use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
@@ -193,6 +193,10 @@ unsafe impl Transport for Ofi {
 
     fn matching(&mut self) -> Option<&mut dyn Matching> {
         self.matches.then_some(self)
+    }
+
+    fn watchers(&mut self) -> Option<&mut dyn Watchers> {
+        Some(self)
     }
 
     #[inline]

@@ -303,7 +303,7 @@ unsafe impl<T: Transport> Transport for Provider<T> {
     type RowState = T::RowState;
 
     hand_on! {
-        card moved traffic lending registering fits shared_bytes flush
+        card moved traffic lending registering watchers fits shared_bytes flush
         wants_control close_link give_up has_ended disarm close
     }
 

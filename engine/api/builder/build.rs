@@ -84,6 +84,10 @@ impl Builder {
         #[cfg(feature = "dump")]
         let observer =
             observer.listen_to(self.dump_signal.as_deref()).map_err(|expected| self.wrong_signal(expected))?;
+        let mut observer = observer;
+        if !exchange.one_host() || endpoints.iter_mut().any(|endpoint| endpoint.transport.get().watchers().is_some()) {
+            observer.tell_of_hosts();
+        }
         Ok(observer)
     }
 
@@ -216,7 +220,7 @@ impl Opened {
         let transports: Vec<_> = self.endpoints.iter_mut().map(|e| e.transport.get().wait_fd()).collect();
         let own = [Some(submissions.doorbell.as_fd())];
         let launcher = self.exchange.event_fd().map(Some);
-        let visitors = self.observer.door().map(Some);
+        let visitors = self.observer.doors().into_iter().flatten().map(Some);
         Waiter::new(transports.into_iter().chain(own).chain(launcher).chain(visitors)).map_err(BuildError::Descriptors)
     }
 

@@ -1,12 +1,13 @@
 //! `tickwire whowaits --hosts`: the command is itself a job with a process on each host, and finds what each has found through its
 //! launcher. So nobody is asked who does not trust the user already.
 
-use super::{WhoWaitsArgs, report};
+use super::WhoWaitsArgs;
 use crate::fault::Fault;
-use crate::jobs::{select, together};
+use crate::jobs::select;
 use tickwire::Bootstrap;
 use tickwire::bootstrap::{Exchange, VALUE_BYTES_MAX};
 use tickwire::internals::traces::whowaits::RankReport;
+use tickwire::jobs::{report, together};
 
 /// Values between two fences: a rank may put 1 MiB.
 const VALUES_MAX: usize = 48;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tickwire::internals::traces::page::{PeerFigures, Snapshot};
 use tickwire::internals::traces::words::{Bytes, Nanoseconds};
 
-use super::Sample;
+use super::{Sample, Seen};
 
 /// Columns of the table of ranks.
 pub(crate) const RANKS: [&str; 15] = [
@@ -57,7 +57,7 @@ impl Flow {
     fn add(&mut self, other: &Flow) {
         for i in 0..3 {
             self.rates[i] += other.rates[i];
-            self.sums[i] += other.sums[i];
+            self.sums[i] = self.sums[i].saturating_add(other.sums[i]);
         }
     }
 }
@@ -101,17 +101,19 @@ pub(crate) struct Transport {
 /// All ranks of a job, also those that have no process.
 pub(crate) fn ranks(before: &Sample, now: &Sample) -> Vec<Rank> {
     let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
-    let find = |sample: &Sample, rank| sample.processes.iter().position(|(process, _)| process.rank == rank);
     let of_rank = |rank| {
-        let Some(place) = find(now, rank) else {
-            return Rank { rank, state: "no process".into(), ..Rank::default() };
+        let without = |pid, state: &str| Rank { rank, pid, state: state.into(), ..Rank::default() };
+        let (pid, page, now_ns) = match now.ranks.get(&rank) {
+            None => return without(None, "no process"),
+            Some(Seen::Unknown) => return without(None, "no answer"),
+            Some(Seen::Process { pid, page: None }) => return without(Some(*pid), "no engine"),
+            Some(Seen::Process { pid, page: Some((page, now_ns)) }) => (Some(*pid), page, *now_ns),
         };
-        let (process, page) = &now.processes[place];
-        let pid = Some(process.pid);
-        let Some(page) = page else { return Rank { rank, pid, state: "no engine".into(), ..Rank::default() } };
-        let old = find(before, rank).and_then(|place| before.processes[place].1.as_ref());
-        let old = old.filter(|old| old.identity == page.identity).unwrap_or(page);
-        Rank { rank, pid, ..rank_of(old, page, seconds, now.now_ns) }
+        let old = match before.ranks.get(&rank) {
+            Some(Seen::Process { page: Some((old, _)), .. }) if old.identity == page.identity => old,
+            _ => page,
+        };
+        Rank { rank, pid, ..rank_of(old, page, seconds, now_ns) }
     };
     (0..now.size).map(of_rank).collect()
 }
@@ -147,7 +149,7 @@ fn rank_of(old: &Snapshot, page: &Snapshot, seconds: f64, now_ns: u64) -> Rank {
         queues: [
             now.active,
             now.posted_receives,
-            now.queued_sends + now.offered_sends + now.moving,
+            now.queued_sends.saturating_add(now.offered_sends).saturating_add(now.moving),
             now.unexpected,
             now.unexpected_bytes,
         ],
@@ -209,7 +211,7 @@ impl Row<7> for Transport {
         let [out, into, read] = self.flow.rates.map(bytes);
         let [sent, received, direct] = self.flow.sums;
         // What one side has read out of the other's memory was sent by it too.
-        let [sent, received] = [sent + direct, received].map(|n| Bytes(n).to_string());
+        let [sent, received] = [sent.saturating_add(direct), received].map(|n| Bytes(n).to_string());
         [self.name.clone(), self.links.to_string(), out, into, read, sent, received]
     }
 }
@@ -218,7 +220,7 @@ impl Row<10> for Peer {
     fn cells(&self) -> [String; 10] {
         let Peer { proc, state, transport, flow, posted, sends } = self;
         let [out, into, read] = flow.rates.map(bytes);
-        let [sent, received] = [flow.sums[0], flow.sums[1] + flow.sums[2]].map(|n| Bytes(n).to_string());
+        let [sent, received] = [flow.sums[0], flow.sums[1].saturating_add(flow.sums[2])].map(|n| Bytes(n).to_string());
         let (proc, state, posted, sends) =
             (proc.to_string(), (*state).to_owned(), posted.to_string(), sends.to_string());
         [proc, state, transport.clone(), out, into, read, sent, received, posted, sends]
@@ -244,10 +246,9 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
     use tickwire::internals::traces::page::Figures;
-    use tickwire::jobs::Process;
 
-    fn process(rank: u32) -> Process {
-        Process { pid: 100 + rank, job: "job-1".into(), rank, size: 4, pages: Vec::new() }
+    fn with(rank: u32, page: Snapshot) -> (u32, Seen) {
+        (rank, Seen::Process { pid: 100 + rank, page: Some((Box::new(page), 12_000_000_005)) })
     }
 
     fn page(ticks: u64, busy: u64, sent: u64) -> Snapshot {
@@ -259,19 +260,18 @@ mod tests {
     #[test]
     fn figures_are_those_between_two_samples() {
         let at = Instant::now();
-        let sample = |seconds: u64, pages: Vec<(Process, Option<Snapshot>)>| Sample {
+        let sample = |seconds: u64, ranks: Vec<(u32, Seen)>| Sample {
             at: at + Duration::from_secs(seconds),
-            now_ns: 12_000_000_005,
             job: "job-1".into(),
-            size: 4,
-            processes: pages,
+            size: 5,
+            ranks: ranks.into_iter().collect(),
         };
-        let before = sample(0, vec![(process(0), Some(page(1000, 0, 0))), (process(1), Some(page(9, 9, 0)))]);
-        let first = (process(0), Some(page(41_000, 10_000, 4000)));
-        let now = sample(2, vec![first, (process(1), Some(page(9, 9, 0))), (process(2), None)]);
+        let before = sample(0, vec![with(0, page(1000, 0, 0)), with(1, page(9, 9, 0))]);
+        let (first, third) = (with(0, page(41_000, 10_000, 4000)), (2, Seen::Process { pid: 102, page: None }));
+        let now = sample(2, vec![first, with(1, page(9, 9, 0)), third, (4, Seen::Unknown)]);
         let ranks = ranks(&before, &now);
         let states: Vec<&str> = ranks.iter().map(|rank| &*rank.state).collect();
-        assert_eq!(states, ["ticking", "silent 12.0 s", "no engine", "no process"]);
+        assert_eq!(states, ["ticking", "silent 12.0 s", "no engine", "no process", "no answer"]);
         let expected = ["0", "100", "ticking", "20.0 k", "75 %", "0 %", "0", "0", "2000 B", "0 B", "4000 B"];
         assert_eq!(&ranks[0].cells()[..11], expected);
         assert_eq!(ranks[0].cells()[14], "2 (96 B)");

@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Cell, Row as Cells, Table, TableState};
 
 use super::figures::{PEERS, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
-use super::{Sample, headline};
+use super::{Sample, Watch, headline};
 
 /// Columns of the table of ranks that a narrow terminal does without, first those that tell least.
 const DROPPED: [usize; 9] = [10, 1, 7, 6, 11, 5, 13, 12, 9];
@@ -37,14 +37,19 @@ pub(super) struct Screen {
 ///
 /// # Errors
 /// The terminal cannot be used.
-pub(super) fn watch(first: Sample, interval: Duration) -> io::Result<bool> {
+pub(super) fn watch(job: Watch, first: Sample, interval: Duration) -> io::Result<bool> {
     let mut terminal = ratatui::try_init()?;
-    let ended = run(&mut terminal, Screen::new(first), interval);
+    let ended = run(&mut terminal, job, Screen::new(first), interval);
     ratatui::restore();
     ended
 }
 
-fn run(terminal: &mut ratatui::DefaultTerminal, mut screen: Screen, interval: Duration) -> io::Result<bool> {
+fn run(
+    terminal: &mut ratatui::DefaultTerminal,
+    mut job: Watch,
+    mut screen: Screen,
+    interval: Duration,
+) -> io::Result<bool> {
     // The first figures come soon, whatever the interval.
     let mut due = Instant::now() + interval.min(Duration::from_millis(250));
     loop {
@@ -62,7 +67,7 @@ fn run(terminal: &mut ratatui::DefaultTerminal, mut screen: Screen, interval: Du
         if screen.stopped {
             continue;
         }
-        match Sample::take(Some(&screen.now.job)) {
+        match job.look() {
             Ok(sample) => screen.show(sample),
             Err(_) => return Ok(true),
         }
@@ -251,15 +256,14 @@ fn of_connection(state: &str) -> Style {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Seen;
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn sample() -> Sample {
-        let process =
-            |rank| tickwire::jobs::Process { pid: 100 + rank, job: "job-1".into(), rank, size: 3, pages: Vec::new() };
-        let processes = (0..2).map(|rank| (process(rank), None)).collect();
-        Sample { at: Instant::now(), now_ns: 0, job: "job-1".into(), size: 3, processes }
+        let ranks = (0..2).map(|rank| (rank, Seen::Process { pid: 100 + rank, page: None })).collect();
+        Sample { at: Instant::now(), job: "job-1".into(), size: 3, ranks }
     }
 
     #[test]

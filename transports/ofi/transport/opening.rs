@@ -90,6 +90,7 @@ impl Ofi {
             address,
             greeting: connections::greeting(&config.job, config.me, config.procs, frame_max, boot_id),
             watched,
+            watchers: Vec::new(),
             config: config.clone(),
         };
         Ok(Ofi {

@@ -1,0 +1,208 @@
+//! What a process tells of its host to a command on another one: the question is sixteen bytes, the answer is JSON. Every byte of
+//! either may be hostile.
+
+use crate::dump::{Dump, SHOWN_MAX};
+use crate::page::{ENDPOINTS_MAX, PEERS_MAX, Snapshot};
+use crate::whowaits::RankReport;
+
+/// Bytes of an answer at most: over a hundred ranks of a host, each with as much pending as a dump shows.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Engines of a process that an answer may have.
+const ENGINES_MAX: usize = 64;
+/// Version of the question.
+const VERSION: u8 = 1;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// What is pending: [`RankAnswer::report`].
+    Dumps,
+    /// Figures: [`RankAnswer::page`].
+    Pages,
+}
+
+/// A question about the ranks of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question {
+    /// What is asked for.
+    pub what: What,
+    /// Of which rank; `None` for all.
+    pub rank: Option<u32>,
+    /// How long the ranks may take to answer, ms.
+    pub patience_ms: u32,
+}
+
+impl Question {
+    /// As it is sent.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[0] = VERSION;
+        bytes[1] = match self.what {
+            What::Dumps => 1,
+            What::Pages => 2,
+        };
+        bytes[4..8].copy_from_slice(&self.rank.unwrap_or(u32::MAX).to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.patience_ms.to_be_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_bytes(bytes: [u8; 16]) -> Result<Self, &'static str> {
+        let [version, what, _, _, r0, r1, r2, r3, p0, p1, p2, p3, ..] = bytes;
+        let what = match what {
+            1 => What::Dumps,
+            2 => What::Pages,
+            _ => return Err("an unknown question: use one build of tickwire on all hosts"),
+        };
+        if version != VERSION {
+            return Err("a question of another version: use one build of tickwire on all hosts");
+        }
+        let rank = u32::from_be_bytes([r0, r1, r2, r3]);
+        let patience_ms = u32::from_be_bytes([p0, p1, p2, p3]);
+        Ok(Question { what, rank: (rank != u32::MAX).then_some(rank), patience_ms })
+    }
+}
+
+/// What a process tells of the ranks that it can see.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Answer {
+    /// The clock of the pages there, ns.
+    pub now_ns: u64,
+    /// The ranks, each at most once.
+    pub ranks: Vec<RankAnswer>,
+}
+
+/// What is told of a rank.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct RankAnswer {
+    /// The rank.
+    pub rank: u32,
+    /// Its process, as it is called there.
+    pub pid: u32,
+    /// What is pending, if that was asked.
+    #[serde(default)]
+    pub report: Option<RankReport>,
+    /// Its figures, if these were asked and it has an engine.
+    #[serde(default)]
+    pub page: Option<Snapshot>,
+}
+
+impl Answer {
+    /// Reads an answer about a job of so many ranks. It has no more than honest ones have, so that what is done with it takes a bounded
+    /// time, and its words have no control characters.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8], size: u32) -> Result<Self, String> {
+        let mut answer: Answer = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        answer.ranks.sort_by_key(|of| of.rank);
+        if answer.ranks.windows(2).any(|two| two[0].rank == two[1].rank) {
+            return Err("a rank is named twice".into());
+        }
+        for of in &mut answer.ranks {
+            if of.rank >= size {
+                return Err(format!("rank {} of {size}", of.rank));
+            }
+            if let Some(page) = &mut of.page {
+                check_page(page)?;
+            }
+            match &mut of.report {
+                Some(RankReport::Dumped(dumps)) if dumps.len() > ENGINES_MAX || dumps.is_empty() => {
+                    return Err(format!("{} engines in a process", dumps.len()));
+                }
+                Some(RankReport::Dumped(dumps)) => dumps.iter().try_for_each(|dump| check_dump(dump, size))?,
+                Some(RankReport::Unknown(words)) => clean(words),
+                _ => {}
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// What an honest dump never has.
+fn check_dump(dump: &Dump, size: u32) -> Result<(), String> {
+    let most = SHOWN_MAX as u64;
+    let Dump { operations, unexpected, peers, communicators, windows, elsewhere, .. } = dump;
+    let counts = [
+        ("operations", operations.len(), most),
+        ("messages", unexpected.len(), most),
+        ("peers", peers.len(), size.into()),
+        // Those with the lowest numbers, and those that something shown belongs to.
+        ("communicators", communicators.len(), 3 * most),
+        ("windows", windows.len(), u64::from(u16::MAX)),
+        ("runs of ranks", elsewhere.len(), size.into()),
+    ];
+    match counts.into_iter().find(|&(_, count, most)| count as u64 > most) {
+        Some((name, count, most)) => Err(format!("{count} {name} in a dump, which has at most {most}")),
+        None => Ok(()),
+    }
+}
+
+fn check_page(page: &mut Snapshot) -> Result<(), String> {
+    if page.peers.len() > PEERS_MAX || page.endpoints.len() > ENDPOINTS_MAX {
+        return Err("more peers or transports than a page has".into());
+    }
+    clean(&mut page.job);
+    page.endpoints.iter_mut().for_each(clean);
+    Ok(())
+}
+
+/// Words for a terminal.
+fn clean(words: &mut String) {
+    if words.contains(char::is_control) {
+        *words = words.replace(char::is_control, " ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dump::OperationDump;
+
+    #[test]
+    fn questions_come_back_as_they_were_and_others_are_refused() {
+        for (what, rank) in [(What::Dumps, None), (What::Pages, Some(7)), (What::Dumps, Some(0))] {
+            let question = Question { what, rank, patience_ms: 1234 };
+            assert_eq!(Question::of_bytes(question.to_bytes()), Ok(question));
+        }
+        assert!(Question::of_bytes([0; 16]).is_err());
+        let mut other = Question { what: What::Dumps, rank: None, patience_ms: 0 }.to_bytes();
+        other[0] = 2;
+        assert!(Question::of_bytes(other).unwrap_err().contains("version"));
+    }
+
+    fn of_rank(rank: u32, report: RankReport) -> RankAnswer {
+        RankAnswer { rank, report: Some(report), ..RankAnswer::default() }
+    }
+
+    fn read(ranks: Vec<RankAnswer>) -> Result<Answer, String> {
+        Answer::parse(&serde_json::to_vec(&Answer { now_ns: 5, ranks }).unwrap(), 4)
+    }
+
+    #[test]
+    fn honest_answers_come_back_as_they_were() {
+        let dumped = of_rank(2, RankReport::Dumped(vec![Dump { job: "a".into(), ..Dump::default() }]));
+        let page = RankAnswer { page: Some(Snapshot { ticks: 9, ..Snapshot::default() }), ..RankAnswer::default() };
+        let silent = of_rank(3, RankReport::Silent { ns: 7 });
+        let ranks = vec![page, dumped, silent];
+        assert_eq!(read(ranks.clone()), Ok(Answer { now_ns: 5, ranks }));
+    }
+
+    #[test]
+    fn what_no_honest_process_says_is_refused() {
+        assert!(Answer::parse(b"", 4).is_err() && Answer::parse(b"{\"now_ns\":1,\"ranks\":[{}]}", 4).is_err());
+        assert!(Answer::parse(&[b'['; 100_000], 4).is_err());
+        assert_eq!(read(vec![of_rank(4, RankReport::NoEngine)]).unwrap_err(), "rank 4 of 4");
+        let twice =
+            vec![of_rank(1, RankReport::NoEngine), of_rank(0, RankReport::Missing), of_rank(1, RankReport::Missing)];
+        assert!(read(twice).unwrap_err().contains("twice"));
+        let many = Dump { operations: vec![OperationDump::default(); SHOWN_MAX + 1], ..Dump::default() };
+        assert!(read(vec![of_rank(0, RankReport::Dumped(vec![many]))]).unwrap_err().contains("1001 operations"));
+        assert!(read(vec![of_rank(0, RankReport::Dumped(Vec::new()))]).is_err());
+        let words = read(vec![of_rank(0, RankReport::Unknown("\u{1b}[2Jgone\n".into()))]).unwrap();
+        assert_eq!(words.ranks[0].report, Some(RankReport::Unknown(" [2Jgone ".into())));
+    }
+}
