@@ -2,7 +2,6 @@
 
 use crate::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
 use crate::network::Network;
-use std::path::Path;
 use std::process::Command;
 use tickwire_tests::binaries::example;
 
@@ -10,7 +9,7 @@ use tickwire_tests::binaries::example;
 const WINDOWS: &str = env!("CARGO_BIN_EXE_tests-windows");
 
 /// Whether ranks on hosts, which are given in the order of ranks, know all places and go the shortest ways.
-fn know_their_places(command: &mut Command, hosts: &[u32]) {
+pub(crate) fn know_their_places(command: &mut Command, hosts: &[u32]) {
     let lines = reports(&run(command.args([RANK, "ring"])));
     assert_eq!(lines.len(), hosts.len(), "{lines:?}");
     let many = hosts.iter().max().unwrap() + 1;
@@ -31,7 +30,7 @@ fn know_their_places(command: &mut Command, hosts: &[u32]) {
 }
 
 /// The picture of heat is that of one rank.
-fn draws(network: &Network, mut command: Command) {
+pub(crate) fn draws(network: &Network, mut command: Command) {
     let heat = |command: &mut Command, name: &str| {
         command.arg(example("heat")).args(["--width", "96", "--height", "64", "--iterations", "50", "--output"]);
         let output = run(command.arg(network.place.join(name)));
@@ -43,6 +42,13 @@ fn draws(network: &Network, mut command: Command) {
     assert_eq!(heat(&mut command, "several"), alone);
 }
 
+/// All ranks have had the cases of point-to-point.
+pub(crate) fn has_all_cases(command: &mut Command, ranks: usize) {
+    let lines = reports(&run(command.args([RANK, "cases"])));
+    let expected: Vec<_> = (0..ranks).map(|rank| format!("rank {rank} has had all cases")).collect();
+    assert_eq!(lines, expected);
+}
+
 #[test]
 fn hydra_on_two_and_three_hosts() {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
@@ -50,48 +56,83 @@ fn hydra_on_two_and_three_hosts() {
         know_their_places(&mut network.hydra(&mpiexec, "left:2,right:2", 4), &[0, 0, 1, 1]);
         know_their_places(&mut network.hydra(&mpiexec, "left,right,third", 5), &[0, 1, 2, 0, 1]);
         draws(network, network.hydra(&mpiexec, "left:2,right:2,third:2", 6));
+        has_all_cases(&mut network.hydra(&mpiexec, "left:2,right:2", 4), 4);
+        has_all_cases(&mut network.hydra(&mpiexec, "left,right,third", 3), 3);
+        // Random programs of two ranks, against the model of matching.
+        let matching = [env!("CARGO_BIN_EXE_tests-matching"), "0", "300", "1", "1"];
+        let output = run(network.hydra(&mpiexec, "left,right", 2).args(matching));
+        assert!(output.status.success(), "{}", words(&output));
     });
 }
 
 #[test]
-fn prterun_on_two_hosts() {
+fn prterun_on_two_and_three_hosts() {
     let Some(mpirun) = tool("openmpi", "mpirun") else { return };
     Network::with("prte", |network| {
         know_their_places(&mut network.prte(&mpirun, "left:2,right:2", 4), &[0, 0, 1, 1]);
         draws(network, network.prte(&mpirun, "left:2,right:1", 3));
+        has_all_cases(&mut network.prte(&mpirun, "left:1,right:1,third:1", 3), 3);
     });
 }
 
 /// A job of two ranks on each of two hosts, whose first three wait for the fourth.
-pub(crate) fn missing(network: &Network, mpiexec: &Path) -> Running {
-    let mut command = network.hydra(mpiexec, "left:2,right:2", 4);
+pub(crate) fn missing(network: &Network, command: &mut Command) -> Running {
     let running = start(command.args([RANK, "miss"]).arg(&*network.place));
     until("the ranks wait", || (0..4).all(|rank| network.place.join(format!("waits-{rank}")).exists()));
     running
 }
 
+/// The ranks of the first host notice that they miss the last rank: why, as the first of them says.
+pub(crate) fn notice(network: &Network) -> String {
+    let missed = |rank: u32| std::fs::read_to_string(network.place.join(format!("missed-{rank}")));
+    until("the first host has noticed", || (0..2).all(|rank| missed(rank).is_ok()));
+    missed(0).unwrap()
+}
+
+/// A cable is cut, of which the launcher hears nothing: a person would end the job.
+fn notices_a_cut_cable(network: &Network, command: &mut Command) {
+    let running = missing(network, command);
+    network.cut("right");
+    let why = notice(network);
+    assert!(why.contains("proc 3 has failed") && why.contains("has not answered for"), "{why}");
+    running.signal(rustix::process::Signal::KILL);
+}
+
+/// A host dies, and the launcher ends the job: what it has said.
+fn ends_with_a_host(network: &Network, command: &mut Command) -> std::process::Output {
+    let running = missing(network, command);
+    network.kill("right");
+    wait(running)
+}
+
 #[test]
 fn a_cut_cable_is_noticed_by_those_who_wait_behind_it() {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
-    Network::with("cut", |network| {
-        let running = missing(network, &mpiexec);
-        network.cut("right");
-        let missed = |rank: u32| std::fs::read_to_string(network.place.join(format!("missed-{rank}")));
-        until("the first host has noticed", || (0..2).all(|rank| missed(rank).is_ok()));
-        assert!(missed(0).unwrap().contains("proc 3 has failed"), "{:?}", missed(0));
-        // hydra itself hears nothing of it; a person would end the job.
-        running.signal(rustix::process::Signal::KILL);
-    });
+    Network::with("cut", |network| notices_a_cut_cable(network, &mut network.hydra(&mpiexec, "left:2,right:2", 4)));
 }
 
 #[test]
 fn a_killed_host_ends_the_job() {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
     Network::with("kill", |network| {
-        let running = missing(network, &mpiexec);
-        network.kill("right");
-        let output = wait(running);
+        let output = ends_with_a_host(network, &mut network.hydra(&mpiexec, "left:2,right:2", 4));
         assert!(!output.status.success(), "{}", words(&output));
+    });
+}
+
+#[test]
+fn a_cut_cable_is_noticed_under_prterun() {
+    let Some(mpirun) = tool("openmpi", "mpirun") else { return };
+    Network::with("prte-cut", |network| notices_a_cut_cable(network, &mut network.prte(&mpirun, "left:2,right:2", 4)));
+}
+
+#[test]
+fn a_killed_host_ends_the_job_of_prterun() {
+    let Some(mpirun) = tool("openmpi", "mpirun") else { return };
+    Network::with("prte-kill", |network| {
+        // It says that it has lost a daemon, and its status may be that of success all the same.
+        let output = ends_with_a_host(network, &mut network.prte(&mpirun, "left:2,right:2", 4));
+        assert!(words(&output).contains("daemon"), "{}", words(&output));
     });
 }
 

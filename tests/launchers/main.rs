@@ -12,3 +12,4 @@ mod openmpi;
 mod own;
 mod seeing;
 mod slurm;
+mod slurm_hosts;

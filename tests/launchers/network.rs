@@ -21,8 +21,9 @@ const SETTLE: &str = "hostname $1 && mount -t tmpfs none /dev/shm && mount --bin
 /// others, it settles first.
 const AGENT: &str = r#"#!/bin/sh
 [ "$1" = -x ] && shift
+export TMPDIR=PLACE/tmp
 host=$1; shift
-[ $host = left ] && exec ip netns exec PREFIX-left unshare --mount --uts --ipc sh -c 'SETTLE && shift && exec sh -c "$*"' sh left "$@"
+[ $host = left ] && exec nsenter --net=/run/netns/PREFIX-left unshare --mount --uts --ipc sh -c 'SETTLE && shift && exec sh -c "$*"' sh left "$@"
 at=/proc/$(cat PLACE/$host.pid)/ns
 exec nsenter --net=$at/net --mount=$at/mnt --uts=$at/uts --ipc=$at/ipc --pid=$at/pid_for_children -- sh -c "$*"
 "#;
@@ -72,6 +73,8 @@ impl Network {
         for name in &NAMES[1..] {
             self.keep(name);
         }
+        // Launchers leave things under names that have the number of a process, which two hosts may have both.
+        std::fs::create_dir(self.place.join("tmp")).unwrap();
         let agent = AGENT.replace("SETTLE", SETTLE).replace("PREFIX", &self.prefix);
         let agent = agent.replace("PLACE", self.place.to_str().unwrap());
         std::fs::write(self.agent(), agent).unwrap();
@@ -83,8 +86,9 @@ impl Network {
     fn keep(&mut self, name: &str) {
         let settle = SETTLE.replace("PLACE", self.place.to_str().unwrap());
         let up = self.place.join(format!("{name}.up"));
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}-{name}", self.prefix), "unshare", "--mount", "--uts", "--ipc"]);
+        // Not by `ip netns exec`, which takes the control groups away that Slurm's daemons look for.
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}-{name}", self.prefix)).args(["unshare", "--mount", "--uts", "--ipc"]);
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
         command.arg(format!("{settle} && touch $2 && exec sleep 1000")).args(["sh", name]).arg(&up);
         let keeper = command.stdin(Stdio::null()).spawn().unwrap();

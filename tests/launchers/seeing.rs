@@ -33,7 +33,7 @@ fn signal(network: &Network, rank: u32, name: &str) {
 fn one_host_shows_all_ranks_of_two() {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
     Network::with("seeing", |network| {
-        let running = missing(network, &mpiexec);
+        let running = missing(network, &mut network.hydra(&mpiexec, "left:2,right:2", 4));
         // A wait says that it is one when it has found nothing to do for long.
         until("the answers of both hosts say who is missed", || {
             let said = says(network, "right", &["whowaits"]);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod cases;
+
 use std::path::Path;
 use std::process::exit;
 use std::time::{Duration, Instant};
@@ -26,6 +28,10 @@ fn main() {
     }
     match args[1].as_str() {
         "start" => {}
+        "cases" => {
+            cases::all(&mut engine);
+            println!("rank {} has had all cases", engine.rank().0);
+        }
         "ring" => report(&mut engine, &words),
         "fail" => fail(&mut engine),
         "abort" => abort(&mut engine),
