@@ -50,7 +50,8 @@ impl Pmix {
     pub(super) fn connect(patience: Duration) -> Result<Self, BootstrapError> {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (asked, prefix) = (read(ENV_PMIX_LIBRARY), read(ENV_PREFIX));
-        let client = Client::connect(asked.as_deref(), prefix.as_deref()).map_err(|error| failed(error, patience))?;
+        let client =
+            Client::connect(asked.as_deref(), prefix.as_deref(), patience).map_err(|error| failed(error, patience))?;
         let size = client.info(None, JOB_SIZE, patience).map_err(|error| failed(error, patience))?;
         let size = match size {
             Some(Value::Number(size)) if (1..=PROCS_MAX as u64).contains(&size) => size as u32,
@@ -129,7 +130,7 @@ impl Kvs for Pmix {
     fn finalize(&mut self) {
         if !std::mem::replace(&mut self.finalized, true) {
             // A launcher that cannot be told has ended or will see the exit.
-            let _ = self.client.finalize();
+            let _ = self.client.finalize(self.patience);
         }
     }
 }

@@ -88,6 +88,18 @@ unsafe extern "C" fn fenced(status: pmix_status_t, pending: *mut c_void) {
     pending.answer(status);
 }
 
+/// What a call gives that the library does not bound: it is made on a thread of its own. `None` if it is not back in time, or there is no
+/// thread. The thread then stays in the library, with all that it uses, until the process ends.
+pub(crate) fn bounded<T: Send + 'static>(patience: Duration, call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let run = move || {
+        // Nobody may wait any more.
+        let _ = tell.send(call());
+    };
+    std::thread::Builder::new().name("tickwire-pmix".to_owned()).spawn(run).ok()?;
+    told.recv_timeout(patience).ok()
+}
+
 type Got = Result<Value, pmix_status_t>;
 
 /// A value, or the status of failure, unless there is none in time.

@@ -2,7 +2,8 @@
 //! each other. The library `libpmix.so.2` is loaded at run time: nothing of it is needed to build.
 //!
 //! Declarations and loading are of this crate alone, as those of libfabric are of theirs. What it offers is safe: [`Client`]. All waits
-//! are bounded, which the library's own blocking calls are not: the calls with callbacks are used.
+//! are bounded, which the library's own blocking calls are not: the calls with callbacks are used, and the start and the end are called on
+//! a thread of their own.
 
 mod bindings;
 mod calls;
@@ -11,7 +12,7 @@ mod load;
 use bindings::{Api, pmix_proc_t};
 use bindings::{PMIX_BYTE_OBJECT, PMIX_GLOBAL, PMIX_RANK_WILDCARD, PMIX_SUCCESS};
 use bindings::{pmix_byte_object_t, pmix_data_t, pmix_value_t};
-use calls::{fence, get, info};
+use calls::{bounded, fence, get, info};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 use std::time::Duration;
@@ -76,12 +77,17 @@ impl Client {
     /// where the launcher is installed.
     ///
     /// # Errors
-    /// The library cannot be loaded, or the server not be reached.
-    pub fn connect(asked: Option<&str>, prefix: Option<&str>) -> Result<Self, PmixError> {
+    /// The library cannot be loaded, or the server not be reached in time.
+    pub fn connect(asked: Option<&str>, prefix: Option<&str>, patience: Duration) -> Result<Self, PmixError> {
         let (api, file) = load::load(&load::files(asked, prefix))?;
-        let mut me = pmix_proc_t { nspace: [0; bindings::NAMESPACE], rank: 0 };
-        // SAFETY: the place for the own name, and no directives.
-        let status = unsafe { (api.init)(&raw mut me, null_mut(), 0) };
+        let init = api.init;
+        let called = bounded(patience, move || {
+            let mut me = pmix_proc_t { nspace: [0; bindings::NAMESPACE], rank: 0 };
+            // SAFETY: the place for the own name, and no directives.
+            let status = unsafe { init(&raw mut me, null_mut(), 0) };
+            (me, status)
+        });
+        let (me, status) = called.ok_or(PmixError::Timeout { call: "PMIx_Init" })?;
         let client = Self { api, me, file };
         client.check("PMIx_Init", status)?;
         Ok(client)
@@ -176,11 +182,12 @@ impl Client {
     /// Takes leave of the server.
     ///
     /// # Errors
-    /// The library refuses.
-    pub fn finalize(&self) -> Result<(), PmixError> {
+    /// The library refuses, or is not back in time.
+    pub fn finalize(&self, patience: Duration) -> Result<(), PmixError> {
+        let finalize = self.api.finalize;
         // SAFETY: no directives.
-        let status = unsafe { (self.api.finalize)(null(), 0) };
-        self.check("PMIx_Finalize", status)
+        let status = bounded(patience, move || unsafe { finalize(null(), 0) });
+        self.check("PMIx_Finalize", status.ok_or(PmixError::Timeout { call: "PMIx_Finalize" })?)
     }
 
     fn check(&self, call: &'static str, status: c_int) -> Result<(), PmixError> {
@@ -210,17 +217,28 @@ fn word(word: &str) -> Result<CString, PmixError> {
 mod tests {
     use super::*;
 
+    const BOUND: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_call_that_does_not_come_back_is_given_up() {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let hangs = move || ended.recv_timeout(BOUND).is_ok();
+        assert_eq!(bounded(Duration::from_millis(1), hangs), None);
+        drop(end);
+        assert_eq!(bounded(BOUND, || 7), Some(7));
+    }
+
     #[test]
     fn what_is_not_there_is_named() {
-        let error = Client::connect(Some("libpmix-of-nobody.so.2"), None).map(drop).unwrap_err();
+        let error = Client::connect(Some("libpmix-of-nobody.so.2"), None, BOUND).map(drop).unwrap_err();
         assert!(error.to_string().contains("libpmix-of-nobody.so.2"), "{error}");
-        let error = Client::connect(Some("a\0b"), None).map(drop).unwrap_err();
+        let error = Client::connect(Some("a\0b"), None, BOUND).map(drop).unwrap_err();
         assert!(error.to_string().contains("zero byte"), "{error}");
     }
 
     #[test]
     fn another_library_lacks_the_functions() {
-        let error = Client::connect(Some("libc.so.6"), Some("/no/such/prefix")).map(drop).unwrap_err();
+        let error = Client::connect(Some("libc.so.6"), Some("/no/such/prefix"), BOUND).map(drop).unwrap_err();
         assert!(error.to_string().starts_with("libc.so.6 has no PMIx_Init"), "{error}");
     }
 
