@@ -117,4 +117,22 @@ mod tests {
         assert!(Card::decode(&other).unwrap_err().contains("version 9"));
         assert!(Card::decode(&[]).unwrap_err().contains("no address"));
     }
+
+    #[test]
+    fn whatever_a_card_says_nothing_panics() {
+        let good = card("10.1.2.3:40000").encode();
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        for _ in 0..5000 {
+            let mut bytes = good.clone();
+            for _ in 0..3 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let at = (state >> 33) as usize % bytes.len();
+                bytes[at] = (state >> 24) as u8;
+            }
+            bytes.truncate(1 + (state >> 40) as usize % (2 * good.len()));
+            if let Ok(read) = Card::decode(&bytes) {
+                assert!(read.address.len() <= bytes.len() && Card::decode(&read.encode()) == Ok(read));
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ use super::control::{Heard, Message};
 use super::losses::Tally;
 use super::own::Own;
 use super::transport::Line;
+use crate::Transport;
 use crate::connections::Medium;
 use std::time::{Duration, Instant};
 
@@ -164,6 +165,12 @@ impl Ofi {
             line.tell(&counts.message());
         }
         !(farewell.taken && matches!(farewell.theirs, Some((_, false))))
+    }
+}
+
+impl Drop for Ofi {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

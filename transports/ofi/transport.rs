@@ -397,9 +397,3 @@ impl Matching for Ofi {
         self.own.card[at..].copy_from_slice(&self.signature.to_be_bytes());
     }
 }
-
-impl Drop for Ofi {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
