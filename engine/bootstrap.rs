@@ -20,6 +20,7 @@ mod inherit;
 mod kvs;
 mod launched;
 mod name;
+pub(crate) mod parsing;
 mod place;
 mod pmi;
 mod pmix;

@@ -212,6 +212,11 @@ pub mod internals {
     pub use tickwire_systems as systems;
     pub use tickwire_traces as traces;
     pub use tickwire_transports as transports;
+
+    /// Readers of what launchers say.
+    pub mod launchers {
+        pub use crate::bootstrap::parsing::{mapping, pmi, table};
+    }
 }
 
 // The examples of README.md and of the book are doctests.

@@ -11,10 +11,13 @@ use tickwire::internals::components::{Arrival, VcState};
 use tickwire::internals::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::testing::{Board, STEP_NS, SplitMix, rows};
 use tickwire::{Engine, Rank, Request, RequestError, Source, Tag};
+use tickwire_tests::answers::{answers, samples};
 use tickwire_tests::headers::{Reached, headers};
 
 /// Inputs of each kind.
 const INPUTS: u64 = 4000;
+/// What texts of launchers and of other hosts are made of.
+const SIGNS: &[u8] = b"0123456789,()[]x={}\"\n -e";
 /// Bytes of a random input at most.
 const BYTES_MAX: u64 = 600;
 
@@ -290,5 +293,42 @@ fn a_kind_has_the_priority_and_the_lengths_that_are_its_own_or_ends_its_connecti
         meets(systems, awaited, with_length(0), !empty);
         let long = matches!(kind, Kind::Done | Kind::Nack | Kind::Bye | Kind::Credit | Kind::Offers | Kind::Head);
         meets(systems, awaited, with_length(60), !long);
+    }
+}
+
+#[test]
+fn what_launchers_and_other_hosts_say_does_no_harm() {
+    let samples = samples();
+    let ways: std::collections::BTreeSet<u8> = samples
+        .iter()
+        .map(|sample| {
+            let (way, taken) = answers(sample);
+            assert!(taken, "{:?}", String::from_utf8_lossy(sample));
+            way
+        })
+        .collect();
+    assert_eq!(ways.len(), 5, "there is one for each reader");
+    let seed = seed();
+    let mut random = SplitMix::new(seed);
+    for number in 0..INPUTS {
+        let mut input = samples[random.below(samples.len() as u64) as usize].clone();
+        for _ in 0..=random.below(3) {
+            let (at, other) = (random.below(input.len() as u64) as usize, random.below(256) as u8);
+            match random.below(6) {
+                // The reader stays the same: its bytes change.
+                _ if at == 0 => input.push(other),
+                0 => input.truncate(at),
+                1 => drop(input.remove(at)),
+                2 => input.insert(at, other),
+                3 => input[at] = SIGNS[usize::from(other) % SIGNS.len()],
+                4 => {
+                    // A number that is as large as can be.
+                    drop(input.splice(at..at + 1, *b"18446744073709551615"));
+                }
+                _ => input[at] ^= 1 << (other % 8),
+            }
+        }
+        let outcome = std::panic::catch_unwind(|| answers(&input));
+        assert!(outcome.is_ok(), "TICKWIRE_TEST_SEED={seed}, input {number}: {:?}", String::from_utf8_lossy(&input));
     }
 }

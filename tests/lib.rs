@@ -2,6 +2,7 @@
 
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod agreements;
+pub mod answers;
 pub mod binaries;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;

@@ -52,6 +52,7 @@ pub(super) struct Pmi {
     /// A request failed half-way: a later answer could be taken for another's.
     broken: bool,
     finalized: bool,
+    keeps: bool,
 }
 
 /// An answer, checked: it is of the kind that was expected, and of success.
@@ -83,6 +84,11 @@ impl Pmi {
     }
 
     pub(super) fn connect(place: PmiPlace, socket: OwnedFd) -> Result<Self, BootstrapError> {
+        Self::introduce(place, socket, true)
+    }
+
+    /// Introduces this rank. `keeps`: the connection stays open until it has taken leave, or the process ends.
+    pub(super) fn introduce(place: PmiPlace, socket: OwnedFd, keeps: bool) -> Result<Self, BootstrapError> {
         let mut pmi = Self {
             place,
             socket,
@@ -91,6 +97,7 @@ impl Pmi {
             text_max: 0,
             broken: false,
             finalized: false,
+            keeps,
         };
         pmi.call("the launcher's greeting", "init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let maxes = pmi.call("the launcher's limits", "get_maxes", "maxes")?;
@@ -246,7 +253,8 @@ impl Drop for Pmi {
     /// Leaves the connection open for the rest of the process, unless it has taken leave: hydra kills a process at once that closes
     /// it before, and its last words are lost.
     fn drop(&mut self) {
-        if !self.finalized
+        if self.keeps
+            && !self.finalized
             && let Ok(kept) = self.socket.try_clone()
         {
             let _ = kept.into_raw_fd();
