@@ -19,14 +19,20 @@
 //!
 //! *Trust.* Everything that is read here was written by a peer. Numbers are compared and never used as an index or a length.
 
+mod words;
+
 use crate::heap::PeerHeap;
+use crate::rings::atomics::AtomicU64;
 use crate::rings::hints::before_write;
-use crate::shared::{SHARED_ALIGN, SharedRun};
+#[cfg(not(all(test, tickwire_loom)))]
+use crate::shared::SHARED_ALIGN;
+use crate::shared::SharedRun;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::Span;
 use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_SLOTS};
+use words::SlotWords;
+pub use words::{CHUNKS_MAX, Called, Count, Stage};
 
 /// Bytes of a slot.
 const SLOT_BYTES: usize = 2048;
@@ -36,58 +42,6 @@ const INLINE_MAX: usize = 32;
 pub const SHORT_MAX: usize = SLOT_BYTES - 128;
 /// Bytes of a board.
 pub const BOARD_BYTES: usize = size_of::<Layout>();
-/// Bits of the number of chunks in a word; above them stands the operation's number.
-const COUNT_BITS: u32 = 24;
-/// The count that says that the owner has given the operation up.
-const ABANDONED: u64 = (1 << COUNT_BITS) - 1;
-/// Chunks of an operation at most.
-pub const CHUNKS_MAX: u64 = ABANDONED - 1;
-
-/// What a member was called with. All members must be called with the same, but for `address`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Called {
-    /// Which operation, and its root.
-    pub what: u64,
-    /// Bytes of an operand.
-    pub length: u64,
-    /// Where the operand is in the owner's shared heap, for who maps that; 0 if it stands on the board.
-    pub address: u64,
-    /// Where the result is in the owner's shared heap; 0 if it stands on the board.
-    pub result: u64,
-}
-
-/// How far a member has come with an operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stage {
-    /// It has not begun it.
-    Before,
-    /// It has done so many chunks.
-    At(u64),
-    /// It has given it up.
-    Abandoned,
-}
-
-impl Stage {
-    fn of(word: u64, operation: u64) -> Self {
-        match word & ABANDONED {
-            _ if word >> COUNT_BITS != operation & (u64::MAX >> COUNT_BITS) => Stage::Before,
-            ABANDONED => Stage::Abandoned,
-            count => Stage::At(count),
-        }
-    }
-}
-
-/// A count of chunks in a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Count {
-    /// Chunks of the operand that are on the board.
-    Written,
-    /// Chunks whose part of the result is on the board.
-    Reduced,
-    /// Chunks of all others that the owner needs no more.
-    Consumed,
-}
-
 #[repr(C, align(128))]
 struct Layout {
     finished: AtomicU64,
@@ -110,7 +64,9 @@ struct Slot {
     short: [u8; SHORT_MAX],
 }
 
+#[cfg(not(all(test, tickwire_loom)))]
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && align_of::<Layout>() <= SHARED_ALIGN);
+#[cfg(not(all(test, tickwire_loom)))]
 const _: () = assert!(size_of::<Layout>() == 128 + BOARD_SLOTS * SLOT_BYTES + BOARD_CELL_BYTES);
 
 /// Where a board is, and what keeps its memory.
@@ -159,32 +115,18 @@ impl View {
         }
     }
 
+    /// The words of a slot.
     #[inline(always)]
-    fn begun(&self, operation: u64) -> &AtomicU64 {
-        // SAFETY: as in `finished`.
-        #[expect(unsafe_code, reason = "a view of shared memory")]
-        unsafe {
-            &(*self.slot(operation)).begun
-        }
-    }
-
-    #[inline(always)]
-    fn count(&self, operation: u64, count: Count) -> &AtomicU64 {
-        // SAFETY: as in `finished`.
-        #[expect(unsafe_code, reason = "a view of shared memory")]
-        unsafe {
-            &(*self.slot(operation)).counts[count as usize]
-        }
-    }
-
-    /// What, length, address and result of a slot.
-    #[inline(always)]
-    fn called(&self, operation: u64) -> [&AtomicU64; 4] {
+    fn words(&self, operation: u64) -> SlotWords<'_> {
         // SAFETY: as in `finished`.
         #[expect(unsafe_code, reason = "a view of shared memory")]
         unsafe {
             let slot = self.slot(operation);
-            [&(*slot).what, &(*slot).length, &(*slot).address, &(*slot).result]
+            SlotWords {
+                begun: &(*slot).begun,
+                called: [&(*slot).what, &(*slot).length, &(*slot).address, &(*slot).result],
+                counts: &(*slot).counts,
+            }
         }
     }
 
@@ -226,42 +168,31 @@ impl OwnBoard {
     /// Says what an operation was called with, and that it has begun: an operand that stands in the slot is there.
     #[inline(always)]
     pub fn begin(&self, operation: u64, called: Called) {
-        let [what, length, address, result] = self.view.called(operation);
-        what.store(called.what, Ordering::Relaxed);
-        length.store(called.length, Ordering::Relaxed);
-        address.store(called.address, Ordering::Relaxed);
-        if called.result != 0 || called.length as usize > SHORT_MAX {
-            result.store(called.result, Ordering::Relaxed);
-        }
-        self.view.begun(operation).store(operation << COUNT_BITS, Ordering::Release);
+        self.view.words(operation).begin(operation, called);
     }
 
     /// Says how many chunks are done.
     #[inline(always)]
     pub fn set(&self, operation: u64, count: Count, chunks: u64) {
-        self.view.count(operation, count).store(operation << COUNT_BITS | chunks.min(CHUNKS_MAX), Ordering::Release);
+        self.view.words(operation).set(operation, count, chunks);
     }
 
     /// Says that an operation is given up: whoever waits for anything of it waits no longer.
     #[cold]
     pub fn abandon(&self, operation: u64) {
-        let word = operation << COUNT_BITS | ABANDONED;
-        for count in [Count::Written, Count::Reduced, Count::Consumed] {
-            self.view.count(operation, count).store(word, Ordering::Release);
-        }
-        self.view.begun(operation).store(word, Ordering::Release);
+        self.view.words(operation).abandon(operation);
     }
 
     /// Says how many operations this member has finished, and asks for the line that the next one begins with: its readers have had it.
     #[inline(always)]
     pub fn finish(&self, operations: u64) {
-        self.view.finished().store(operations, Ordering::Release);
+        words::say(self.view.finished(), operations);
         before_write(self.view.slot(operations + 1).cast_const().cast());
     }
 
     /// Says that this member takes no part in any further operation on the board.
     pub fn close(&self) {
-        self.view.closed().store(1, Ordering::Release);
+        words::say(self.view.closed(), 1);
     }
 
     /// Where a short operand goes, before [`OwnBoard::begin`].
@@ -292,33 +223,30 @@ impl PeerBoard {
     /// Whether the member has begun an operation.
     #[inline(always)]
     pub fn begun(&self, operation: u64) -> Stage {
-        Stage::of(self.view.begun(operation).load(Ordering::Acquire), operation)
+        self.view.words(operation).begun(operation)
     }
 
     /// What it was called with. To be asked once it has begun.
     #[inline(always)]
     pub fn called(&self, operation: u64) -> Called {
-        let [what, length, address, result] = self.view.called(operation);
-        let [what, length, address] = [what, length, address].map(|word| word.load(Ordering::Relaxed));
-        let result = if length as usize > SHORT_MAX { result.load(Ordering::Relaxed) } else { 0 };
-        Called { what, length, address, result }
+        self.view.words(operation).called()
     }
 
     /// How many chunks it has done.
     #[inline(always)]
     pub fn count(&self, operation: u64, count: Count) -> Stage {
-        Stage::of(self.view.count(operation, count).load(Ordering::Acquire), operation)
+        self.view.words(operation).count(operation, count)
     }
 
     /// How many operations it has finished.
     #[inline(always)]
     pub fn finished(&self) -> u64 {
-        self.view.finished().load(Ordering::Acquire)
+        words::read(self.view.finished())
     }
 
     /// Whether it takes no part in any further operation.
     pub fn is_closed(&self) -> bool {
-        self.view.closed().load(Ordering::Acquire) != 0
+        words::read(self.view.closed()) != 0
     }
 
     /// Where its short operand of so many bytes stands. For reading.
@@ -344,5 +272,5 @@ impl PeerBoard {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tickwire_loom)))]
 mod tests;

@@ -1,3 +1,4 @@
+use super::words::COUNT_BITS;
 use super::*;
 
 /// A board and the view that another member has of it.

@@ -1,0 +1,134 @@
+//! The words of a board: how its owner says what it has done, and how others read it.
+//!
+//! What stands beside a word, an operand or the words of a call, is written before the word is released and read after it was
+//! acquired. Bytes are written again when the words of all readers say that they have been read. The models at the end run this
+//! under every order of accesses.
+
+use super::SHORT_MAX;
+use crate::rings::atomics::{AtomicU64, Ordering};
+
+/// Bits of the number of chunks in a word; above them stands the operation's number.
+pub(super) const COUNT_BITS: u32 = 24;
+/// The count that says that the owner has given the operation up.
+const ABANDONED: u64 = (1 << COUNT_BITS) - 1;
+/// Chunks of an operation at most.
+pub const CHUNKS_MAX: u64 = ABANDONED - 1;
+
+/// What a member was called with. All members must be called with the same, but for `address`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Called {
+    /// Which operation, and its root.
+    pub what: u64,
+    /// Bytes of an operand.
+    pub length: u64,
+    /// Where the operand is in the owner's shared heap, for who maps that; 0 if it stands on the board.
+    pub address: u64,
+    /// Where the result is in the owner's shared heap; 0 if it stands on the board.
+    pub result: u64,
+}
+
+/// How far a member has come with an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// It has not begun it.
+    Before,
+    /// It has done so many chunks.
+    At(u64),
+    /// It has given it up.
+    Abandoned,
+}
+
+impl Stage {
+    fn of(word: u64, operation: u64) -> Self {
+        match word & ABANDONED {
+            _ if word >> COUNT_BITS != operation & (u64::MAX >> COUNT_BITS) => Stage::Before,
+            ABANDONED => Stage::Abandoned,
+            count => Stage::At(count),
+        }
+    }
+}
+
+/// A count of chunks in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// Chunks of the operand that are on the board.
+    Written,
+    /// Chunks whose part of the result is on the board.
+    Reduced,
+    /// Chunks of all others that the owner needs no more.
+    Consumed,
+}
+
+/// The words of a slot.
+pub(super) struct SlotWords<'a> {
+    /// The operation that has begun.
+    pub(super) begun: &'a AtomicU64,
+    /// What, length, address and result of the call.
+    pub(super) called: [&'a AtomicU64; 4],
+    /// Counts of chunks: see [`Count`].
+    pub(super) counts: &'a [AtomicU64; 3],
+}
+
+impl SlotWords<'_> {
+    /// See [`OwnBoard::begin`](super::OwnBoard::begin).
+    #[inline(always)]
+    pub(super) fn begin(&self, operation: u64, call: Called) {
+        let [what, length, address, result] = self.called;
+        what.store(call.what, Ordering::Relaxed);
+        length.store(call.length, Ordering::Relaxed);
+        address.store(call.address, Ordering::Relaxed);
+        if call.result != 0 || call.length as usize > SHORT_MAX {
+            result.store(call.result, Ordering::Relaxed);
+        }
+        say(self.begun, operation << COUNT_BITS);
+    }
+
+    /// See [`PeerBoard::begun`](super::PeerBoard::begun).
+    #[inline(always)]
+    pub(super) fn begun(&self, operation: u64) -> Stage {
+        Stage::of(read(self.begun), operation)
+    }
+
+    /// See [`PeerBoard::called`](super::PeerBoard::called).
+    #[inline(always)]
+    pub(super) fn called(&self) -> Called {
+        let [what, length, address, result] = self.called;
+        let [what, length, address] = [what, length, address].map(|word| word.load(Ordering::Relaxed));
+        let result = if length as usize > SHORT_MAX { result.load(Ordering::Relaxed) } else { 0 };
+        Called { what, length, address, result }
+    }
+
+    /// See [`OwnBoard::set`](super::OwnBoard::set).
+    #[inline(always)]
+    pub(super) fn set(&self, operation: u64, count: Count, chunks: u64) {
+        say(&self.counts[count as usize], operation << COUNT_BITS | chunks.min(CHUNKS_MAX));
+    }
+
+    /// See [`PeerBoard::count`](super::PeerBoard::count).
+    #[inline(always)]
+    pub(super) fn count(&self, operation: u64, count: Count) -> Stage {
+        Stage::of(read(&self.counts[count as usize]), operation)
+    }
+
+    /// See [`OwnBoard::abandon`](super::OwnBoard::abandon).
+    pub(super) fn abandon(&self, operation: u64) {
+        let word = operation << COUNT_BITS | ABANDONED;
+        self.counts.iter().for_each(|count| say(count, word));
+        say(self.begun, word);
+    }
+}
+
+/// Says something, and with it all that was written before.
+#[inline(always)]
+pub(super) fn say(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Release);
+}
+
+/// Reads what was said: what was written before is there, too.
+#[inline(always)]
+pub(super) fn read(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Acquire)
+}
+
+#[cfg(all(test, tickwire_loom))]
+mod loom_tests;
