@@ -166,6 +166,9 @@ pub const MAIL_PAUSE: u32 = 64;
 pub const SHARED_PASSED: usize = 8;
 /// Chunks that one look moves for one operation, at most: 512 KiB, as long as a tick may take.
 pub const BOARD_CHUNKS_A_LOOK: u32 = 32;
+/// Looks for others' next chunk that one look at a long operation makes once it has moved one: about 10 us, as long as a peer takes to
+/// reduce half a chunk of 128 KiB.
+pub const BOARD_LOOKS: u32 = 200;
 /// Submissions of other threads that one pass takes.
 pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.

@@ -19,6 +19,11 @@ pub struct Boards {
     pub persistent: Vec<Option<PersistentCall>>,
     /// Room for values that are reduced on the way.
     pub scratch: Box<[u128]>,
+    /// Looks that a long operation makes for others' next chunk once it has moved one: [`BOARD_LOOKS`] where members have a processor each,
+    /// else none. Written when boards are opened.
+    ///
+    /// [`BOARD_LOOKS`]: tickwire_components::limits::BOARD_LOOKS
+    pub patience: u32,
 }
 
 /// A persistent operation on boards.

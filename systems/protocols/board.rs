@@ -100,6 +100,8 @@ pub struct Around<'a> {
     pub vcs: &'a [Vc],
     /// Room for values on the way: [`SCRATCH_BYTES`].
     pub scratch: &'a mut [u128],
+    /// See [`Boards::patience`](crate::procs::boards::Boards::patience).
+    pub patience: u32,
 }
 
 impl Operation {

@@ -35,11 +35,11 @@ fn has_operations(comm: &CommBoards) -> bool {
 fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     let mut moved = false;
     loop {
-        let Boards { comms, scratch, .. } = &mut *rows.boards;
+        let &mut Boards { ref mut comms, ref mut scratch, patience, .. } = &mut *rows.boards;
         let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(row as usize) else { break };
         let Members { seats, queue, ended: told } = &mut **members;
         let Some(operation) = queue.front_mut() else { break };
-        let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
+        let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
         let ended = match advance(operation, seats, &mut around) {
             Step::Waits => break,
             Step::Moved => {

@@ -75,14 +75,14 @@ impl Engine {
         let shares = self.spins <= SPINS_SHARED;
         let looks = if shares { LOOKS_SHARED } else { LOOKS };
         self.store.with(|rows, wire| {
-            let Boards { comms, busy, scratch, .. } = &mut *rows.boards;
+            let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else {
                 return Called::Ended(Ok(()));
             };
             let Members { seats, queue, .. } = &mut **members;
             let mut operation = Operation::new(call, seats, NIL);
             operation.called = Some(count_call(&mut rows.communicators[row]));
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
             let looks = if queue.is_empty() { looks } else { 0 };
             for look in 1..=looks {
                 if shares && look % LOOKS_A_YIELD == 0 {
@@ -181,13 +181,13 @@ impl Engine {
         let (row, _) = self.context_of(comm);
         self.store.with(|rows, wire| {
             activate(rows, request);
-            let Boards { comms, busy, scratch, .. } = &mut *rows.boards;
+            let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return };
             let Members { seats, queue, .. } = &mut **members;
             let mut operation = Operation::new(call, seats, request);
             operation.called = counts.then(|| count_call(&mut rows.communicators[row]));
             if queue.is_empty() {
-                let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch };
+                let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
                 match advance(&mut operation, seats, &mut around) {
                     Step::Done => return end(rows, row as Row, request, Ok(())),
                     Step::Failed(failure) => {

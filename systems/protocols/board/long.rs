@@ -9,9 +9,9 @@ use tickwire_transports::boards::{Count, Stage};
 /// Moves chunks.
 #[inline(never)]
 pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>, mut moved: bool) -> Step {
-    let chunks = operation.shape.chunks();
     let two_rounds = operation.two_rounds;
-    for _ in 0..BOARD_CHUNKS_A_LOOK {
+    let (mut left, mut looks) = (BOARD_CHUNKS_A_LOOK, around.patience);
+    while left > 0 {
         let before = (operation.written, operation.reduced, operation.consumed);
         let tried = write(operation, seats, around.vcs)
             .and_then(|()| if two_rounds { reduce(operation, seats, around) } else { Ok(()) })
@@ -19,27 +19,37 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
         if let Err(failure) = tried {
             return fail(operation, seats, around, failure);
         }
-        if before == (operation.written, operation.reduced, operation.consumed) {
-            break;
+        if before != (operation.written, operation.reduced, operation.consumed) {
+            (moved, left) = (true, left - 1);
+            wake(seats, around.endpoints);
+            continue;
         }
-        moved = true;
-        wake(seats, around.endpoints);
-    }
-    let all_given = operation.readers == 0 || operation.written == chunks;
-    let all_taken = operation.sources == 0 || operation.consumed == chunks;
-    if all_given && all_taken {
-        // What others read out of the own memory stays until they have.
-        let kept = operation.shown[0] || operation.shown[1];
-        match kept.then(|| least(operation, seats, Count::Consumed, operation.readers)) {
-            Some(Err(failure)) => return fail(operation, seats, around, failure),
-            Some(Ok(consumed)) if consumed < chunks => {}
-            _ => {
+        match is_over(operation, seats) {
+            Ok(true) => {
                 moving::take_own(operation, seats);
                 return finish(operation, seats, around);
             }
+            Ok(false) => {}
+            Err(failure) => return fail(operation, seats, around, failure),
         }
+        // Others may be at work on what is needed next. Who ticks rarely would find it a tick later.
+        if !moved || looks == 0 {
+            break;
+        }
+        looks -= 1;
+        std::hint::spin_loop();
     }
     if moved { Step::Moved } else { stuck(operation, seats, around) }
+}
+
+/// Whether everything was given and taken. What others read out of the own memory stays until they have.
+#[inline(always)]
+fn is_over(operation: &Operation, seats: &Seats) -> Result<bool, Failure> {
+    let chunks = operation.shape.chunks();
+    let all_given = operation.readers == 0 || operation.written == chunks;
+    let all_taken = operation.sources == 0 || operation.consumed == chunks;
+    let is_kept = operation.shown[0] || operation.shown[1];
+    Ok(all_given && all_taken && (!is_kept || least(operation, seats, Count::Consumed, operation.readers)? >= chunks))
 }
 
 /// Puts a chunk of the operand on the board, if its place is free.

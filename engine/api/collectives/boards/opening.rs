@@ -6,7 +6,7 @@ use super::super::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
-use tickwire_components::limits::{BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX};
+use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, SPINS_SHARED};
 use tickwire_components::{Comm, Communicator, NIL, Row, Vc, VcState};
 use tickwire_systems::procs::boards::{Members, Seat, Seats, Standing};
 use tickwire_systems::procs::connections::endpoint_of;
@@ -63,8 +63,9 @@ impl Engine {
                 return Err(error);
             }
         };
-        let all = self.store.all();
+        let (shares, all) = (self.spins <= SPINS_SHARED, self.store.all());
         all.boards.set(row, context, standing);
+        all.boards.patience = if shares { 0 } else { BOARD_LOOKS };
         if all.boards.scratch.is_empty() {
             all.boards.scratch = vec![0; SCRATCH_BYTES / size_of::<u128>()].into();
             all.boards.busy.reserve(BOARDS_MAX);
