@@ -76,7 +76,12 @@ pub unsafe trait Pieces {
 /// # Safety
 /// [`Pieces::pieces`] is always 1 and [`Pieces::layout`] always `None`.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
-pub unsafe trait OneRun: Pieces {}
+pub unsafe trait OneRun: Pieces {
+    /// Whether it is [`InPlace`](crate::InPlace).
+    fn is_in_place(&self) -> bool {
+        false
+    }
+}
 
 /// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and what is
 /// lent: `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>`, [`Cells`]. Any bytes must be values of `T`:

@@ -22,11 +22,6 @@ pub unsafe trait Sequence: OneRun {
     fn count(&self) -> usize {
         self.total().checked_div(size_of::<Self::Item>()).unwrap_or(0)
     }
-
-    /// Whether it is [`InPlace`].
-    fn is_in_place(&self) -> bool {
-        false
-    }
 }
 
 /// Stands for a buffer of a collective operation whose elements are in the other one already (`MPI_IN_PLACE`). See [`in_place`].
@@ -50,7 +45,11 @@ unsafe impl<T> Pieces for InPlace<T> {
 
 // SAFETY: it is one run, and has no layout.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
-unsafe impl<T> OneRun for InPlace<T> {}
+unsafe impl<T> OneRun for InPlace<T> {
+    fn is_in_place(&self) -> bool {
+        true
+    }
+}
 
 // SAFETY: there are no bytes.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
@@ -60,10 +59,6 @@ unsafe impl<T> LeasedBytes for InPlace<T> {}
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
 unsafe impl<T: Element> Sequence for InPlace<T> {
     type Item = T;
-
-    fn is_in_place(&self) -> bool {
-        true
-    }
 }
 
 macro_rules! sequence {

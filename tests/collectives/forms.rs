@@ -241,3 +241,27 @@ fn buffers_may_be_borrowed() {
         }
     });
 }
+
+/// What two ranks exchange in place: as much one way as the other, and another length for each pair.
+#[test]
+fn exchanges_with_a_length_for_each_pair_may_be_in_place() {
+    let length = |one: u32, other: u32| ((one * other + one + other) % 4 * 60) as usize;
+    let part = |from: u32, to: u32| values(from * 20 + to, length(from, to));
+    for size in [1, 2, 3, 5] {
+        for mut cluster in clusters(size) {
+            let sent = |rank: u32| -> Vec<Vec<i64>> { (0..size).map(|to| part(rank, to)).collect() };
+            let expected = |rank: u32| -> Vec<Vec<i64>> { (0..size).map(|from| part(from, rank)).collect() };
+            let results = all(&mut cluster, |engine, rank, world| {
+                let places = consecutive(&(0..size).map(|other| length(rank, other)).collect::<Vec<_>>());
+                engine.ialltoallv(in_place(), &[], sent(rank).concat(), &places, world)
+            });
+            assert!((0..).zip(&results).all(|(rank, of)| of.1 == expected(rank).concat()), "{size} ranks");
+            let results = all(&mut cluster, |engine, rank, world| {
+                engine.ialltoallw(List(vec![in_place::<i64>(); size as usize]), List(sent(rank)), world)
+            });
+            assert!((0..).zip(&results).all(|(rank, of)| of.1.0 == expected(rank)), "{size} ranks, a buffer each");
+            cluster.tick_times(200);
+            cluster.assert_at_rest();
+        }
+    }
+}

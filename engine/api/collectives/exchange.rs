@@ -112,9 +112,16 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
     to: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("alltoallv", (send, receive), move |draft, (send, receive)| {
-        let own = draft.rank as usize;
-        let sent = Places::of("send buffer", from, send, draft.size as usize, false)?;
-        let received = Places::of("receive buffer", to, receive, draft.size as usize, true)?;
+        let (own, ranks) = (draft.rank as usize, draft.size as usize);
+        let received = Places::of("receive buffer", to, receive, ranks, true)?;
+        if send.is_in_place() {
+            let all = receive.piece(0);
+            let copy = draft.temporary(all.len());
+            let copied = draft.copy(all, copy, &[]);
+            exchange::alltoall(draft, |rank| received.part(copy, rank), |rank| received.part(all, rank), &[copied]);
+            return Ok(());
+        }
+        let sent = Places::of("send buffer", from, send, ranks, false)?;
         check_count("own part", to[own].len(), from[own].len())?;
         let (from, to) = (send.piece(0), receive.piece(0));
         exchange::alltoall(draft, |rank| sent.part(from, rank), |rank| received.part(to, rank), &[]);
@@ -133,10 +140,21 @@ pub(super) fn alltoallw<S: OneRun, R: OneRun>(
         let (ranks, own) = (draft.size as usize, draft.rank as usize);
         check_count("list of buffers to send", send.len(), ranks)?;
         check_count("list of buffers to receive", receive.len(), ranks)?;
-        check_count("own buffer, bytes,", receive[own].total(), send[own].total())?;
         if receive.has_overlap() {
             return Err(PostError::Overlap);
         }
+        if send.iter().all(OneRun::is_in_place) {
+            let mut copies = Vec::with_capacity(ranks);
+            let mut copied = Vec::with_capacity(ranks);
+            for buffer in receive.iter() {
+                let copy = draft.temporary(buffer.total());
+                copied.push(draft.copy(buffer.piece(0), copy, &[]));
+                copies.push(copy);
+            }
+            exchange::alltoall(draft, |rank| copies[rank as usize], |rank| receive.piece(rank as usize), &copied);
+            return Ok(());
+        }
+        check_count("own buffer, bytes,", receive[own].total(), send[own].total())?;
         exchange::alltoall(draft, |rank| send.piece(rank as usize), |rank| receive.piece(rank as usize), &[]);
         Ok(())
     })

@@ -136,13 +136,15 @@ forms! {
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
 
     /// Every member has elements for each (`MPI_Alltoallv`): those for rank r are at `from[r]` of `send`, those of rank r come
-    /// to `to[r]` of `receive`, element numbers. What one sends the other one expects.
+    /// to `to[r]` of `receive`, element numbers. What one sends the other one expects. With `send` [in place](crate::in_place) they
+    /// are taken out of `receive`, of which a copy is made, from `to[r]` for rank r; `from` does not matter then, and may be empty.
     alltoallv, ialltoallv, alltoallv_init = exchange::alltoallv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, from: &[Range<usize>], receive: R, to: &[Range<usize>]) -> (S, R);
 
     /// Every member has a buffer for each, and one from each, of any types and lengths (`MPI_Alltoallw`): entry r of a list is
-    /// for rank r. What one sends the other one expects, bytes.
+    /// for rank r. What one sends the other one expects, bytes. If all entries of `send` are [in place](crate::in_place), what goes
+    /// to a rank is taken out of the buffer for what comes from it.
     alltoallw, ialltoallw, alltoallw_init = exchange::alltoallw;
     [S: (OneRun), R: (OneRun, LeasedBytes)](send: List<S>, receive: List<R>) -> (List<S>, List<R>);
 
