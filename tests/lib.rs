@@ -4,6 +4,7 @@
 pub mod agreements;
 pub mod answers;
 pub mod binaries;
+pub mod block_storm;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;
 pub mod clocks;

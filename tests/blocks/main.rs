@@ -9,8 +9,10 @@ mod model;
 mod passing;
 
 use kit::{BOUND, TAG, all_at_rest, clusters, numbers, pass_along, posted};
+use std::process::Command;
 use tickwire::testing::Cluster;
 use tickwire::{Comm, PostError, Rank, Tag, op};
+use tickwire_tests::binaries::binary;
 
 #[test]
 fn a_chain_passes_on_what_it_is_given() {
@@ -200,4 +202,26 @@ fn buffers_may_be_borrowed() {
         drop(source);
     });
     assert_eq!(from, to);
+}
+
+/// Chains through all ranks, several at once, between processes.
+#[test]
+fn processes_weather_storms_of_blocks() {
+    for (seed, ranks, batches) in [("1", "2", "60"), ("2", "3", "40"), ("3", "5", "20"), ("4", "8", "10")] {
+        let mut job = Command::new(binary("tickwire"));
+        job.args([
+            "run",
+            "-n",
+            ranks,
+            "--timeout",
+            "60",
+            "--",
+            env!("CARGO_BIN_EXE_tests-storm"),
+            "blocks",
+            seed,
+            batches,
+        ]);
+        let output = job.output().unwrap();
+        assert!(output.status.success(), "{ranks} ranks: {}", String::from_utf8_lossy(&output.stderr));
+    }
 }

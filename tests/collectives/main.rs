@@ -6,6 +6,7 @@
 mod boards;
 mod elements;
 mod forms;
+mod growth;
 mod kept;
 mod kit;
 mod persistent;

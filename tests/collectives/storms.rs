@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 use tickwire::Engine;
+use tickwire::launch::{Job, OnFailure, RankStatus};
 use tickwire::testing::Board;
 use tickwire_tests::binaries::binary;
 use tickwire_tests::storm::storm;
@@ -31,5 +32,19 @@ fn processes_weather_storms() {
         job.args(["run", "-n", ranks, "--timeout", "120", "--", env!("CARGO_BIN_EXE_tests-storm"), seed, batches]);
         let output = job.output().unwrap();
         assert!(output.status.success(), "{ranks} ranks: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Killed in a long operation over boards, through cells and by copies of the kernel: the others are told in time, and talk on.
+#[test]
+fn a_process_that_is_killed_in_a_long_operation_fails_it_and_the_others_go_on() {
+    for way in ["cells", "kernel"] {
+        for stage in ["start", "posted", "0", "1000", "20000", "60000", "end"] {
+            let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-storm")).args(["killed", stage, way]);
+            let outcome =
+                job.on_failure(OnFailure::Continue).tag_output(true).timeout(Duration::from_secs(60)).run().unwrap();
+            assert_eq!(outcome.statuses[2], RankStatus::Killed(9), "{stage}, {way}: {outcome:?}");
+            assert!(outcome.statuses[..2].iter().all(|status| status.is_success()), "{stage}, {way}: {outcome:?}");
+        }
     }
 }

@@ -1,0 +1,114 @@
+//! Storms of blocks: chains through all ranks, several at once, in orders that all ranks draw from a seed, against a serial model.
+
+use crate::storm::Random;
+use tickwire::{Comm, Engine, Rank, Tag, op};
+
+/// Lengths of messages, elements: short, in one frame, and long.
+const COUNTS: [usize; 5] = [1, 50, 3_000, 40_000, 150_000];
+/// Chains at once, at most.
+const CHAINS_MAX: u64 = 5;
+
+/// What the ranks of a chain do with what comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// They pass it on.
+    Forward,
+    /// They keep it, too.
+    Keep,
+    /// They add their own to it.
+    Add,
+    /// They add their own to it, and keep what has come of it.
+    AddAndKeep,
+}
+
+/// A chain through all ranks.
+struct Chain {
+    number: u64,
+    order: Vec<u32>,
+    count: usize,
+    way: Way,
+    tag: Tag,
+}
+
+type Check = Box<dyn FnOnce(&mut Engine)>;
+
+fn values(chain: &Chain, rank: u32) -> Vec<u64> {
+    let mut random = Random::new(chain.number << 32 | u64::from(rank));
+    (0..chain.count).map(|_| random.below(1 << 40)).collect()
+}
+
+/// What leaves the rank at a place of a chain.
+fn left(chain: &Chain, place: usize) -> Vec<u64> {
+    let adds = matches!(chain.way, Way::Add | Way::AddAndKeep);
+    let mut sums = values(chain, chain.order[0]);
+    for &rank in chain.order[1..=place].iter().filter(|_| adds) {
+        sums.iter_mut().zip(values(chain, rank)).for_each(|(sum, own)| *sum += own);
+    }
+    sums
+}
+
+/// So many batches of chains.
+///
+/// # Panics
+/// If one of them fails, or gives something else than the model.
+pub fn block_storm(engine: &mut Engine, seed: u64, batches: u32) {
+    let (world, rank, size) = (engine.comm_world(), engine.rank().0, engine.size());
+    assert!(size > 1, "a chain has two ends");
+    let mut random = Random::new(seed);
+    let mut own = Random::new(seed ^ u64::from(rank) << 40);
+    let mut number = 0;
+    for _ in 0..batches {
+        let mut checks: Vec<Check> = Vec::new();
+        for at_once in 0..=random.below(CHAINS_MAX) {
+            number += 1;
+            let mut order: Vec<u32> = (0..size).collect();
+            for last in (1..order.len()).rev() {
+                order.swap(last, random.below(last as u64 + 1) as usize);
+            }
+            let count = COUNTS[random.below(COUNTS.len() as u64) as usize];
+            let way = [Way::Forward, Way::Keep, Way::Add, Way::AddAndKeep][random.below(4) as usize];
+            let chain = Chain { number, order, count, way, tag: Tag(at_once as u32) };
+            checks.push(start(engine, world, rank, chain));
+        }
+        while !checks.is_empty() {
+            let next = own.below(checks.len() as u64) as usize;
+            checks.swap_remove(next)(engine);
+        }
+    }
+}
+
+/// Starts a rank's block of a chain; what checks it once it is done.
+fn start(engine: &mut Engine, world: Comm, rank: u32, chain: Chain) -> Check {
+    let place = chain.order.iter().position(|&other| other == rank).expect("all ranks are in it");
+    let (own, room) = (values(&chain, rank), vec![0; chain.count]);
+    let at = |place: usize| Rank(chain.order[place]);
+    let last = chain.order.len() - 1;
+    let request = if place == 0 {
+        engine.gather_block(at(1), chain.tag, world).send(own).start()
+    } else {
+        let block = engine.scatter_block(at(place - 1), chain.tag, world);
+        let adds = matches!(chain.way, Way::Add | Way::AddAndKeep);
+        match (place == last, chain.way) {
+            (true, _) if adds => block.recv_op(own, op::Sum).start(),
+            (true, _) => block.recv(room).start(),
+            (false, Way::Keep) => block.recv_forward(room, at(place + 1)).start(),
+            (false, Way::Add) => block.forward_op(own, op::Sum, at(place + 1)).start(),
+            (false, Way::AddAndKeep) => block.recv_op_forward(own, op::Sum, at(place + 1)).start(),
+            (false, Way::Forward) => {
+                let request = block.forward(chain.count * 8, at(place + 1)).start().expect("the chain is right");
+                return Box::new(move |engine| {
+                    engine.wait_take(request).expect("all take part");
+                });
+            }
+        }
+    };
+    let request = request.expect("the chain is right");
+    Box::new(move |engine| {
+        let ((_, kept), _) = engine.wait_take(request).expect("all take part");
+        let expected = match chain.way {
+            Way::Add if place < last => values(&chain, rank),
+            _ => left(&chain, place),
+        };
+        assert!(kept == expected, "chain {} of {} elements, place {place}", chain.number, chain.count);
+    })
+}
