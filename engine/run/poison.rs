@@ -32,6 +32,8 @@ impl Engine {
             self.looks_apart = false;
             self.allow_deliver(false);
         }
+        // What was done so far is told of by no tick any more.
+        self.take_work();
         // From here on no call touches memory of the application, and neither does a transport.
         self.closed = Closed::Poisoned(words.clone());
         self.store.progress().posting |= posting::CLOSED;

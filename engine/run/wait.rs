@@ -210,6 +210,8 @@ impl Engine {
         mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
     ) -> Result<(), RequestError> {
         let mut idle = 0u32;
+        // What the last look of a wait has done is counted by what comes next.
+        self.take_work();
         loop {
             if self.advance(true) {
                 match done(self) {
