@@ -2,6 +2,7 @@
 
 use crate::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
 use crate::network::Network;
+use std::path::Path;
 use std::process::Command;
 use tickwire_tests::binaries::example;
 
