@@ -214,6 +214,11 @@ fn info_names_transports_limits_and_the_machine() {
     let next = (Limits::default().eager_max + 1).to_string();
     assert_eq!(row("0")[4], "eager, in one frame");
     assert!(row(&next)[3] == "longer" && row(&next)[4].starts_with("pieces of "), "{report}");
+    // By what windows over each transport are updated.
+    let domains = |kind: &str| rows.iter().find(|row| row.len() > 3 && row[1] == kind).unwrap()[2..4].to_vec();
+    let [engine, processor] = ["updated by the target's engine", "updated by the processor"];
+    assert_eq!(domains("allocated_window"), [engine, processor], "{report}");
+    assert_eq!(domains("created_window"), [engine, "updated by a lock in shared memory"], "{report}");
     let json = good(&tickwire(&["info", "--json"]));
     assert!(json.contains(r#""protocols":[{"transport":"loopback","from":0,"#), "{json}");
     assert!(json.contains(r#""cheap_poll""#) && json.lines().count() == 1, "{json}");

@@ -9,7 +9,7 @@ use tickwire::internals::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::internals::transports::ofi::OfiError;
 use tickwire::internals::transports::rings::fences;
 use tickwire::internals::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
-use tickwire::{Bootstrap, Limits};
+use tickwire::{AtomicsDomain, Bootstrap, Limits};
 
 use super::ways::{self, Way};
 
@@ -168,12 +168,19 @@ fn missing(name: String, why: String) -> Found {
 
 fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
     let (matches, registers) = (transport.matching().is_some(), transport.registering().is_some());
+    let shares = transport.shared_memory().is_some();
     let capabilities = transport.capabilities();
     let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let reach = match capabilities.reach {
         Reach::Process => "own process",
         Reach::Host => "own host",
         Reach::Network => "network",
+    };
+    // Of windows whose members all are reached by it.
+    let (allocated, created) = match (shares, capabilities.remote_read) {
+        (true, true) => (AtomicsDomain::Processor, AtomicsDomain::Lock),
+        (true, false) => (AtomicsDomain::Processor, AtomicsDomain::Engine),
+        (false, _) => (AtomicsDomain::Engine, AtomicsDomain::Engine),
     };
     vec![
         ("reach", reach.into()),
@@ -182,6 +189,8 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         ("remote_read", yes(capabilities.remote_read)),
         ("remote_write", yes(capabilities.remote_write)),
         ("atomics", yes(capabilities.atomics)),
+        ("allocated_window", format!("updated by {allocated}")),
+        ("created_window", format!("updated by {created}")),
         ("directed_receive", yes(capabilities.directed_receive)),
         ("needs_registration", yes(registers)),
         ("whole_frames", yes(capabilities.whole_frames)),
