@@ -212,6 +212,8 @@ pub struct RemoteOperation {
     pub awaited: bool,
     /// The state that a transport keeps for a frame of which it has taken a part.
     pub state: Option<Box<dyn Any + Send + Sync>>,
+    /// Bytes of a request that a transport may have taken in part; what `from` names, once its caller has taken its memory back.
+    pub in_part: Option<(u64, Vec<u8>)>,
 }
 
 /// A request of another member: done, and to be answered, or waiting.
@@ -252,6 +254,7 @@ impl RemoteOperation {
             request: NIL,
             awaited: false,
             state: None,
+            in_part: None,
         }
     }
 }
@@ -286,9 +289,7 @@ impl Windows {
 
     /// Takes a window away from the application alone: a member has failed, and others may still use what is here.
     pub fn retire(&mut self, handle: u32) {
-        if let Some(window) = self.get(handle) {
-            window.is_retired = true;
-        }
+        self.get(handle).into_iter().for_each(|window| window.is_retired = true);
     }
 
     /// Takes a window out, also a retired one.

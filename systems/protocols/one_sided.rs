@@ -173,10 +173,16 @@ fn send_requests(
             match send(endpoint, vc.link, &header, &body, &mut operation.state) {
                 Sent::Done => {}
                 Sent::Failed => return false,
-                _ => return true,
+                _ => {
+                    // After a cut it has a copy already.
+                    if endpoint.by_post && operation.in_part.is_none() {
+                        operation.in_part = Some((length, Vec::new()));
+                    }
+                    return true;
+                }
             }
             progress.work.sent += 1;
-            operation.state = None;
+            (operation.state, operation.in_part) = (None, None);
             operation.fragment = most;
             operation.sent += length;
             operation.all_sent = operation.sent == operation.length;

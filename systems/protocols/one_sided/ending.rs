@@ -5,7 +5,7 @@ use crate::procs::windows::{Failure, RemoteOperation, WindowRow, Windows};
 use crate::rows::Rows;
 use crate::steps::finish::abort;
 use crate::store::Tables;
-use tickwire_components::{Car, NIL, Progress, Row, Span, car_flags};
+use tickwire_components::{Car, NIL, Progress, RemoteKind, Row, Span, car_flags};
 
 /// A VC has failed: operations to its proc end, and what it is owed is forgotten.
 pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
@@ -56,10 +56,36 @@ pub fn cut_operation(rows: &mut Rows<'_>, handle: u32, target: u32, number: u64)
 
 /// Whether nothing of it has left, so that no answer comes.
 fn cut(operation: &mut RemoteOperation) -> bool {
-    (operation.from, operation.into, operation.awaited) = (Span::EMPTY, Span::EMPTY, false);
+    (operation.into, operation.awaited) = (Span::EMPTY, false);
+    if let Some((length, kept)) = operation.in_part.take() {
+        // A second cut finds the copy of the first one.
+        let kept = if kept.is_empty() { keep_frame(operation, length) } else { kept };
+        operation.in_part = Some((length, kept));
+        return false;
+    }
+    operation.from = Span::EMPTY;
     let has_left = operation.sent > 0 || operation.all_sent;
     (operation.length, operation.all_sent) = (operation.sent, true);
     !has_left
+}
+
+/// A transport may have taken a part of a frame of so many bytes, so the rest must follow, or the next frame would stand in its midst: this
+/// frame becomes the last one of its operation, out of a copy of the caller's memory.
+fn keep_frame(operation: &mut RemoteOperation, length: u64) -> Vec<u8> {
+    operation.length = operation.sent + length;
+    let needed = match operation.kind {
+        RemoteKind::CompareSwap(_) => usize::MAX,
+        _ => operation.length as usize,
+    };
+    let from = operation.from.part(0, needed);
+    let mut kept = vec![0u8; from.len()];
+    // SAFETY: the caller has lent its memory until now; the copy has as many bytes.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe {
+        kept.as_mut_ptr().copy_from_nonoverlapping(from.start(), from.len());
+        operation.from = Span::new(kept.as_mut_ptr(), kept.len());
+    }
+    kept
 }
 
 /// Takes the memory of callers away from all operations without a request: a panic has left the call that lent it.

@@ -139,6 +139,36 @@ fn an_answer_to_an_operation_whose_buffer_was_taken_away_goes_nowhere() {
 }
 
 #[test]
+fn a_frame_that_was_taken_in_part_is_sent_whole_though_its_buffer_was_taken_away() {
+    let length = 2 * REMOTE_BYTES as usize;
+    for in_part in [false, true] {
+        let (mut world, [vc, _]) = world();
+        world.step(|_, wire| wire.endpoints[0].by_post = in_part);
+        let mut buffer: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let expected = buffer.clone();
+        world.wire().room = Some(1);
+        let number = post(&mut world, RemoteKind::Put, &mut buffer, &mut [], length);
+        world.step(|rows, _| cut_operation(rows, HANDLE, 1, number));
+        buffer.fill(0xEE);
+        let mut short = [7; 8];
+        let behind = post(&mut world, RemoteKind::Put, &mut short, &mut [], 8);
+        world.wire().room = None;
+        world.step(transfer);
+        let frames: Vec<_> = std::mem::take(&mut world.wire().sent);
+        // The second half is what the transport may have begun with.
+        let bytes: Vec<&[u8]> = frames.iter().map(|frame| &frame.payload[LEAD..]).collect();
+        let halves = expected.chunks(REMOTE_BYTES as usize).take(1 + usize::from(in_part));
+        assert!(bytes[..].iter().copied().eq(halves.chain([&short[..]])), "{in_part}: {}", bytes.len());
+        for number in 0..frames.len() as u32 {
+            assert_eq!(answer(&mut world, vc, number, 0, &[]), None);
+        }
+        assert_eq!(ended(&mut world), [(behind, Ok(()))], "nobody waits for the other one");
+        let target = &window(&mut world).targets[1];
+        assert_eq!((target.operations.len(), target.issued, target.completed), (0, 2, 2));
+    }
+}
+
+#[test]
 fn an_operation_to_a_member_that_has_failed_ends_whenever_it_is_posted() {
     let (mut world, [vc, _]) = world();
     let before = post(&mut world, RemoteKind::Get, &mut [], &mut [0; 8], 8);
