@@ -342,6 +342,6 @@ pub trait Watchers {
     /// Where a proc with this card is asked.
     fn door(&self, card: &[u8]) -> Option<WatcherDoor>;
 
-    /// The next watcher; a bounded number of them waits, for a bounded time.
+    /// The next watcher. A bounded number of them waits; others are told to ask again.
     fn next_watcher(&mut self) -> Option<Watcher>;
 }

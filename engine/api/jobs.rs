@@ -1,5 +1,6 @@
 //! Looking at running jobs from outside: which there are on this host, what their statistics pages say, and what is pending
-//! in them. The commands `tickwire top`, `dump` and `whowaits` are this with a command line.
+//! in them. [`report_all`] and [`Hosts`] ask the other hosts of a job too. The commands `tickwire top`, `dump` and `whowaits` are this with
+//! a command line.
 //!
 //! Nothing is asked of a process to find it: its page is among its descriptors in `/proc`, and the launcher's variables are
 //! in its environment. Only processes of the same user can be seen; root sees all.
