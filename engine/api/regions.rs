@@ -9,6 +9,7 @@
 mod directory;
 mod fabric;
 mod near;
+mod own;
 
 use crate::api::collectives::activate;
 use crate::api::request::Request;
@@ -329,59 +330,6 @@ impl Engine {
             }
             Some(target) => self.run_remote(kind, at, runs, length, until, (Rank(target), REGIONS)),
             None => self.region_own(kind, runs, length, at),
-        }
-    }
-
-    /// An operation on a region of this engine's own.
-    fn region_own(
-        &mut self,
-        kind: RemoteKind,
-        (from, into): (Span, Span),
-        length: usize,
-        at: usize,
-    ) -> Result<(), WindowError> {
-        let mut done = Some(false);
-        self.wait_at_once(|engine| {
-            done = engine.try_region_own(kind, (from, into), length, at);
-            done.is_some()
-        })?;
-        if done == Some(true) { Ok(()) } else { Err(WindowError::Request(RequestError::OutOfBounds)) }
-    }
-
-    /// Whether it was possible; `None` if a peer has the lock.
-    fn try_region_own(
-        &mut self,
-        kind: RemoteKind,
-        (from, into): (Span, Span),
-        length: usize,
-        at: usize,
-    ) -> Option<bool> {
-        let all = self.store.all();
-        let vcs = &*all.vcs;
-        let Some(row) = all.windows.get(REGIONS) else { return Some(false) };
-        let Some((part, place)) = row.place(at, length).filter(|_| row.permits(kind, at)) else { return Some(false) };
-        let dead = |proc| row.is_dead(vcs, proc);
-        // SAFETY: the caller of the operation lends both runs, as long as its kind says.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        unsafe {
-            match kind {
-                RemoteKind::Put => Some(part.put(place, from)),
-                RemoteKind::Get => Some(part.get(place, into)),
-                RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
-                    let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
-                    let Some(updater) = Updater::named(code) else { return Some(false) };
-                    part.update(updater, place, from, old, dead).ok()
-                }
-                RemoteKind::CompareSwap(number) => {
-                    let [expected, new] = from.start().cast::<[[u8; 8]; 2]>().read();
-                    let old = part.compare_swap(number, place, expected, new, dead).ok()?;
-                    Some(old.is_some_and(|old| {
-                        into.start().copy_from_nonoverlapping(old.as_ptr(), into.len().min(old.len()));
-                        true
-                    }))
-                }
-                RemoteKind::Lock(_) | RemoteKind::Unlock(_) => Some(false),
-            }
         }
     }
 

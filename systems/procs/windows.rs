@@ -1,6 +1,7 @@
 //! The table of windows: for each one the parts of its members, how this proc reaches them, and the one-sided operations that go by frames.
 //! What a part is: [`tickwire_transports::windows`]. How operations go by frames: [`crate::protocols::one_sided`].
 
+mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
@@ -327,28 +328,6 @@ impl Windows {
 }
 
 impl WindowRow {
-    /// The own part.
-    #[inline(always)]
-    pub fn own_part(&self) -> Option<&Part> {
-        match &self.targets.get(self.rank as usize)?.reach {
-            Reach::Memory(part) => Some(part),
-            _ => None,
-        }
-    }
-
-    /// Where bytes of the own memory are: the part, and their place in it.
-    #[inline(always)]
-    pub fn place(&self, at: usize, bytes: usize) -> Option<(&Part, usize)> {
-        match &self.own {
-            OwnMemory::Attached(runs) => runs.iter().find_map(|(part, _)| {
-                let place = at.checked_sub(part.memory()?.start().addr())?;
-                (place <= part.bytes() && bytes <= part.bytes() - place).then_some((part, place))
-            }),
-            OwnMemory::Exposed(regions) => regions::find(regions, at, bytes),
-            _ => Some((self.own_part()?, at)),
-        }
-    }
-
     /// Whether a member has failed.
     pub fn is_dead(&self, vcs: &[Vc], rank: u32) -> bool {
         let is_known = self.targets.get(rank as usize).is_some_and(|target| target.vc != NIL);

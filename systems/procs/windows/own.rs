@@ -1,0 +1,28 @@
+//! The own part of a window, and where in it bytes are.
+
+use super::{OwnMemory, Reach, WindowRow, regions};
+use tickwire_transports::windows::Part;
+
+impl WindowRow {
+    /// The own part.
+    #[inline(always)]
+    pub fn own_part(&self) -> Option<&Part> {
+        match &self.targets.get(self.rank as usize)?.reach {
+            Reach::Memory(part) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// Where bytes of the own memory are: the part, and their place in it.
+    #[inline(always)]
+    pub fn place(&self, at: usize, bytes: usize) -> Option<(&Part, usize)> {
+        match &self.own {
+            OwnMemory::Attached(runs) => runs.iter().find_map(|(part, _)| {
+                let place = at.checked_sub(part.memory()?.start().addr())?;
+                (place <= part.bytes() && bytes <= part.bytes() - place).then_some((part, place))
+            }),
+            OwnMemory::Exposed(regions) => regions::find(regions, at, bytes),
+            _ => Some((self.own_part()?, at)),
+        }
+    }
+}
