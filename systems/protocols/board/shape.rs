@@ -1,7 +1,7 @@
 //! How the operand of an operation stands on a board: in a slot, or in chunks.
 
 use tickwire_components::limits::BOARD_CELL_BYTES;
-use tickwire_components::{Collective, Span};
+use tickwire_components::{Collective, CollectiveKind, Span};
 use tickwire_transports::boards::SHORT_MAX;
 
 /// Bytes of a chunk at most, of all parts together. Four fill the cells.
@@ -69,7 +69,17 @@ impl Shape {
     fn direct(call: &Collective, size: u32) -> Self {
         let element = call.element.max(1);
         let others = (size as usize - 1).max(1);
-        let chunk = (DIRECT_CHUNK / others / ALIGN * ALIGN / element * element).max(element);
+        let most = match call.kind {
+            // Each reads the slices of all others, which are a chunk together: none is longer than an equal share and an element.
+            CollectiveKind::Allreduce => DIRECT_CHUNK - others * element,
+            // Each reads the chunks of all others before it combines them.
+            CollectiveKind::Reduce | CollectiveKind::ReduceScatter | CollectiveKind::Scan | CollectiveKind::Exscan => {
+                DIRECT_CHUNK / others
+            }
+            // What is read goes where it belongs at once.
+            _ => DIRECT_CHUNK,
+        };
+        let chunk = (most / ALIGN * ALIGN / element * element).max(element);
         Shape { chunk, stride: 0, cell: 0, short: usize::MAX, chunks: call.part.div_ceil(chunk) as u64 }
     }
 
@@ -150,8 +160,8 @@ pub(super) fn slice(of: Span, rank: u32, size: u32, element: usize) -> (usize, u
 
 #[cfg(test)]
 mod tests {
+    use super::super::combine::OPERANDS_BYTES;
     use super::*;
-    use tickwire_components::CollectiveKind;
 
     #[test]
     fn chunks_cover_a_part_in_whole_elements_and_fit_the_cells() {
@@ -198,6 +208,28 @@ mod tests {
                 let first = shape.piece(0, call.part).length;
                 assert_eq!((all, first % element), (call.part, 0));
                 assert!(first * (size as usize - 1) <= DIRECT_CHUNK.max(element * (size as usize - 1)));
+            }
+        }
+    }
+
+    #[test]
+    fn slices_of_a_direct_chunk_have_room_for_those_of_all_others() {
+        for size in 2..=16u32 {
+            for element in [1, 8, 24, 280, ELEMENT_MAX].into_iter().filter(|&element| {
+                is_possible(&Collective { element, ..Collective::BARRIER }, size)
+            }) {
+                let (kind, part) = (CollectiveKind::Allreduce, 300 * ELEMENT_MAX / element * element);
+                let call = Collective { kind, part, element, ..Collective::BARRIER };
+                let shape = Shape::of(&call, size, true);
+                assert!(shape.is_direct());
+                let length = shape.piece(0, call.part).length;
+                // SAFETY: nobody uses the bytes.
+                #[expect(unsafe_code, reason = "a length")]
+                let chunk = unsafe { Span::new(std::ptr::dangling_mut(), length) };
+                let longest = (0..size).map(|rank| slice(chunk, rank, size, element).1).max().unwrap();
+                let room = longest.next_multiple_of(64) * (size as usize - 1);
+                assert!(room <= OPERANDS_BYTES, "{size} members, elements of {element}: {room}");
+                assert!(length > DIRECT_CHUNK / 2, "few calls");
             }
         }
     }
