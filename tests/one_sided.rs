@@ -2,8 +2,12 @@
 
 use tickwire::{Comm, Engine, Rank, Window, WindowError};
 
-/// The kinds. In processes of one host these are reached by loads and stores, by the kernel, and by the target's engine.
-pub const KINDS: [&str; 3] = ["allocated", "created", "attached"];
+/// The kinds. In processes of one host these are reached by loads and stores, by the kernel, by the kernel as far as they are listed, and by the
+/// target's engine since they are not.
+pub const KINDS: [&str; 4] = ["allocated", "created", "attached", "unlisted"];
+
+/// Runs that are listed at most.
+const LISTED: usize = 512;
 
 /// A window, and where the elements of each part begin.
 #[derive(Clone, Debug)]
@@ -26,6 +30,9 @@ impl Parts {
             "created" => engine.win_create(vec![0u64; count], comm)?,
             _ => {
                 let window = engine.win_create_dynamic(comm)?;
+                for _ in 0..if kind == "unlisted" { LISTED } else { 0 } {
+                    engine.win_attach(vec![0u8; 8], window)?;
+                }
                 let own = engine.win_attach(vec![0u64; count], window)?;
                 engine.allgather(&[own / size_of::<u64>()], &mut first, comm)?;
                 window.cast()

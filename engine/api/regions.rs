@@ -3,12 +3,11 @@
 //! A proc exposes a buffer ([`Engine::expose`]) and sends its key in any message. Who has the key puts to it and gets from it. A key that is stale,
 //! since the region was withdrawn, is an error and never a write.
 //!
-//! On one host an operation needs no help of the owner, also when that computes: [`near`] does it. Otherwise the owner's engine does, which looks at
-//! each operation.
+//! On one host an operation needs no help of the owner, also when that computes: the owner lists its regions in a [`directory`]. A fabric puts and
+//! gets. Otherwise the owner's engine does it, which looks at each operation.
 
 mod directory;
 mod fabric;
-mod near;
 mod own;
 
 use crate::api::collectives::activate;
@@ -323,7 +322,6 @@ impl Engine {
         (target, at): Place,
     ) -> Result<(), WindowError> {
         match target {
-            Some(target) if self.region_near(kind, runs, length, (target, at))? => Ok(()),
             Some(target) if self.goes_by_fabric(kind, target) => {
                 let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
                 self.move_by_fabric(offset, if writes { runs.0 } else { runs.1 }, writes, Rank(target), REGIONS)
@@ -344,7 +342,7 @@ impl Engine {
         let Some(target) = target else {
             return self.region_own(kind, (from, into), length, at).map(|()| None);
         };
-        if self.region_near(kind, (from, into), length, (target, at))? {
+        if self.move_listed(kind, at, (from, into), length, (Rank(target), REGIONS))? {
             return Ok(None);
         }
         let row = self.request_row(Comm::WORLD)?;

@@ -7,12 +7,14 @@
 //! faster, and taken back from one that does not tick. Elsewhere a fabric puts and gets, where it can, and any tick of the target's engine does
 //! all else; so it does in dynamic windows.
 
+mod attaching;
 mod epochs;
 mod fabric;
 mod kernel;
 mod locking;
 mod making;
 mod moving;
+mod near;
 mod own;
 mod passing;
 mod remote;
@@ -80,7 +82,7 @@ impl WindowReach {
     pub(crate) fn of(reach: &Reach) -> Self {
         match reach {
             Reach::Memory(_) => WindowReach::Memory,
-            Reach::Kernel { .. } => WindowReach::Kernel,
+            Reach::Kernel { .. } | Reach::Listed { .. } => WindowReach::Kernel,
             Reach::Fabric { .. } => WindowReach::Fabric,
             Reach::Engine => WindowReach::Engine,
         }
@@ -169,7 +171,7 @@ impl Engine {
     #[cold]
     fn checked<T>(&mut self, rank: Rank, displacement: usize, bytes: usize, handle: u32) -> Result<usize, WindowError> {
         let Target { access, bytes: length, vc, ref reach, .. } = *self.target(rank, handle)?;
-        let is_engine = matches!(reach, Reach::Fabric { .. } | Reach::Engine);
+        let is_engine = matches!(reach, Reach::Listed { .. } | Reach::Fabric { .. } | Reach::Engine);
         if access == Access::None {
             return Err(WindowError::NoEpoch(rank));
         }

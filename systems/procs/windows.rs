@@ -5,6 +5,7 @@ mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
+pub use own::AttachedRun;
 use regions::{Directory, ExposedRegion};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -70,9 +71,8 @@ pub enum OwnMemory {
     Allocated,
     /// A buffer of the application's.
     Buffer(Box<dyn Any + Send + Sync>),
-    /// Buffers that were attached (`MPI_Win_attach`): each one as a part of its own, whose first byte's displacement is its address; and what
-    /// it is.
-    Attached(Vec<(Part, Box<dyn Any + Send + Sync>)>),
+    /// Buffers that were attached (`MPI_Win_attach`).
+    Attached(Vec<AttachedRun>),
     /// Regions that were exposed, by number.
     Exposed(Vec<ExposedRegion>),
 }
@@ -142,6 +142,15 @@ pub enum Reach {
         link: u32,
         /// Where it is in the owner's memory.
         address: u64,
+    },
+    /// By the kernel, what is listed in the owner's directory; all else by frames to the owner's engine. The locks by loads and stores.
+    Listed {
+        /// The control lines and the directory.
+        part: Part,
+        /// The endpoint and link of the owner.
+        endpoint: u8,
+        /// See `endpoint`.
+        link: u32,
     },
     /// Puts and gets by a fabric, all else by frames to the owner's engine.
     Fabric {
@@ -371,7 +380,7 @@ impl Target {
     #[inline(always)]
     pub fn locks(&self) -> Option<&Part> {
         match &self.reach {
-            Reach::Memory(part) | Reach::Kernel { part, .. } => Some(part),
+            Reach::Memory(part) | Reach::Kernel { part, .. } | Reach::Listed { part, .. } => Some(part),
             Reach::Fabric { .. } | Reach::Engine => None,
         }
     }

@@ -1,9 +1,9 @@
 //! Epochs: what they order, and whom they keep out.
 
-use crate::kit::{ALL, Over, PATIENCE, each_rank, next, own, refused, windows};
+use crate::kit::{ALL, Over, PATIENCE, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tickwire::{Group, LockKind, Rank, op};
+use tickwire::{AtomicsDomain, Group, LockKind, Rank, WindowReach, op};
 
 #[test]
 fn exclusive_locks_keep_others_out() {
@@ -107,6 +107,54 @@ fn an_epoch_of_a_fence_ends_by_a_lock_if_nothing_was_done_in_it() {
         engine.win_fence_last(window).unwrap();
         assert_eq!(engine.win_exclusive(window).unwrap()[..], [6]);
         refused(engine.put(&[6], other, 0, window), "no epoch is open");
+        engine.win_free(window).unwrap();
+    });
+}
+
+#[test]
+fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
+    const COUNT: usize = 50_000;
+    let is_done = AtomicBool::new(false);
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        let window = engine.win_create_dynamic(world).unwrap();
+        assert_eq!(engine.win_domain(window), Ok(AtomicsDomain::Lock));
+        // More than one run, and one that is gone.
+        let gone = engine.win_attach(vec![0u64; 10], window).unwrap();
+        let others = engine.win_attach(vec![9u64; 10], window).unwrap();
+        let at = engine.win_attach(vec![0u64; COUNT], window).unwrap();
+        assert!(engine.win_detach::<Vec<u64>>(gone, window).unwrap().is_some());
+        let mut places = [0usize; 2];
+        engine.allgather(&[at], &mut places, world).unwrap();
+        engine.win_lock_all(window).unwrap();
+        engine.barrier(world).unwrap();
+        if rank == 0 {
+            let (words, at) = (window.cast::<u64>(), places[1] / size_of::<u64>());
+            assert_eq!(engine.win_reach(Rank(1), window), Ok(WindowReach::Kernel));
+            engine.put(values(0, COUNT), Rank(1), at, words).unwrap();
+            engine.win_flush(Rank(1), window).unwrap();
+            engine.accumulate(&vec![2; COUNT], op::Sum, Rank(1), at, words).unwrap();
+            let old = engine.fetch_and_op(5, op::Sum, Rank(1), at + 1, words).unwrap();
+            assert_eq!(old, values(0, 2)[1] + 2);
+            assert_eq!(engine.compare_and_swap(old + 5, 7, Rank(1), at + 1, words).unwrap(), old + 5);
+            let put = engine.rput(vec![1u64; 3], Rank(1), at + COUNT - 3, words).unwrap();
+            engine.wait_take(put).unwrap();
+            let mut got = vec![0; COUNT];
+            engine.get(&mut got, Rank(1), at, words).unwrap();
+            let mut expected: Vec<u64> = values(0, COUNT).into_iter().map(|value| value + 2).collect();
+            expected[1] = 7;
+            expected[COUNT - 3..].fill(1);
+            assert!(got == expected);
+            is_done.store(true, Ordering::Release);
+        } else {
+            let start = Instant::now();
+            while !is_done.load(Ordering::Acquire) {
+                assert!(start.elapsed() < PATIENCE, "the origin waits");
+                std::thread::yield_now();
+            }
+        }
+        engine.barrier(world).unwrap();
+        engine.win_unlock_all(window).unwrap();
+        assert_eq!(engine.win_detach::<Vec<u64>>(others, window).unwrap().unwrap(), [9; 10]);
         engine.win_free(window).unwrap();
     });
 }

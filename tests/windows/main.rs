@@ -198,6 +198,7 @@ fn memory_is_attached_and_detached_and_what_is_not_there_is_an_error() {
             let back: Vec<u64> = engine.win_detach(at, window).unwrap().expect("it is the buffer");
             assert_eq!((back[0], back[1], back[11]), (1, 0x0707_0707_0707_0707, 0));
             assert!(engine.win_detach::<Vec<u64>>(at, window).is_err());
+            engine.barrier(world).unwrap();
             engine.win_lock_all(window).unwrap();
             let put = engine.put(&[7u8; 8], other, there, window);
             assert!(put.and(engine.win_flush_all(window)).is_err(), "it was detached");

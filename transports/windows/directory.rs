@@ -1,5 +1,5 @@
-//! The directory of exposed regions: a table behind the control lines of a part, by which peers of this host find memory that a proc
-//! has exposed, and reach it without that proc's help.
+//! The directory of exposed memory: a table behind the control lines of a part, by which peers of this host find regions that a proc
+//! has exposed, or memory that it has attached to a window, and reach it without that proc's help.
 //!
 //! Whoever reads or changes the table holds the part's update lock, and keeps it for as long as it uses what the table has said. So a
 //! region is never withdrawn while a peer writes to it.
@@ -7,25 +7,29 @@
 //! *Trust.* A peer that writes nonsense into the table has others read and write wrong places of the owner's memory, which it could do
 //! itself. The owner does not read the table.
 
+use super::control_bytes;
 use super::{Part, UpdateGuard};
 use crate::rings::atomics::{AtomicU64, Ordering};
 
-/// Regions that a directory lists at once. Peers use others by the owner's engine.
+/// Runs that a directory lists at once. Peers use others by the owner's engine.
 const SLOTS: usize = 512;
+/// The word of a slot that nothing has been listed in so far; and of one from which it was taken out.
+const NEVER: u64 = 0;
+const NO_MORE: u64 = u64::MAX;
 
 /// Bytes of a directory.
 pub const DIRECTORY_BYTES: usize = SLOTS * size_of::<Slot>();
 
 #[repr(C)]
 struct Slot {
-    /// Of the region, plus 1; 0 for none.
+    /// Of the run, plus 1; or as the constants say.
     number: AtomicU64,
     address: AtomicU64,
     bytes: AtomicU64,
     access: AtomicU64,
 }
 
-/// A region, as its owner's directory says.
+/// A run of exposed memory, as its owner's directory says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listed {
     /// Where it is in the owner's memory.
@@ -37,45 +41,69 @@ pub struct Listed {
 }
 
 impl Part {
-    fn region_slot(&self, number: u32) -> Option<&Slot> {
-        let table = self.memory().filter(|table| table.len() >= DIRECTORY_BYTES)?;
+    fn directory(&self) -> Option<&[Slot]> {
+        let control = control_bytes(self.control.members);
+        if self.control.run.bytes() < control + DIRECTORY_BYTES {
+            return None;
+        }
         // SAFETY: behind the control lines, which are whole pages, there are so many slots of atomic words, as long as the part is kept.
         #[expect(unsafe_code, reason = "a view of shared memory")]
         unsafe {
-            Some(&*table.start().cast::<Slot>().add(number as usize % SLOTS))
+            let start = self.control.run.start().as_ptr().wrapping_add(control);
+            Some(std::slice::from_raw_parts(start.cast::<Slot>(), SLOTS))
         }
     }
 
-    /// Lists a region; `false` if another one has its slot. For the owner.
-    pub fn list(&self, _locked: &UpdateGuard<'_>, number: u32, region: Listed) -> bool {
-        let Some(slot) = self.region_slot(number).filter(|slot| slot.number.load(Ordering::Relaxed) == 0) else {
-            return false;
-        };
-        slot.address.store(region.address, Ordering::Relaxed);
-        slot.bytes.store(region.bytes, Ordering::Relaxed);
-        slot.access.store(region.access.into(), Ordering::Relaxed);
+    fn directory_slot(&self, number: u32) -> Option<&Slot> {
+        self.directory()?.get(number as usize % SLOTS)
+    }
+
+    /// Lists a run under a number; `false` if another one has its slot. For the owner.
+    pub fn list(&self, _locked: &UpdateGuard<'_>, number: u32, run: Listed) -> bool {
+        let is_free = |slot: &&Slot| matches!(slot.number.load(Ordering::Relaxed), NEVER | NO_MORE);
+        let Some(slot) = self.directory_slot(number).filter(is_free) else { return false };
+        slot.address.store(run.address, Ordering::Relaxed);
+        slot.bytes.store(run.bytes, Ordering::Relaxed);
+        slot.access.store(run.access.into(), Ordering::Relaxed);
         slot.number.store(u64::from(number) + 1, Ordering::Relaxed);
         true
     }
 
-    /// Takes a region out, if it is listed. For the owner.
+    /// Lists a run in the first slot that is free: its number, `None` if none is. For the owner.
+    pub fn list_anywhere(&self, locked: &UpdateGuard<'_>, run: Listed) -> Option<u32> {
+        (0..SLOTS as u32).find(|&number| self.list(locked, number, run))
+    }
+
+    /// Takes a run out, if it is listed. For the owner.
     pub fn unlist(&self, _locked: &UpdateGuard<'_>, number: u32) {
-        if let Some(slot) =
-            self.region_slot(number).filter(|slot| slot.number.load(Ordering::Relaxed) == u64::from(number) + 1)
-        {
-            slot.number.store(0, Ordering::Relaxed);
+        let slot = self.directory_slot(number);
+        if let Some(slot) = slot.filter(|slot| slot.number.load(Ordering::Relaxed) == u64::from(number) + 1) {
+            slot.number.store(NO_MORE, Ordering::Relaxed);
         }
     }
 
-    /// Finds a region.
+    /// Finds a run by its number.
     pub fn listed(&self, _locked: &UpdateGuard<'_>, number: u32) -> Option<Listed> {
-        let slot =
-            self.region_slot(number).filter(|slot| slot.number.load(Ordering::Relaxed) == u64::from(number) + 1)?;
-        Some(Listed {
-            address: slot.address.load(Ordering::Relaxed),
-            bytes: slot.bytes.load(Ordering::Relaxed),
-            access: slot.access.load(Ordering::Relaxed) as u32,
-        })
+        let slot = self.directory_slot(number)?;
+        (slot.number.load(Ordering::Relaxed) == u64::from(number) + 1).then(|| slot.run())
+    }
+
+    /// Finds the run that has so many bytes from an address of the owner's on.
+    pub fn listed_around(&self, _locked: &UpdateGuard<'_>, address: u64, bytes: u64) -> Option<Listed> {
+        let slots = self.directory()?.iter().map(|slot| (slot.number.load(Ordering::Relaxed), slot));
+        let used = slots.take_while(|(number, _)| *number != NEVER).filter(|(number, _)| *number != NO_MORE);
+        used.map(|(_, slot)| slot.run())
+            .find(|run| address.checked_sub(run.address).is_some_and(|at| at <= run.bytes && bytes <= run.bytes - at))
+    }
+}
+
+impl Slot {
+    fn run(&self) -> Listed {
+        Listed {
+            address: self.address.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            access: self.access.load(Ordering::Relaxed) as u32,
+        }
     }
 }
 
@@ -110,5 +138,34 @@ mod tests {
             assert!(owner.list(guard, 5 + SLOTS as u32, region(6)));
         });
         locked(&peer, &|guard| assert_eq!(peer.listed(guard, 5), None, "its number is stale"));
+    }
+
+    #[test]
+    fn a_run_is_found_by_the_bytes_that_it_has() {
+        let run = SharedRun::private(control_bytes(1) + DIRECTORY_BYTES).unwrap();
+        let part = Part::new(run, Memory::Elsewhere(0), 1, 0, false).unwrap();
+        part.lock_all_updates();
+        let guard = part.lock_updates(|_| false).unwrap();
+        let run = |address| Listed { address, bytes: 100, access: 7 };
+        let numbers = [1000, 3000, 2000].map(|address| part.list_anywhere(&guard, run(address)));
+        assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
+        for (address, bytes, found) in [
+            (1000, 100, Some(1000)),
+            (1099, 1, Some(1000)),
+            (1099, 2, None),
+            (1100, 0, Some(1000)),
+            (999, 1, None),
+            (2050, 50, Some(2000)),
+            (u64::MAX, 8, None),
+            (3000, u64::MAX, None),
+        ] {
+            assert_eq!(part.listed_around(&guard, address, bytes), found.map(run), "{bytes} bytes at {address}");
+        }
+        part.unlist(&guard, 1);
+        assert_eq!(part.listed_around(&guard, 3000, 1), None);
+        assert_eq!(part.listed_around(&guard, 2000, 1), Some(run(2000)), "behind one that is not there any more");
+        assert_eq!(part.list_anywhere(&guard, run(5000)), Some(1));
+        assert!((3..SLOTS as u32).all(|number| part.list_anywhere(&guard, run(8000)) == Some(number)));
+        assert_eq!(part.list_anywhere(&guard, run(9000)), None, "it is full");
     }
 }

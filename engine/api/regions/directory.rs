@@ -93,7 +93,7 @@ impl Engine {
         let Some(shared) = shared.filter(|shared| shared.fetches(link)) else { return };
         let Some(Some(run)) = shared.take(link, KEY) else { return };
         if let Some(part) = Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false) {
-            target.reach = Reach::Kernel { part, endpoint, link, address: 0 };
+            target.reach = Reach::Listed { part, endpoint, link };
         }
     }
 }

@@ -48,7 +48,7 @@ impl Engine {
     pub(super) fn find_fabric(&mut self, key: &RegionKey, vc: Row) -> Result<(), WindowError> {
         let reached = self.fabric_of(key, vc);
         let target = self.target(Rank(key.proc), REGIONS)?;
-        if let Reach::Kernel { .. } | Reach::Memory(_) = target.reach {
+        if let Reach::Listed { .. } | Reach::Memory(_) = target.reach {
             return Ok(());
         }
         if reached.is_none() && target.by_fabric > 0 {

@@ -16,7 +16,7 @@ use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::RemoteKey;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
-use tickwire_transports::windows::{Memory, Part, control_bytes, control_bytes_with_mail};
+use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes, control_bytes_with_mail};
 
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
@@ -220,7 +220,7 @@ impl Engine {
         let (row, context) = self.context_of(comm);
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
         let vcs = self.connect_members(row, size)?;
-        let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(&brought, size));
+        let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(size));
         let made = self.make_run(&brought, key, size, shares);
         let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(&brought, run, &vcs));
         let mut offer = Offer::of(&brought, made.is_ok(), shares.is_some());
@@ -260,8 +260,8 @@ impl Engine {
     }
 
     /// The endpoint over which members share memory, if this one does.
-    fn sharing_endpoint(&mut self, brought: &Brought, size: u32) -> Option<u8> {
-        if size == 1 || matches!(brought.memory, Brings::Attached) {
+    fn sharing_endpoint(&mut self, size: u32) -> Option<u8> {
+        if size == 1 {
             return None;
         }
         let shares = |endpoint: &mut Endpoint| endpoint.transport.get().shared_memory().is_some();
@@ -273,7 +273,7 @@ impl Engine {
         let (control, behind) = match brought.memory {
             Brings::Allocated => (control_bytes(size), brought.bytes),
             Brings::Buffer(..) => (control_bytes_with_mail(size), 0),
-            Brings::Attached => (control_bytes(size), 0),
+            Brings::Attached => (control_bytes(size), DIRECTORY_BYTES),
         };
         let too_long = || format!("there is no address for {behind} bytes");
         let bytes = control.checked_add(behind).ok_or_else(too_long)?;
@@ -320,7 +320,9 @@ impl Engine {
             let reach = match run {
                 _ if member == rank => part.take().map(Reach::Memory),
                 None => self.fabric_reach(row, offer, fabric.map(|(endpoint, _)| endpoint)),
-                Some(run) if offer.has & KERNEL != 0 => self.kernel_reach(row, run, offer, (size, rank), fences),
+                Some(run) if offer.has & (KERNEL | ATTACHED) != 0 => {
+                    self.kernel_reach(row, run, offer, (size, rank), fences)
+                }
                 Some(run) => {
                     let memory = Memory::Behind(usize::try_from(bytes).unwrap_or(usize::MAX));
                     Part::new(run, memory, size, rank, fences).map(Reach::Memory)
@@ -331,7 +333,7 @@ impl Engine {
         let targets: Vec<Target> = targets.collect();
         let farness = |target: &Target| match target.reach {
             Reach::Memory(_) => u8::from(!is_shared),
-            Reach::Kernel { .. } => 1,
+            Reach::Kernel { .. } | Reach::Listed { .. } => 1,
             Reach::Fabric { .. } | Reach::Engine => 2,
         };
         let farthest = targets.iter().map(farness).max().unwrap_or(0);
@@ -339,7 +341,8 @@ impl Engine {
         let (fabric_key, is_retired) = (fabric, false);
         let window =
             WindowRow { handle: comm.0, context, rank, targets, domain, own, fabric_key, epochs, served, is_retired };
-        let has_mail = offers[rank as usize].has & RUN != 0 && window.own_part().is_some_and(Part::has_mail);
+        let has_mail =
+            offers[rank as usize].has & (RUN | KERNEL) == RUN | KERNEL && window.own_part().is_some_and(Part::has_mail);
         let windows = self.store.all().windows;
         windows.add(window);
         if has_mail {
@@ -366,6 +369,9 @@ impl Engine {
             return None;
         }
         let part = Part::new(run, Memory::Elsewhere(usize::try_from(offer.bytes).ok()?), size, rank, fences)?;
+        if offer.has & ATTACHED != 0 {
+            return Some(Reach::Listed { part, endpoint, link });
+        }
         Some(Reach::Kernel { part, endpoint, link, address: offer.address })
     }
 }

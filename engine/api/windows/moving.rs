@@ -17,6 +17,16 @@ pub(super) enum Way {
     Engine,
 }
 
+/// What became of an operation with a request.
+pub(super) enum Posted {
+    /// The target's engine is to do it; the request has this row.
+    Row(u32),
+    /// It is done.
+    Done,
+    /// Nothing: the target needs no request.
+    Otherwise,
+}
+
 impl Engine {
     /// Writes elements into a rank's part of a window (`MPI_Put`). It returns when the buffer may be used again; the elements are there for
     /// all after a flush or the end of the epoch.
@@ -112,13 +122,14 @@ impl Engine {
     /// The token of an operation that was posted, or that is done at once where it could not be.
     pub(super) fn token<B: Pieces>(
         &mut self,
-        posted: Result<Option<u32>, WindowError>,
+        posted: Result<Posted, WindowError>,
         mut buffer: B,
         at_once: impl FnOnce(&mut Engine, &mut B) -> Result<(), WindowError>,
     ) -> PostedUpdate<B> {
         let done = match posted {
-            Ok(Some(row)) => return Ok(self.hold(row, buffer, false)),
-            Ok(None) => at_once(self, &mut buffer),
+            Ok(Posted::Row(row)) => return Ok(self.hold(row, buffer, false)),
+            Ok(Posted::Done) => Ok(()),
+            Ok(Posted::Otherwise) => at_once(self, &mut buffer),
             Err(error) => Err(error),
         };
         match done {
@@ -127,17 +138,20 @@ impl Engine {
         }
     }
 
-    /// Posts an operation that the target's engine does, with a request: its row. `None` if the target is reached otherwise.
+    /// Posts an operation that the target's engine does, with a request, unless the target is reached otherwise.
     pub(super) fn post_move<T>(
         &mut self,
         kind: RemoteKind,
         (from, into): (Span, Span),
         length: usize,
         (displacement, rank, handle): (usize, Rank, u32),
-    ) -> Result<Option<u32>, WindowError> {
+    ) -> Result<Posted, WindowError> {
         let at = self.checked::<T>(rank, displacement, length, handle)?;
         if !matches!(self.way(rank, handle)?, Way::Fabric | Way::Engine) {
-            return Ok(None);
+            return Ok(Posted::Otherwise);
+        }
+        if self.move_listed(kind, at, (from, into), length, (rank, handle))? {
+            return Ok(Posted::Done);
         }
         let row = self.request_row(super::comm_of(handle))?;
         let number = self.store.all().windows.number();
@@ -147,7 +161,7 @@ impl Engine {
             crate::api::collectives::activate(rows, row);
             post_remote(rows, handle, rank.0, operation);
         });
-        Ok(Some(row))
+        Ok(Posted::Row(row))
     }
 
     /// How a part is reached. The own one is always in memory.
@@ -156,7 +170,7 @@ impl Engine {
             Reach::Memory(_) => Way::Memory,
             Reach::Kernel { .. } => Way::Kernel,
             Reach::Fabric { .. } => Way::Fabric,
-            Reach::Engine => Way::Engine,
+            Reach::Listed { .. } | Reach::Engine => Way::Engine,
         })
     }
 
@@ -191,7 +205,7 @@ impl Engine {
     }
 
     /// Counts an operation that is done.
-    pub(super) fn count_done(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+    pub(crate) fn count_done(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let target = self.target(rank, handle)?;
         target.issued += 1;
         target.completed += 1;

@@ -153,49 +153,6 @@ impl Engine {
         let (start, length) = (memory.start().cast(), memory.len() / size_of::<T>().max(1));
         Ok(ExclusivePart { start, length, engine: self, rank, window })
     }
-
-    /// Makes a buffer accessible in a window of [`Engine::win_create_dynamic`] (`MPI_Win_attach`). Local. Returns the displacement of its first
-    /// byte, which the program tells others.
-    ///
-    /// # Errors
-    /// The window is none of those.
-    pub fn win_attach<B>(&mut self, buffer: B, window: Window<u8>) -> Result<usize, WindowError>
-    where
-        B: Sequence + LeasedBytes + Send + Sync + 'static,
-    {
-        let buffer = Box::new(buffer);
-        let span = buffer.piece(0);
-        let row = self.window(window.handle)?;
-        let part = row.own_part().and_then(|own| own.with_memory(span));
-        let (OwnMemory::Attached(runs), Some(part)) = (&mut row.own, part) else {
-            let instead = "only a window of win_create_dynamic has memory attached";
-            return Err(WindowError::OwnPart { what: "fixed", instead });
-        };
-        runs.push((part, buffer));
-        Ok(span.start().expose_provenance())
-    }
-
-    /// Takes a buffer out of a window again (`MPI_Win_detach`), by the displacement that [`Engine::win_attach`] returned, if it is a `B`. Local:
-    /// no epoch may be open in which others access it.
-    ///
-    /// # Errors
-    /// There is none at this displacement.
-    pub fn win_detach<B: Send + Sync + 'static>(
-        &mut self,
-        displacement: usize,
-        window: Window<u8>,
-    ) -> Result<Option<B>, WindowError> {
-        let row = self.window(window.handle)?;
-        let none =
-            WindowError::OutOfBounds { target: Rank(row.rank), first: displacement, end: displacement, length: 0 };
-        let OwnMemory::Attached(runs) = &mut row.own else { return Err(none) };
-        let is_it = |part: &tickwire_transports::windows::Part| {
-            part.memory().is_some_and(|memory| memory.start().addr() == displacement)
-        };
-        let place = runs.iter().position(|(part, _)| is_it(part)).ok_or(none)?;
-        let (_, buffer) = runs.swap_remove(place);
-        Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
-    }
 }
 
 /// Elements of a part of a window that others may write at any time: each is read and written by itself. Aligned words of 4 and 8 bytes are

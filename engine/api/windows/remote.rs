@@ -15,7 +15,7 @@ pub(crate) enum Until {
 }
 
 impl Engine {
-    /// Posts an operation with borrowed bytes, and waits.
+    /// Posts an operation with borrowed bytes, and waits. What is listed in the target's directory needs none of that, and is done.
     pub(crate) fn run_remote(
         &mut self,
         kind: RemoteKind,
@@ -25,6 +25,9 @@ impl Engine {
         until: Until,
         (rank, handle): (Rank, u32),
     ) -> Result<(), WindowError> {
+        if self.move_listed(kind, at, (from, into), length, (rank, handle))? {
+            return Ok(());
+        }
         let number = self.store.all().windows.number();
         let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
         let operation = RemoteOperation { from, into, awaited: until == Until::Done, ..operation };

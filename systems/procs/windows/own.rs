@@ -1,7 +1,18 @@
 //! The own part of a window, and where in it bytes are.
 
 use super::{OwnMemory, Reach, WindowRow, regions};
+use std::any::Any;
 use tickwire_transports::windows::Part;
+
+/// A buffer that is attached to a window.
+pub struct AttachedRun {
+    /// Its memory: the displacement of its first byte is its address.
+    pub part: Part,
+    /// Its number in the directory, if it is listed there.
+    pub number: Option<u32>,
+    /// The buffer.
+    pub buffer: Box<dyn Any + Send + Sync>,
+}
 
 impl WindowRow {
     /// The own part.
@@ -17,7 +28,7 @@ impl WindowRow {
     #[inline(always)]
     pub fn place(&self, at: usize, bytes: usize) -> Option<(&Part, usize)> {
         match &self.own {
-            OwnMemory::Attached(runs) => runs.iter().find_map(|(part, _)| {
+            OwnMemory::Attached(runs) => runs.iter().find_map(|AttachedRun { part, .. }| {
                 let place = at.checked_sub(part.memory()?.start().addr())?;
                 (place <= part.bytes() && bytes <= part.bytes() - place).then_some((part, place))
             }),

@@ -215,9 +215,10 @@ mod tests {
     #[test]
     fn slices_of_a_direct_chunk_have_room_for_those_of_all_others() {
         for size in 2..=16u32 {
-            for element in [1, 8, 24, 280, ELEMENT_MAX].into_iter().filter(|&element| {
-                is_possible(&Collective { element, ..Collective::BARRIER }, size)
-            }) {
+            for element in [1, 8, 24, 280, ELEMENT_MAX]
+                .into_iter()
+                .filter(|&element| is_possible(&Collective { element, ..Collective::BARRIER }, size))
+            {
                 let (kind, part) = (CollectiveKind::Allreduce, 300 * ELEMENT_MAX / element * element);
                 let call = Collective { kind, part, element, ..Collective::BARRIER };
                 let shape = Shape::of(&call, size, true);

@@ -45,8 +45,7 @@ fn check_reach(engine: &mut Engine, parts: &Parts, kind: &str, other: u32, near:
     let reach = engine.win_reach(Rank(other), parts.window).unwrap();
     let expected: &[WindowReach] = match kind {
         "allocated" if near => &[WindowReach::Memory],
-        "created" if near => &[WindowReach::Kernel],
-        "attached" if near => &[WindowReach::Engine],
+        _ if near => &[WindowReach::Kernel],
         _ => &[WindowReach::Fabric, WindowReach::Engine],
     };
     assert!(expected.contains(&reach), "{kind}, rank {other}, near: {near}: {reach:?}");

@@ -1,0 +1,175 @@
+//! Operations on memory of a proc on this host that is listed in that one's directory: exposed regions, and what is attached to windows. The
+//! proc does nothing for them. Memory that this process maps is read there, all other is read and written by the kernel. The directory is
+//! locked meanwhile.
+
+use crate::run::engine::Engine;
+use tickwire_components::{Rank, RegionAccess, RemoteKind, Span, VcState, WindowError};
+use tickwire_systems::procs::windows::Reach;
+use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
+use tickwire_transports::windows::{Part, UpdateGuard, Updater};
+use tickwire_transports::{SharedMemory, copy};
+
+/// Bytes that are moved under one lock: others wait for no longer than that takes.
+const LOCKED_BYTES: usize = 256 << 10;
+/// The same of elements that are updated: they are read, changed and written back.
+const UPDATED_BYTES: usize = 4 << 10;
+
+/// What became of an operation.
+enum Near {
+    Done,
+    /// The lock is held.
+    Busy,
+    /// The directory does not say that this is possible. The owner's engine does it, or says why not.
+    Elsewhere,
+    /// The owner's memory cannot be reached any more.
+    Lost,
+}
+
+impl Engine {
+    /// Does an operation and counts it; `false` if the owner's engine has to do it.
+    pub(crate) fn move_listed(
+        &mut self,
+        kind: RemoteKind,
+        at: usize,
+        (from, into): (Span, Span),
+        length: usize,
+        (rank, handle): (Rank, u32),
+    ) -> Result<bool, WindowError> {
+        if kind.is_of_lock() || !matches!(self.target(rank, handle)?.reach, Reach::Listed { .. }) {
+            return Ok(false);
+        }
+        let mut done = 0;
+        let most = if matches!(kind, RemoteKind::Put | RemoteKind::Get) { LOCKED_BYTES } else { UPDATED_BYTES };
+        loop {
+            let bytes = (length - done).min(most);
+            let runs = match kind {
+                RemoteKind::CompareSwap(_) => (from, into),
+                _ => (from.part(done, bytes), into.part(done, bytes)),
+            };
+            let mut near = Near::Busy;
+            self.wait_at_once(|engine| {
+                near = engine.try_listed(kind, at + done, runs, bytes, (rank, handle));
+                !matches!(near, Near::Busy)
+            })?;
+            match near {
+                Near::Done => done += bytes,
+                Near::Lost => return Err(self.out_of_reach(rank, handle)),
+                Near::Busy | Near::Elsewhere => return Ok(false),
+            }
+            if done == length {
+                return self.count_done(rank, handle).map(|()| true);
+            }
+        }
+    }
+
+    fn try_listed(
+        &mut self,
+        kind: RemoteKind,
+        at: usize,
+        runs: (Span, Span),
+        length: usize,
+        (rank, handle): (Rank, u32),
+    ) -> Near {
+        let all = self.store.all();
+        let vcs = &*all.vcs;
+        let Some(row) = all.windows.get(handle) else { return Near::Elsewhere };
+        let Reach::Listed { part, endpoint, link } = &row.targets[rank.0 as usize].reach else {
+            return Near::Elsewhere;
+        };
+        let shared = all.endpoints.get_mut(usize::from(*endpoint)).and_then(|of| of.transport.get().shared_memory());
+        let Some(shared) = shared else { return Near::Elsewhere };
+        // A holder that has died is passed over. One of regions need not be a target of this proc.
+        let dead = |holder| match handle {
+            REGIONS => vcs.iter().any(|vc| vc.proc == holder && vc.state == VcState::Failed),
+            _ => row.is_dead(vcs, holder),
+        };
+        let Ok(guard) = part.lock_updates(dead) else { return Near::Busy };
+        let Some(address) = address_of(part, &guard, kind, at, length, handle) else { return Near::Elsewhere };
+        // SAFETY: the caller of the operation lends both runs.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        unsafe {
+            operate(shared, *link, kind, runs, (address, length))
+        }
+    }
+}
+
+/// Where bytes are in the owner's memory, if they are listed for such an operation.
+fn address_of(
+    part: &Part,
+    guard: &UpdateGuard<'_>,
+    kind: RemoteKind,
+    at: usize,
+    length: usize,
+    handle: u32,
+) -> Option<u64> {
+    if handle != REGIONS {
+        return part.listed_around(guard, at as u64, length as u64).map(|_| at as u64);
+    }
+    let (number, offset) = region_of(at);
+    let region = part.listed(guard, number)?;
+    let end = (offset as u64).checked_add(length as u64)?;
+    let may = end <= region.bytes && RegionAccess::from_bits(region.access).covers(needed(kind));
+    may.then(|| region.address.wrapping_add(offset as u64))
+}
+
+/// Does an operation on memory of the peer of a link.
+///
+/// # Safety
+/// Both runs are valid for what the kind says, `length` bytes of them.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe fn operate(
+    shared: &mut dyn SharedMemory,
+    link: u32,
+    kind: RemoteKind,
+    (from, into): (Span, Span),
+    (address, length): (u64, usize),
+) -> Near {
+    let lost_unless = |moved| if moved { Near::Done } else { Near::Lost };
+    let size = match kind {
+        // SAFETY: by this function's contract.
+        RemoteKind::Put => return lost_unless(unsafe { shared.store(link, address, from) }),
+        RemoteKind::Get => {
+            if let Some(mapped) = shared.heap_of(link).and_then(|heap| heap.find(address, length as u64)) {
+                // SAFETY: by this function's contract; what is mapped stays so as long as the heap is kept.
+                unsafe { copy::copy_long(into, mapped) };
+                return Near::Done;
+            }
+            // SAFETY: by this function's contract.
+            return lost_unless(unsafe { shared.fetch(link, address, into) });
+        }
+        RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => code.number.size(),
+        RemoteKind::CompareSwap(number) => number.size(),
+        RemoteKind::Lock(_) | RemoteKind::Unlock(_) => return Near::Elsewhere,
+    };
+    let mut room = [0u128; UPDATED_BYTES / size_of::<u128>()];
+    if length > UPDATED_BYTES || !(address | length as u64).is_multiple_of(size as u64) {
+        return Near::Elsewhere;
+    }
+    // SAFETY: bytes of this function's own, of which nobody has a reference while the span is used.
+    let room = unsafe { Span::new(room.as_mut_ptr().cast(), length) };
+    // SAFETY: as above.
+    if !unsafe { shared.fetch(link, address, room) } {
+        return Near::Lost;
+    }
+    match kind {
+        // SAFETY: by this function's contract there are two words, and a place for a number.
+        RemoteKind::CompareSwap(_) => unsafe {
+            let [expected, new] = from.start().cast::<[[u8; 8]; 2]>().read();
+            let found = std::slice::from_raw_parts(room.start(), size);
+            into.start().copy_from_nonoverlapping(room.start(), into.len().min(size));
+            if *found != expected[..size] {
+                return Near::Done;
+            }
+            room.start().copy_from_nonoverlapping(new.as_ptr(), size);
+        },
+        RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
+            let Some(updater) = Updater::named(code) else { return Near::Elsewhere };
+            let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
+            // SAFETY: as many bytes in all of them; the room is aligned for any element.
+            unsafe { updater.together(room.start(), from, old) };
+        }
+        _ => {}
+    }
+    // SAFETY: as above.
+    lost_unless(unsafe { shared.store(link, address, room) })
+}
