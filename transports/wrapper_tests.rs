@@ -304,6 +304,10 @@ unsafe impl OneSided for Recorder {
     fn progress(&mut self) {
         self.note("progress");
     }
+    fn was_reached(&mut self) -> bool {
+        self.note("was_reached");
+        true
+    }
 }
 
 impl Matching for Recorder {
@@ -476,6 +480,7 @@ macro_rules! call_all {
             heard("completed", &one_sided.completed(CHANNEL));
             heard("failed_operation", &one_sided.failed_operation());
             heard("progress", &one_sided.progress());
+            heard("was_reached", &one_sided.was_reached());
         }
         if let Some(matching) = t.matching() {
             heard("post_receive", &matching.post_receive(0, &wanted));
@@ -559,7 +564,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 50] = [
+const UNSIMULATED: [&str; 51] = [
     "name",
     "capabilities",
     "memory",
@@ -587,6 +592,7 @@ const UNSIMULATED: [&str; 50] = [
     "completed",
     "failed_operation",
     "progress",
+    "was_reached",
     "matching",
     "post_receive",
     "recall",

@@ -174,8 +174,8 @@ fn what_waits_is_counted() {
         let credit_bytes = depths.credit_bytes;
         let expected = Depths { posted: 8, wildcard: 3, unexpected: 7, unexpected_bytes: 700, cars: 8, credit_bytes };
         assert_eq!(depths, expected, "{matching:?}");
-        // The first message has waited for the connection and left in a tick; the others have left at once.
-        let spent = u64::from(cost(100)) * LINE_BYTES as u64;
+        // The first message has waited for the connection and left in a tick; the others have left at once, which the next tick tells.
+        let spent = 7 * u64::from(cost(100)) * LINE_BYTES as u64;
         assert_eq!(sender.credit_bytes, credit_bytes - spent, "both have been granted the same");
     }
 }
