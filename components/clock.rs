@@ -42,17 +42,28 @@ impl Default for Clock {
 }
 
 impl Clock {
-    fn new(counts: bool) -> Self {
+    /// A clock that reads the processor's counter between two comparisons with the kernel's clock, or the latter each time.
+    pub fn new(counts: bool) -> Self {
         Clock { counts, start: (0, 0), last: (0, 0), ns_a_tick: 0, trusted: 0, answered_ns: 0 }
     }
 
     /// The time, ns of CLOCK_MONOTONIC.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
-        match self.counts {
-            true => self.at(ticks(), ask),
-            false => now_ns(),
-        }
+        let stamp = self.stamp();
+        self.ns_of(stamp)
+    }
+
+    /// What is read of the clock: cheaper than its time, which [`Clock::ns_of`] makes of it.
+    #[inline]
+    pub fn stamp(&self) -> u64 {
+        if self.counts { ticks() } else { now_ns() }
+    }
+
+    /// The time of a stamp that was taken just now, ns of CLOCK_MONOTONIC.
+    #[inline]
+    pub fn ns_of(&mut self, stamp: u64) -> u64 {
+        if self.counts { self.at(stamp, ask) } else { stamp }
     }
 
     /// The time at a tick; `ask` asks the kernel, and says at which tick it has answered.

@@ -10,6 +10,9 @@ pub type Row = u32;
 /// No row: the end of a list, an empty queue, nothing linked.
 pub const NIL: Row = u32::MAX;
 
+/// Numbers from here on name no row of a table; there are never so many rows.
+pub const ROWLESS: Row = 1 << 31;
+
 /// The rank of a proc within a communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Rank(pub u32);
@@ -131,10 +134,19 @@ pub struct CountError {
 /// An untyped name of a request, good for asking after it; it does not keep the request alive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId {
-    /// Its row, or [`NIL`] for an operation that was complete when it was started.
+    /// Its row. An operation that was complete when it was started has none: [`NIL`], or from [`ROWLESS`] on the place of its
+    /// receipt.
     pub row: Row,
     /// The row's generation while the request lives.
     pub generation: u64,
+}
+
+impl RequestId {
+    /// Whether there is a row; if not, the operation was complete when it was started.
+    #[inline(always)]
+    pub const fn has_row(self) -> bool {
+        self.row < ROWLESS
+    }
 }
 
 impl Status {

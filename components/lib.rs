@@ -84,7 +84,7 @@ pub use proc::{KnownProc, ProcTable, Vc, VcState};
 pub use progress::{Ended, Moved, Pending, Progress, posting};
 pub use provider_matching::{DeferredMessage, MatchedPeer, ProviderMatching, Pull};
 pub use queue::{FreeList, Link, Queue};
-pub use receipt::{OpenReceipt, Protocol, Receipt, Receipts};
+pub use receipt::{Protocol, Receipt, Receipts, RowReceipt, SentReceipt};
 pub use reduction::{Element, Indexed, Operation, Reducer, Reduction, combine, op, reduce};
 pub use registration::{Access, Registration, RegistrationCounts, Registrations};
 pub use request::{Held, Request, RequestState};

@@ -46,13 +46,13 @@ pub struct Receipt {
     pub completed_ns: Option<u64>,
 }
 
-/// A receipt that is being written.
-#[derive(Clone, Debug)]
-pub struct OpenReceipt {
-    /// The row of the operation.
-    pub row: Row,
-    /// The life of the row.
-    pub generation: u64,
+/// What is noted of an operation with a row, until the row has another one.
+#[derive(Clone, Debug, Default)]
+pub struct RowReceipt {
+    /// The life of the row; `None` before the first that has a receipt.
+    pub generation: Option<u64>,
+    /// Whether its row is among those that are looked at.
+    pub is_open: bool,
     /// Whether the offer of a send has left.
     pub offered: bool,
     /// Of a receive: whether it looked at the unexpected messages when it was seen last.
@@ -63,19 +63,39 @@ pub struct OpenReceipt {
     pub receipt: Receipt,
 }
 
-/// Receipts that were asked for and not taken with their requests. Empty as a rule.
+/// What is noted of a message that left as a whole within the call that posted it, until its request is taken or dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct SentReceipt {
+    /// The number of its request: in the upper half which use of this place it is.
+    pub number: u64,
+    /// When it had left, ns.
+    pub at_ns: u64,
+    /// The row of its VC.
+    pub vc: Row,
+    /// The transport's number of the connection.
+    pub link: u32,
+    /// The row of the endpoint.
+    pub endpoint: u8,
+    /// Whether it had bytes.
+    pub moved: bool,
+}
+
+/// Receipts that were asked for. Empty as a rule.
 #[derive(Clone, Debug, Default)]
 pub struct Receipts {
-    /// Those of operations that are not done: they are looked at.
-    pub open: Vec<OpenReceipt>,
-    /// Those of operations that are done.
-    pub done: Vec<OpenReceipt>,
-    /// How many of these there may be before those of requests that were taken go.
-    pub done_most: usize,
+    /// Those of operations with rows: as many as the highest row needs that has had one.
+    pub rows: Vec<RowReceipt>,
+    /// The rows of operations that are not done: they are looked at.
+    pub open: Vec<Row>,
+    /// Those of messages without rows, at [`ROWLESS`](crate::ROWLESS) and on.
+    pub sent: Vec<SentReceipt>,
+    /// Places of these that are free.
+    pub sent_free: Vec<Row>,
     /// The clock, read whenever a stage is seen.
     pub clock: Clock,
     /// What it said when the engine was built, ns; `None` where the caller of the engine gives the time.
     pub start_ns: Option<u64>,
-    /// The time after a look of a wait that has found nothing, and the tick of that look: what the next look finds has come since.
+    /// The [stamp](Clock::stamp) after a look of a wait that has found nothing, and the tick of that look: what the next look
+    /// finds has come since.
     pub looked: Option<(u64, u64)>,
 }

@@ -340,3 +340,51 @@ fn a_send_that_has_gone_as_a_whole_is_done_by_the_call_that_sends_it() {
     assert!(receipt.last_byte_ns.is_some() && receipt.completed_ns == Some(receipt.posted_ns), "{receipt:?}");
     cluster.finish(BOUND, 1, incoming).unwrap();
 }
+
+#[test]
+fn the_receipt_of_a_message_that_left_at_once_goes_with_its_request() {
+    let mut cluster = Cluster::loopback(2);
+    let _ = exchange(&mut cluster, 8, 8, false);
+    let world = cluster.engines[0].comm_world();
+    let send = |c: &mut Cluster| {
+        let outgoing = c.engines[0].receipted().isend(vec![7u8; 8], Rank(1), Tag(5), world).unwrap();
+        let incoming = c.engines[1].irecv(vec![0u8; 8], Rank(0), Tag(5), world).unwrap();
+        c.finish(BOUND, 1, incoming).unwrap();
+        outgoing
+    };
+    let first = send(&mut cluster);
+    let (kept, id) = (send(&mut cluster), first.id());
+    let receipt = cluster.engines[0].receipt(&id).unwrap();
+    assert_eq!((receipt.protocol, receipt.transport.as_deref()), (Some(Protocol::Eager), Some("loopback")));
+    assert_eq!(cluster.engines[0].take(first).unwrap().1.source, Rank(1));
+    assert_eq!(cluster.engines[0].receipt(&id), None, "it was taken");
+    // The next one has the place of the first.
+    let dropped = send(&mut cluster);
+    assert_eq!(cluster.engines[0].receipt(&id), None, "this is another one's");
+    assert!(cluster.engines[0].receipt(&dropped).is_some() && cluster.engines[0].receipt(&kept).is_some());
+    let id = dropped.id();
+    assert!(cluster.engines[0].test(&id).unwrap().is_done());
+    drop(dropped);
+    cluster.tick_until(BOUND, "it is forgotten", |c| c.engines[0].receipt(&id).is_none());
+    assert!(cluster.engines[0].receipt(&kept).is_some());
+}
+
+#[test]
+fn as_many_receipts_are_kept_without_rows_as_there_may_be_rows() {
+    let limits = Limits { cars_max: 64, ..Limits::default() };
+    let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));
+    let _ = exchange(&mut cluster, 8, 8, false);
+    let world = cluster.engines[0].comm_world();
+    let mut sent = Vec::new();
+    for _ in 0..100 {
+        let incoming = cluster.engines[1].irecv(vec![0u8; 8], Rank(0), Tag(5), world).unwrap();
+        sent.push(cluster.engines[0].receipted().isend(vec![7u8; 8], Rank(1), Tag(5), world).unwrap());
+        cluster.finish(BOUND, 1, incoming).unwrap();
+    }
+    assert_eq!(sent.iter().filter(|sent| !sent.id().has_row()).count(), 64);
+    for request in sent {
+        let receipt = cluster.engines[0].receipt(&request).unwrap();
+        assert_eq!((receipt.protocol, receipt.completed_ns.is_some()), (Some(Protocol::Eager), true));
+        cluster.engines[0].take(request).unwrap();
+    }
+}

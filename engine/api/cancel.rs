@@ -89,7 +89,10 @@ impl Engine {
             && let Some((row, generation)) = self.home.dropped.pop()
         {
             let tables = self.store.all();
-            let Some(request) = tables.requests.get_mut(row as usize) else { continue };
+            let Some(request) = tables.requests.get_mut(row as usize) else {
+                self.forget_receipt(row, generation);
+                continue;
+            };
             if request.generation != generation {
                 continue;
             }

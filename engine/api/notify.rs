@@ -6,7 +6,7 @@ use crate::run::promise::{Promise, promise};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tickwire_components::{NIL, Outcome, Pending, RequestError, RequestState, Status};
+use tickwire_components::{Outcome, Pending, RequestError, RequestState, Status};
 
 /// A future of how a request ends. Awaiting it takes nothing: [`Engine::take`] gives the buffer.
 ///
@@ -48,7 +48,7 @@ impl Engine {
         }
         let outcome = match request.ready_status() {
             Some(status) => Ok(status),
-            None if id.row == NIL => Err(RequestError::Stale),
+            None if !id.has_row() => Err(RequestError::Stale),
             None => match self.state(id)? {
                 true => self.outcome(id),
                 false => Err(RequestError::Pending),

@@ -6,10 +6,11 @@ use crate::api::request::{Rejected, Request, Waitable};
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
 use std::marker::PhantomData;
+use std::time::Instant;
 use tickwire_components::{
-    Comm, IntoBuffer, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Source, Tag, TagFilter,
+    Comm, IntoBuffer, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestId, Row, Source, Tag, TagFilter,
 };
-use tickwire_systems::procs::receipts::{Came, note, of, open};
+use tickwire_systems::procs::receipts::{Came, forget_sent, has_room, note, note_sent, of, open};
 
 /// Posts operations whose receipts are kept. See [`Engine::receipted`] and [`Scope::receipted`](crate::Scope::receipted).
 pub struct Receipted<'e, 'env> {
@@ -23,8 +24,8 @@ impl Engine {
     ///
     /// While such an operation is not done, the engine looks at it after each system that has run, and after Deliver: a stage
     /// has the time of that look. Of a message that a wait has been looking for, Deliver's stages have the time at which the look
-    /// began that found it. Nothing is paid for by others before and after. A send with a receipt has a row in the tables,
-    /// and goes through a tick also to oneself.
+    /// began that found it. Nothing is paid for by others before and after. A message that leaves as a whole within the call that
+    /// sends it has the time at which it had left in all its stages.
     pub fn receipted(&mut self) -> Receipted<'_, 'static> {
         Receipted::new(self, false)
     }
@@ -37,14 +38,44 @@ impl Engine {
 
     /// After posting: the request's stages are noted from now on.
     fn open_receipt(&mut self, id: RequestId, came: Came) {
-        if id.row == NIL {
+        if !id.has_row() {
             return;
         }
-        let clock = (!self.virtual_time).then_some(self.started);
-        open(&mut self.store.as_mut(), id.row, clock, came);
+        let start = self.receipts_start();
+        open(&mut self.store.as_mut(), id.row, start, came);
         if !self.observer.receipts {
             self.look_at_receipts(true);
         }
+    }
+
+    /// A message that leaves as a whole at once, with a receipt: the row and the number of its request. `None` if it does not.
+    fn send_noted<B: Pieces>(
+        &mut self,
+        buffer: &B,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Option<(Row, u64)> {
+        if !has_room(self.store.progress(), self.limits.cars_max) {
+            return None;
+        }
+        let proc = self.send_whole(buffer, length, to, tag, comm)?;
+        let start = self.receipts_start();
+        let mut all = self.store.all();
+        let vc_row = all.procs.known[proc as usize].row;
+        Some(note_sent(&mut all, vc_row, to.0, length, start))
+    }
+
+    /// When the engine was built; `None` where its caller gives the time.
+    fn receipts_start(&self) -> Option<Instant> {
+        (!self.virtual_time).then_some(self.started)
+    }
+
+    /// Forgets the receipt of a message without a row.
+    #[cold]
+    pub(crate) fn forget_receipt(&mut self, row: Row, number: u64) {
+        forget_sent(self.store.progress(), row, number);
     }
 
     /// At the end of a tick: once nothing with a receipt is pending, nobody looks any more.
@@ -132,6 +163,11 @@ impl<'e, 'env> Receipted<'e, 'env> {
         let buffer = buffer.into_buffer();
         let length = buffer.total();
         let options = self.engine.asking(options, to, comm, length);
+        if options.flags() == 0
+            && let Some((row, number)) = self.engine.send_noted(&buffer, length, to, tag, comm)
+        {
+            return Ok(Request::noted(self.engine.home, buffer, row, number, tag.0));
+        }
         let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
         self.engine.open_receipt(request.id(), Came::Posted);
         Ok(request)
@@ -173,7 +209,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
     /// As [`Engine::start`].
     pub fn start<B: Pieces>(self, persistent: &Persistent<B>) -> Result<(), PostError> {
         self.engine.start_by(persistent, false)?;
-        self.engine.open_receipt(persistent.id(), Came::Again);
+        self.engine.open_receipt(persistent.id(), Came::Posted);
         Ok(())
     }
 }

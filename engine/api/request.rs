@@ -16,7 +16,8 @@ pub struct Request<B> {
     row: Row,
     /// Of an operation that was complete when it was posted.
     tag: u32,
-    /// The row's generation; of an operation that was complete when it was posted, its destination.
+    /// The row's generation; of an operation that was complete when it was posted, its destination, and in the upper half which
+    /// use of its receipt's place it is.
     // A whole word: with padding behind it, it is copied as one just after it was written as half of one, and that waits until
     // it has left the store buffer.
     number: u64,
@@ -33,6 +34,11 @@ impl<B> Request<B> {
     #[inline]
     pub(crate) fn ready(home: &'static Home, buffer: B, peer: u32, tag: u32) -> Self {
         Request { home, row: NIL, tag, number: peer.into(), ready: Some(buffer), marker: PhantomData }
+    }
+
+    /// Of a send that was complete when it was posted, with a receipt in a place: a row from [`ROWLESS`](tickwire_components::ROWLESS) on.
+    pub(crate) fn noted(home: &'static Home, buffer: B, row: Row, number: u64, tag: u32) -> Self {
+        Request { home, row, tag, number, ready: Some(buffer), marker: PhantomData }
     }
 
     /// The buffer and status of an operation that was complete when it was posted.

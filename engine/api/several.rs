@@ -3,7 +3,7 @@
 
 use crate::api::request::{Tested, Waitable};
 use crate::run::engine::Engine;
-use tickwire_components::{NIL, RequestError, Status};
+use tickwire_components::{RequestError, Status};
 
 /// Where one of several requests stands.
 enum Stand {
@@ -39,7 +39,7 @@ impl Engine {
                 self.let_go();
                 return Err(of_one(index, error));
             }
-            well &= !request.is_persistent() && (id.row == NIL || self.ended_well(id).is_some());
+            well &= !request.is_persistent() && (!id.has_row() || self.ended_well(id).is_some());
         }
         self.let_go();
         if well { Ok(()) } else { self.ends_of(requests) }
@@ -127,7 +127,7 @@ impl Engine {
         // An error first: who gets it does not get the others, which must not count as told.
         for &index in &done {
             let id = requests[index].request_id();
-            if id.row != NIL && self.ended_well(id).is_none() {
+            if id.has_row() && self.ended_well(id).is_none() {
                 self.end_of(&requests[index]).map_err(|error| of_one(index, error))?;
             }
         }

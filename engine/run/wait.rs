@@ -36,7 +36,7 @@ impl Engine {
         let id = request.request_id();
         match request.ready_status() {
             Some(status) => Ok(status),
-            None if id.row == NIL => Ok(NOTHING),
+            None if !id.has_row() => Ok(NOTHING),
             None => self.end_of_row(request, id),
         }
     }
@@ -107,7 +107,7 @@ impl Engine {
 
     #[inline(always)]
     pub(crate) fn wait_id(&mut self, id: RequestId) -> Result<(), RequestError> {
-        if id.row == NIL {
+        if !id.has_row() {
             return Ok(());
         }
         if self.is_over(id) {

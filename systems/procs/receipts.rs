@@ -10,22 +10,17 @@
 use crate::store::{StoreMut, Tables};
 use std::time::Instant;
 use tickwire_components::{
-    Body, Car, CarKind, CarState, Large, NIL, OpenReceipt, ProcId, Progress, Protocol, Receipt, Receipts, Request,
-    RequestState, Row, Way, car_flags,
+    Body, Car, CarKind, CarState, Large, NIL, ProcId, Progress, Protocol, ROWLESS, Receipt, Receipts, Request,
+    RequestState, Row, RowReceipt, SentReceipt, Way, car_flags,
 };
-
-/// Fewest receipts of operations that are done before some of them are looked through.
-const DONE_MIN: usize = 64;
 
 /// How an operation came to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Came {
-    /// It was posted.
+    /// It was posted, or started once more: its receipt takes the place of that of the start before.
     Posted,
     /// It receives a message that a probe has found.
     Found,
-    /// It is a persistent one that was started: its receipt takes the place of that of the start before.
-    Again,
 }
 
 /// Opens a receipt for the operation in a row.
@@ -39,24 +34,72 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Ca
         // No message has come yet: what is found here later, its offer has said.
         all.large[row as usize].body = Body::default();
     }
+    begin(&mut all.progress.receipts, start);
+    let now_ns = time(all.progress);
     let receipts = &mut all.progress.receipts;
+    if receipts.rows.len() <= row as usize {
+        receipts.rows.resize_with(row as usize + 1, RowReceipt::default);
+    }
+    let noted = &mut receipts.rows[row as usize];
+    let was_open = noted.is_open;
+    let receipt = Receipt { posted_ns: now_ns, unexpected: came == Came::Found, ..Receipt::default() };
+    *noted = RowReceipt { generation: Some(generation), is_open: was_open, receipt, ..RowReceipt::default() };
+    if note_one(&mut all, row, now_ns) && !was_open {
+        let receipts = &mut all.progress.receipts;
+        receipts.rows[row as usize].is_open = true;
+        receipts.open.push(row);
+    }
+}
+
+/// Whether another message may leave without a row and have a receipt, if there may be so many.
+pub fn has_room(progress: &Progress, most: usize) -> bool {
+    let Receipts { sent, sent_free, .. } = &progress.receipts;
+    !sent_free.is_empty() || sent.len() < most
+}
+
+/// Notes that a message of so many bytes has left over a VC within the call that posted it; the row and the number of its
+/// request. `start` as for [`open`].
+pub fn note_sent(all: &mut Tables<'_>, vc_row: Row, to: u32, length: usize, start: Option<Instant>) -> (Row, u64) {
+    begin(&mut all.progress.receipts, start);
+    let at_ns = time(all.progress);
+    let vc = &all.vcs[vc_row as usize];
+    let noted = |number| {
+        let (link, endpoint, moved) = (vc.link, vc.endpoint, length != 0);
+        SentReceipt { number, at_ns, vc: vc_row, link, endpoint, moved }
+    };
+    let Receipts { sent, sent_free, .. } = &mut all.progress.receipts;
+    let place = match sent_free.pop() {
+        Some(place) => {
+            let number = sent[place as usize].number | u64::from(to);
+            sent[place as usize] = noted(number);
+            place
+        }
+        None => {
+            sent.push(noted(u64::from(to)));
+            sent.len() as Row - 1
+        }
+    };
+    (ROWLESS + place, sent[place as usize].number)
+}
+
+/// Forgets the receipt of a message without a row, whose request was taken or dropped.
+pub fn forget_sent(progress: &mut Progress, row: Row, number: u64) {
+    let Receipts { sent, sent_free, .. } = &mut progress.receipts;
+    if let Some(place) = row.checked_sub(ROWLESS)
+        && let Some(noted) = sent.get_mut(place as usize)
+        && noted.number == number
+    {
+        noted.number = (number >> 32).wrapping_add(1) << 32;
+        sent_free.push(place);
+    }
+}
+
+/// The clock of receipts starts with the first of them.
+fn begin(receipts: &mut Receipts, start: Option<Instant>) {
     receipts.start_ns = start.map(|start| match receipts.start_ns {
         Some(start_ns) => start_ns,
         None => receipts.clock.now_ns().saturating_sub(start.elapsed().as_nanos() as u64),
     });
-    if came == Came::Again {
-        let is_other = |open: &OpenReceipt| (open.row, open.generation) != (row, generation);
-        receipts.open.retain(is_other);
-        receipts.done.retain(is_other);
-    }
-    let now_ns = time(all.progress);
-    let receipt = Receipt { posted_ns: now_ns, unexpected: came == Came::Found, ..Receipt::default() };
-    let mut open = OpenReceipt { row, generation, offered: false, was_new: false, endpoint: None, receipt };
-    if note_one(&mut all, &mut open, now_ns) {
-        all.progress.receipts.open.push(open);
-    } else {
-        keep(&mut all, open);
-    }
 }
 
 /// The time, ns since the engine was built, or that which its caller gives.
@@ -68,8 +111,9 @@ fn time(progress: &mut Progress) -> u64 {
 /// A wait has looked in vain and looks again: what that finds has the time of now. So the clock is read while nothing else is
 /// to be done, and not between a message and who waits for it.
 pub fn look_again(progress: &mut Progress) {
-    if progress.receipts.start_ns.is_some() {
-        progress.receipts.looked = Some((time(progress), progress.ticks));
+    let Receipts { clock, start_ns, looked, .. } = &mut progress.receipts;
+    if start_ns.is_some() {
+        *looked = Some((clock.stamp(), progress.ticks));
     }
 }
 
@@ -88,8 +132,9 @@ pub fn note_delivered(store: &mut StoreMut<'_>) {
     if progress.receipts.open.is_empty() {
         return;
     }
-    let now_ns = match progress.receipts.looked.take() {
-        Some((at_ns, tick)) if tick + 1 == progress.ticks => at_ns,
+    let (ticks, Receipts { clock, start_ns, looked, .. }) = (progress.ticks, &mut progress.receipts);
+    let now_ns = match (looked.take(), *start_ns) {
+        (Some((stamp, tick)), Some(start_ns)) if tick + 1 == ticks => clock.ns_of(stamp).saturating_sub(start_ns),
         _ => time(progress),
     };
     note_at(store, now_ns);
@@ -97,67 +142,78 @@ pub fn note_delivered(store: &mut StoreMut<'_>) {
 
 fn note_at(store: &mut StoreMut<'_>, now_ns: u64) {
     let mut all = store.all();
-    let mut open = std::mem::take(&mut all.progress.receipts.open);
     let mut index = 0;
-    while index < open.len() {
-        if note_one(&mut all, &mut open[index], now_ns) {
+    while let Some(&row) = all.progress.receipts.open.get(index) {
+        if note_one(&mut all, row, now_ns) {
             index += 1;
         } else {
-            let done = open.swap_remove(index);
-            keep(&mut all, done);
+            all.progress.receipts.open.swap_remove(index);
+            all.progress.receipts.rows[row as usize].is_open = false;
         }
     }
-    all.progress.receipts.open = open;
 }
 
-/// Looks at an operation; `false` once it is done.
-fn note_one(all: &mut Tables<'_>, open: &mut OpenReceipt, now_ns: u64) -> bool {
-    let (car, request) = (&all.cars[open.row as usize], &all.requests[open.row as usize]);
-    if !is_of(open, request) {
+/// Looks at the operation in a row; `false` once it is done.
+fn note_one(all: &mut Tables<'_>, row: Row, now_ns: u64) -> bool {
+    let (car, request) = (&all.cars[row as usize], &all.requests[row as usize]);
+    let noted = &mut all.progress.receipts.rows[row as usize];
+    if !is_of(noted, request) {
         return false;
     }
-    look(open, car, &all.large[open.row as usize], request, now_ns);
+    look(noted, car, &all.large[row as usize], request, now_ns);
     if let Some(vc) = all.vcs.get(car.vc as usize) {
-        if open.endpoint.is_none() {
-            open.receipt.peer = Some(ProcId(vc.proc));
-            open.endpoint = Some(vc.endpoint);
+        if noted.endpoint.is_none() {
+            noted.receipt.peer = Some(ProcId(vc.proc));
+            noted.endpoint = Some(vc.endpoint);
         }
         if vc.link != NIL {
-            open.receipt.link.get_or_insert(vc.link);
+            noted.receipt.link.get_or_insert(vc.link);
         }
     }
-    open.receipt.completed_ns.is_none()
-}
-
-/// Keeps the receipt of an operation that is done, until its request is taken.
-fn keep(all: &mut Tables<'_>, open: OpenReceipt) {
-    let Receipts { done, done_most, .. } = &mut all.progress.receipts;
-    if done.len() >= (*done_most).max(DONE_MIN) {
-        done.retain(|done| is_of(done, &all.requests[done.row as usize]));
-        *done_most = 2 * done.len();
-    }
-    done.push(open);
+    noted.receipt.completed_ns.is_none()
 }
 
 /// Whether the request of a receipt was not taken.
-fn is_of(open: &OpenReceipt, request: &Request) -> bool {
-    request.generation == open.generation && request.state != RequestState::Free
+fn is_of(noted: &RowReceipt, request: &Request) -> bool {
+    noted.generation == Some(request.generation) && request.state != RequestState::Free
 }
 
-/// The receipt of the operation in a row, if one was asked for and its request was not taken.
+/// The receipt of a request, if one was asked for and it was not taken.
 pub fn of(store: &mut StoreMut<'_>, row: Row, generation: u64) -> Option<Receipt> {
     let all = store.all();
-    let request = all.requests.get(row as usize)?;
-    let Receipts { open, done, .. } = &all.progress.receipts;
-    let wanted = |open: &&OpenReceipt| (open.row, open.generation) == (row, generation) && is_of(open, request);
-    let found = open.iter().chain(done.iter().rev()).find(wanted)?;
-    let mut receipt = found.receipt.clone();
-    let endpoint = found.endpoint.and_then(|endpoint| all.endpoints.get_mut(endpoint as usize));
+    let Receipts { rows, sent, .. } = &all.progress.receipts;
+    let (mut receipt, endpoint) = match row.checked_sub(ROWLESS) {
+        None => {
+            let noted = rows.get(row as usize).filter(|noted| noted.generation == Some(generation))?;
+            is_of(noted, all.requests.get(row as usize)?).then(|| (noted.receipt.clone(), noted.endpoint))?
+        }
+        Some(place) => {
+            let noted = sent.get(place as usize).filter(|noted| noted.number == generation)?;
+            (left(noted, ProcId(all.vcs[noted.vc as usize].proc)), Some(noted.endpoint))
+        }
+    };
+    let endpoint = endpoint.and_then(|endpoint| all.endpoints.get_mut(endpoint as usize));
     receipt.transport = endpoint.map(|endpoint| endpoint.transport.get().name().to_owned());
     Some(receipt)
 }
 
-fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now_ns: u64) {
+/// The receipt of a message that left as a whole within the call that posted it.
+fn left(noted: &SentReceipt, peer: ProcId) -> Receipt {
+    let at_ns = Some(noted.at_ns);
+    Receipt {
+        peer: Some(peer),
+        link: Some(noted.link),
+        protocol: noted.moved.then_some(Protocol::Eager),
+        copies: u32::from(noted.moved),
+        posted_ns: noted.at_ns,
+        first_byte_ns: at_ns.filter(|_| noted.moved),
+        last_byte_ns: at_ns,
+        completed_ns: at_ns,
+        ..Receipt::default()
+    }
+}
+
+fn look(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_ns: u64) {
     if open.receipt.completed_ns.is_some() {
         return;
     }
@@ -223,22 +279,27 @@ fn look(open: &mut OpenReceipt, car: &Car, large: &Large, request: &Request, now
 mod tests {
     use super::*;
     use crate::testing::TestWorld;
-    use tickwire_components::VcState;
+    use tickwire_components::{Clock, VcState};
 
     /// What a receive that is done so many ticks after a look in vain has in its receipt: the time of that look, and its own.
     fn completed(ticks: u64) -> (u64, Option<u64>) {
         let mut world = TestWorld::new(2);
         world.contact(1, VcState::Connected);
         let row = world.receive(Some(1), None, &[16]).car;
+        // A stamp of the kernel's clock is a time, also before and after that of the counter is known.
+        world.all().progress.receipts.clock = Clock::new(false);
         open(&mut world.store.as_mut(), row, Some(Instant::now()), Came::Posted);
         let all = world.all();
         look_again(all.progress);
-        let looked_ns = all.progress.receipts.looked.map_or(0, |(at_ns, _)| at_ns);
+        let Receipts { clock, start_ns, looked, .. } = &mut all.progress.receipts;
+        let looked_ns = looked.map_or(0, |(stamp, _)| clock.ns_of(stamp)) - start_ns.unwrap_or(0);
         all.progress.ticks += ticks;
         all.cars[row as usize].state = CarState::Done;
         all.requests[row as usize].state = RequestState::Done;
         note_delivered(&mut world.store.as_mut());
-        (looked_ns, world.all().progress.receipts.done[0].receipt.completed_ns)
+        let generation = world.all().requests[row as usize].generation;
+        let receipt = of(&mut world.store.as_mut(), row, generation);
+        (looked_ns, receipt.and_then(|receipt| receipt.completed_ns))
     }
 
     #[test]

@@ -45,14 +45,36 @@ impl Engine {
     #[inline(never)]
     pub(super) fn send_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> bool {
         match self.envelope(run.len(), to, tag, comm) {
-            Some(Envelope { context, source, tag, proc, .. }) if proc == self.own_at_once => {
-                self.send_to_oneself(run, context, tag, source)
-            }
-            Some(Envelope { context, source, tag, proc, .. }) => {
-                self.send_run_over_vc(run, u64::from(context) | u64::from(source) << 32, tag, proc)
-            }
+            Some(envelope) => self.send_run_as(run, envelope),
             None => false,
         }
+    }
+
+    #[inline(always)]
+    fn send_run_as(&mut self, run: Span, envelope: Envelope) -> bool {
+        let Envelope { context, source, tag, proc, .. } = envelope;
+        if proc == self.own_at_once {
+            return self.send_to_oneself(run, context, tag, source);
+        }
+        self.send_run_over_vc(run, u64::from(context) | u64::from(source) << 32, tag, proc)
+    }
+
+    /// Sends a message of so many bytes if it leaves as a whole at once; its proc, if it has left.
+    pub(crate) fn send_whole<B: Pieces>(
+        &mut self,
+        buffer: &B,
+        length: usize,
+        to: Rank,
+        tag: Tag,
+        comm: Comm,
+    ) -> Option<u32> {
+        let envelope = self.envelope(length, to, tag, comm)?;
+        let proc = envelope.proc;
+        let sent = match only_run(buffer) {
+            Some(run) => self.send_run_as(run, envelope),
+            None => self.send_pieces_over_vc(&envelope, buffer),
+        };
+        sent.then_some(proc)
     }
 
     /// [`Engine::send_over_vc`] of one run of bytes, with the context and the source in one word: as many arguments as there are

@@ -19,7 +19,7 @@ impl Engine {
             return Ok(Test::Done(status));
         }
         let id = request.request_id();
-        if id.row == NIL {
+        if !id.has_row() {
             return Ok(Test::Done(Status::NULL));
         }
         match self.is_done(id)? {
@@ -36,6 +36,11 @@ impl Engine {
     #[inline(always)]
     pub fn take<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
         if let Some(ready) = request.take_ready(Pieces::total) {
+            let RequestId { row, generation } = request.id();
+            if row != NIL {
+                request.disarm();
+                self.forget_receipt(row, generation);
+            }
             return Ok(ready);
         }
         let id = request.id();
@@ -110,7 +115,7 @@ impl Engine {
     pub(crate) fn state(&mut self, id: RequestId) -> Result<bool, RequestError> {
         let tables = self.store.all();
         match tables.requests.get(id.row as usize) {
-            None if id.row == NIL => Ok(true),
+            None if !id.has_row() => Ok(true),
             Some(request) if request.generation == id.generation && request.state.is_over() => Ok(true),
             Some(request) if request.generation == id.generation && request.state == RequestState::Active => Ok(false),
             _ => Err(self.stale()),
