@@ -6,7 +6,13 @@ use std::process::Command;
 
 /// Instructions of an idle tick of an engine with loopback and shared memory, one peer connected, everything included.
 /// A build without optimization across crates makes calls of what a release has in line.
-const IDLE_TICK_MAX: f64 = if cfg!(debug_assertions) { 300.0 } else { 150.0 };
+const IDLE_TICK_MAX: f64 = if cfg!(debug_assertions) { 300.0 } else { 144.0 };
+
+/// Instructions of a message of 8 B to oneself, from the posting of its receive to the taking of both requests.
+const OWN_MAX: f64 = if cfg!(debug_assertions) { 2150.0 } else { 444.0 };
+
+/// The same through a ring and a tick.
+const BY_TICK_MAX: f64 = if cfg!(debug_assertions) { 3300.0 } else { 900.0 };
 
 /// Instructions of a look at sockets with the writing of the page of statistics, likewise; once a millisecond.
 const LOOK_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 3000.0 };
@@ -66,4 +72,14 @@ fn statistics_are_written_in_few_instructions() {
     let (still, look) = (each("still"), each("look"));
     println!("instructions of an idle tick: {still:.1}; of one that looks at sockets and writes statistics: {look:.1}");
     assert!(look - still <= LOOK_MAX, "{look:.1}, and {still:.1} without");
+}
+
+#[test]
+fn a_message_is_short() {
+    if !valgrind() {
+        return;
+    }
+    let (own, by_tick) = (each("self"), each("by-tick"));
+    println!("instructions of a message to oneself: {own:.1}; through a ring and a tick: {by_tick:.1}");
+    assert!(own <= OWN_MAX && by_tick <= BY_TICK_MAX, "{own:.1} and {by_tick:.1}, at most {OWN_MAX} and {BY_TICK_MAX}");
 }

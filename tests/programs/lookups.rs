@@ -1,14 +1,15 @@
 //! Does one thing so many times, so that its instructions can be counted by the difference of two runs:
-//! `tests-lookups array|slot|tick|still|look ROUNDS`.
+//! `tests-lookups array|slot|tick|still|look|self|by-tick ROUNDS`.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use bevy_ecs::prelude::*;
+use std::cell::Cell;
 use std::hint::black_box;
 use tickwire::internals::components::slots::EndpointSlot;
 use tickwire::internals::systems::views::Column;
 use tickwire::testing::Board;
-use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Tag};
+use tickwire::{Bootstrap, Cells, Engine, Limits, ProgressSystems, Rank, Tag};
 
 /// What a user keeps for each proc.
 #[derive(Component, Default)]
@@ -64,6 +65,25 @@ fn pair() -> [Engine; 2] {
     [a, b]
 }
 
+/// Messages of 8 B to oneself: past the ring, or through it and a tick.
+fn own(at_once: bool, rounds: u64) {
+    // No look at the clock is due meanwhile.
+    let limits = Limits { own_at_once: at_once, control_us: 1_000_000, ..Limits::default() };
+    let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();
+    let (me, world) = (engine.rank(), engine.comm_world());
+    let (bytes, mut buffer) = ([7u8; 8], [0u8; 8]);
+    let cells = Cells(Cell::from_mut(&mut buffer[..]).as_slice_of_cells());
+    engine.scope(|scope| {
+        for _ in 0..rounds {
+            let incoming = scope.irecv(cells, me, Tag(1), world).unwrap();
+            let outgoing = scope.isend(&bytes[..], me, Tag(1), world).unwrap();
+            scope.wait_all(&[outgoing.id(), incoming.id()]).unwrap();
+            assert_eq!(scope.take(incoming).unwrap().1.length, 8);
+            scope.take(outgoing).unwrap();
+        }
+    });
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds: u64 = args[1].parse().unwrap();
@@ -93,6 +113,8 @@ fn main() {
                 black_box(a.tick_at((1 << 40) + round * step));
             }
         }
+        "self" => own(true, rounds),
+        "by-tick" => own(false, rounds),
         other => panic!("no such measure: {other}"),
     }
 }
