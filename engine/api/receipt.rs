@@ -49,22 +49,15 @@ impl Engine {
     }
 
     /// A message that leaves as a whole at once, with a receipt: the row and the number of its request. `None` if it does not.
-    fn send_noted<B: Pieces>(
-        &mut self,
-        buffer: &B,
-        length: usize,
-        to: Rank,
-        tag: Tag,
-        comm: Comm,
-    ) -> Option<(Row, u64)> {
+    fn send_noted<B: Pieces>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> Option<(Row, u64)> {
         if !has_room(self.store.progress(), self.limits.cars_max) {
             return None;
         }
-        let proc = self.send_whole(buffer, length, to, tag, comm)?;
+        let proc = self.send_whole(buffer, to, tag, comm)?;
         let start = self.receipts_start();
         let mut all = self.store.all();
         let vc_row = all.procs.known[proc as usize].row;
-        Some(note_sent(&mut all, vc_row, to.0, length, start))
+        Some(note_sent(&mut all, vc_row, to.0, buffer.total(), start))
     }
 
     /// When the engine was built; `None` where its caller gives the time.
@@ -164,7 +157,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
         let length = buffer.total();
         let options = self.engine.asking(options, to, comm, length);
         if options.flags() == 0
-            && let Some((row, number)) = self.engine.send_noted(&buffer, length, to, tag, comm)
+            && let Some((row, number)) = self.engine.send_noted(&buffer, to, tag, comm)
         {
             return Ok(Request::noted(self.engine.home, buffer, row, number, tag.0));
         }

@@ -1,9 +1,9 @@
 //! Operations over boards: engines of one host that show each other their operands. Each engine runs in a thread of its own, since
 //! boards are opened by an operation that waits.
 
+use crate::kit::on_threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::testing::Board;
 use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
 /// Elements of an operand: in one line, in a slot, in one chunk and in many, and read out of the memory of their owner.
@@ -11,18 +11,12 @@ const COUNTS: [usize; 9] = [0, 1, 4, 5, 200, 241, 2_000, 9_001, 33_000];
 
 /// Runs a part for each rank, in threads; with boards, or by messages alone.
 fn each_rank(size: u32, boards: bool, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
-    let board = Board::new(size);
-    std::thread::scope(|threads| {
-        for rank in 0..size {
-            let (board, part) = (&board, &part);
-            threads.spawn(move || {
-                let limits = Limits { boards, ..Limits::default() };
-                let mut engine = Engine::builder().limits(limits).build(board.bootstrap(rank)).unwrap();
-                let world = engine.comm_world();
-                part(&mut engine, rank, world);
-                let _ = engine.finalize(Duration::from_secs(20));
-            });
-        }
+    on_threads(size, |rank, bootstrap| {
+        let limits = Limits { boards, ..Limits::default() };
+        let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
+        let world = engine.comm_world();
+        part(&mut engine, rank, world);
+        let _ = engine.finalize(Duration::from_secs(20));
     });
 }
 

@@ -1,8 +1,6 @@
 //! Elements that are no numbers of Rust: truth values, and sums that are not rounded.
 
-use crate::kit::{all, clusters};
-use std::time::Duration;
-use tickwire::testing::Board;
+use crate::kit::{all, clusters, in_threads};
 use tickwire::{Bool, Comm, Engine, ExactSum, Rank, in_place, op};
 
 /// Truth values of a rank.
@@ -81,18 +79,7 @@ fn exact_sums_do_not_depend_on_the_number_of_ranks() {
         (1..=16u32).map(|size| (0..size).map(|rank| share(rank, size).sum::<f64>()).sum::<f64>().to_bits()).collect();
     assert!(plain.windows(2).any(|pair| pair[0] != pair[1]), "these numbers would show it");
     for size in 1..=16 {
-        let board = Board::new(size);
-        std::thread::scope(|threads| {
-            for rank in 0..size {
-                let board = &board;
-                threads.spawn(move || {
-                    let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
-                    let world = engine.comm_world();
-                    sums(&mut engine, rank, world);
-                    engine.finalize(Duration::from_secs(20)).unwrap();
-                });
-            }
-        });
+        in_threads(size, sums);
     }
 }
 

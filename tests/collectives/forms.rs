@@ -1,8 +1,7 @@
 //! In place, with a length for each rank, and with borrowed buffers.
 
-use crate::kit::{SIZES, all, clusters, sum, values};
-use std::time::Duration;
-use tickwire::testing::{Board, Cluster};
+use crate::kit::{SIZES, all, clusters, in_threads, sum, values};
+use tickwire::testing::Cluster;
 use tickwire::{Engine, List, PostError, Rank, RequestError, consecutive, in_place, op, reduce_local};
 
 /// How many elements a rank has: some have none.
@@ -214,31 +213,22 @@ fn lengths_that_differ_are_told() {
 /// In a scope all forms take borrowed buffers, and what is not waited for ends with the scope.
 #[test]
 fn buffers_may_be_borrowed() {
-    let (size, board) = (3, Board::new(3));
-    std::thread::scope(|threads| {
-        for rank in 0..size {
-            let board = &board;
-            threads.spawn(move || {
-                let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
-                let world = engine.comm_world();
-                let (send, mut sums, mut all) = ([rank; 4], [0; 4], vec![0; 3]);
-                engine.scope(|scope| {
-                    let sum = scope.iallreduce(&send, &mut sums, op::Sum, world).unwrap();
-                    let again = scope.allgather_init(&send[..1], &mut all[..], world).unwrap();
-                    for _ in 0..3 {
-                        scope.start(&again).unwrap();
-                        scope.wait(&again).unwrap();
-                    }
-                    scope.barrier(world).unwrap();
-                    scope.wait_take(sum).unwrap();
-                });
-                assert_eq!((sums, &all[..]), ([3; 4], &[0, 1, 2][..]));
-                engine.barrier(world).unwrap();
-                let mut forgotten = [7u32; 1000];
-                engine.scope(|scope| drop(scope.ibcast(&mut forgotten[..], Rank(0), world).unwrap()));
-                engine.finalize(Duration::from_secs(10)).unwrap();
-            });
-        }
+    in_threads(3, |engine, rank, world| {
+        let (send, mut sums, mut all) = ([rank; 4], [0; 4], vec![0; 3]);
+        engine.scope(|scope| {
+            let sum = scope.iallreduce(&send, &mut sums, op::Sum, world).unwrap();
+            let again = scope.allgather_init(&send[..1], &mut all[..], world).unwrap();
+            for _ in 0..3 {
+                scope.start(&again).unwrap();
+                scope.wait(&again).unwrap();
+            }
+            scope.barrier(world).unwrap();
+            scope.wait_take(sum).unwrap();
+        });
+        assert_eq!((sums, &all[..]), ([3; 4], &[0, 1, 2][..]));
+        engine.barrier(world).unwrap();
+        let mut forgotten = [7u32; 1000];
+        engine.scope(|scope| drop(scope.ibcast(&mut forgotten[..], Rank(0), world).unwrap()));
     });
 }
 

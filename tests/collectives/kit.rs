@@ -1,11 +1,16 @@
 //! Clusters over every transport, and operations on all engines of one.
 
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 use tickwire::internals::transports::sim::ProviderConfig;
-use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Builder, Comm, Engine, Limits, Pieces, Rejected, Request};
+use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
+use tickwire::{Bootstrap, Builder, Comm, Engine, Limits, Pieces, Rejected, Request};
 
 /// Rounds in which operations must be done.
 pub(crate) const BOUND: u32 = 50_000;
+
+/// How long the ranks of a test may take that waits by calls.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is run on each cluster.
 pub(crate) const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 8, 13];
@@ -43,6 +48,35 @@ pub(crate) fn all<B: Pieces>(
         })
         .collect();
     (0..).zip(requests).map(|(rank, request)| cluster.finish(BOUND, rank, request).unwrap().0).collect()
+}
+
+/// Runs a part on each of so many engines, one in a thread of its own.
+pub(crate) fn in_threads(size: u32, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
+    on_threads(size, |rank, bootstrap| {
+        let mut engine = Engine::builder().build(bootstrap).unwrap();
+        let world = engine.comm_world();
+        part(&mut engine, rank, world);
+        engine.finalize(Duration::from_secs(20)).unwrap();
+    });
+}
+
+/// Runs a part for each rank in a thread of its own. Calls that wait have no bound: if they wait for ever, the tests end.
+pub(crate) fn on_threads(size: u32, part: impl Fn(u32, Bootstrap) + Sync) {
+    let board = Board::new(size);
+    let (at_work, watched) = mpsc::channel::<()>();
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("the ranks have not ended within {PATIENCE:?}");
+                std::process::abort();
+            }
+        });
+        let (board, part) = (&board, &part);
+        let ranks: Vec<_> = (0..size).map(|rank| threads.spawn(move || part(rank, board.bootstrap(rank)))).collect();
+        let ended: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
+        drop(at_work);
+        ended.into_iter().for_each(|rank| rank.unwrap());
+    });
 }
 
 /// Each rank's elements.

@@ -1,27 +1,17 @@
 //! Many operations at once, of all kinds, on several communicators: in threads over loopback, and in processes.
 
+use crate::kit::in_threads;
 use std::process::Command;
 use std::time::Duration;
 use tickwire::Engine;
 use tickwire::launch::{Job, OnFailure, RankStatus};
-use tickwire::testing::Board;
 use tickwire_tests::binaries::binary;
 use tickwire_tests::storm::storm;
 
 #[test]
 fn threads_weather_storms() {
     for (seed, size) in [(1, 1), (2, 2), (3, 3), (4, 6), (5, 8)] {
-        let board = Board::new(size);
-        std::thread::scope(|threads| {
-            for rank in 0..size {
-                let board = &board;
-                threads.spawn(move || {
-                    let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
-                    storm(&mut engine, seed, 150);
-                    engine.finalize(Duration::from_secs(20)).unwrap();
-                });
-            }
-        });
+        in_threads(size, |engine, _, _| storm(engine, seed, 150));
     }
 }
 

@@ -1,8 +1,7 @@
 //! Topologies, and operations among neighbours.
 
-use crate::kit::{all, clusters, values};
-use std::time::Duration;
-use tickwire::testing::{Board, Cluster};
+use crate::kit::{all, clusters, in_threads, values};
+use tickwire::testing::Cluster;
 use tickwire::{Cartesian, CommError, Engine, List, PostError, Rank, Topology, TopologyError, in_place, op};
 
 /// Gives every engine's world a topology.
@@ -118,45 +117,37 @@ fn what_does_not_fit_is_an_error() {
 /// The calls that make communicators, each engine in a thread of its own.
 #[test]
 fn communicators_are_made_with_their_topologies() {
-    let (size, board) = (7, Board::new(7));
-    std::thread::scope(|threads| {
-        for rank in 0..size {
-            let board = &board;
-            threads.spawn(move || {
-                let mut engine = Engine::builder().build(board.bootstrap(rank)).unwrap();
-                let world = engine.comm_world();
-                let grid = Cartesian::new(&[(2, false), (3, true)]);
-                let made = engine.cart_create(world, &grid).unwrap();
-                assert_eq!(made.is_some(), rank < 6, "the grid has six points");
-                if let Some(plane) = made {
-                    let rows = engine.cart_sub(plane, &[false, true]).unwrap();
-                    assert_eq!(engine.comm_size(rows), Ok(3));
-                    let mut sum = [rank];
-                    engine.allreduce(in_place(), &mut sum, op::Sum, rows).unwrap();
-                    assert_eq!(sum, [if rank < 3 { 3 } else { 12 }]);
-                    let mut around = [0; 2];
-                    engine.neighbor_allgather(&[rank], &mut around, rows).unwrap();
-                    let row = rank / 3 * 3;
-                    assert_eq!(around, [row + (rank + 2) % 3, row + (rank + 1) % 3]);
-                    engine.comm_free(rows).unwrap();
-                    engine.comm_free(plane).unwrap();
-                    assert!(engine.comm_topology(plane).is_none());
-                }
-                // Everybody names the edge of the one before it: a ring.
-                let (from, to) = (Rank((rank + 1) % size), Rank((rank + 2) % size));
-                let ring = engine.graph_create(world, &[(from, to)]).unwrap();
-                let mut before = [0];
-                engine.neighbor_alltoall(&[rank], &mut before, ring).unwrap();
-                assert_eq!(before, [(rank + size - 1) % size]);
-                let own = [Rank((rank + 1) % size)];
-                let back = engine.graph_create_adjacent(world, &own, &[Rank((rank + size - 1) % size)]).unwrap();
-                let mut behind = [0];
-                engine.neighbor_alltoall(&[rank], &mut behind, back).unwrap();
-                assert_eq!(behind, [(rank + 1) % size]);
-                assert!(engine.cart_create(world, &Cartesian::new(&[(8, true)])).is_err());
-                assert!(engine.graph_create(world, &[(Rank(0), Rank(7))]).is_err());
-                engine.finalize(Duration::from_secs(10)).unwrap();
-            });
+    let size = 7;
+    in_threads(size, |engine, rank, world| {
+        let grid = Cartesian::new(&[(2, false), (3, true)]);
+        let made = engine.cart_create(world, &grid).unwrap();
+        assert_eq!(made.is_some(), rank < 6, "the grid has six points");
+        if let Some(plane) = made {
+            let rows = engine.cart_sub(plane, &[false, true]).unwrap();
+            assert_eq!(engine.comm_size(rows), Ok(3));
+            let mut sum = [rank];
+            engine.allreduce(in_place(), &mut sum, op::Sum, rows).unwrap();
+            assert_eq!(sum, [if rank < 3 { 3 } else { 12 }]);
+            let mut around = [0; 2];
+            engine.neighbor_allgather(&[rank], &mut around, rows).unwrap();
+            let row = rank / 3 * 3;
+            assert_eq!(around, [row + (rank + 2) % 3, row + (rank + 1) % 3]);
+            engine.comm_free(rows).unwrap();
+            engine.comm_free(plane).unwrap();
+            assert!(engine.comm_topology(plane).is_none());
         }
+        // Everybody names the edge of the one before it: a ring.
+        let (from, to) = (Rank((rank + 1) % size), Rank((rank + 2) % size));
+        let ring = engine.graph_create(world, &[(from, to)]).unwrap();
+        let mut before = [0];
+        engine.neighbor_alltoall(&[rank], &mut before, ring).unwrap();
+        assert_eq!(before, [(rank + size - 1) % size]);
+        let own = [Rank((rank + 1) % size)];
+        let back = engine.graph_create_adjacent(world, &own, &[Rank((rank + size - 1) % size)]).unwrap();
+        let mut behind = [0];
+        engine.neighbor_alltoall(&[rank], &mut behind, back).unwrap();
+        assert_eq!(behind, [(rank + 1) % size]);
+        assert!(engine.cart_create(world, &Cartesian::new(&[(8, true)])).is_err());
+        assert!(engine.graph_create(world, &[(Rank(0), Rank(7))]).is_err());
     });
 }

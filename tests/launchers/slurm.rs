@@ -17,6 +17,22 @@ struct Slurm {
     nodes: &'static str,
 }
 
+/// What every cluster here has: no accounting and no control groups.
+pub(crate) const COMMON: &str = "
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MpiDefault=pmi2
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+SchedulerParameters=sched_interval=1
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=2
+";
+
 /// What there is of a cluster: no accounting, no munge, no control groups, and only this machine's loopback.
 const CONFIGURATION: &str = "
 ClusterName=tickwire
@@ -32,18 +48,6 @@ SlurmctldPidFile=PLACE/slurmctld.pid
 SlurmdPidFile=PLACE/%n.pid
 SlurmctldLogFile=PLACE/slurmctld.log
 SlurmdLogFile=PLACE/%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-MpiDefault=pmi2
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-SchedulerParameters=sched_interval=1
-SlurmdParameters=config_overrides
-ReturnToService=2
-KillWait=2
 NodeName=left NodeAddr=127.0.0.1 NodeHostname=HOST Port=PORT1 CPUs=16 State=UNKNOWN
 NodeName=right NodeAddr=127.0.0.1 NodeHostname=HOST Port=PORT2 CPUs=16 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
@@ -86,7 +90,8 @@ impl Slurm {
 
     fn start(name: &str) -> Self {
         let directory = Directory::new(&format!("slurm-{name}"));
-        let mut text = CONFIGURATION.replace("PLACE", directory.to_str().unwrap()).replace("USER", "root");
+        let mut text =
+            (CONFIGURATION.to_owned() + COMMON).replace("PLACE", directory.to_str().unwrap()).replace("USER", "root");
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         text = text.replace("HOST", host.split('.').next().unwrap());
         // Free at this moment: the daemons come at once.

@@ -3,7 +3,7 @@
 use crate::hosts::{draws, has_all_cases, know_their_places, missing, notice};
 use crate::kit::{until, wait, words};
 use crate::network::Network;
-use crate::slurm::{LIBRARY, has_pmix, is_slurm_there};
+use crate::slurm::{COMMON, LIBRARY, has_pmix, is_slurm_there};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tickwire_tests::binaries::binary;
@@ -23,18 +23,6 @@ SlurmdPidFile=PLACE/%n.pid-of-slurmd
 SlurmctldLogFile=PLACE/slurmctld.log
 SlurmdLogFile=PLACE/%n.log
 SlurmdTimeout=4
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-MpiDefault=pmi2
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-SchedulerParameters=sched_interval=1
-SlurmdParameters=config_overrides
-ReturnToService=2
-KillWait=2
 NodeName=left NodeAddr=10.213.7.1 CPUs=16 State=UNKNOWN
 NodeName=right NodeAddr=10.213.7.2 CPUs=16 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
@@ -60,7 +48,7 @@ impl<'a> Cluster<'a> {
             false => "AuthType=auth/none\nCredType=cred/none",
         };
         let place = &network.place;
-        let text = CONFIGURATION.replace("AUTH", auth).replace("PLACE", place.to_str().unwrap());
+        let text = (CONFIGURATION.to_owned() + COMMON).replace("AUTH", auth).replace("PLACE", place.to_str().unwrap());
         for folder in ["state", "left", "right"] {
             std::fs::create_dir(place.join(folder)).unwrap();
         }

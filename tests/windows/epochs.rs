@@ -1,8 +1,7 @@
 //! Epochs: what they order, and whom they keep out.
 
-use crate::kit::{ALL, Over, PATIENCE, each_rank, next, own, refused, values, windows};
+use crate::kit::{ALL, Over, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use tickwire::{AtomicsDomain, Group, LockKind, Rank, WindowReach, op};
 
 #[test]
@@ -146,11 +145,7 @@ fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
             assert!(got == expected);
             is_done.store(true, Ordering::Release);
         } else {
-            let start = Instant::now();
-            while !is_done.load(Ordering::Acquire) {
-                assert!(start.elapsed() < PATIENCE, "the origin waits");
-                std::thread::yield_now();
-            }
+            compute_until(&is_done);
         }
         engine.barrier(world).unwrap();
         engine.win_unlock_all(window).unwrap();
@@ -184,12 +179,7 @@ fn a_target_that_computes_is_not_waited_for_on_its_host() {
                 assert_eq!((got[0], got[7], got[1_000]), (200, 207, 1_000));
                 is_done.store(true, Ordering::Release);
             } else {
-                // What ends the computation is the other's word, which comes past the engine.
-                let start = Instant::now();
-                while !is_done.load(Ordering::Acquire) {
-                    assert!(start.elapsed() < PATIENCE, "the origin waits");
-                    std::thread::yield_now();
-                }
+                compute_until(is_done);
             }
             engine.barrier(world).unwrap();
             engine.win_unlock_all(window).unwrap();

@@ -1,6 +1,7 @@
 //! Engines in threads, over each way in which a part of a window is reached.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::testing::Board;
 use tickwire::transport::Hub;
@@ -73,6 +74,15 @@ pub(crate) fn own(engine: &mut Engine, count: usize, window: Window<u64>) -> Vec
     let mut elements = vec![0; count];
     engine.win_read(&mut elements, 0, window).unwrap();
     elements
+}
+
+/// Computes until another thread says so, which it does past the engines: nothing is called meanwhile.
+pub(crate) fn compute_until(is_done: &AtomicBool) {
+    let start = Instant::now();
+    while !is_done.load(Ordering::Acquire) {
+        assert!(start.elapsed() < PATIENCE, "the origin waits");
+        std::thread::yield_now();
+    }
 }
 
 /// Elements that differ by rank and place.

@@ -4,13 +4,13 @@ use super::builder::{NodeSketch, Sketch};
 use super::plan::Plan;
 use crate::api::collectives::graph::own_request;
 use crate::api::persistent::Persistent;
-use crate::api::request::{Posted, Rejected, Request};
+use crate::api::request::{Posted, Rejected};
 use crate::run::engine::Engine;
 use std::mem::ManuallyDrop;
 use tickwire_components::limits::TAG_MAX;
 use tickwire_components::{
-    Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, PostError, Rank, Row,
-    Side, Span, Tag, context,
+    Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, PostError, Row, Side,
+    Span, Tag, context,
 };
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::steps::signatures::note;
@@ -34,11 +34,7 @@ impl Engine {
             engine.store.with(|rows, wire| start_graph(rows, wire, number));
             Ok(request)
         });
-        match posted {
-            Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
-            Ok(row) => Ok(self.hold(row, buffer, scoped)),
-            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
-        }
+        self.token_of(posted, (name, comm), buffer, scoped)
     }
 
     /// Makes a persistent graph.

@@ -3,13 +3,13 @@
 use super::choice::Plan;
 use super::{Call, Draw};
 use crate::api::persistent::Persistent;
-use crate::api::request::{OperationError, Posted, Rejected, Request};
+use crate::api::request::{OperationError, Posted, Rejected};
 use crate::run::engine::Engine;
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
     Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
-    Rank, Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
+    Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
 };
 use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
@@ -42,11 +42,7 @@ impl Engine {
             };
             engine.start_collective(name, comm, &buffer, same, draw)
         });
-        match posted {
-            Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
-            Ok(row) => Ok(self.hold(row, buffer, scoped)),
-            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
-        }
+        self.token_of(posted, (name, comm), buffer, scoped)
     }
 
     /// Starts an operation and waits for it. Its buffers stay with the caller.

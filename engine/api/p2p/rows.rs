@@ -1,8 +1,8 @@
 //! The rows of operations that are posted.
 
-use crate::api::request::Request;
+use crate::api::request::{Posted, Rejected, Request};
 use crate::run::engine::Engine;
-use tickwire_components::{Communicator, Pieces, PostError, Row};
+use tickwire_components::{Comm, Communicator, NIL, Pieces, PostError, Rank, Row};
 use tickwire_systems::protocols::graph::kept::forget;
 use tickwire_systems::steps::signatures::note;
 
@@ -31,6 +31,21 @@ impl Engine {
             tables.progress.scoped += 1;
         }
         Request::new(self.home, row, request.generation)
+    }
+
+    /// The token of what was posted, complete already if it has no row; or the buffer back, after the communicator's handler.
+    pub(crate) fn token_of<B: Pieces>(
+        &mut self,
+        posted: Result<Row, PostError>,
+        (name, comm): (&'static str, Comm),
+        buffer: B,
+        scoped: bool,
+    ) -> Posted<B> {
+        match posted {
+            Ok(NIL) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
+            Ok(row) => Ok(self.hold(row, buffer, scoped)),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
     }
 
     /// Notes the type of a posted operation, if types are checked.

@@ -59,16 +59,9 @@ impl Engine {
         self.send_run_over_vc(run, u64::from(context) | u64::from(source) << 32, tag, proc)
     }
 
-    /// Sends a message of so many bytes if it leaves as a whole at once; its proc, if it has left.
-    pub(crate) fn send_whole<B: Pieces>(
-        &mut self,
-        buffer: &B,
-        length: usize,
-        to: Rank,
-        tag: Tag,
-        comm: Comm,
-    ) -> Option<u32> {
-        let envelope = self.envelope(length, to, tag, comm)?;
+    /// Sends a message if it leaves as a whole at once; its proc, if it has left.
+    pub(crate) fn send_whole<B: Pieces>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> Option<u32> {
+        let envelope = self.envelope(buffer.total(), to, tag, comm)?;
         let proc = envelope.proc;
         let sent = match only_run(buffer) {
             Some(run) => self.send_run_as(run, envelope),
