@@ -108,7 +108,7 @@ fn room(draft: &mut Draft, bytes: usize, output: Option<Span>) -> Span {
 /// The values of all ranks, reduced, come to all, in `output`. `input` is only read; it is `output` itself, or does not overlap
 /// with it. `element` is how many bytes must stay together.
 pub fn allreduce(draft: &mut Draft, input: Span, output: Span, element: usize) {
-    let (fold, rank, bytes) = (Fold::of(draft.size), draft.rank, input.len());
+    let (fold, bytes) = (Fold::of(draft.size), input.len());
     let in_place = std::ptr::eq(input.start(), output.start()) && bytes > 0;
     if draft.size == 1 {
         if !in_place {
@@ -116,27 +116,69 @@ pub fn allreduce(draft: &mut Draft, input: Span, output: Span, element: usize) {
         }
         return;
     }
+    let count = bytes / element.max(1);
+    // Where there are pairs, each leaf reduces two halves apart.
+    let parts = fold.leaves as usize * if fold.pairs > 0 { 2 } else { 1 };
+    if bytes < SPLIT || count < parts {
+        return reduce_whole(draft, fold, input, output, in_place);
+    }
+    let whole = Stretch { first: 0, length: count, element };
+    if fold.pairs == 0 {
+        halve(draft, fold, Half::WHOLE, Value { bytes: input, made: None }, output, whole, in_place);
+        return;
+    }
+    let lower = count / 2;
+    let halves = [Stretch { length: lower, ..whole }, Stretch { first: lower, length: count - lower, ..whole }];
+    let Some(partner) = fold.partner(draft.rank) else {
+        for (half, stretch) in [Half::LOWER, Half::UPPER].into_iter().zip(halves) {
+            let own = Value { bytes: stretch.of(input), made: None };
+            halve(draft, fold, half, own, output, stretch, in_place);
+        }
+        return;
+    };
+    reduce_half(draft, fold, partner, halves, (input, output, in_place));
+}
+
+/// The part of a rank that has a partner: of two halves each of them reduces one, for both. So each sends and receives as much as
+/// a rank without a partner: half of the bytes to the partner, before and after, and of the half its own share.
+fn reduce_half(draft: &mut Draft, fold: Fold, partner: u32, halves: [Stretch; 2], buffers: (Span, Span, bool)) {
+    let (input, output, in_place) = buffers;
+    let (half, [own, other]) = match draft.rank < partner {
+        true => (Half::LOWER, halves),
+        false => (Half::UPPER, [halves[1], halves[0]]),
+    };
+    let sent = draft.send(partner, 0, other.of(input), &[]);
+    let room = draft.temporary(own.of(input).len());
+    let value = Value { bytes: own.of(input), made: None };
+    let value = meet(draft, value, partner, 0, room, side(draft.rank, partner), &[]);
+    let done = halve(draft, fold, half, value, output, own, in_place);
+    draft.send(partner, LAST, own.of(output), &done);
+    // The result comes where the partner has read what it was sent.
+    draft.receive(partner, LAST, other.of(output), if in_place { std::slice::from_ref(&sent) } else { &[] });
+}
+
+/// An allreduce in which ranks exchange all of their elements.
+fn reduce_whole(draft: &mut Draft, fold: Fold, input: Span, output: Span, in_place: bool) {
     let mut own = Value { bytes: input, made: None };
     let mut readers = Vec::new();
-    if let Some(partner) = fold.partner(rank) {
-        if partner < rank {
+    let partner = fold.partner(draft.rank);
+    match partner {
+        Some(partner) if partner < draft.rank => {
             // The result comes when the partner has read what is sent.
             let sent = draft.send(partner, 0, input, &[]);
             let before = [sent];
             draft.receive(partner, LAST, output, if in_place { &before } else { &[] });
             return;
         }
-        let room = draft.temporary(bytes);
-        own = meet(draft, own, partner, 0, room, Side::Right, &[]);
-        readers.extend(own.made);
+        Some(partner) => {
+            let room = draft.temporary(input.len());
+            own = meet(draft, own, partner, 0, room, Side::Right, &[]);
+            readers.extend(own.made);
+        }
+        None => {}
     }
-    let parts = (bytes / element.max(1)) as u32 / fold.leaves.max(1);
-    let done = if bytes >= SPLIT && parts > 0 {
-        halve(draft, fold, own, output, element, in_place)
-    } else {
-        double(draft, fold, own, output, in_place, &mut readers)
-    };
-    if let Some(partner) = fold.partner(rank) {
+    let done = double(draft, fold, own, output, in_place, &mut readers);
+    if let Some(partner) = partner {
         draft.send(partner, LAST, output, &done);
     }
 }
@@ -172,48 +214,95 @@ fn double(
     Vec::from_iter(own.made)
 }
 
-/// Recursive halving, then doubling: in each round two ranks exchange a half each of the part that both have, and combine the half
-/// that they keep; then all gather the parts.
-fn halve(draft: &mut Draft, fold: Fold, own: Value, output: Span, element: usize, in_place: bool) -> Vec<NodeId> {
+/// A run of elements of a buffer.
+#[derive(Clone, Copy)]
+struct Stretch {
+    first: usize,
+    length: usize,
+    /// Bytes of an element.
+    element: usize,
+}
+
+impl Stretch {
+    fn of(self, buffer: Span) -> Span {
+        buffer.part(self.first * self.element, self.length * self.element)
+    }
+
+    /// Its halves; of an odd number the upper one is longer.
+    fn halves(self) -> [Stretch; 2] {
+        let lower = self.length / 2;
+        [Stretch { length: lower, ..self }, Stretch { first: self.first + lower, length: self.length - lower, ..self }]
+    }
+}
+
+/// Which elements are reduced: all, or a half, in which pairs have the rank that cares for it.
+#[derive(Clone, Copy)]
+struct Half {
+    /// Which rank of a pair.
+    second: bool,
+    /// Added to the steps of the way down, and taken from those of the way up.
+    steps: u32,
+}
+
+impl Half {
+    const WHOLE: Half = Half { second: false, steps: 0 };
+    const LOWER: Half = Half::WHOLE;
+    const UPPER: Half = Half { second: true, steps: 64 };
+
+    /// The rank of a leaf that cares for it.
+    fn rank(self, fold: Fold, leaf: u32) -> u32 {
+        fold.first(leaf) + u32::from(self.second && leaf < fold.pairs)
+    }
+}
+
+/// Recursive halving, then doubling: in each round two leaves exchange a half each of the part that both have, and combine the half
+/// that they keep; then all gather the parts. `own` has the elements of a stretch, whose results go to that of `output`. Returns the
+/// nodes after which they are there.
+fn halve(
+    draft: &mut Draft,
+    fold: Fold,
+    half: Half,
+    own: Value,
+    output: Span,
+    stretch: Stretch,
+    in_place: bool,
+) -> Vec<NodeId> {
     let leaf = fold.leaf(draft.rank);
-    let count = output.len() / element;
     let mut value = own;
-    // The part that is left, elements; and the parts that were split, with what was kept.
-    let (mut first, mut length) = (0, count);
+    // The part that is left, and those that were split, with what was kept.
+    let mut left = stretch;
     let mut splits = Vec::new();
     let mut readers: Vec<NodeId> = Vec::from_iter(own.made);
     for level in 0..fold.levels() {
         let other = leaf ^ (1 << level);
-        let (to, upper) = (fold.first(other), leaf & (1 << level) != 0);
-        let lower = length / 2;
-        let (kept, given) = match upper {
-            true => ((lower, length - lower), (0, lower)),
-            false => ((0, lower), (lower, length - lower)),
+        let (to, upper) = (half.rank(fold, other), usize::from(leaf & (1 << level) != 0));
+        let step = half.steps + level + 1;
+        let halves = left.halves();
+        let bytes = |which: usize| {
+            let Stretch { first, length, element } = halves[which];
+            ((first - left.first) * element, length * element)
         };
-        let bytes = |(first, length): (usize, usize)| (first * element, length * element);
-        let (at, size) = bytes(given);
-        let sent = draft.send(to, level + 1, value.bytes.part(at, size), value.made.as_slice());
+        let (at, size) = bytes(1 - upper);
+        let sent = draft.send(to, step, value.bytes.part(at, size), value.made.as_slice());
         readers.push(sent);
-        let (at, size) = bytes(kept);
+        let (at, size) = bytes(upper);
         value = value.part(at, size);
-        splits.push((first, length, upper, lower));
-        (first, length) = (first + kept.0, kept.1);
+        splits.push((halves, upper));
+        left = halves[upper];
         // Not in the output: that may be the input, which others are still to read.
         let room = draft.temporary(size);
-        value = meet(draft, value, to, level + 1, room, side(leaf, other), &[]);
+        value = meet(draft, value, to, step, room, side(leaf, other), &[]);
         readers.extend(value.made);
     }
     let all = if in_place { readers } else { Vec::from_iter(value.made) };
-    let mut here = vec![draft.copy(value.bytes, output.part(first * element, length * element), &all)];
-    for (level, (first, length, upper, lower)) in splits.into_iter().enumerate().rev() {
-        let to = fold.first(leaf ^ (1 << level));
-        let step = LAST - 1 - level as u32;
-        let halves = [(first, lower), (first + lower, length - lower)];
-        let part = |(first, length): (usize, usize)| output.part(first * element, length * element);
-        draft.send(to, step, part(halves[usize::from(upper)]), &here);
+    let mut here = vec![draft.copy(value.bytes, left.of(output), &all)];
+    for (level, (halves, upper)) in splits.into_iter().enumerate().rev() {
+        let to = half.rank(fold, leaf ^ (1 << level));
+        let step = LAST - 1 - half.steps - level as u32;
+        draft.send(to, step, halves[upper].of(output), &here);
         // Where the output is the input, all have read it by now.
         let before: &[NodeId] = if in_place { &here } else { &[] };
-        let came = draft.receive(to, step, part(halves[usize::from(!upper)]), before);
+        let came = draft.receive(to, step, halves[1 - upper].of(output), before);
         here.push(came);
     }
     here
