@@ -12,13 +12,12 @@
 pub mod draft;
 pub mod exchange;
 pub mod fold;
+mod halving;
 pub mod neighbors;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod scan;
 pub mod spread;
 
-#[cfg(test)]
-mod growth_tests;
 #[cfg(test)]
 mod tests;

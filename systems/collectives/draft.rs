@@ -61,6 +61,8 @@ pub struct Draft {
     pub has_boards: bool,
     /// What runs on boards.
     pub on_boards: Option<Collective>,
+    /// Whether it is drawn to be counted, and never run: memory of its own has addresses alone.
+    pub only_counted: bool,
 }
 
 impl fmt::Debug for Draft {
@@ -123,8 +125,9 @@ impl Draft {
 
     /// So many bytes of memory that live as long as the graph.
     pub fn temporary(&mut self, bytes: usize) -> Span {
-        let mut memory: Temporary = vec![0; bytes.div_ceil(size_of::<u128>())].into();
-        // SAFETY: the draft keeps the memory, then the graph, for as long as its nodes.
+        let has_memory = if self.only_counted { 0 } else { bytes };
+        let mut memory: Temporary = vec![0; has_memory.div_ceil(size_of::<u128>())].into();
+        // SAFETY: the draft keeps the memory, then the graph, for as long as its nodes; what is only counted is never used.
         #[expect(unsafe_code, reason = "memory that nodes use by its address")]
         let span = unsafe { Span::new(memory.as_mut_ptr().cast(), bytes) };
         self.temporaries.push(memory);

@@ -2,33 +2,31 @@
 
 use super::draft::{Draft, NodeId};
 use super::fold::Fold;
-use super::reduce::reduce;
-use super::spread::scatter;
+use super::halving::{Stretch, deliver, down};
 use tickwire_components::{Side, Span};
 
-/// Up to so many ranks each one sends its parts to all others, however short they are.
+/// Up to so many ranks each one sends its parts to all others.
 const FEW: u32 = 8;
-/// Parts that are longer go straight to their ranks.
-const PART_DIRECT: usize = 1 << 10;
-/// The first step of the scatter behind a reduction.
-const SCATTER: u32 = 128;
 
-/// As [`reduce_scatter`], of parts of one length, one behind the other in `input`, which does not overlap with `output`. Among many
-/// ranks short ones are reduced by one of them, which deals out the result.
-pub fn reduce_scatter_block(draft: &mut Draft, input: Span, output: Span) {
-    let block = output.len();
-    if draft.size <= FEW || block > PART_DIRECT {
-        return reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, false);
+/// The values of all ranks, reduced, in parts that are one behind the other in `input`: `start` says where the one of a rank
+/// begins, bytes, and that of the number of ranks where the last one ends. `output` takes the own one. It may be the beginning of
+/// `input`, or does not overlap with it. `element` is how many bytes must stay together.
+///
+/// Among few ranks each one sends the parts straight to those that reduce them. Among many ones they reduce by halving, so that each
+/// one has as much of the result as the others, and deliver that to those whose part it is.
+pub fn reduce_scatter(draft: &mut Draft, input: Span, start: impl Fn(u32) -> usize, output: Span, element: usize) {
+    let in_place = std::ptr::eq(input.start(), output.start()) && !input.is_empty();
+    if draft.size <= FEW {
+        return reduce_each(draft, |rank| input.part(start(rank), start(rank + 1) - start(rank)), output, in_place);
     }
-    let result = (draft.rank == 0).then(|| draft.temporary(input.len()));
-    let made = reduce(draft, input, result, 0);
-    draft.first_step = SCATTER;
-    scatter(draft, result.unwrap_or(Span::EMPTY), Some(output), block, 0, made.as_slice());
+    let fold = Fold::of(draft.size);
+    let all = Stretch::all(input.part(0, start(draft.size)), element);
+    let down = down(draft, fold, input, all);
+    deliver(draft, fold, &down, all, start, output, in_place);
 }
 
-/// The values of all ranks, reduced, in parts: `part` says where the one of a rank is, and `output` takes the own one. With
-/// `in_place` that overlaps with the parts.
-pub fn reduce_scatter(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_place: bool) {
+/// Each rank gets its part of all others, and reduces them.
+fn reduce_each(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_place: bool) {
     let (rank, size) = (draft.rank, draft.size);
     if size == 1 {
         if !in_place {

@@ -1,170 +1,12 @@
 //! Drafts of all ranks, run without tables: against serial models, in random orders, and counted.
 
-use super::draft::{Act, Draft};
+mod kit;
+
 use super::{exchange, reduce, reduce_scatter, scan, spread};
-use std::collections::{HashMap, VecDeque};
-use tickwire_components::{Computation, Reduction, Span, op, reduce as reducer};
-
-/// What a run of drafts has cost.
-#[derive(Debug, Default)]
-struct Cost {
-    /// Messages on the longest chain of messages that wait for each other.
-    rounds: u32,
-    /// Messages that a rank has sent, at most.
-    messages: usize,
-    /// Bytes that a rank has sent, at most.
-    bytes: usize,
-    /// Bytes that a rank has received, at most.
-    received: usize,
-}
-
-fn bytes_of(span: &Span) -> Vec<u8> {
-    // SAFETY: the tests keep what spans are made of.
-    #[expect(unsafe_code, reason = "addresses of bytes")]
-    unsafe {
-        std::slice::from_raw_parts(span.start(), span.len()).to_vec()
-    }
-}
-
-fn write(span: &Span, bytes: &mut Vec<u8>) {
-    assert_eq!(span.len(), bytes.len(), "a message and its receive have one length");
-    // SAFETY: as above.
-    #[expect(unsafe_code, reason = "addresses of bytes")]
-    unsafe {
-        let from = Span::new(bytes.as_mut_ptr(), bytes.len());
-        span.copy_from(&from);
-    }
-}
-
-/// Does a computation.
-fn compute(computation: Computation, reduce: &Reduction) {
-    match computation {
-        Computation::Copy { from, to } => write(&to, &mut bytes_of(&from)),
-        // SAFETY: runs of one type and length that the tests keep.
-        #[expect(unsafe_code, reason = "addresses of elements")]
-        Computation::Reduce { into, other, side } => unsafe { reduce.combine_into(into, other, side) },
-        Computation::Apply { .. } => panic!("no collective operation has more than one reduction"),
-    }
-}
-
-/// Runs the nodes of all drafts, in an order that the seed says. A send takes its bytes as late as it can: when its message is
-/// received.
-fn run(drafts: &[Draft], reduce: &Reduction, seed: u64) -> Cost {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut unmet: Vec<Vec<usize>> = drafts.iter().map(|draft| vec![0; draft.acts.len()]).collect();
-    let mut chain: Vec<Vec<u32>> = drafts.iter().map(|draft| vec![0; draft.acts.len()]).collect();
-    let mut ready: Vec<(usize, usize)> = Vec::new();
-    for (rank, draft) in drafts.iter().enumerate() {
-        draft.edges.iter().for_each(|&(_, to)| unmet[rank][to as usize] += 1);
-        ready.extend((0..draft.acts.len()).filter(|&node| unmet[rank][node] == 0).map(|node| (rank, node)));
-    }
-    type Waiting = HashMap<(usize, u32, u32), VecDeque<usize>>;
-    let (mut sent, mut posted): (Waiting, Waiting) = Default::default();
-    let (mut done, mut cost) = (0, Cost::default());
-    while !ready.is_empty() {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let (rank, node) = ready.swap_remove(random as usize % ready.len());
-        let mut over = vec![];
-        match drafts[rank].acts[node] {
-            Act::Compute(computation) => {
-                compute(computation, reduce);
-                over.push((rank, node));
-            }
-            Act::Send { to, step, .. } => sent.entry((rank, to, step)).or_default().push_back(node),
-            Act::Receive { from, step, .. } => {
-                posted.entry((from as usize, rank as u32, step)).or_default().push_back(node);
-            }
-        }
-        let keys: Vec<_> =
-            sent.keys().filter(|key| posted.get(*key).is_some_and(|of| !of.is_empty())).copied().collect();
-        for key in keys {
-            while let (Some(&from), Some(&to)) = (sent[&key].front(), posted[&key].front()) {
-                sent.get_mut(&key).and_then(VecDeque::pop_front);
-                posted.get_mut(&key).and_then(VecDeque::pop_front);
-                let (sender, receiver) = (key.0, key.1 as usize);
-                let (Act::Send { bytes, .. }, Act::Receive { bytes: room, .. }) =
-                    (drafts[sender].acts[from], drafts[receiver].acts[to])
-                else {
-                    panic!("a message and its receive")
-                };
-                write(&room, &mut bytes_of(&bytes));
-                let round = chain[sender][from] + 1;
-                chain[receiver][to] = chain[receiver][to].max(round);
-                cost.rounds = cost.rounds.max(chain[receiver][to]);
-                over.extend([(sender, from), (receiver, to)]);
-            }
-        }
-        for (rank, node) in over {
-            done += 1;
-            for &(_, next) in drafts[rank].edges.iter().filter(|&&(before, _)| before as usize == node) {
-                let next = next as usize;
-                // What waits for a send waits for no round of it.
-                chain[rank][next] = chain[rank][next].max(chain[rank][node]);
-                unmet[rank][next] -= 1;
-                if unmet[rank][next] == 0 {
-                    ready.push((rank, next));
-                }
-            }
-        }
-    }
-    assert_eq!(done, drafts.iter().map(|draft| draft.acts.len()).sum::<usize>(), "all nodes end");
-    for draft in drafts {
-        let sends = draft.acts.iter().filter_map(|act| match act {
-            Act::Send { bytes, .. } => Some(bytes.len()),
-            _ => None,
-        });
-        cost.messages = cost.messages.max(sends.clone().count());
-        cost.bytes = cost.bytes.max(sends.sum());
-        let receives = draft.acts.iter().filter_map(|act| match act {
-            Act::Receive { bytes, .. } => Some(bytes.len()),
-            _ => None,
-        });
-        cost.received = cost.received.max(receives.sum());
-    }
-    cost
-}
-
-/// A run of bytes for all of a vector's elements.
-fn span<T>(elements: &mut [T]) -> Span {
-    // SAFETY: the elements outlive the drafts.
-    #[expect(unsafe_code, reason = "addresses of bytes")]
-    unsafe {
-        Span::new(elements.as_mut_ptr().cast(), size_of_val(elements))
-    }
-}
-
-/// An affine map, x ↦ factor · x + offset, modulo 2⁶⁴: putting one behind another is associative and not commutative.
-type Map = [u64; 2];
-
-fn behind(left: Map, right: Map) -> Map {
-    [left[0].wrapping_mul(right[0]), left[1].wrapping_mul(right[0]).wrapping_add(right[1])]
-}
-
-/// Different values for each rank and element.
-fn values(rank: u32, count: usize) -> Vec<Map> {
-    (0..count as u64).map(|at| [u64::from(rank) * 1000 + 2 * at + 1, at.wrapping_mul(31) + u64::from(rank)]).collect()
-}
-
-/// The values of ranks from one up to another one, in order.
-fn model(ranks: std::ops::Range<u32>, count: usize) -> Vec<Map> {
-    let all: Vec<_> = ranks.map(|rank| values(rank, count)).collect();
-    (0..count).map(|at| all.iter().map(|of| of[at]).reduce(behind).unwrap_or_default()).collect()
-}
+use kit::{Map, behind, draw, model, run, span, values};
+use tickwire_components::{Span, op, reduce as reducer};
 
 const SIZES: [u32; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 23, 64];
-
-/// Draws the part of each rank.
-fn draw(size: u32, mut part: impl FnMut(u32, &mut Draft)) -> Vec<Draft> {
-    (0..size)
-        .map(|rank| {
-            let mut draft = Draft::new(rank, size);
-            part(rank, &mut draft);
-            draft
-        })
-        .collect()
-}
 
 fn log2(size: u32) -> u32 {
     size.next_power_of_two().ilog2()
@@ -289,12 +131,18 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
                 let drafts = draw(size, |rank, draft| {
                     let input = span(&mut inputs[rank as usize]);
                     let output = if in_place { input } else { span(&mut output) };
-                    reduce::reduce(draft, input, (rank == root).then_some(output), root);
+                    reduce::reduce(draft, input, (rank == root).then_some(output), root, size_of::<Map>());
                 });
                 let cost = run(&drafts, &reducer(behind), 9);
                 let result = if in_place { &inputs[root as usize] } else { &output };
                 assert!(*result == expected, "{size} ranks, {count} elements, root {root}, in place: {in_place}");
-                assert!(cost.rounds <= log2(size) && cost.messages <= 1);
+                if bytes < 1 << 14 || size < 4 {
+                    assert!(cost.rounds <= log2(size) && cost.messages <= 1);
+                } else {
+                    let rounds = 2 * size.ilog2() + if size.is_power_of_two() { 0 } else { 2 };
+                    assert!(cost.rounds <= rounds, "{size} ranks: {cost:?}");
+                    assert!(cost.bytes <= 2 * bytes && cost.received <= 2 * bytes, "{size} ranks: {cost:?}");
+                }
             }
         }
         for in_place in [false, true] {
@@ -323,32 +171,31 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
 #[test]
 fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
     for (size, count) in SIZES.into_iter().flat_map(|size| [(size, 2), (size, 40)]) {
-        for in_place in [false, true] {
-            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count * size as usize)).collect();
-            let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
-            let length = count * size_of::<Map>();
+        // All as long, and of very different lengths, some of which are 0.
+        for (in_place, uneven) in [(false, false), (true, false), (false, true), (true, true)] {
+            let counts: Vec<usize> = (0..size as usize)
+                .map(|rank| if uneven { rank * rank % 7 * count / 3 + rank % 2 * 5 * count } else { count })
+                .collect();
+            let starts: Vec<usize> = (0..=size as usize).map(|rank| counts[..rank].iter().sum()).collect();
+            let total = starts[size as usize];
+            let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, total)).collect();
+            let mut outputs: Vec<_> = counts.iter().map(|&count| vec![Map::default(); count]).collect();
+            let length = size_of::<Map>();
             let drafts = draw(size, |rank, draft| {
                 let input = span(&mut inputs[rank as usize]);
-                let part = |rank: u32| input.part(rank as usize * length, length);
-                let output = if in_place { input.part(0, length) } else { span(&mut outputs[rank as usize]) };
-                reduce_scatter::reduce_scatter(draft, part, output, in_place);
+                let own = counts[rank as usize] * length;
+                let output = if in_place { input.part(0, own) } else { span(&mut outputs[rank as usize]) };
+                reduce_scatter::reduce_scatter(draft, input, |rank| starts[rank as usize] * length, output, length);
             });
-            run(&drafts, &reducer(behind), 11);
-            let expected = model(0..size, count * size as usize);
+            let cost = run(&drafts, &reducer(behind), 11);
             let results = if in_place { &inputs } else { &outputs };
-            let results = results.iter().flat_map(|of| &of[..count]);
-            assert!(results.eq(&expected), "{size} ranks, in place: {in_place}");
-        }
-        let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count * size as usize)).collect();
-        let mut outputs: Vec<_> = (0..size).map(|_| vec![Map::default(); count]).collect();
-        let drafts = draw(size, |rank, draft| {
-            let (input, output) = (span(&mut inputs[rank as usize]), span(&mut outputs[rank as usize]));
-            reduce_scatter::reduce_scatter_block(draft, input, output);
-        });
-        let cost = run(&drafts, &reducer(behind), 15);
-        assert!(outputs.concat() == model(0..size, count * size as usize), "{size} ranks");
-        if size > 8 {
-            assert!(cost.rounds <= 2 * log2(size) + 1, "{size} ranks: {cost:?}");
+            let results = results.iter().zip(&counts).flat_map(|(of, &count)| &of[..count]);
+            assert!(results.eq(&model(0..size, total)), "{size} ranks, in place: {in_place}, uneven: {uneven}");
+            if size > 8 {
+                assert!(cost.rounds <= size.ilog2() + 2, "{size} ranks: {cost:?}");
+                let all = total * length;
+                assert!(cost.bytes <= all + all / size.ilog2() as usize, "{size} ranks: {cost:?}, {all} bytes");
+            }
         }
         for (exclusive, in_place) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut inputs: Vec<_> = (0..size).map(|rank| values(rank, count)).collect();
@@ -392,7 +239,7 @@ fn all_reductions_combine_the_same_operands() {
                 let mut output = vec![0f64; count];
                 let drafts = draw(size, |rank, draft| {
                     let output = (rank == root).then(|| span(&mut output));
-                    reduce::reduce(draft, span(&mut inputs[rank as usize]), output, root);
+                    reduce::reduce(draft, span(&mut inputs[rank as usize]), output, root, 8);
                 });
                 run(&drafts, &reducer::<f64>(op::Sum), 14);
                 assert_eq!(bits(&output), bits(&outputs[0]), "{size} ranks, root {root}");

@@ -47,6 +47,11 @@ pub(crate) fn all<B: Pieces>(
             post(engine, rank, world).unwrap()
         })
         .collect();
+    take_all(cluster, requests)
+}
+
+/// Waits for the requests of all engines, and gives their buffers.
+pub(crate) fn take_all<B: Pieces>(cluster: &mut Cluster, requests: Vec<Request<B>>) -> Vec<B> {
     (0..).zip(requests).map(|(rank, request)| cluster.finish(BOUND, rank, request).unwrap().0).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Reductions. Results have the same bits on all members and in all runs, wherever the ranks are: see
 //! [`tickwire_systems::collectives`].
 
-use super::{Call, Draw, Places, check_count, check_in_place, check_root, consecutive};
+use super::{Call, Draw, check_count, check_in_place, check_root, consecutive};
 use tickwire_components::{
     Collective, CollectiveKind, LeasedBytes, Operation, PostError, Rank, Sequence, Span, combine, reduce as reducer,
 };
@@ -14,6 +14,7 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
     root: Rank,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce", (send, receive), move |draft, (send, receive)| {
+        let element = size_of::<S::Item>();
         draft.reduction = Some(reducer::<S::Item>(operation));
         let root = check_root(draft, root)?;
         check_in_place(send, draft.rank == root, "the root")?;
@@ -26,10 +27,10 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
             }
             input = send.piece(0);
         }
-        let (kind, element) = (CollectiveKind::Reduce, size_of::<S::Item>());
+        let kind = CollectiveKind::Reduce;
         let call = Collective { kind, root, input, output, part: input.len(), element, reduction: None };
         if !draft.runs_on_boards(call) {
-            draw::reduce(draft, input, is_root.then_some(output), root);
+            draw::reduce(draft, input, is_root.then_some(output), root, element);
         }
         Ok(())
     })
@@ -42,6 +43,7 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("allreduce", (send, receive), move |draft, (send, receive)| {
+        let element = size_of::<S::Item>();
         draft.reduction = Some(reducer::<S::Item>(operation));
         let output = receive.piece(0);
         let mut input = output;
@@ -49,7 +51,7 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
             check_count("receive buffer", receive.count(), send.count())?;
             input = send.piece(0);
         }
-        let (kind, element) = (CollectiveKind::Allreduce, size_of::<S::Item>());
+        let kind = CollectiveKind::Allreduce;
         let call = Collective { kind, root: 0, input, output, part: input.len(), element, reduction: None };
         if draft.size == 1 || !draft.runs_on_boards(call) {
             draw::allreduce(draft, input, output, element);
@@ -65,6 +67,7 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce_scatter_block", (send, receive), move |draft, (send, receive)| {
+        let element = size_of::<S::Item>();
         draft.reduction = Some(reducer::<S::Item>(operation));
         let ranks = draft.size as usize;
         let (mut input, mut count) = (send.piece(0), receive.count());
@@ -76,14 +79,10 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
         }
         let block = input.len() / ranks;
         let output = receive.piece(0).part(0, block);
-        let (kind, element) = (CollectiveKind::ReduceScatter, size_of::<S::Item>());
+        let kind = CollectiveKind::ReduceScatter;
         let call = Collective { kind, root: 0, input, output, part: block, element, reduction: None };
-        if draft.runs_on_boards(call) {
-            return Ok(());
-        }
-        match send.is_in_place() {
-            true => parts::reduce_scatter(draft, |rank| input.part(rank as usize * block, block), output, true),
-            false => parts::reduce_scatter_block(draft, input, output),
+        if !draft.runs_on_boards(call) {
+            parts::reduce_scatter(draft, input, |rank| rank as usize * block, output, element);
         }
         Ok(())
     })
@@ -97,22 +96,22 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce_scatter", (send, receive), move |draft, (send, receive)| {
+        let element = size_of::<S::Item>();
         draft.reduction = Some(reducer::<S::Item>(operation));
         check_count("list of counts", counts.len(), draft.size as usize)?;
         let places = consecutive(counts);
         let (all, own) = (places.last().map_or(0, |last| last.end), counts[draft.rank as usize]);
         let mut input = send.piece(0);
-        let parts = if send.is_in_place() {
+        if send.is_in_place() {
             check_count("receive buffer", receive.count(), all)?;
             input = receive.piece(0);
-            Places::of("receive buffer", &places, receive, draft.size as usize, false)?
         } else {
             check_count("send buffer", send.count(), all)?;
             check_count("receive buffer", receive.count(), own)?;
-            Places::of("send buffer", &places, send, draft.size as usize, false)?
-        };
-        let output = receive.piece(0).part(0, own * size_of::<S::Item>());
-        parts::reduce_scatter(draft, |rank| parts.part(input, rank), output, send.is_in_place());
+        }
+        let output = receive.piece(0).part(0, own * element);
+        let start = |rank: u32| places.get(rank as usize).map_or(all, |place| place.start) * element;
+        parts::reduce_scatter(draft, input, start, output, element);
         Ok(())
     })
 }
