@@ -30,6 +30,44 @@ impl<T: NoUninit + AnyBitPattern + Send + Sync + 'static> Element for T {}
 pub trait Operation<T>: Send + Sync + 'static {
     /// Combines two elements.
     fn combine(&self, left: T, right: T) -> T;
+
+    /// Bytes of the elements that it combines: those of their type, or of a datatype that describes them.
+    #[inline(always)]
+    fn element(&self) -> usize {
+        size_of::<T>()
+    }
+
+    /// Combines many elements, one by one.
+    #[inline(always)]
+    fn combine_all(&self, operands: Operands<'_, T>)
+    where
+        T: Copy,
+    {
+        // Three loops, so that the compiler knows what overlaps.
+        match operands {
+            Operands::Left(into, right) => {
+                into.iter_mut().zip(right).for_each(|(into, right)| *into = self.combine(*into, *right));
+            }
+            Operands::Right(left, into) => {
+                into.iter_mut().zip(left).for_each(|(into, left)| *into = self.combine(*left, *into));
+            }
+            Operands::Apart(out, left, right) => {
+                let pairs = left.iter().zip(right);
+                out.iter_mut().zip(pairs).for_each(|(into, (left, right))| *into = self.combine(*left, *right));
+            }
+        }
+    }
+}
+
+/// Two runs of elements that are combined, and where the results go.
+#[derive(Debug)]
+pub enum Operands<'a, T> {
+    /// Into the left one.
+    Left(&'a mut [T], &'a [T]),
+    /// Into the right one.
+    Right(&'a [T], &'a mut [T]),
+    /// Into the first of three, from a left and a right one.
+    Apart(&'a mut [T], &'a [T], &'a [T]),
 }
 
 impl<T, F: Fn(T, T) -> T + Send + Sync + 'static> Operation<T> for F {
@@ -53,6 +91,19 @@ pub struct Indexed<V, I> {
 /// Predefined operations (`MPI_SUM` and so on).
 pub mod op {
     use super::{Indexed, Operation};
+    use crate::{Datatype, Described, OnPacked, OnStructs};
+
+    /// A function of elements of a datatype, of buffers that are [`Packed`](crate::Packed). It gets the packed bytes of the left one
+    /// and those of the right one, and puts those of the result into the latter.
+    pub fn on_packed<F: Fn(&[u8], &mut [u8])>(of: &Datatype, function: F) -> OnPacked<F> {
+        OnPacked::new(of, function)
+    }
+
+    /// A function of structs that have a datatype, of buffers that are [`Packed`](crate::Packed). What their datatype leaves out is as
+    /// `T::default()` has it.
+    pub fn on_structs<T: Described, F: Fn(T, T) -> T>(function: F) -> OnStructs<T, F> {
+        OnStructs::new(function)
+    }
 
     /// Declares operations.
     macro_rules! operations {
@@ -297,15 +348,13 @@ unsafe fn combine_runs<T: Element>(out: Span, left: Span, right: Span, operation
     };
     // SAFETY: by this function's contract; where it is one of the others, no other reference to that is made.
     let into = unsafe { std::slice::from_raw_parts_mut(out.start().cast::<T>(), count) };
-    // Three loops, so that the compiler knows what overlaps.
-    if std::ptr::eq(out.start(), left.start()) {
-        into.iter_mut().zip(elements(right)).for_each(|(into, right)| *into = operation.combine(*into, *right));
+    operation.combine_all(if std::ptr::eq(out.start(), left.start()) {
+        Operands::Left(into, elements(right))
     } else if std::ptr::eq(out.start(), right.start()) {
-        into.iter_mut().zip(elements(left)).for_each(|(into, left)| *into = operation.combine(*left, *into));
+        Operands::Right(elements(left), into)
     } else {
-        let pairs = elements(left).iter().zip(elements(right));
-        into.iter_mut().zip(pairs).for_each(|(into, (left, right))| *into = operation.combine(*left, *right));
-    }
+        Operands::Apart(into, elements(left), elements(right))
+    });
 }
 
 #[cfg(test)]

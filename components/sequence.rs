@@ -20,7 +20,13 @@ pub unsafe trait Sequence: OneRun {
 
     /// How many there are.
     fn count(&self) -> usize {
-        self.total().checked_div(size_of::<Self::Item>()).unwrap_or(0)
+        self.total().checked_div(self.element()).unwrap_or(0)
+    }
+
+    /// Bytes of an element: those of its type, or of the datatype that describes it ([`Packed`](crate::Packed)).
+    #[inline(always)]
+    fn element(&self) -> usize {
+        size_of::<Self::Item>()
     }
 }
 
@@ -81,8 +87,27 @@ sequence! {
     ('a, T: Element, const N: usize) &'a [T; N], T;
     ('a, T: Element) &'a mut [T], T;
     ('a, T: Element, const N: usize) &'a mut [T; N], T;
-    ('a, B: Sequence) &'a B, B::Item;
-    ('a, B: Sequence) &'a mut B, B::Item;
+}
+
+/// A buffer that is borrowed.
+macro_rules! borrowed {
+    ($($type:ty;)*) => {$(
+        // SAFETY: as of what is borrowed.
+        #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+        unsafe impl<B: Sequence> Sequence for $type {
+            type Item = B::Item;
+
+            #[inline(always)]
+            fn element(&self) -> usize {
+                (**self).element()
+            }
+        }
+    )*};
+}
+
+borrowed! {
+    &B;
+    &mut B;
 }
 
 /// A buffer whose bytes are its pieces: a run, or a [`List`] of them.

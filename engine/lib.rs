@@ -167,10 +167,10 @@ pub use tickwire_components::slots::EndpointSlot;
 pub use tickwire_components::{
     AtomicsDomain, Basic, Bool, BuildError, Cartesian, Cells, Comm, CommError, Comparison, CountError, Datatype,
     DatatypeError, Described, Element, ErrorHandler, ExactFloat, ExactSum, FinalizeError, Group, GroupError, InPlace,
-    Indexed, Integer, IntoBuffer, LeasedBytes, List, LockKind, Number, Operation, Order, OtherType, Pieces, PostError,
-    ProcId, ProgressError, Protocol, Rank, Receipt, RegionAccess, RegionKey, RegistrationCounts, RequestError,
-    RequestId, Sequence, Source, Status, Tag, TagFilter, Topology, TopologyError, Typed, Update, Window, WindowError,
-    Work, bytemuck, in_place,
+    Indexed, Integer, IntoBuffer, LeasedBytes, List, LockKind, Number, OnPacked, OnStructs, Operation, Order,
+    OtherType, Packed, PackedByte, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegionAccess,
+    RegionKey, RegistrationCounts, RequestError, RequestId, Sequence, Source, Status, Tag, TagFilter, Topology,
+    TopologyError, Typed, Update, Window, WindowError, Work, bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

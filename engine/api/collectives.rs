@@ -61,6 +61,17 @@ fn check_count(what: &'static str, given: usize, needed: usize) -> Result<(), Po
     if given == needed { Ok(()) } else { Err(PostError::Elements { what, given, needed }) }
 }
 
+/// Bytes of the elements that an operation of so many reduces: both buffers have such ones.
+fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: &R) -> Result<usize, PostError> {
+    if !send.is_in_place() {
+        check_count("element of the send buffer, bytes,", send.element(), operation)?;
+    }
+    if !receive.is_in_place() && receive.total() > 0 {
+        check_count("element of the receive buffer, bytes,", receive.element(), operation)?;
+    }
+    Ok(operation)
+}
+
 /// Checks that a root is a rank.
 fn check_root(draft: &Draft, root: Rank) -> Result<u32, PostError> {
     if root.0 < draft.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: draft.size - 1 }) }
@@ -101,7 +112,7 @@ impl Places {
                 return Err(PostError::Overlap);
             }
         }
-        let size = size_of::<B::Item>();
+        let size = buffer.element();
         Ok(Places { places: places.iter().map(|place| place.start * size..place.end * size).collect() })
     }
 

@@ -1,7 +1,8 @@
-//! Elements that are no numbers of Rust: truth values, and sums that are not rounded.
+//! Elements that are no numbers of Rust: truth values, sums that are not rounded, and those that a datatype describes.
 
 use crate::kit::{all, clusters, in_threads};
-use tickwire::{Bool, Comm, Engine, ExactSum, Rank, in_place, op};
+use tickwire::testing::Cluster;
+use tickwire::{Bool, Comm, Datatype, Engine, ExactSum, Packed, Rank, in_place, op};
 
 /// Truth values of a rank.
 fn flags(rank: u32) -> Vec<bool> {
@@ -101,4 +102,96 @@ fn exact_sums_have_the_same_bits_over_every_transport() {
             assert!(float.iter().all(|(_, sums)| sums[0] == serial), "{size} ranks, f32");
         }
     }
+}
+
+/// A struct with padding, which is no plain data.
+#[derive(Clone, Copy, PartialEq, Debug, Default, tickwire::Datatype)]
+#[repr(C)]
+struct Best {
+    place: u8,
+    value: f64,
+}
+
+fn best(rank: u32, count: usize) -> Vec<Best> {
+    (0..count).map(|at| Best { place: rank as u8, value: f64::from((rank * 7 + at as u32 * 3) % 11) }).collect()
+}
+
+/// The greater one; of equal ones that of the lower rank, since it is the left one.
+fn greater(left: Best, right: Best) -> Best {
+    if right.value > left.value { right } else { left }
+}
+
+fn best_of(ranks: std::ops::Range<u32>, count: usize) -> Vec<Best> {
+    let all: Vec<Vec<Best>> = ranks.map(|rank| best(rank, count)).collect();
+    (0..count).map(|at| all.iter().map(|of| of[at]).reduce(greater).unwrap()).collect()
+}
+
+/// A function of structs with a datatype, in all operations that reduce, short and long.
+#[test]
+fn elements_of_a_datatype_are_reduced_by_functions_of_structs() {
+    let packed = |of: Vec<Best>| Packed::all(of).unwrap();
+    for size in [1, 2, 3, 5, 13] {
+        for mut cluster in clusters(size) {
+            for count in [1usize, 2_000] {
+                let room = |count: usize| packed(vec![Best::default(); count]);
+                let (all_of, last) = (best_of(0..size, count), size - 1);
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.iallreduce(packed(best(rank, count)), room(count), op::on_structs(greater), world)
+                });
+                assert!(results.into_iter().all(|(_, mut of)| *of.unpack() == all_of), "allreduce of {count}");
+                let results = all(&mut cluster, |engine, rank, world| {
+                    let room = room(if rank == last { count } else { 0 });
+                    engine.ireduce(packed(best(rank, count)), room, op::on_structs(greater), Rank(last), world)
+                });
+                assert!(results.into_iter().last().unwrap().1.unpack() == &all_of, "reduce of {count}");
+                let results = all(&mut cluster, |engine, rank, world| {
+                    engine.iscan(in_place(), packed(best(rank, count)), op::on_structs(greater), world)
+                });
+                for (rank, (_, mut of)) in (0..).zip(results) {
+                    assert!(*of.unpack() == best_of(0..rank + 1, count), "scan of {count}");
+                }
+                let counts: Vec<usize> = (0..size as usize).map(|rank| count * (rank % 3)).collect();
+                let total = counts.iter().sum();
+                let results = all(&mut cluster, |engine, rank, world| {
+                    let room = room(counts[rank as usize]);
+                    engine.ireduce_scatter(packed(best(rank, total)), room, &counts, op::on_structs(greater), world)
+                });
+                let found: Vec<Best> = results.into_iter().flat_map(|(_, mut of)| of.unpack().clone()).collect();
+                assert!(found == best_of(0..size, total), "reduce_scatter of {count}");
+            }
+        }
+    }
+}
+
+/// A function of bytes of a datatype that has no type: every other number of a buffer. Buffers and operation must have one datatype.
+#[test]
+fn elements_of_a_datatype_are_reduced_by_functions_of_bytes() {
+    let element = Datatype::vector(2, 1, 2, &Datatype::of::<u16>()).unwrap().resized(0, 8).unwrap();
+    // Two numbers: the left first one, and the sum of the second ones.
+    let function = |left: &[u8], right: &mut [u8]| {
+        let second = |bytes: &[u8]| u16::from_ne_bytes([bytes[2], bytes[3]]);
+        let sum = second(left) + second(right);
+        right[..2].copy_from_slice(&left[..2]);
+        right[2..].copy_from_slice(&sum.to_ne_bytes());
+    };
+    let numbers = |rank: u16| vec![rank, 100, 10 + rank, 101, rank + 1, 102, 20 + rank, 103];
+    for size in [2u16, 3, 9] {
+        for mut cluster in clusters(size.into()) {
+            let results = all(&mut cluster, |engine, rank, world| {
+                let operand = Packed::new(numbers(rank as u16), &element, 2).unwrap();
+                engine.iallreduce(in_place(), operand, op::on_packed(&element, function), world)
+            });
+            let sum = (0..size).sum::<u16>();
+            for (rank, (_, mut of)) in (0..).zip(results) {
+                let expected = [0, 100, 10 * size + sum, 101, 1, 102, 20 * size + sum, 103];
+                assert_eq!(of.unpack()[..], expected, "rank {rank}, numbers in between stay");
+            }
+        }
+    }
+    let mut cluster = Cluster::loopback(1);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    let operand = || Packed::new(numbers(0), &Datatype::of::<u16>(), 8).unwrap();
+    let rejected = engine.iallreduce(operand(), operand(), op::on_packed(&element, function), world).unwrap_err();
+    assert_eq!(rejected.error.to_string(), "the element of the send buffer, bytes, has 2 elements, and 4 are needed");
 }

@@ -1,6 +1,6 @@
 //! Prefixes of reductions: scan and exscan.
 
-use super::{Call, Draw, check_count};
+use super::{Call, Draw, check_count, check_element};
 use tickwire_components::{Collective, CollectiveKind, Operation, PostError, Sequence, reduce};
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::collectives::scan as draw;
@@ -11,8 +11,9 @@ pub(super) fn scan<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Ite
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("scan", (send, receive), |draft, buffers| {
+        let element = check_element(operation.element(), &buffers.0, &buffers.1)?;
         draft.reduction = Some(reduce::<S::Item>(operation));
-        draw_scan(draft, buffers, false)
+        draw_scan(draft, buffers, element, false)
     })
     .reducing::<S::Item, O>(0)
 }
@@ -23,8 +24,9 @@ pub(super) fn exscan<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("exscan", (send, receive), |draft, buffers| {
+        let element = check_element(operation.element(), &buffers.0, &buffers.1)?;
         draft.reduction = Some(reduce::<S::Item>(operation));
-        draw_scan(draft, buffers, true)
+        draw_scan(draft, buffers, element, true)
     })
     .reducing::<S::Item, O>(0)
 }
@@ -32,6 +34,7 @@ pub(super) fn exscan<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
 fn draw_scan<S: Sequence, R: Sequence<Item = S::Item>>(
     draft: &mut Draft,
     (send, receive): &(S, R),
+    element: usize,
     exclusive: bool,
 ) -> Result<(), PostError> {
     let output = receive.piece(0);
@@ -41,7 +44,7 @@ fn draw_scan<S: Sequence, R: Sequence<Item = S::Item>>(
         input = send.piece(0);
     }
     let kind = if exclusive { CollectiveKind::Exscan } else { CollectiveKind::Scan };
-    let (part, element) = (input.len(), size_of::<S::Item>());
+    let part = input.len();
     let call = Collective { kind, root: 0, input, output, part, element, reduction: None };
     if !draft.runs_on_boards(call) {
         draw::scan(draft, input, output, exclusive);

@@ -1,7 +1,7 @@
 //! Reductions. Results have the same bits on all members and in all runs, wherever the ranks are: see
 //! [`tickwire_systems::collectives`].
 
-use super::{Call, Draw, check_count, check_in_place, check_root, consecutive};
+use super::{Call, Draw, check_count, check_element, check_in_place, check_root, consecutive};
 use tickwire_components::{
     Collective, CollectiveKind, LeasedBytes, Operation, PostError, Rank, Sequence, Span, combine, reduce as reducer,
 };
@@ -14,7 +14,7 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
     root: Rank,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce", (send, receive), move |draft, (send, receive)| {
-        let element = size_of::<S::Item>();
+        let element = check_element(operation.element(), send, receive)?;
         draft.reduction = Some(reducer::<S::Item>(operation));
         let root = check_root(draft, root)?;
         check_in_place(send, draft.rank == root, "the root")?;
@@ -43,7 +43,7 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("allreduce", (send, receive), move |draft, (send, receive)| {
-        let element = size_of::<S::Item>();
+        let element = check_element(operation.element(), send, receive)?;
         draft.reduction = Some(reducer::<S::Item>(operation));
         let output = receive.piece(0);
         let mut input = output;
@@ -67,7 +67,7 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce_scatter_block", (send, receive), move |draft, (send, receive)| {
-        let element = size_of::<S::Item>();
+        let element = check_element(operation.element(), send, receive)?;
         draft.reduction = Some(reducer::<S::Item>(operation));
         let ranks = draft.size as usize;
         let (mut input, mut count) = (send.piece(0), receive.count());
@@ -96,7 +96,7 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce_scatter", (send, receive), move |draft, (send, receive)| {
-        let element = size_of::<S::Item>();
+        let element = check_element(operation.element(), send, receive)?;
         draft.reduction = Some(reducer::<S::Item>(operation));
         check_count("list of counts", counts.len(), draft.size as usize)?;
         let places = consecutive(counts);
@@ -132,6 +132,7 @@ pub fn reduce_local<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
     right: R,
     operation: impl Operation<S::Item>,
 ) -> Result<(), PostError> {
+    check_element(operation.element(), &left, &right)?;
     check_count("right buffer", right.count(), left.count())?;
     combine::<S, R>(&left, right, &operation);
     Ok(())

@@ -1,0 +1,338 @@
+//! Elements that a datatype describes, packed, and what combines them.
+
+use crate::pieces::{LeasedBytes, OneRun, Pieces};
+use crate::reduction::{Operands, Operation};
+use crate::sequence::Sequence;
+use crate::{Basic, Datatype, Described, Elements, ElementsMut, Span, Typed, Unfit};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A byte of elements that are [`Packed`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(transparent)]
+pub struct PackedByte(pub u8);
+
+// SAFETY: a byte.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl bytemuck::Zeroable for PackedByte {}
+// SAFETY: a byte.
+#[expect(unsafe_code, reason = "plain data")]
+unsafe impl bytemuck::Pod for PackedByte {}
+
+/// A buffer of elements that a [`Datatype`] describes, with their packed form: that is what collective operations and blocks take,
+/// send and reduce. An element of it is one of the datatype.
+///
+/// It is packed when it is made. [`Packed::pack`] takes over later changes of the buffer, and [`Packed::unpack`] puts what has been
+/// received into it.
+///
+/// ```
+/// use tickwire_components::{Datatype, Packed, combine, op};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Column 1 of a matrix of two rows and three columns; its elements are the rows' numbers.
+/// let number = Datatype::of::<f64>().resized(0, 24)?;
+/// let column = |matrix: Vec<f64>| Packed::at(matrix, 8, &number, 2);
+/// let (left, mut right) = (column(vec![0.0, 1.0, 0.0, 0.0, 2.0, 0.0])?, column(vec![9.0, 10.0, 9.0, 9.0, 20.0, 9.0])?);
+/// let sum = op::on_packed(&number, |left, right| {
+///     let numbers = [left, &*right].map(|bytes| f64::from_ne_bytes(bytes.try_into().expect("a number")));
+///     right.copy_from_slice(&(numbers[0] + numbers[1]).to_ne_bytes());
+/// });
+/// combine(&left, &mut right, &sum);
+/// assert_eq!(right.unpack(), [9.0, 11.0, 9.0, 9.0, 22.0, 9.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Packed<B> {
+    typed: Typed<B>,
+    /// The bytes of all elements, one behind the other.
+    bytes: Vec<u8>,
+    /// Bytes of an element.
+    element: usize,
+}
+
+impl<B> fmt::Debug for Packed<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packed({} bytes, {} an element)", self.bytes.len(), self.element)
+    }
+}
+
+impl<B: Elements<Element: Basic>> Packed<B> {
+    /// `count` elements of a type, displacement 0 at the start of the buffer.
+    ///
+    /// # Errors
+    /// If bytes of them are not within the buffer, which comes back.
+    pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
+        Self::at(buffer, 0, of, count)
+    }
+
+    /// As [`Packed::new`], displacement 0 at byte `origin` of the buffer.
+    ///
+    /// # Errors
+    /// As [`Packed::new`].
+    pub fn at(buffer: B, origin: usize, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
+        Ok(Self::of(Typed::at(buffer, origin, of, count)?, of.size()))
+    }
+}
+
+impl<B: Elements> Packed<B> {
+    /// All elements of a buffer, each by the datatype of its type: structs with `#[derive(Datatype)]`, without their padding.
+    ///
+    /// # Errors
+    /// As [`Packed::new`].
+    pub fn all(buffer: B) -> Result<Self, Unfit<B>> {
+        Ok(Self::of(Typed::all(buffer)?, B::Element::layout().size()))
+    }
+
+    fn of(typed: Typed<B>, element: usize) -> Self {
+        let mut packed = Packed { bytes: vec![0; typed.size()], typed, element };
+        packed.pack();
+        packed
+    }
+
+    /// Takes over what is in the buffer now.
+    pub fn pack(&mut self) {
+        self.typed.pack(0, &mut self.bytes);
+    }
+
+    /// The packed bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<B: ElementsMut> Packed<B> {
+    /// Puts the packed bytes to their places in the buffer. Of a byte that is there twice the later one stays.
+    pub fn unpack(&mut self) -> &B {
+        self.typed.unpack(0, &self.bytes);
+        self.typed.buffer()
+    }
+}
+
+impl<B: ElementsMut + AsMut<[B::Element]>> Packed<B> {
+    /// All elements of the buffer, also those that are not packed. What is written there counts when it has been packed.
+    pub fn elements_mut(&mut self) -> &mut [B::Element] {
+        self.typed.elements_mut()
+    }
+}
+
+impl<B> Packed<B> {
+    /// The buffer.
+    pub fn buffer(&self) -> &B {
+        self.typed.buffer()
+    }
+
+    /// The buffer, as it is: what has come is in it if it has been unpacked.
+    pub fn into_buffer(self) -> B {
+        self.typed.into_buffer()
+    }
+}
+
+// SAFETY: the bytes are on the heap, and do not move with the value.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B> Pieces for Packed<B> {
+    fn piece(&self, index: usize) -> Span {
+        self.bytes.piece(index)
+    }
+}
+
+// SAFETY: it is one run, and has no layout.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B> OneRun for Packed<B> {}
+
+// SAFETY: the value owns the bytes, which can be any.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B> LeasedBytes for Packed<B> {}
+
+// SAFETY: these are bytes.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<B> Sequence for Packed<B> {
+    type Item = PackedByte;
+
+    fn element(&self) -> usize {
+        self.element
+    }
+}
+
+/// A function of packed elements. See [`op::on_packed`](crate::op::on_packed).
+pub struct OnPacked<F> {
+    element: usize,
+    function: F,
+}
+
+impl<F: Fn(&[u8], &mut [u8])> OnPacked<F> {
+    pub(crate) fn new(of: &Datatype, function: F) -> Self {
+        OnPacked { element: of.size(), function }
+    }
+}
+
+impl<F> fmt::Debug for OnPacked<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnPacked({} bytes)", self.element)
+    }
+}
+
+impl<F: Fn(&[u8], &mut [u8]) + Send + Sync + 'static> Operation<PackedByte> for OnPacked<F> {
+    fn combine(&self, left: PackedByte, mut right: PackedByte) -> PackedByte {
+        (self.function)(&[left.0], std::slice::from_mut(&mut right.0));
+        right
+    }
+
+    fn element(&self) -> usize {
+        self.element
+    }
+
+    fn combine_all(&self, operands: Operands<'_, PackedByte>) {
+        each(self.element, operands, |left, right| (self.function)(left, right));
+    }
+}
+
+/// A function of structs. See [`op::on_structs`](crate::op::on_structs).
+pub struct OnStructs<T, F> {
+    layout: Datatype,
+    function: F,
+    _type: PhantomData<fn(T) -> T>,
+}
+
+impl<T: Described, F: Fn(T, T) -> T> OnStructs<T, F> {
+    pub(crate) fn new(function: F) -> Self {
+        OnStructs { layout: T::layout(), function, _type: PhantomData }
+    }
+}
+
+impl<T, F> fmt::Debug for OnStructs<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnStructs({})", std::any::type_name::<T>())
+    }
+}
+
+impl<T, F> Operation<PackedByte> for OnStructs<T, F>
+where
+    T: Described + Default,
+    F: Fn(T, T) -> T + Send + Sync + 'static,
+{
+    fn combine(&self, left: PackedByte, mut right: PackedByte) -> PackedByte {
+        let operands = Operands::Right(&[left], std::slice::from_mut(&mut right));
+        self.combine_all(operands);
+        right
+    }
+
+    fn element(&self) -> usize {
+        self.layout.size()
+    }
+
+    fn combine_all(&self, operands: Operands<'_, PackedByte>) {
+        let (left, right, out) = match operands {
+            Operands::Left(into, right) => (unpacked(into), unpacked(right), into),
+            Operands::Right(left, into) => (unpacked(left), unpacked(into), into),
+            Operands::Apart(out, left, right) => (unpacked(left), unpacked(right), out),
+        };
+        let results: Vec<T> = left.into_iter().zip(right).map(|(left, right)| (self.function)(left, right)).collect();
+        if let Ok(typed) = Typed::all(&results[..]) {
+            typed.pack(0, bytes_mut(out));
+        }
+    }
+}
+
+/// The values of packed bytes. What their datatype leaves out is as `T::default()` has it.
+fn unpacked<T: Described + Default>(packed: &[PackedByte]) -> Vec<T> {
+    let count = packed.len().checked_div(T::layout().size()).unwrap_or(0);
+    let mut values: Vec<T> = std::iter::repeat_with(T::default).take(count).collect();
+    if let Ok(mut typed) = Typed::all(&mut values[..]) {
+        typed.unpack(0, bytes(packed));
+    }
+    values
+}
+
+/// Combines elements of so many bytes one by one, into the right one of two.
+fn each(element: usize, operands: Operands<'_, PackedByte>, mut combine: impl FnMut(&[u8], &mut [u8])) {
+    let size = element.max(1);
+    match operands {
+        Operands::Left(into, right) => {
+            let mut result = vec![0; size];
+            for (into, right) in bytes_mut(into).chunks_exact_mut(size).zip(bytes(right).chunks_exact(size)) {
+                result.copy_from_slice(right);
+                combine(into, &mut result);
+                into.copy_from_slice(&result);
+            }
+        }
+        Operands::Right(left, into) => {
+            let pairs = bytes(left).chunks_exact(size).zip(bytes_mut(into).chunks_exact_mut(size));
+            pairs.for_each(|(left, into)| combine(left, into));
+        }
+        Operands::Apart(out, left, right) => {
+            let (left, right) = (bytes(left).chunks_exact(size), bytes(right).chunks_exact(size));
+            for (out, (left, right)) in bytes_mut(out).chunks_exact_mut(size).zip(left.zip(right)) {
+                out.copy_from_slice(right);
+                combine(left, out);
+            }
+        }
+    }
+}
+
+fn bytes(packed: &[PackedByte]) -> &[u8] {
+    bytemuck::cast_slice(packed)
+}
+
+fn bytes_mut(packed: &mut [PackedByte]) -> &mut [u8] {
+    bytemuck::cast_slice_mut(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{combine, op};
+
+    /// Two bytes with a gap before the second one.
+    #[derive(Clone, Copy, PartialEq, Debug, Default)]
+    #[repr(C)]
+    struct Gap {
+        first: u8,
+        second: u32,
+    }
+
+    // SAFETY: two numbers; the padding between them is left out.
+    #[expect(unsafe_code, reason = "a described type")]
+    unsafe impl Described for Gap {
+        fn layout() -> Datatype {
+            crate::layout_of::<Self>(&[(0, Datatype::of::<u8>()), (4, Datatype::of::<u32>())])
+        }
+    }
+
+    fn gaps(number: u32) -> Vec<Gap> {
+        (0..5).map(|at| Gap { first: at as u8 + number as u8, second: at * 1000 + number }).collect()
+    }
+
+    #[test]
+    fn structs_are_combined_without_their_padding_whichever_operand_is_written() {
+        let sides = |left: Gap, right: Gap| Gap { first: left.first, second: 2 * left.second + right.second };
+        let operation = op::on_structs(sides);
+        let (left, mut right) = (Packed::all(gaps(1)).unwrap(), Packed::all(gaps(7)).unwrap());
+        assert_eq!((left.count(), left.element(), left.bytes().len()), (5, 5, 25));
+        let expected: Vec<Gap> = gaps(1).into_iter().zip(gaps(7)).map(|(left, right)| sides(left, right)).collect();
+        combine(&left, &mut right, &operation);
+        assert_eq!(*right.unpack(), expected);
+        let reduction = crate::reduce::<PackedByte>(operation);
+        let (into, other, third) = (Packed::all(gaps(1)).unwrap(), Packed::all(gaps(7)).unwrap(), Packed::all(gaps(0)));
+        let mut third = third.unwrap();
+        // SAFETY: runs of elements of one length that do not overlap.
+        #[expect(unsafe_code, reason = "addresses of elements")]
+        unsafe {
+            reduction.combine(third.piece(0), into.piece(0), other.piece(0));
+            reduction.combine_into(into.piece(0), other.piece(0), crate::Side::Left);
+        }
+        assert_eq!((into.bytes(), third.bytes()), (right.bytes(), right.bytes()));
+        assert_eq!(*third.unpack(), expected);
+    }
+
+    #[test]
+    fn what_is_packed_is_what_was_there_when_it_was() {
+        let pair = Datatype::vector(2, 1, 2, &Datatype::of::<u16>()).unwrap();
+        let mut packed = Packed::new(vec![1u16, 2, 3], &pair, 1).unwrap();
+        assert_eq!((packed.count(), packed.element()), (1, 4));
+        packed.elements_mut()[2] = 9;
+        assert_eq!(packed.bytes(), bytemuck::cast_slice::<u16, u8>(&[1, 3]));
+        packed.pack();
+        assert_eq!(packed.bytes(), bytemuck::cast_slice::<u16, u8>(&[1, 9]));
+        assert!(Packed::new(vec![1u16], &pair, 1).is_err());
+        assert_eq!(packed.into_buffer(), [1, 2, 9]);
+    }
+}
