@@ -96,8 +96,8 @@ pub struct Inlet {
     pub memory: InletMemory,
     /// Who supplies that.
     pub supplier: Supplier,
-    /// The outgoing message that passes them on, by index; [`NIL`] if none does.
-    pub outgoing: u32,
+    /// The outgoing messages that pass them on, by index. Through a window only one does.
+    pub outgoing: Box<[u32]>,
     /// Bytes that have come so far, combined if they are to be. Written by Transfer.
     pub come: u64,
 }

@@ -128,7 +128,7 @@ mod run;
 pub mod testing;
 
 pub use crate::api::blocks::builder::GraphBuilder;
-pub use crate::api::blocks::handles::{Elements, GraphNode, Incoming, Outgoing, Place};
+pub use crate::api::blocks::handles::{Elements, GraphNode, Incoming, Outgoing, Outgoings, Place, Ranks};
 pub use crate::api::blocks::{GatherBlock, ScatterBlock};
 pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;

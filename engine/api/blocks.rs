@@ -11,13 +11,13 @@ use crate::api::request::{Posted, Rejected};
 use crate::api::scope::Scope;
 use crate::run::engine::Engine;
 use builder::GraphBuilder;
-use handles::{Elements, Incoming, Outgoing, Place};
+use handles::{Elements, Incoming, Outgoing, Outgoings, Place, Ranks};
 use tickwire_components::{Comm, LeasedBytes, NoLayout, Operation, Rank, Sequence, Tag};
 
 impl Engine {
     /// A scatter block: one message comes from a rank, and messages go to any number of others. Its methods name the parts of what
     /// comes, in order, and what becomes of each; a message that leaves is the concatenation of the parts that go to its rank, in
-    /// the order in which they were added.
+    /// the order in which they were added. A part may go to several ranks: `[Rank(2), Rank(5)]`.
     ///
     /// All messages of a block have its tag, and meet messages of blocks and [graphs](Engine::graph) alone.
     ///
@@ -89,7 +89,7 @@ impl<'e, 'b> GatherBlock<'e, 'b, ()> {
 /// The methods that both blocks have. `$rank` is what names the other side of a part that is received (a gather block) or passed on (a
 /// scatter block).
 macro_rules! parts {
-    ($block:ident, $incoming:ident, $outgoing:ident, $from:ident: [$($source:ident)?], $to:ident: [$($target:ident)?]) => {
+    ($block:ident, $incoming:ident, $outgoing:ident, $passing:ident, $from:ident: [$($source:ident)?], $to:ident: [$($target:ident)?]) => {
         impl<'e, 'b, B: NoLayout> $block<'e, 'b, B> {
             /// Receives elements into a buffer.
             pub fn recv<P: LeasedBytes + Sequence + Send + 'b>(self, buffer: P $(, $source: Rank)?) -> $block<'e, 'b, (B, P)> {
@@ -117,10 +117,10 @@ macro_rules! parts {
                 self,
                 buffer: P
                 $(, $source: Rank)?
-                $(, $target: Rank)?
+                $(, $target: impl Into<Ranks>)?
             ) -> $block<'e, 'b, (B, P)> {
                 self.with_place(buffer, |block, place| {
-                    let (from, to) = (block.$incoming($($source)?), block.$outgoing($($target)?));
+                    let (from, to) = (block.$incoming($($source)?), block.$passing($($target)?));
                     block.graph.take_pass(from, place, to);
                 })
             }
@@ -131,10 +131,10 @@ macro_rules! parts {
                 buffer: P,
                 operation: impl Operation<P::Item>
                 $(, $source: Rank)?
-                $(, $target: Rank)?
+                $(, $target: impl Into<Ranks>)?
             ) -> $block<'e, 'b, (B, P)> {
                 self.with_place(buffer, |block, place| {
-                    let (from, to) = (block.$incoming($($source)?), block.$outgoing($($target)?));
+                    let (from, to) = (block.$incoming($($source)?), block.$passing($($target)?));
                     block.graph.take_op_pass(from, place, operation, to);
                 })
             }
@@ -146,17 +146,17 @@ macro_rules! parts {
                 buffer: P,
                 operation: impl Operation<P::Item>
                 $(, $source: Rank)?
-                $(, $target: Rank)?
+                $(, $target: impl Into<Ranks>)?
             ) -> $block<'e, 'b, (B, P)> {
                 self.with(buffer, |block, own| {
-                    let (from, to) = (block.$incoming($($source)?), block.$outgoing($($target)?));
+                    let (from, to) = (block.$incoming($($source)?), block.$passing($($target)?));
                     block.graph.pass_op(from, own, operation, to);
                 })
             }
 
-            /// Passes so many bytes on as they come. This rank holds no more than a window of them.
-            pub fn forward(mut self, bytes: usize $(, $source: Rank)? $(, $target: Rank)?) -> Self {
-                let (from, to) = (self.$incoming($($source)?), self.$outgoing($($target)?));
+            /// Passes so many bytes on as they come. This rank holds no more than a window of them, unless they go to several ranks.
+            pub fn forward(mut self, bytes: usize $(, $source: Rank)? $(, $target: impl Into<Ranks>)?) -> Self {
+                let (from, to) = (self.$incoming($($source)?), self.$passing($($target)?));
                 self.graph.pass(from, bytes, to);
                 self
             }
@@ -213,8 +213,8 @@ macro_rules! parts {
     };
 }
 
-parts!(ScatterBlock, the_incoming, outgoing, from: [], to: [to]);
-parts!(GatherBlock, incoming, the_outgoing, from: [from], to: []);
+parts!(ScatterBlock, the_incoming, outgoing, outgoings, from: [], to: [to]);
+parts!(GatherBlock, incoming, the_outgoing, the_outgoing, from: [from], to: []);
 
 impl<B: NoLayout> ScatterBlock<'_, '_, B> {
     fn the_incoming(&self) -> Incoming {
@@ -228,6 +228,11 @@ impl<B: NoLayout> ScatterBlock<'_, '_, B> {
         let message = self.graph.send(to, self.tag);
         self.to.push((to, message));
         message
+    }
+
+    fn outgoings(&mut self, to: impl Into<Ranks>) -> Outgoings {
+        let Ranks(to) = to.into();
+        to.into_iter().map(|to| self.outgoing(to)).collect::<Vec<_>>().into()
     }
 }
 

@@ -10,8 +10,8 @@ mod passing;
 
 use kit::{BOUND, TAG, all_at_rest, clusters, numbers, pass_along, posted};
 use std::process::Command;
-use tickwire::testing::Cluster;
-use tickwire::{Comm, PostError, Rank, Tag, op};
+use tickwire::testing::{Cluster, SimConfig, SimNet};
+use tickwire::{Comm, Packed, PostError, Rank, Tag, Test, op};
 use tickwire_tests::binaries::binary;
 
 #[test]
@@ -54,6 +54,135 @@ fn a_scatter_block_deals_out_a_message() {
             all_at_rest(&mut cluster);
         }
     }
+}
+
+/// A part goes on to several ranks, whether it stays, is combined, or does neither; one of them takes it late.
+#[test]
+fn a_part_goes_on_to_several_ranks() {
+    for count in [3usize, 900, 60_000] {
+        for mut cluster in clusters(4) {
+            let world = cluster.engines[0].comm_world();
+            let part = |number: u32| (0..count as u32).map(|at| number * 100_000 + at).collect::<Vec<u32>>();
+            let sum =
+                |one: u32, other: u32| part(one).iter().zip(part(other)).map(|(one, other)| one + other).collect();
+            let all = [Rank(0), Rank(2), Rank(3)];
+            let source = cluster.engines[0].gather_block(Rank(1), TAG, world);
+            let source = posted(source.send(part(1)).send(part(2)).send(part(3)).send(part(4)).start());
+            let middle = cluster.engines[1]
+                .scatter_block(Rank(0), TAG, world)
+                .recv_forward(vec![0u32; count], all)
+                .send(part(9), Rank(3))
+                .recv_op_forward(part(5), op::Sum, &all[1..])
+                .forward(count * 4, vec![Rank(2), Rank(3)])
+                .forward_op(part(6), op::Sum, all);
+            let middle = posted(middle.start());
+            let expected = |rank: usize| -> Vec<u32> {
+                let ninth = if rank == 3 { part(9) } else { vec![] };
+                let (fifth, third) = if rank == 0 { (vec![], vec![]) } else { (sum(2, 5), part(3)) };
+                [part(1), ninth, fifth, third, sum(4, 6)].concat()
+            };
+            let mut targets = Vec::new();
+            for rank in [2, 0, 3] {
+                cluster.tick_times(100);
+                let block = cluster.engines[rank].scatter_block(Rank(1), TAG, world);
+                targets.push((rank, posted(block.recv(vec![0u32; expected(rank).len()]).start())));
+            }
+            for (rank, target) in targets {
+                let received = cluster.finish(BOUND, rank, target).unwrap().0.1;
+                assert!(received == expected(rank), "rank {rank} of {count}\n{}", cluster.report());
+            }
+            let (((((), first), _), sums), own) = cluster.finish(BOUND, 1, middle).unwrap().0;
+            assert!((first, sums, own) == (part(1), sum(2, 5), part(6)));
+            cluster.finish(BOUND, 0, source).unwrap();
+            all_at_rest(&mut cluster);
+        }
+    }
+}
+
+/// The bytes of a tree go on as they come, to all that are below a rank: so its height does not count.
+#[test]
+fn a_tree_takes_hardly_longer_than_a_hop() {
+    let bytes = numbers(2 << 20);
+    let rounds = |size: u32| {
+        let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
+        let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
+        cluster.checked = false;
+        let mut rounds = 0;
+        for _ in 0..2 {
+            let mut requests = Vec::new();
+            for (rank, engine) in (0..size).zip(&mut cluster.engines) {
+                let world = engine.comm_world();
+                let below: Vec<Rank> =
+                    [2 * rank + 1, 2 * rank + 2].into_iter().filter(|&rank| rank < size).map(Rank).collect();
+                if rank == 0 {
+                    let mut graph = engine.graph(world).with(bytes.clone());
+                    below.into_iter().for_each(|to| {
+                        let message = graph.0.send(to, TAG);
+                        graph.0.give(message, graph.1);
+                    });
+                    requests.push(posted(graph.0.start()));
+                } else {
+                    let block = engine.scatter_block(Rank((rank - 1) / 2), TAG, world);
+                    requests.push(posted(block.recv_forward(vec![0u8; bytes.len()], below).start()));
+                }
+            }
+            rounds = cluster.tick_until(BOUND, "all have it", |cluster| {
+                cluster.engines.iter_mut().zip(&requests).all(|(engine, of)| engine.test(of).unwrap() != Test::Pending)
+            });
+            for (engine, request) in cluster.engines.iter_mut().zip(requests) {
+                assert!(engine.take(request).unwrap().0.1 == bytes);
+            }
+        }
+        rounds
+    };
+    let (one, three) = (rounds(3), rounds(15));
+    assert!(three < one + one / 2, "three levels take {three} rounds, one takes {one}");
+}
+
+/// A struct with padding.
+#[derive(Clone, Copy, PartialEq, Debug, Default, tickwire::Datatype)]
+#[repr(C)]
+struct Padded {
+    short: u8,
+    long: u64,
+}
+
+/// Elements of a datatype are combined as they come, also where pieces and windows end in the middle of one.
+#[test]
+fn elements_of_a_datatype_are_combined_on_their_way() {
+    let combine = |left: Padded, right: Padded| Padded {
+        short: left.short,
+        long: left.long.wrapping_mul(3).wrapping_add(right.long),
+    };
+    for count in [5usize, 30_000] {
+        for mut cluster in clusters(3) {
+            let world = cluster.engines[0].comm_world();
+            let of = |rank: u8| {
+                (0..count as u64).map(|at| Padded { short: rank + at as u8, long: at * 10 + u64::from(rank) })
+            };
+            let packed = |rank: u8| Packed::all(of(rank).collect::<Vec<_>>()).unwrap();
+            let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(packed(0)).start());
+            let middle = cluster.engines[1].scatter_block(Rank(0), TAG, world);
+            let middle = posted(middle.recv_op_forward(packed(1), op::on_structs(combine), Rank(2)).start());
+            let last = cluster.engines[2].scatter_block(Rank(1), TAG, world);
+            let last = posted(last.recv_op(packed(2), op::on_structs(combine)).start());
+            let ((_, mut received), _) = cluster.finish(BOUND, 2, last).unwrap();
+            let expected: Vec<Padded> =
+                of(0).zip(of(1)).zip(of(2)).map(|((zero, one), two)| combine(combine(zero, one), two)).collect();
+            assert!(*received.unpack() == expected, "{count} elements\n{}", cluster.report());
+            cluster.finish(BOUND, 1, middle).unwrap();
+            cluster.finish(BOUND, 0, first).unwrap();
+            all_at_rest(&mut cluster);
+        }
+    }
+    let mut cluster = Cluster::loopback(1);
+    let world = cluster.engines[0].comm_world();
+    let (mut graph, place) =
+        cluster.engines[0].graph(world).with_place(Packed::all(vec![Padded::default(); 2]).unwrap());
+    let message = graph.receive(Rank(0), TAG);
+    graph.take_op(message, place.part(0..7), op::on_structs(combine));
+    let error = graph.start().unwrap_err().error;
+    assert_eq!(error, PostError::Elements { what: "part, bytes,", given: 7, needed: 9 });
 }
 
 /// Messages of several ranks are put together, whichever comes first; their sums leave, and are kept where it is asked for.

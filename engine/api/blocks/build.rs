@@ -225,7 +225,7 @@ fn check_circle(sketch: &Sketch) -> Result<(), PostError> {
     let mut before = vec![0u32; sketch.nodes.len()];
     let progress = (0u32..).zip(&sketch.nodes).flat_map(|(index, node)| match node {
         NodeSketch::Incoming { parts, .. } => {
-            parts.iter().filter_map(|part| part.to).map(|to| (index, to)).collect::<Vec<_>>()
+            parts.iter().flat_map(|part| part.to.iter().map(|&to| (index, to))).collect::<Vec<_>>()
         }
         _ => Vec::new(),
     });

@@ -1,6 +1,6 @@
 //! Graphs that an application builds: messages in parts, computations, and edges between them.
 
-use super::handles::{Elements, GraphNode, Incoming, Outgoing, Place};
+use super::handles::{Elements, GraphNode, Incoming, Outgoing, Outgoings, Place};
 use crate::api::persistent::Persistent;
 use crate::api::request::{Posted, Rejected};
 use crate::api::scope::Scope;
@@ -106,8 +106,8 @@ pub(super) struct InSketch {
     pub(super) segment: Span,
     pub(super) combine: Combine,
     pub(super) operation: Option<(Reduction, u32)>,
-    /// The message that passes it on.
-    pub(super) to: Option<u32>,
+    /// The messages that pass it on.
+    pub(super) to: Vec<u32>,
 }
 
 /// A part of a message that leaves.
@@ -159,46 +159,46 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
 
     /// The next part of a message goes into a buffer.
     pub fn take<T: Element>(&mut self, from: Incoming, into: Place<T>) {
-        self.add_in(from, into.0, Combine::Never, None, None);
+        self.add_in(from, into.0, Combine::Never, None, Outgoings::default());
     }
 
     /// The next part of a message is combined with the elements of a buffer, into it. The left operand is that of the lower rank.
     pub fn take_op<T: Element>(&mut self, from: Incoming, into: Place<T>, operation: impl Operation<T>) {
-        self.add_in(from, into.0, Combine::Receive, Some(reduce(operation)), None);
+        self.add_in(from, into.0, Combine::Receive, Some(operand(operation)), Outgoings::default());
     }
 
-    /// The next part of a message goes into a buffer, and is the next part of one that leaves.
-    pub fn take_pass<T: Element>(&mut self, from: Incoming, into: Place<T>, to: Outgoing) {
-        self.add_in(from, into.0, Combine::Never, None, Some(to));
+    /// The next part of a message goes into a buffer, and is the next part of one that leaves, or of each of several.
+    pub fn take_pass<T: Element>(&mut self, from: Incoming, into: Place<T>, to: impl Into<Outgoings>) {
+        self.add_in(from, into.0, Combine::Never, None, to.into());
     }
 
-    /// As [`GraphBuilder::take_op`], and the result is the next part of a message that leaves.
+    /// As [`GraphBuilder::take_op`], and the result is the next part of a message that leaves, or of each of several.
     pub fn take_op_pass<T: Element>(
         &mut self,
         from: Incoming,
         into: Place<T>,
         operation: impl Operation<T>,
-        to: Outgoing,
+        to: impl Into<Outgoings>,
     ) {
-        self.add_in(from, into.0, Combine::Receive, Some(reduce(operation)), Some(to));
+        self.add_in(from, into.0, Combine::Receive, Some(operand(operation)), to.into());
     }
 
-    /// The next part of a message, combined with the elements of a buffer, is the next part of one that leaves. The buffer stays as it
-    /// is.
+    /// The next part of a message, combined with the elements of a buffer, is the next part of one that leaves, or of each of several.
+    /// The buffer stays as it is.
     pub fn pass_op<T: Element>(
         &mut self,
         from: Incoming,
         own: Elements<T>,
         operation: impl Operation<T>,
-        to: Outgoing,
+        to: impl Into<Outgoings>,
     ) {
-        self.add_in(from, own, Combine::Send, Some(reduce(operation)), Some(to));
+        self.add_in(from, own, Combine::Send, Some(operand(operation)), to.into());
     }
 
-    /// The next so many bytes of a message are the next part of one that leaves.
-    pub fn pass(&mut self, from: Incoming, bytes: usize, to: Outgoing) {
+    /// The next so many bytes of a message are the next part of one that leaves, or of each of several.
+    pub fn pass(&mut self, from: Incoming, bytes: usize, to: impl Into<Outgoings>) {
         let segment = Span::EMPTY;
-        let to = self.outgoing(to);
+        let to = self.outgoing(to.into());
         let part = InSketch { bytes: bytes as u64, segment, combine: Combine::Never, operation: None, to };
         self.push_in(from, part);
     }
@@ -219,6 +219,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         operation: impl Operation<T>,
     ) -> GraphNode {
         self.check_pair(into.0, other);
+        self.check_whole(into.0.span, operation.element());
         let number = self.sketch.operations.len() as u32;
         self.sketch.operations.push(reduce(operation));
         self.add(NodeSketch::Reduce { into: into.0.span, other: other.span, operation: number })
@@ -282,14 +283,23 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         }
     }
 
+    /// Whether a run is of whole elements of so many bytes.
+    fn check_whole(&mut self, run: Span, element: usize) {
+        let (given, element) = (run.len(), element.max(1));
+        if !given.is_multiple_of(element) {
+            let needed = given.next_multiple_of(element);
+            self.wrong.get_or_insert(PostError::Elements { what: "part, bytes,", given, needed });
+        }
+    }
+
     fn node(&mut self, node: GraphNode) -> Option<&mut NodeSketch> {
         self.check(node.number);
         self.sketch.nodes.get_mut(node.index as usize).filter(|_| node.number == self.number)
     }
 
-    fn outgoing(&mut self, to: Outgoing) -> Option<u32> {
-        self.check(to.0.number);
-        Some(to.0.index)
+    fn outgoing(&mut self, to: Outgoings) -> Vec<u32> {
+        to.0.iter().for_each(|to| self.check(to.0.number));
+        to.0.into_iter().map(|to| to.0.index).collect()
     }
 
     fn add_in<T: Element>(
@@ -297,12 +307,15 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         from: Incoming,
         own: Elements<T>,
         combine: Combine,
-        operation: Option<Reduction>,
-        to: Option<Outgoing>,
+        operation: Option<(Reduction, usize)>,
+        to: Outgoings,
     ) {
         self.check(own.number);
-        let to = to.and_then(|to| self.outgoing(to));
-        let operation = operation.map(|reduce| (reduce, size_of::<T>() as u32));
+        let to = self.outgoing(to);
+        if let Some((_, element)) = operation {
+            self.check_whole(own.span, element);
+        }
+        let operation = operation.map(|(reduce, element)| (reduce, element as u32));
         self.push_in(from, InSketch { bytes: own.span.len() as u64, segment: own.span, combine, operation, to });
     }
 
@@ -310,17 +323,23 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         if part.bytes == 0 {
             return self.check(from.0.number);
         }
-        let to = part.to;
+        let to = part.to.clone();
         let mut index = 0;
         if let Some(NodeSketch::Incoming { parts, .. }) = self.node(from.0) {
             index = parts.len() as u32;
             parts.push(part);
         }
         let message = from.0.index;
-        if let Some(to) = to
-            && let Some(NodeSketch::Outgoing { parts, .. }) = self.sketch.nodes.get_mut(to as usize)
-        {
-            parts.push(OutSketch::Passed { message, part: index });
+        for to in to {
+            if let Some(NodeSketch::Outgoing { parts, .. }) = self.sketch.nodes.get_mut(to as usize) {
+                parts.push(OutSketch::Passed { message, part: index });
+            }
         }
     }
+}
+
+/// How elements are reduced, and how many bytes they have.
+fn operand<T: Element>(operation: impl Operation<T>) -> (Reduction, usize) {
+    let element = operation.element();
+    (reduce(operation), element)
 }

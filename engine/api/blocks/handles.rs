@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use tickwire_components::{Element, Span};
+use tickwire_components::{Element, Rank, Span};
 
 /// Elements of a buffer of a graph.
 #[derive(Debug)]
@@ -33,6 +33,46 @@ pub struct GraphNode {
     pub(super) number: u64,
 }
 
+/// Messages that leave: one, or several that pass on the same.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outgoings(pub(super) Vec<Outgoing>);
+
+/// Ranks that something goes to: one, or several.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ranks(pub(super) Vec<Rank>);
+
+/// Makes several things of one, or of many.
+macro_rules! several {
+    ($all:ident of $one:ident) => {
+        impl From<$one> for $all {
+            fn from(one: $one) -> Self {
+                $all(vec![one])
+            }
+        }
+
+        impl<const N: usize> From<[$one; N]> for $all {
+            fn from(all: [$one; N]) -> Self {
+                $all(all.into())
+            }
+        }
+
+        impl From<&[$one]> for $all {
+            fn from(all: &[$one]) -> Self {
+                $all(all.into())
+            }
+        }
+
+        impl From<Vec<$one>> for $all {
+            fn from(all: Vec<$one>) -> Self {
+                $all(all)
+            }
+        }
+    };
+}
+
+several!(Outgoings of Outgoing);
+several!(Ranks of Rank);
+
 impl From<Incoming> for GraphNode {
     fn from(message: Incoming) -> Self {
         message.0
@@ -62,7 +102,7 @@ impl<T> Clone for Place<T> {
 impl<T> Copy for Place<T> {}
 
 impl<T: Element> Elements<T> {
-    /// How many there are.
+    /// How many there are. Of a [`Packed`](crate::Packed) buffer each byte counts.
     pub fn count(&self) -> usize {
         self.span.len().checked_div(size_of::<T>()).unwrap_or(0)
     }

@@ -34,14 +34,20 @@ impl Engine {
                     let first = inlets.len() as u32;
                     for (number, part) in (0..).zip(parts) {
                         let mut inlet = inlet(part, index, side);
-                        if let Some(to) = part.to {
-                            inlet.outgoing = plan.passage_of[to as usize];
-                            let passage = &mut passages[inlet.outgoing as usize];
+                        inlet.outgoing = part.to.iter().map(|&to| plan.passage_of[to as usize]).collect();
+                        let mut whole = None;
+                        for (&to, &passage) in part.to.iter().zip(&inlet.outgoing) {
+                            let passage = &mut passages[passage as usize];
                             let place = adopt(passage, sketch, to, (node as u32, number), first + number);
-                            match passage.is_whole {
-                                true => inlet.memory = InletMemory::Place(place),
-                                false => plan.connect(&mut inlet, part, parts, method(node), method(to as usize)),
+                            whole = passage.is_whole.then_some(place);
+                        }
+                        match (&part.to[..], whole) {
+                            ([], _) => {}
+                            ([_], Some(place)) => inlet.memory = InletMemory::Place(place),
+                            (&[to], None) => {
+                                plan.connect(&mut inlet, part, parts, method(node), method(to as usize));
                             }
+                            _ => plan.fan_out(&mut inlet, part),
                         }
                         inlets.push(inlet);
                     }
@@ -120,6 +126,18 @@ impl Plan {
             inlet.segment = Span::EMPTY;
         }
     }
+
+    /// A part that goes on to several ranks has a place: where it stays, or memory of the graph's own.
+    fn fan_out(&mut self, inlet: &mut Inlet, part: &InSketch) {
+        let stays = part.combine != Combine::Send && !part.segment.is_empty();
+        inlet.supplier = if stays { Supplier::Segment } else { Supplier::Temporary };
+        let place = if stays { part.segment } else { self.temporary(part.bytes as usize) };
+        inlet.memory = InletMemory::Place(place);
+        if stays && part.combine == Combine::Never {
+            // It is where it leaves from.
+            inlet.segment = Span::EMPTY;
+        }
+    }
 }
 
 /// The parts of a message that leaves; where one is passed on, [`NIL`] stands for its inlet until that is known.
@@ -160,7 +178,7 @@ fn inlet(part: &InSketch, message: u32, side: Side) -> Inlet {
         operation,
         memory: InletMemory::None,
         supplier: Supplier::Segment,
-        outgoing: NIL,
+        outgoing: Box::default(),
         come: 0,
     }
 }
@@ -178,8 +196,10 @@ fn supplier(part: &InSketch, receive: Abilities, send: Abilities, frame: u64) ->
 fn adopt(passage: &mut Passage, sketch: &Sketch, to: u32, part: (u32, u32), inlet: u32) -> Span {
     let NodeSketch::Outgoing { parts, .. } = &sketch.nodes[to as usize] else { return Span::EMPTY };
     let is_it = |sketched: &OutSketch| matches!(*sketched, OutSketch::Passed { message, part: number } if (message, number) == part);
-    let Some(at) = parts.iter().position(is_it) else { return Span::EMPTY };
-    let part = &mut passage.parts[at];
-    part.what = PartKind::Passed(inlet);
-    passage.staging.part(part.start as usize, part.bytes as usize)
+    let mut place = Span::EMPTY;
+    for (part, _) in passage.parts.iter_mut().zip(parts).filter(|(_, sketched)| is_it(sketched)) {
+        part.what = PartKind::Passed(inlet);
+        place = passage.staging.part(part.start as usize, part.bytes as usize);
+    }
+    place
 }

@@ -3,7 +3,7 @@
 use super::loops::Say;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
-use tickwire::{Comm, Engine, HeapBuffer, HeapError, LeasedBytes, Rank, Sequence, op};
+use tickwire::{Comm, Engine, HeapBuffer, HeapError, LeasedBytes, Rank, Sequence, Tag, op};
 
 /// Lengths of the buffers, bytes.
 const SIZES: [usize; 5] = [8, 1 << 10, 16 << 10, 64 << 10, 1 << 20];
@@ -14,6 +14,8 @@ const CALLS: [usize; 2] = [20_000, 400];
 /// Operations in which a rank may run ahead are followed by a barrier as often, where they are short.
 const AHEAD: usize = 16;
 
+/// The tag of blocks.
+const TAG: Tag = Tag(1);
 /// What a rank computes between two ticks, where it does.
 const COMPUTES: Duration = Duration::from_micros(50);
 
@@ -22,7 +24,7 @@ type Done = Result<(), tickwire::Error>;
 /// Figures that [`Collectives::measure`] gives with so many ranks.
 pub(crate) fn figures(ranks: u32) -> usize {
     let parts = SIZES.iter().filter(|&&bytes| part(bytes, ranks as usize) > 0).count();
-    1 + 6 * SIZES.len() + 3 * parts + 2
+    1 + 7 * SIZES.len() + 3 * parts + 2
 }
 
 /// Bytes of a part of a buffer: whole doubles, as many for each rank.
@@ -176,6 +178,30 @@ impl<'a> Collectives<'a> {
             touch(&mut send[..count], round);
             engine.scan(&send[..count], &mut receive[..count], op::Sum, *world)?;
             all.keep_up(bytes, round)
+        })?;
+        self.chain(bytes, calls)
+    }
+
+    /// A sum that blocks pass on from rank to rank, and back to the first.
+    fn chain(&mut self, bytes: usize, calls: usize) -> Done {
+        let (count, rank, ranks) = (bytes / 8, self.engine.rank().0, self.engine.size());
+        let (before, behind) = (Rank((rank + ranks - 1) % ranks), Rank((rank + 1) % ranks));
+        self.time("recv_op_forward", bytes, calls, |all, round| {
+            let Collectives { engine, world, send, receive, .. } = all;
+            touch(&mut send[..count], round);
+            engine.scope(|scope| {
+                if rank > 0 {
+                    let block = scope.scatter_block(before, TAG, *world);
+                    let request = block.recv_op_forward(&mut receive[..count], op::Sum, behind).start()?;
+                    scope.wait_take(request)?;
+                    return Ok(());
+                }
+                let last = scope.scatter_block(before, TAG, *world).recv(&mut receive[..count]).start()?;
+                let first = scope.gather_block(behind, TAG, *world).send(&send[..count]).start()?;
+                scope.wait_take(first)?;
+                scope.wait_take(last)?;
+                Ok(())
+            })
         })
     }
 

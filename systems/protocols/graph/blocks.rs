@@ -15,6 +15,9 @@
 //! - *Nothing is read* out of the memory of a rank that passes on: windows are used again while the message is under way, and a peer
 //!   that reads by itself could not be told so. The bytes always go in pieces.
 //!
+//! A part may go on to several ranks. Then all of it has a place, out of which each of the messages takes it as it can: a window would
+//! move on with the slowest of them, and hold up the others.
+//!
 //! An operation combines whole elements. What comes of one that is not whole yet waits in `scratch`.
 
 use super::intake::take_in;
@@ -96,8 +99,10 @@ fn open(rows: &mut Rows<'_>, row: Row) {
             if let Some(supply) = inlet.supply() {
                 ready(progress, supplies, supply);
             }
-            if inlet.outgoing != NIL && !fed.contains(&inlet.outgoing) {
-                fed.push(inlet.outgoing);
+            for &outgoing in &inlet.outgoing {
+                if !fed.contains(&outgoing) {
+                    fed.push(outgoing);
+                }
             }
         }
         if let Some(graph) = progress.graphs.get_mut(number) {
@@ -313,9 +318,10 @@ pub(super) fn release_windows(rows: &mut Rows<'_>, number: u32, of: Option<Row>)
     let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
     let Some(mut blocks) = graph.and_then(|graph| graph.blocks.take()) else { return };
     for inlet in &mut blocks.inlets {
-        let is_of = |row: Row| blocks.passages.get(inlet.outgoing as usize).is_some_and(|passage| passage.row == row);
+        let mut outgoing = inlet.outgoing.iter().filter_map(|&outgoing| blocks.passages.get(outgoing as usize));
+        let mut is_of = |row: Row| outgoing.any(|passage| passage.row == row);
         if let Some(supply) = inlet.supply()
-            && of.is_none_or(is_of)
+            && of.is_none_or(&mut is_of)
         {
             release(progress, supplies, supply);
             inlet.memory = InletMemory::Window(NIL);

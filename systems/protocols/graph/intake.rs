@@ -6,7 +6,7 @@ use super::passing::wake;
 use crate::rows::Rows;
 use crate::steps::supply::hand_out::{filled, space};
 use smallvec::SmallVec;
-use tickwire_components::{Combine, Graph, Inlet, InletMemory, NIL, Node, PartKind, Row, Span, Supply};
+use tickwire_components::{Combine, Graph, Inlet, InletMemory, Node, PartKind, Row, Span, Supply};
 use tickwire_transports::copy;
 
 /// Takes the next bytes of a message: each goes to its part, and the messages that pass it on go on. Returns how many bytes found a
@@ -39,9 +39,8 @@ pub(super) fn take_in(rows: &mut Rows<'_>, row: Row, payload: Span) -> u64 {
                 }
             };
             moved += taken;
-            if inlet.outgoing != NIL {
-                let (outgoing, more) = (inlet.outgoing, inlet.come - before);
-                blocks.passages[outgoing as usize].missing -= more;
+            for &outgoing in &inlet.outgoing {
+                blocks.passages[outgoing as usize].missing -= inlet.come - before;
                 if !fed.contains(&outgoing) {
                     fed.push(outgoing);
                 }

@@ -63,10 +63,19 @@ pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
 pub(super) fn gather(blocks: &Blocks, passage: u32) {
     let passage = &blocks.passages[passage as usize];
     for part in &passage.parts {
-        if let PartKind::Given(span) = part.what {
-            let place = passage.staging.part(part.start as usize, part.bytes as usize);
-            // SAFETY: whoever has built the graph keeps its buffers until its request is done.
-            unsafe { copy::copy(place, span) };
+        let from = match part.what {
+            PartKind::Given(span) => span,
+            PartKind::Passed(index) => match blocks.inlets[index as usize].memory {
+                // What goes to several ranks, and is not put together where it comes.
+                InletMemory::Place(place) => place,
+                _ => continue,
+            },
+            PartKind::Inlet(_) => continue,
+        };
+        let place = passage.staging.part(part.start as usize, part.bytes as usize);
+        if !std::ptr::eq(from.start(), place.start()) {
+            // SAFETY: whoever has built the graph keeps its buffers, and memory of its own, until its request is done.
+            unsafe { copy::copy(place, from) };
         }
     }
 }
