@@ -27,6 +27,10 @@ pub enum Control {
         /// The CAR row of the message at its sender.
         message: Row,
     },
+    /// Whether the link that was called over is used. The number is that of the transport.
+    Call(u32),
+    /// The link that the peer has called over is used. The number is that of the transport.
+    Accept(u32),
 }
 
 impl Control {
@@ -37,6 +41,8 @@ impl Control {
             Control::OfferCount(count) => Header::new(Kind::Offers, 0, 0, count, 0, 0),
             Control::Refusal { context, message } => Header::new(Kind::Nack, context, 0, 0, message, 0),
             Control::Acknowledgement { message } => Header::new(Kind::Done, 0, 0, 0, message, 0),
+            Control::Call(transport) => Header::new(Kind::Call, 0, 0, transport, 0, 0),
+            Control::Accept(transport) => Header::new(Kind::Accept, 0, 0, transport, 0, 0),
         }
     }
 
@@ -161,6 +167,8 @@ mod tests {
             (Control::OfferCount(9), Kind::Offers),
             (Control::Refusal { context: 4, message: 5 }, Kind::Nack),
             (Control::Acknowledgement { message: 6 }, Kind::Done),
+            (Control::Call(7), Kind::Call),
+            (Control::Accept(7), Kind::Accept),
         ];
         for (control, kind) in frames {
             let header = control.header();

@@ -1,7 +1,7 @@
 //! Procs: the compact table of all that are known, and the virtual connection to each that was contacted.
 
 use crate::limits::CREDIT_INITIAL;
-use crate::{NIL, Queue, Row};
+use crate::{NIL, Queue, Routes, Row};
 use bevy_ecs::component::Component;
 
 /// State of a virtual connection.
@@ -109,6 +109,8 @@ pub struct ProcTable {
     pub departed: Vec<Row>,
     /// Procs whose processes have failed, by the launcher's word, and why, while their last frames are still to be read. Few.
     pub fallen: Vec<(u32, String)>,
+    /// What has become of the routes to them.
+    pub routes: Routes,
 }
 
 impl ProcTable {

@@ -4,8 +4,8 @@ use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
 use crate::{
-    Buffer, ControlFrames, FreeList, Graphs, NIL, ProviderMatching, Queue, Receipts, Registrations, Row, Segment,
-    Signatures, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
+    Buffer, CallWord, ControlFrames, FreeList, Graphs, NIL, ProviderMatching, Queue, Receipts, Registrations, Row,
+    Segment, Signatures, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -206,6 +206,8 @@ pub struct Progress {
     pub to_contact: Vec<u32>,
     /// VCs that have ended, and why.
     pub ended: Vec<(Row, Ended)>,
+    /// What peers have said of links that they have called over.
+    pub calls: Vec<CallWord>,
     /// VCs that have failed, and not in order, and whose failure nobody has acknowledged.
     pub unacknowledged: u32,
     /// Incremented whenever the state of a VC changes, for those who watch.
@@ -281,6 +283,7 @@ impl Default for Progress {
             probing: false,
             to_contact: Vec::new(),
             ended: Vec::new(),
+            calls: Vec::new(),
             unacknowledged: 0,
             vc_changes: 0,
             rows_exhausted: false,

@@ -25,12 +25,13 @@
 //! | [`Kind::Head`] | none | 0 | any | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | 0 | at least 1 | its length |
 //! | [`Kind::Type`], [`Kind::Remote`], [`Kind::Answer`] | none | 0 | 0 | any | its length |
-//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`] | none | 0 | 0 | 0 | 0 |
+//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`], [`Kind::Call`], [`Kind::Accept`] | none | 0 | 0 | 0 | 0 |
 //!
 //! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
 //! has its number, which wraps, in its tag field. A [`Kind::Type`] has the number of the type in its tag field, and the type's
 //! name as its payload. A [`Kind::Remote`] and its [`Kind::Answer`] have the number of the operation as their message id, and the rank in
-//! the window's communicator of who sends them as their source.
+//! the window's communicator of who sends them as their source. A [`Kind::Call`] and its [`Kind::Accept`] have the number of the
+//! transport's name ([`transport_number`]) in their tag field.
 //!
 //! The kinds from [`Kind::Wrap`] on are a ring's own and never handed on.
 
@@ -43,7 +44,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 17;
+pub const VERSION: u16 = 18;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -100,15 +101,19 @@ pub enum Kind {
     Remote = 14,
     /// The answer to a [`Kind::Remote`]: [`crate::RemoteOutcome`] in its tag field, and what was asked for as its payload.
     Answer = 15,
+    /// The sender has called over this link, could be called over others, and asks whether this one is to be used.
+    Call = 16,
+    /// The answer to a [`Kind::Call`]: its link is used, and no other.
+    Accept = 17,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 16,
+    Wrap = 18,
     /// The ring goes on in a larger one, at the same position. A ring's own mark, never handed on; its second byte is the binary
     /// logarithm of the larger one's bytes.
-    Moved = 17,
+    Moved = 19,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it. A ring's own frame,
     /// never handed on: bytes 8–15 are the address of the part, the tag field is the number of its first piece, and the length is
     /// that of the part.
-    Question = 18,
+    Question = 20,
 }
 
 impl Kind {
@@ -131,9 +136,11 @@ impl Kind {
             13 => Kind::Offers,
             14 => Kind::Remote,
             15 => Kind::Answer,
-            16 => Kind::Wrap,
-            17 => Kind::Moved,
-            18 => Kind::Question,
+            16 => Kind::Call,
+            17 => Kind::Accept,
+            18 => Kind::Wrap,
+            19 => Kind::Moved,
+            20 => Kind::Question,
             _ => return None,
         })
     }
@@ -175,7 +182,9 @@ impl Kind {
             Kind::Head => typed(Length::BeyondPayload),
             Kind::Type | Kind::Remote | Kind::Answer => bare(Length::Any),
             Kind::Piece | Kind::Part => bare(Length::Some),
-            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers => bare(Length::None),
+            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers | Kind::Call | Kind::Accept => {
+                bare(Length::None)
+            }
             Kind::Wrap | Kind::Moved | Kind::Question => None,
         }
     }
@@ -355,6 +364,12 @@ impl Header {
         }
         if self.payload() != payload { Err("a frame with another payload than it says") } else { Ok(()) }
     }
+}
+
+/// The number of a transport's name, for frames: both sides know the transport by the same name.
+pub fn transport_number(name: &str) -> u32 {
+    // FNV-1a.
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Bytes a frame takes in a ring: header and payload, in whole cache lines, so that a short message is one line.

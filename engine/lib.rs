@@ -141,7 +141,7 @@ pub use crate::api::jobs;
 pub use crate::api::notify::Completion;
 pub use crate::api::persistent::Persistent;
 pub use crate::api::probe::message::{Message, RejectedMessage};
-pub use crate::api::procs::{Only, Route, TrafficClass};
+pub use crate::api::procs::{Only, Route};
 pub use crate::api::receipt::Receipted;
 pub use crate::api::regions::Region;
 pub use crate::api::registered::Registered;
@@ -170,7 +170,7 @@ pub use tickwire_components::{
     Indexed, Integer, IntoBuffer, LeasedBytes, List, LockKind, Number, OnPacked, OnStructs, Operation, Order,
     OtherType, Packed, PackedByte, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegionAccess,
     RegionKey, RegistrationCounts, RequestError, RequestId, Sequence, Source, Status, Tag, TagFilter, Topology,
-    TopologyError, Typed, Update, Window, WindowError, Work, bytemuck, in_place,
+    TopologyError, TrafficClass, Typed, Update, Window, WindowError, Work, bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

@@ -1,6 +1,7 @@
 //! Procs: their connections, communicators, endpoints, and what is more urgent.
 
 pub mod boards;
+pub mod calls;
 pub mod cards;
 pub mod communicators;
 pub mod connections;
@@ -8,4 +9,5 @@ pub mod ending;
 pub mod endpoint;
 pub mod priorities;
 pub mod receipts;
+pub mod routes;
 pub mod windows;

@@ -21,7 +21,7 @@ use crate::steps::credit::{add, take_envelope};
 use crate::steps::signatures::learn;
 use crate::steps::unexpected::find_place;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, Car, Ended, NIL, Pending, Progress, Row, wire};
+use tickwire_components::{Arrival, ArrivalState, CallWord, Car, Ended, NIL, Pending, Progress, Row, wire};
 use tickwire_transports::Other;
 
 /// Does what a frame asks for. An envelope is paired with its receive, or kept; an answer of a peer changes its send; bytes are
@@ -72,6 +72,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         Some(Kind::Offers) => provider_matched::take_count(&mut rows.progress, &mut rows.vcs, &header, vc_row),
         Some(Kind::Remote) => one_sided::take_request(rows, arrival),
         Some(Kind::Answer) => one_sided::take_answer(rows, arrival),
+        Some(Kind::Call | Kind::Accept) => note_call(&mut rows.progress, &header, vc_row),
         Some(Kind::Bye) => end_vc(&mut rows.progress, &header, vc_row),
         _ => Err(NotTaken::Wrong("a message past the matching of its transport")),
     };
@@ -92,6 +93,18 @@ fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
         }
         _ => Other::Taken,
     }
+}
+
+/// A peer has said something of the link that it has called over.
+#[cold]
+fn note_call(progress: &mut Progress, header: &Header, vc: Row) -> Result<(), NotTaken> {
+    let word = CallWord { vc, transport: header.tag(), accepts: header.kind() == Some(Kind::Accept) };
+    // Saying it again changes nothing.
+    if !progress.calls.contains(&word) {
+        progress.calls.push(word);
+    }
+    progress.pending |= Pending::WORLD;
+    Ok(())
 }
 
 /// A peer has said how it ends.

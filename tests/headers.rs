@@ -190,7 +190,11 @@ impl<'a> Run<'a> {
 
     /// A header of any kind, flags, priority and reserved byte, whose other fields might be true.
     fn any_frame(&mut self) {
-        let kind = Kind::from_byte(1 + self.input.byte() % 15).unwrap_or(Kind::Eager);
+        let kind = match self.input.byte() {
+            byte @ 254.. => Kind::from_byte(byte - 238),
+            byte => Kind::from_byte(1 + byte % 15),
+        };
+        let kind = kind.unwrap_or(Kind::Eager);
         let (flags, priority, reserved) = (self.input.byte(), self.input.byte(), self.input.byte());
         let (source, tag) = (u32::from(self.input.byte()) % 4, u32::from(self.input.byte()) % 4);
         let message = match self.input.byte() {

@@ -273,6 +273,11 @@ fn of_routes_with_one_priority_the_first_is_used() {
         }
         builder
     });
+    // Two that may call each other over different routes ask each other first.
+    cluster.engines[0].connect(ProcId(1)).unwrap();
+    cluster.tick_until(BOUND, "connected", |cluster| {
+        [(0, 1), (1, 0)].iter().all(|&(rank, proc)| cluster.vc_state(rank, proc) == Some(VcState::Connected))
+    });
     pass(&mut cluster, 1);
     let routes = cluster.engines[0].routes(ProcId(1), TrafficClass::PointToPoint);
     let chosen: Vec<_> = routes.iter().map(|route| (&*route.transport, route.chosen)).collect();

@@ -1,18 +1,10 @@
 //! Procs as an application sees them: their connections, their routes, and progress for one of them.
 
 use crate::run::engine::Engine;
-use tickwire_components::{NIL, PostError, ProcId, ProgressError, VcState, Work};
-use tickwire_systems::procs::cards::card_of;
+use tickwire_components::{NIL, PostError, ProcId, ProgressError, TrafficClass, VcState, Work};
 use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_systems::procs::routes::{Candidate, candidates, endpoint_for};
 use tickwire_transports::Capabilities;
-
-/// What a route is for. Every class takes the best route there is; so far all classes share the VC of point-to-point.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum TrafficClass {
-    /// Messages.
-    PointToPoint,
-}
 
 /// One transport's answer to how a proc can be reached.
 #[derive(Clone, Debug)]
@@ -23,7 +15,7 @@ pub struct Route {
     pub priority: u8,
     /// Whether it is the one that is used.
     pub chosen: bool,
-    /// Why it does not reach the proc, if it does not.
+    /// Why it does not reach the proc, may not carry the class, or could not connect, if it is so.
     pub refused: Option<String>,
 }
 
@@ -61,30 +53,21 @@ impl Engine {
         self.contact(proc.0).map(drop)
     }
 
-    /// How each transport would reach a proc for a class of traffic, and which one does. None do if there is no such proc.
-    pub fn routes(&mut self, proc: ProcId, _class: TrafficClass) -> Vec<Route> {
-        let all = self.store.all();
+    /// How each transport would reach a proc for a class of traffic, and which one does: once the proc is connected, the one that is
+    /// used. None do if there is no such proc.
+    pub fn routes(&mut self, proc: ProcId, class: TrafficClass) -> Vec<Route> {
+        let mut all = self.store.all();
         if all.procs.known.get(proc.0 as usize).is_none() {
             return Vec::new();
         }
-        let card = all.procs.card(proc.0);
-        let mut routes: Vec<Route> = Vec::new();
-        for endpoint in all.endpoints.iter_mut() {
-            let transport = endpoint.transport.get();
-            let part = card_of(card, transport.name()).unwrap_or_default();
-            routes.push(Route {
-                transport: transport.name().to_owned(),
-                priority: transport.capabilities().priority,
-                chosen: false,
-                refused: transport.reaches(proc.0, part).err(),
-            });
-        }
-        // The first of the highest priority, as contact chooses.
-        let best = routes.iter().filter(|r| r.refused.is_none()).map(|r| r.priority).max();
-        if let Some(route) = routes.iter_mut().find(|r| r.refused.is_none() && Some(r.priority) == best) {
-            route.chosen = true;
-        }
-        routes
+        let candidates = candidates(&mut all, proc.0, class);
+        let used = endpoint_for(&mut all, proc.0, class);
+        let mut name = |endpoint: u8| all.endpoints[usize::from(endpoint)].transport.get().name().to_owned();
+        let routes = candidates.into_iter().map(|Candidate { endpoint, priority, refused, .. }| {
+            let chosen = used == Some(endpoint);
+            Route { transport: name(endpoint), priority, chosen, refused }
+        });
+        routes.collect()
     }
 
     /// The transports that are open, with what they can do.

@@ -9,7 +9,7 @@ use tickwire_components::{
     Access, Comm, LeasedBytes, NIL, OneRun, Pieces, RegistrationCounts, Row, Source, Span, Stretch,
 };
 use tickwire_systems::procs::communicators::alive;
-use tickwire_systems::procs::connections::endpoint_of;
+use tickwire_systems::procs::routes::endpoint_of;
 use tickwire_systems::steps::registering::acquire;
 
 /// A buffer whose memory stays registered between operations, made by [`Engine::register`].

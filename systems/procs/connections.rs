@@ -5,9 +5,11 @@
 //! *Bound* the events there are; a VC that ends costs a look at each CAR row, once.
 //! *Why* tables grow and procs appear only here, so that no system ever sees a row move.
 
+use crate::procs::calls::{accepted, call, call_failed, hear, opened, side_ended, side_opened};
 use crate::procs::cards::card_of;
 use crate::procs::ending::{depart, fail, remind};
 use crate::procs::endpoint::Endpoint;
+use crate::procs::routes::message_route;
 use crate::steps::check::was_offered;
 use crate::steps::credit::{due, window};
 use crate::steps::matching::enqueue;
@@ -15,7 +17,7 @@ use crate::steps::provider;
 use crate::steps::registering::sweep;
 use crate::store::{StoreMut, Tables};
 use tickwire_components::limits::{ARRIVALS, CREDIT_INITIAL};
-use tickwire_components::{Car, CarKind, CarState, Ended, NIL, Pending, PostError, ProcId, Queue, Row, Vc, VcState};
+use tickwire_components::{Car, CarKind, CarState, Ended, NIL, Pending, PostError, Queue, Row, VcState};
 use tickwire_transports::LinkEvent;
 
 /// Free CAR rows below which more are spawned ahead of use.
@@ -57,8 +59,13 @@ pub fn maintain(store: &mut StoreMut<'_>) {
             Ended::Finalized => depart(&mut all, row, Ended::FINALIZED.to_owned()),
             Ended::Unfinished => fail(&mut all, row, Ended::UNFINISHED.to_owned()),
             Ended::Corrupt(words) => fail(&mut all, row, format!("protocol violation: {words}")),
+            Ended::Link(words) if is_called(&all, row) => call_failed(&mut all, row, words),
             Ended::Link(words) => fail(&mut all, row, words),
         }
+    }
+    let mut all = store.all();
+    if !(all.progress.calls.is_empty() && all.procs.routes.attempts.is_empty() && all.procs.routes.owed.is_empty()) {
+        hear(&mut all);
     }
     if cars < CARS_LOW || short {
         store.grow();
@@ -76,7 +83,7 @@ pub fn contact(store: &mut StoreMut<'_>, proc: u32) -> Result<Row, PostError> {
     let row = known_row(store, proc)?;
     let mut all = store.all();
     if all.vcs[row as usize].state == VcState::Unconnected {
-        connect(&mut all, row)?;
+        call(&mut all, row)?;
     }
     Ok(row)
 }
@@ -90,66 +97,10 @@ fn known_row(store: &mut StoreMut<'_>, proc: u32) -> Result<Row, PostError> {
     if known.row != NIL {
         return Ok(known.row);
     }
-    let endpoint = route(&mut all, proc).map_or(0, |(endpoint, _)| endpoint);
+    let endpoint = message_route(&mut all, proc).map_or(0, |(endpoint, _)| endpoint);
     let row = store.spawn_proc(proc, endpoint)?;
     store.all().procs.known[proc as usize].row = row;
     Ok(row)
-}
-
-/// The endpoint that reaches a proc, the highest priority first, and that proc's card for it.
-fn route(all: &mut Tables<'_>, proc: u32) -> Result<(u8, Vec<u8>), String> {
-    let mut refused = Vec::new();
-    let mut best: Option<(u8, u8, Vec<u8>)> = None;
-    for (index, endpoint) in all.endpoints.iter_mut().enumerate() {
-        let transport = endpoint.transport.get();
-        let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
-        match transport.reaches(proc, card) {
-            Ok(()) => {
-                let priority = transport.capabilities().priority;
-                if best.as_ref().is_none_or(|(p, ..)| priority > *p) {
-                    best = Some((priority, index as u8, card.to_vec()));
-                }
-            }
-            Err(reason) => refused.push(format!("{}: {reason}", transport.name())),
-        }
-    }
-    best.map(|(_, index, card)| (index, card)).ok_or_else(|| refused.join("; "))
-}
-
-/// The endpoint that messages of a proc go over, or would; `None` if none reaches it.
-pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
-    let row = all.procs.known.get(proc as usize)?.row;
-    match all.vcs.get(row as usize) {
-        Some(vc) if matches!(vc.state, VcState::Connecting | VcState::Connected) => Some(vc.endpoint),
-        _ => route(all, proc).ok().map(|(endpoint, _)| endpoint),
-    }
-}
-
-/// Starts to connect a VC over the best route.
-fn connect(all: &mut Tables<'_>, row: Row) -> Result<(), PostError> {
-    let proc = all.vcs[row as usize].proc;
-    let (endpoint, card) = match route(all, proc) {
-        Ok(route) => route,
-        Err(reason) => {
-            fail(all, row, format!("no transport reaches it: {reason}"));
-            return Err(PostError::Unreachable { proc: ProcId(proc), reason });
-        }
-    };
-    let transport = all.endpoints[endpoint as usize].transport.get();
-    match transport.connect(proc, &card, all.progress.now_ns) {
-        Ok(link) => {
-            let vc = &mut all.vcs[row as usize];
-            vc.endpoint = endpoint;
-            vc.link = link;
-            vc.state = VcState::Connecting;
-            all.progress.vc_changes += 1;
-            Ok(())
-        }
-        Err(reason) => {
-            fail(all, row, reason.clone());
-            Err(PostError::PeerFailed { proc: ProcId(proc), reason })
-        }
-    }
 }
 
 /// Lets every transport look after its links, and takes over what happened to them.
@@ -172,8 +123,10 @@ fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
     match event {
         LinkEvent::Connected { link } => {
             let mut all = store.all();
-            if let Some(row) = row_of(&all, endpoint, link) {
-                accepted(&mut all, row, endpoint, link);
+            match row_of(&all, endpoint, link) {
+                Some(row) => opened(&mut all, row, link),
+                None if is_side(&all, endpoint, link) => side_opened(&mut all, endpoint, link, link),
+                None => {}
             }
         }
         LinkEvent::Accepted { link, proc } => match known_row(store, proc) {
@@ -187,24 +140,32 @@ fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
             let mut all = store.all();
             match row_of(&all, endpoint, link) {
                 Some(row) => accepted(&mut all, row, endpoint, by),
-                None => {
-                    all.endpoints[endpoint as usize].transport.get().give_up(by, "the connection has failed before")
-                }
+                None => side_opened(&mut all, endpoint, link, by),
             }
         }
         LinkEvent::Failed { link, reason } => {
             let mut all = store.all();
-            let Some(row) = row_of(&all, endpoint, link) else { return };
+            let Some(row) = row_of(&all, endpoint, link) else { return side_ended(&mut all, endpoint, link) };
             // One that has said goodbye before has ended in order.
             match all.progress.ended.iter().position(|ended| *ended == (row, Ended::Finalized)) {
                 Some(at) => {
                     all.progress.ended.remove(at);
                     depart(&mut all, row, Ended::FINALIZED.to_owned());
                 }
+                None if is_called(&all, row) => call_failed(&mut all, row, reason),
                 None => fail(&mut all, row, reason),
             }
         }
     }
+}
+
+/// Whether a VC waits for the answer to its own call.
+fn is_called(all: &Tables<'_>, row: Row) -> bool {
+    all.vcs.get(row as usize).is_some_and(|vc| vc.state == VcState::Connecting)
+}
+
+fn is_side(all: &Tables<'_>, endpoint: u8, link: u32) -> bool {
+    all.procs.routes.sides.iter().any(|side| (side.endpoint, side.link) == (endpoint, link))
 }
 
 fn row_of(all: &Tables<'_>, endpoint: u8, link: u32) -> Option<Row> {
@@ -212,31 +173,12 @@ fn row_of(all: &Tables<'_>, endpoint: u8, link: u32) -> Option<Row> {
     found.map(|row| row as Row)
 }
 
-fn accepted(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
-    let Vc { state, endpoint: old_endpoint, link: old_link, .. } = all.vcs[row as usize];
-    if state == VcState::Failed {
-        // What the peer sends would be read by nobody: it must not wait.
-        let words = format!("the connection has failed before: {}", all.procs.reason(row));
-        return all.endpoints[endpoint as usize].transport.get().give_up(link, &words);
-    }
-    let is_second = state == VcState::Connected && (old_endpoint, old_link) != (endpoint, link);
-    if is_second && (has_lent(all, row) || has_exposed(all, row)) {
-        // What the transport of the other one has been lent comes back only with that, and what is exposed there stays so.
-        return all.endpoints[endpoint as usize].transport.get().close_link(link);
-    }
-    all.endpoints[endpoint as usize].transport.get().attach(link, row);
-    let vc = &mut all.vcs[row as usize];
-    vc.endpoint = endpoint;
-    vc.link = link;
-    connected(all, row);
-}
-
 /// Frames may flow: what was sent while connecting goes first, in order.
-fn connected(all: &mut Tables<'_>, row: Row) {
+pub(crate) fn connected(all: &mut Tables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
     if vc.state != VcState::Connected {
         // The rest of the window.
-        vc.lines_owed = window(all.progress, vc).lines.saturating_sub(CREDIT_INITIAL.lines);
+        vc.lines_owed += window(all.progress, vc).lines.saturating_sub(CREDIT_INITIAL.lines);
         if all.progress.has_provider() {
             move_posted(all, row);
         }
@@ -323,12 +265,12 @@ pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
 }
 
 /// Whether a transport has been lent places of messages of a VC.
-fn has_lent(all: &Tables<'_>, row: Row) -> bool {
+pub(crate) fn has_lent(all: &Tables<'_>, row: Row) -> bool {
     all.cars.iter().zip(&*all.large).any(|(car, large)| car.vc == row && large.is_lent(car.state))
 }
 
 /// Whether the peer of a VC may read a message out of this process's memory.
-fn has_exposed(all: &mut Tables<'_>, row: Row) -> bool {
+pub(crate) fn has_exposed(all: &mut Tables<'_>, row: Row) -> bool {
     let endpoint = &all.endpoints[all.vcs[row as usize].endpoint as usize];
     let may_be_read = |car: &Car| {
         let length = car.span.len() as u64;

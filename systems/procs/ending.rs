@@ -2,6 +2,7 @@
 //!
 //! *Bound* a look at each CAR row, once for each VC that ends.
 
+use crate::procs::calls::end_sides;
 use crate::procs::communicators::known;
 use crate::protocols::one_sided::fail_windows;
 use crate::steps::finish::abort;
@@ -56,6 +57,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     if link != NIL {
         close(all.endpoints[endpoint as usize].transport.get(), link);
     }
+    end_sides(all, row);
     cut_off(all, row);
     fail_windows(all, row);
     all.progress.control.forget(row);

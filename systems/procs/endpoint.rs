@@ -6,7 +6,9 @@ use bevy_ecs::world::World;
 use std::any::Any;
 use tickwire_components::limits::{Limits, OPERATION_LOOKS};
 use tickwire_components::wire::ADDRESS_BYTES;
-use tickwire_components::{Abilities, Car, Exclusive, NIL, Protocol, Request, RequestState, Row, Span, Vc};
+use tickwire_components::{
+    Abilities, Car, Exclusive, NIL, Protocol, Request, RequestState, Row, Span, TrafficClass, Vc,
+};
 use tickwire_transports::{AnyTransport, Mapped, Transport};
 
 /// Looks without a find after which an expensive poll is made rarer again, at most.
@@ -60,6 +62,8 @@ pub struct Endpoint {
     /// Frames leave by Post alone, never within the call that makes them: the transport may take a part of a frame, or
     /// [`Limits::deliver`] is off. Fixed when it is opened.
     pub by_post: bool,
+    /// Whether it may carry each class of traffic, in the order of [`TrafficClass::ALL`]. Fixed before the first contact.
+    pub classes: [bool; 3],
     /// It matches receives with messages by itself. Fixed when it is opened.
     pub matches: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
@@ -168,6 +172,7 @@ impl Endpoint {
             piggybacks,
             plain: !by_post && rows.is_none() && !registers && !piggybacks && !matches,
             by_post,
+            classes: [true; 3],
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
             prompt,
@@ -180,6 +185,11 @@ impl Endpoint {
             rows,
             transport: Exclusive::new(transport),
         }
+    }
+
+    /// Whether it may be used for a class of traffic.
+    pub fn may_carry(&self, class: TrafficClass) -> bool {
+        TrafficClass::ALL.iter().position(|&of| of == class).is_some_and(|number| self.classes[number])
     }
 
     /// Whether a message of so many bytes is sent without asking where there is credit for it; one in more than one run only
@@ -231,12 +241,12 @@ impl Endpoint {
 
     /// Leaves matching to the engine: another endpoint matches already.
     pub fn leave_matching(self, limits: &Limits) -> Self {
-        let Endpoint { transport, rows, .. } = self;
+        let Endpoint { transport, rows, classes, .. } = self;
         let mut transport = transport.into_inner();
         if let Some(matching) = transport.matching() {
             matching.leave();
         }
-        Endpoint::new(transport, limits, rows)
+        Endpoint { classes, ..Endpoint::new(transport, limits, rows) }
     }
 
     /// Whether to look at it in this tick, and whether there is something.

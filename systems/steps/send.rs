@@ -16,8 +16,8 @@ use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
-    Body, Car, CarKind, CarState, Communicator, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Pieces, Progress,
-    Row, Span, Vc, VcState, Way, car_flags, context, wire,
+    Body, Car, CarKind, CarState, Communicator, Control, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Pieces,
+    Progress, Row, Span, Vc, VcState, Way, car_flags, context, wire,
 };
 use tickwire_transports::Sent;
 
@@ -73,7 +73,9 @@ pub(crate) fn send_control(rows: &mut Rows<'_>, endpoint: &mut Endpoint, frame: 
     let Rows { progress, vcs, .. } = rows;
     let vc = &mut vcs[frame.vc as usize];
     let (mut header, mut credit) = (frame.what.header(), Credit::NONE);
-    if endpoint.piggybacks && !frame.what.is_grant() {
+    // What grants credit must arrive: a link that is called over may not be used.
+    let is_call = matches!(frame.what, Control::Call(_) | Control::Accept(_));
+    if endpoint.piggybacks && !frame.what.is_grant() && !is_call {
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
     if let Some(states) = endpoint.rows {

@@ -10,7 +10,7 @@ use tickwire_components::limits::{self, Limits};
 use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_components::{
     Arrival, Buffer, Callbacks, Car, Communicator, FreeList, Held, KnownProc, Large, Link, Members, NIL, Node,
-    ProcTable, Progress, Request, Row, Supply,
+    ProcTable, Progress, Request, Routes, Row, Supply,
 };
 
 /// What the tables are spawned from.
@@ -63,6 +63,7 @@ pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions
             reasons: Vec::new(),
             departed: Vec::new(),
             fallen: Vec::new(),
+            routes: Routes::default(),
         },
         Inbound::new(submissions),
         Settings(plan.limits.clone()),

@@ -4,7 +4,7 @@ use crate::procs::ending::failed_member;
 use crate::testing::{Posted, TestWorld};
 use tickwire_components::limits::Limits;
 use tickwire_components::submission::Operation;
-use tickwire_components::{Kept, RequestError, RequestState, car_flags};
+use tickwire_components::{Kept, ProcId, RequestError, RequestState, car_flags};
 use tickwire_components::{Rank, Tag, Unexpected};
 
 /// Lets the wire tell events, and handles them.

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, SPINS_SHARED};
 use tickwire_components::{Comm, Communicator, NIL, Row, Vc, VcState};
 use tickwire_systems::procs::boards::{Members, Seat, Seats, Standing};
-use tickwire_systems::procs::connections::endpoint_of;
 use tickwire_systems::procs::ending::failed_member;
+use tickwire_systems::procs::routes::endpoint_of;
 use tickwire_systems::protocols::board::SCRATCH_BYTES;
 use tickwire_transports::boards::{BOARD_BYTES, OwnBoard, PeerBoard};
 

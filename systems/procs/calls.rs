@@ -1,0 +1,297 @@
+//! How a VC gets its link: calls over one route after another, calls of the peer, and which link is used if there are two.
+//!
+//! A proc whose peer may call it over another transport at the same time does not send over a link that it has called over before the
+//! peer has said that this link is used ([`Kind::Call`], [`Kind::Accept`]). Until then nothing has gone over it, so the next route can be
+//! tried and nothing is lost. A link of the peer's is used at once if this side has no call of its own; else it waits as a side link:
+//!
+//! - It is used when the own call fails.
+//! - If the peer asks for it, it is used instead of an own call that is not open yet, or if the peer's number is the lower one.
+//! - Once another link is used it is closed if the peer has asked for it, and the peer then uses that one. If not, it stays: it is for
+//!   one-sided traffic.
+//!
+//! *Reads* link events, `Progress::calls`. *Writes* VCs (state, endpoint, link) and [`Routes`](tickwire_components::Routes).
+//! *Bound* the endpoints, for each VC that connects.
+//!
+//! [`Kind::Call`]: tickwire_components::wire::Kind::Call
+//! [`Kind::Accept`]: tickwire_components::wire::Kind::Accept
+
+use crate::procs::cards::card_of;
+use crate::procs::connections::{connected, has_exposed, has_lent};
+use crate::procs::ending::fail;
+use crate::procs::routes::{card_for, endpoint_for, may_cross, message_route};
+use crate::store::Tables;
+use tickwire_components::wire::transport_number;
+use tickwire_components::{
+    CallStage, CallWord, Control, NIL, Pending, PostError, ProcId, Row, SideLink, TrafficClass, Vc, VcState,
+};
+
+/// Calls the proc of a VC over the best route that has not failed. If none is left, the VC has failed.
+pub(crate) fn call(all: &mut Tables<'_>, row: Row) -> Result<(), PostError> {
+    let proc = all.vcs[row as usize].proc;
+    loop {
+        let (endpoint, card) = match message_route(all, proc) {
+            Ok(route) => route,
+            Err(reason) if all.procs.routes.failed(row).is_empty() => {
+                fail(all, row, format!("no transport reaches it: {reason}"));
+                return Err(PostError::Unreachable { proc: ProcId(proc), reason });
+            }
+            Err(_) => return Err(no_route_is_left(all, row)),
+        };
+        if let Some(reason) = ended_since(all, row) {
+            fail(all, row, reason.clone());
+            return Err(PostError::PeerFailed { proc: ProcId(proc), reason });
+        }
+        let transport = all.endpoints[usize::from(endpoint)].transport.get();
+        match transport.connect(proc, &card, all.progress.now_ns) {
+            Ok(link) => {
+                all.procs.routes.attempt_of(row).stage = CallStage::Calling;
+                let vc = &mut all.vcs[row as usize];
+                (vc.endpoint, vc.link, vc.state) = (endpoint, link, VcState::Connecting);
+                all.progress.vc_changes += 1;
+                return Ok(());
+            }
+            Err(reason) => all.procs.routes.attempt_of(row).failed.push((endpoint, reason)),
+        }
+    }
+}
+
+/// The VC fails, with what became of each route.
+fn no_route_is_left(all: &mut Tables<'_>, row: Row) -> PostError {
+    let proc = ProcId(all.vcs[row as usize].proc);
+    let failed = all.procs.routes.failed(row).to_vec();
+    let reason = match &failed[..] {
+        [(_, reason)] => reason.clone(),
+        _ => {
+            let mut name = |endpoint: u8| all.endpoints[usize::from(endpoint)].transport.get().name().to_owned();
+            let tried = failed.iter().map(|(endpoint, reason)| format!("{}: {reason}", name(*endpoint)));
+            format!("no route is left: {}", tried.collect::<Vec<_>>().join("; "))
+        }
+    };
+    fail(all, row, reason.clone());
+    PostError::PeerFailed { proc, reason }
+}
+
+/// Why no other route need be tried after one has failed, if that is so: the process has ended.
+fn ended_since(all: &mut Tables<'_>, row: Row) -> Option<String> {
+    let (_, why) = all.procs.routes.failed(row).last()?.clone();
+    let proc = all.vcs[row as usize].proc;
+    let has_ended = all.endpoints.iter_mut().any(|endpoint| {
+        let transport = endpoint.transport.get();
+        let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
+        transport.has_ended(proc, card).is_some()
+    });
+    has_ended.then_some(why)
+}
+
+/// The own call of a VC has failed, before anything went over its link: the next route is tried, first one that the peer has called over.
+pub(crate) fn call_failed(all: &mut Tables<'_>, row: Row, reason: String) {
+    let vc = &mut all.vcs[row as usize];
+    let (endpoint, link) = (vc.endpoint, std::mem::replace(&mut vc.link, NIL));
+    if link != NIL {
+        all.endpoints[usize::from(endpoint)].transport.get().give_up(link, &reason);
+    }
+    all.progress.control.forget(row);
+    all.procs.routes.attempt_of(row).failed.push((endpoint, reason));
+    match all.procs.routes.sides.iter().find(|side| side.vc == row && side.is_open).copied() {
+        Some(side) => take_side(all, side),
+        None => drop(call(all, row)),
+    }
+}
+
+/// A link that this side has called over is open.
+pub(crate) fn opened(all: &mut Tables<'_>, row: Row, link: u32) {
+    let Vc { proc, endpoint, state, .. } = all.vcs[row as usize];
+    if state == VcState::Connecting && may_cross(all, proc) {
+        all.endpoints[usize::from(endpoint)].transport.get().attach(link, row);
+        let attempt = all.procs.routes.attempt_of(row);
+        if attempt.stage == CallStage::Calling {
+            attempt.stage = CallStage::Open;
+        }
+        return say(all);
+    }
+    use_link(all, row, endpoint, link);
+}
+
+/// A peer has called over a link.
+pub(crate) fn accepted(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
+    let Vc { state, endpoint: old_endpoint, link: old_link, .. } = all.vcs[row as usize];
+    if state == VcState::Failed {
+        // What the peer sends would be read by nobody: it must not wait.
+        let words = format!("the connection has failed before: {}", all.procs.reason(row));
+        return all.endpoints[endpoint as usize].transport.get().give_up(link, &words);
+    }
+    if matches!(state, VcState::Connecting | VcState::Connected) && endpoint != old_endpoint {
+        return add_side(all, SideLink { vc: row, endpoint, link, is_open: true, is_asked: false });
+    }
+    let is_second = state == VcState::Connected && old_link != link;
+    if is_second && (has_lent(all, row) || has_exposed(all, row)) {
+        // What the transport of the other one has been lent comes back only with that, and what is exposed there stays so.
+        return all.endpoints[endpoint as usize].transport.get().close_link(link);
+    }
+    use_link(all, row, endpoint, link);
+}
+
+/// Messages of a VC go over a link from now on.
+fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
+    all.endpoints[usize::from(endpoint)].transport.get().attach(link, row);
+    let vc = &mut all.vcs[row as usize];
+    (vc.endpoint, vc.link) = (endpoint, link);
+    let routes = &mut all.procs.routes;
+    routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
+    // The peer hears that another link is used.
+    let is_over = |side: &mut SideLink| side.vc == row && (side.is_asked || side.endpoint == endpoint);
+    let over: Vec<SideLink> = routes.sides.extract_if(.., is_over).collect();
+    for side in over.into_iter().filter(|side| side.endpoint != endpoint) {
+        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
+    }
+    connected(all, row);
+}
+
+/// A link of the peer's is used instead of the own call.
+fn take_side(all: &mut Tables<'_>, side: SideLink) {
+    let Vc { endpoint, link, .. } = all.vcs[side.vc as usize];
+    if link != NIL {
+        all.endpoints[usize::from(endpoint)].transport.get().close_link(link);
+        all.progress.control.forget(side.vc);
+    }
+    use_link(all, side.vc, side.endpoint, side.link);
+    if side.is_asked {
+        owe(all, side.vc);
+    }
+}
+
+fn add_side(all: &mut Tables<'_>, side: SideLink) {
+    let transport = all.endpoints[usize::from(side.endpoint)].transport.get();
+    transport.attach(side.link, side.vc);
+    let known = |other: &mut SideLink| other.vc == side.vc && other.endpoint == side.endpoint;
+    for other in all.procs.routes.sides.extract_if(.., known) {
+        if other.link != side.link {
+            transport.close_link(other.link);
+        }
+    }
+    all.procs.routes.sides.push(side);
+}
+
+/// What peers have said of links that they have called over.
+pub(crate) fn hear(all: &mut Tables<'_>) {
+    for CallWord { vc: row, transport: number, accepts } in std::mem::take(&mut all.progress.calls) {
+        let Some(&Vc { endpoint, link, state, proc, .. }) = all.vcs.get(row as usize) else { continue };
+        let is_named =
+            |of: &mut crate::procs::endpoint::Endpoint| transport_number(of.transport.get().name()) == number;
+        let Some(over) = all.endpoints.iter_mut().position(is_named) else { continue };
+        let over = over as u8;
+        match state {
+            VcState::Connecting if over == endpoint && accepts => {
+                let stage = all.procs.routes.attempt(row).map(|attempt| attempt.stage);
+                if stage == Some(CallStage::Asked) {
+                    use_link(all, row, endpoint, link);
+                }
+            }
+            VcState::Connecting | VcState::Connected if accepts => {}
+            // Both have called over it, and it is one.
+            VcState::Connecting if over == endpoint => {
+                use_link(all, row, endpoint, link);
+                owe(all, row);
+            }
+            VcState::Connected if over == endpoint => owe(all, row),
+            VcState::Connected => {
+                let asked = |side: &mut SideLink| side.vc == row && side.endpoint == over;
+                for side in all.procs.routes.sides.extract_if(.., asked) {
+                    all.endpoints[usize::from(over)].transport.get().close_link(side.link);
+                }
+            }
+            VcState::Connecting => {
+                let yields = proc < all.procs.me
+                    || all.procs.routes.attempt(row).is_none_or(|attempt| attempt.stage == CallStage::Calling);
+                let asked = |side: &&mut SideLink| side.vc == row && side.endpoint == over;
+                let Some(side) = all.procs.routes.sides.iter_mut().find(asked) else { continue };
+                side.is_asked = true;
+                let side = *side;
+                if yields {
+                    take_side(all, side);
+                }
+            }
+            VcState::Unconnected | VcState::Failed => {}
+        }
+    }
+    say(all);
+}
+
+/// The peer of a VC is owed the answer that its link is used.
+fn owe(all: &mut Tables<'_>, row: Row) {
+    if !all.procs.routes.owed.contains(&row) {
+        all.procs.routes.owed.push(row);
+    }
+}
+
+/// Puts what is to be said of links into the control frames, as far as there is room.
+pub(crate) fn say(all: &mut Tables<'_>) {
+    let routes = &mut all.procs.routes;
+    if routes.attempts.is_empty() && routes.owed.is_empty() {
+        return;
+    }
+    let mut number = |row: Row| {
+        let endpoint = usize::from(all.vcs[row as usize].endpoint);
+        transport_number(all.endpoints[endpoint].transport.get().name())
+    };
+    let control = &mut all.progress.control;
+    routes.owed.retain(|&row| !control.push(row, Control::Accept(number(row))));
+    let mut is_full = !routes.owed.is_empty();
+    for attempt in routes.attempts.iter_mut().filter(|attempt| attempt.stage == CallStage::Open) {
+        match control.push(attempt.vc, Control::Call(number(attempt.vc))) {
+            true => attempt.stage = CallStage::Asked,
+            false => is_full = true,
+        }
+    }
+    all.progress.pending |= if is_full { Pending::POST | Pending::WORLD } else { Pending::POST };
+}
+
+/// A side link has ended. What was to go over it fails; the VC does not.
+pub(crate) fn side_ended(all: &mut Tables<'_>, endpoint: u8, link: u32) {
+    let is_it = |side: &mut SideLink| (side.endpoint, side.link) == (endpoint, link);
+    for side in all.procs.routes.sides.extract_if(.., is_it) {
+        all.endpoints[usize::from(endpoint)].transport.get().close_link(side.link);
+    }
+}
+
+/// A link that this side has called over for another class than messages is open, or the peer's is used instead of it.
+pub(crate) fn side_opened(all: &mut Tables<'_>, endpoint: u8, link: u32, by: u32) {
+    let Some(side) = all.procs.routes.sides.iter().find(|side| (side.endpoint, side.link) == (endpoint, link)) else {
+        return all.endpoints[usize::from(endpoint)].transport.get().give_up(by, "the connection has failed before");
+    };
+    let row = side.vc;
+    all.endpoints[usize::from(endpoint)].transport.get().attach(by, row);
+    for side in all.procs.routes.sides.iter_mut().filter(|side| (side.endpoint, side.link) == (endpoint, link)) {
+        (side.link, side.is_open) = (by, true);
+    }
+}
+
+/// Whether a VC is connected for a class of traffic, or will not be. Calls its proc over the route of that class, if it has none yet.
+pub fn reach_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> bool {
+    let Some(&Vc { proc, endpoint, state, .. }) = all.vcs.get(row as usize) else { return true };
+    if state != VcState::Connected {
+        return state == VcState::Failed;
+    }
+    let Some(wanted) = endpoint_for(all, proc, class).filter(|&wanted| wanted != endpoint) else { return true };
+    if let Some(side) = all.procs.routes.side(row, wanted) {
+        return side.is_open;
+    }
+    let card = card_for(all, proc, wanted);
+    match all.endpoints[usize::from(wanted)].transport.get().connect(proc, &card, all.progress.now_ns) {
+        Ok(link) => {
+            all.procs.routes.sides.push(SideLink { vc: row, endpoint: wanted, link, is_open: false, is_asked: false });
+        }
+        Err(reason) => all.procs.routes.attempt_of(row).failed.push((wanted, reason)),
+    }
+    false
+}
+
+/// The links beside that of a VC which has ended are closed.
+pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
+    let routes = &mut all.procs.routes;
+    routes.owed.retain(|&owed| owed != row);
+    routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
+    for side in routes.sides.extract_if(.., |side| side.vc == row) {
+        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
+    }
+}

@@ -1,0 +1,131 @@
+//! Routes: which transport goes to a proc for a class of traffic. The candidates of a proc are the endpoints that reach it and that
+//! may be used for the class; the best of those that have not failed is taken.
+//!
+//! *Reads* cards, endpoints, the links of a VC. *Writes* nothing.
+//! *Why* a route is looked for when a VC connects, or a window or a region is made, and never for a message.
+
+use crate::procs::cards::card_of;
+use crate::procs::endpoint::Endpoint;
+use crate::store::Tables;
+use tickwire_components::{Row, TrafficClass, Vc, VcState};
+use tickwire_transports::Reach;
+
+/// A transport's answer to how it would reach a proc.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The endpoint.
+    pub endpoint: u8,
+    /// Its priority.
+    pub priority: u8,
+    /// Whether it reaches memory of the proc without its engine. Looked at for classes that want that.
+    pub reaches_memory: bool,
+    /// Why it is none, if it is not.
+    pub refused: Option<String>,
+}
+
+/// All transports' answers, in the order of their endpoints.
+pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<Candidate> {
+    let row = all.procs.known.get(proc as usize).map_or(tickwire_components::NIL, |known| known.row);
+    let (card, failed) = (all.procs.card(proc), all.procs.routes.failed(row));
+    let answer = |(endpoint, of): (u8, &mut Endpoint)| {
+        let (allowed, transport) = (of.may_carry(class), of.transport.get());
+        let reached = transport.reaches(proc, card_of(card, transport.name()).unwrap_or_default());
+        let failed = failed.iter().find(|(of, _)| *of == endpoint);
+        let refused = match (reached, allowed, failed) {
+            (Err(reason), ..) => Some(reason),
+            (Ok(()), false, _) => Some(format!("it is not to carry {}", class.name())),
+            (Ok(()), true, Some((_, reason))) => Some(format!("it could not connect: {reason}")),
+            (Ok(()), true, None) => None,
+        };
+        let priority = transport.capabilities().priority;
+        let reaches_memory = match class {
+            TrafficClass::OneSided => transport.shared_memory().is_some() || transport.one_sided().is_some(),
+            TrafficClass::Atomics => transport.shared_memory().is_some(),
+            _ => false,
+        };
+        Candidate { endpoint, priority, reaches_memory, refused }
+    };
+    (0..).zip(all.endpoints.iter_mut()).map(answer).collect()
+}
+
+/// The best of the candidates: for one-sided traffic one that reaches memory by itself, then `used`, then the highest priority, then the
+/// first.
+pub fn best(candidates: &[Candidate], used: Option<u8>) -> Option<u8> {
+    let mut best: Option<(&Candidate, _)> = None;
+    for candidate in candidates.iter().filter(|candidate| candidate.refused.is_none()) {
+        let rank = (candidate.reaches_memory, used == Some(candidate.endpoint), candidate.priority);
+        if best.is_none_or(|(_, other)| rank > other) {
+            best = Some((candidate, rank));
+        }
+    }
+    best.map(|(candidate, _)| candidate.endpoint)
+}
+
+/// The endpoint that messages of a proc would go over if it were connected to now, and that proc's card for it.
+///
+/// # Errors
+/// Why no transport is left, in words.
+pub(crate) fn message_route(all: &mut Tables<'_>, proc: u32) -> Result<(u8, Vec<u8>), String> {
+    let candidates = candidates(all, proc, TrafficClass::PointToPoint);
+    match best(&candidates, None) {
+        Some(endpoint) => Ok((endpoint, card_for(all, proc, endpoint))),
+        None => {
+            let mut name = |endpoint: u8| all.endpoints[usize::from(endpoint)].transport.get().name().to_owned();
+            let words = candidates.into_iter().filter_map(|of| Some(format!("{}: {}", name(of.endpoint), of.refused?)));
+            Err(words.collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// A proc's card for an endpoint's transport.
+pub(crate) fn card_for(all: &mut Tables<'_>, proc: u32, endpoint: u8) -> Vec<u8> {
+    let Some(of) = all.endpoints.get_mut(usize::from(endpoint)) else { return Vec::new() };
+    card_of(all.procs.card(proc), of.transport.get().name()).unwrap_or_default().to_vec()
+}
+
+/// The endpoint that messages of a proc go over, or would; `None` if none reaches it.
+pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
+    let row = all.procs.known.get(proc as usize)?.row;
+    match all.vcs.get(row as usize) {
+        Some(vc) if matches!(vc.state, VcState::Connecting | VcState::Connected) => Some(vc.endpoint),
+        _ => message_route(all, proc).ok().map(|(endpoint, _)| endpoint),
+    }
+}
+
+/// The endpoint that a class of traffic with a proc goes over, or would.
+pub fn endpoint_for(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Option<u8> {
+    let used = endpoint_of(all, proc);
+    match class {
+        TrafficClass::PointToPoint => used,
+        _ => best(&candidates(all, proc, class), used),
+    }
+}
+
+/// The endpoint and the link of a VC for a class of traffic, if it is connected so.
+pub fn link_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> Option<(u8, u32)> {
+    let &Vc { proc, endpoint, link, state, .. } = all.vcs.get(row as usize)?;
+    if state != VcState::Connected {
+        return None;
+    }
+    let wanted = endpoint_for(all, proc, class)?;
+    if wanted == endpoint {
+        return Some((endpoint, link));
+    }
+    all.procs.routes.side(row, wanted).filter(|side| side.is_open).map(|side| (wanted, side.link))
+}
+
+/// Whether a proc and this one might call each other over different transports: the peer of a call must be asked then whether the
+/// link is used. A transport over networks may be one of these though it says that it does not reach the proc: others may reach this one.
+pub(crate) fn may_cross(all: &mut Tables<'_>, proc: u32) -> bool {
+    if proc == all.procs.me {
+        return false;
+    }
+    let card = all.procs.card(proc);
+    let may_carry = |of: &&mut Endpoint| of.may_carry(TrafficClass::PointToPoint);
+    let may_reach = |of: &mut Endpoint| {
+        let transport = of.transport.get();
+        let part = card_of(card, transport.name()).unwrap_or_default();
+        transport.capabilities().reach == Reach::Network || transport.reaches(proc, part).is_ok()
+    };
+    all.endpoints.iter_mut().filter(may_carry).filter_map(|of| may_reach(of).then_some(())).nth(1).is_some()
+}
