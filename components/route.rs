@@ -1,6 +1,6 @@
 //! Routes: the transports by which a proc can be reached, and what has become of those that were tried.
 
-use crate::Row;
+use crate::{NIL, Row};
 
 /// What a route is for. Each class takes the best route that there is for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +85,9 @@ pub struct Routes {
     pub sides: Vec<SideLink>,
     /// VCs whose peers have called over the link that is used, and are owed the answer. Each once.
     pub owed: Vec<Row>,
+    /// Endpoint and link of one-sided traffic, by VC, once that is known; link [`NIL`] until then and afterwards. Written when a link is
+    /// looked for, and when one ends.
+    one_sided: Vec<(u8, u32)>,
 }
 
 impl Routes {
@@ -105,6 +108,22 @@ impl Routes {
     /// What has failed of a VC's routes, and why.
     pub fn failed(&self, vc: Row) -> &[(u8, String)] {
         self.attempts.iter().find(|attempt| attempt.vc == vc).map_or(&[], |attempt| &attempt.failed)
+    }
+
+    /// The endpoint and link of a VC for one-sided traffic, if they are known.
+    pub fn one_sided(&self, vc: Row) -> Option<(u8, u32)> {
+        self.one_sided.get(vc as usize).copied().filter(|(_, link)| *link != NIL)
+    }
+
+    /// Notes the endpoint and link of a VC for one-sided traffic, or that they must be looked for.
+    pub fn set_one_sided(&mut self, vc: Row, link: Option<(u8, u32)>) {
+        let at = vc as usize;
+        if link.is_some() && self.one_sided.len() <= at {
+            self.one_sided.resize(at + 1, (0, NIL));
+        }
+        if let Some(known) = self.one_sided.get_mut(at) {
+            *known = link.unwrap_or((0, NIL));
+        }
     }
 
     /// The link of a VC over an endpoint, beside its own.

@@ -13,9 +13,9 @@ use bevy_ecs::component::RequiredComponentsError;
 use bevy_ecs::prelude::{Schedule, World};
 use endpoint::outside;
 use std::any::TypeId;
-use tickwire_components::Vc;
 use tickwire_components::limits::{self, Limits};
 use tickwire_components::slots::{EndpointSlot, assert_table};
+use tickwire_components::{TrafficClass, Vc};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_traces::{Sink, Trace};
 use tickwire_transports::ofi::Choice;
@@ -37,6 +37,8 @@ pub struct Builder {
     transports: Vec<Opener>,
     include: Option<Vec<String>>,
     exclude: Vec<String>,
+    /// Which transports may carry a class of traffic, where that is said.
+    routes: Vec<(TrafficClass, Vec<String>)>,
     hub: Option<Hub>,
     rows: usize,
     worlds: Vec<Adder<World>>,
@@ -62,6 +64,7 @@ impl Engine {
             transports: Vec::new(),
             include: None,
             exclude: Vec::new(),
+            routes: Vec::new(),
             hub: None,
             rows: limits::ROWS_INITIAL,
             worlds: Vec::new(),
@@ -136,6 +139,22 @@ impl Builder {
     /// Does not use the transports with these names.
     pub fn exclude<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.exclude.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has a class of traffic go over the transports with these names only. Overrides [`ENV_ROUTES`](crate::ENV_ROUTES).
+    ///
+    /// All ranks must say the same. Messages to the own rank go over whatever reaches it. [`TrafficClass::Atomics`] cannot be named: where
+    /// updates go follows from the others ([`Engine::routes`] says it).
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, TrafficClass};
+    /// let builder = Engine::builder().route(TrafficClass::PointToPoint, ["shm"]).route(TrafficClass::OneSided, ["ofi"]);
+    /// # drop(builder.build(Bootstrap::solo()).unwrap());
+    /// ```
+    pub fn route<S: Into<String>>(mut self, class: TrafficClass, names: impl IntoIterator<Item = S>) -> Self {
+        self.routes.retain(|(of, _)| *of != class);
+        self.routes.push((class, names.into_iter().map(Into::into).collect()));
         self
     }
 

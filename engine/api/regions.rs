@@ -299,6 +299,9 @@ impl Engine {
             let state = engine.store.all().vcs.get(vc as usize).map(|vc| vc.state);
             matches!(state, None | Some(VcState::Connected | VcState::Failed))
         })?;
+        if self.store.all().procs.routes.one_sided(vc).is_none() {
+            self.link_members(&[vc])?;
+        }
         let all = self.store.all();
         let is_open = all.vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Connected);
         let none = || WindowError::Memory { rank: Rank(key.proc), reason: "there is none for a table".into() };

@@ -20,9 +20,11 @@ use crate::procs::connections::{connected, has_exposed, has_lent};
 use crate::procs::ending::fail;
 use crate::procs::routes::{card_for, endpoint_for, may_cross, message_route};
 use crate::store::Tables;
+use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::wire::transport_number;
 use tickwire_components::{
-    CallStage, CallWord, Control, NIL, Pending, PostError, ProcId, Row, SideLink, TrafficClass, Vc, VcState,
+    CallStage, CallWord, Car, CarKind, CarState, Control, NIL, Pending, PostError, ProcId, Row, SideLink, TrafficClass,
+    Vc, VcState,
 };
 
 /// Calls the proc of a VC over the best route that has not failed. If none is left, the VC has failed.
@@ -85,6 +87,10 @@ fn ended_since(all: &mut Tables<'_>, row: Row) -> Option<String> {
 
 /// The own call of a VC has failed, before anything went over its link: the next route is tried, first one that the peer has called over.
 pub(crate) fn call_failed(all: &mut Tables<'_>, row: Row, reason: String) {
+    if was_heard(all, row) {
+        // The peer has used it.
+        return fail(all, row, reason);
+    }
     let vc = &mut all.vcs[row as usize];
     let (endpoint, link) = (vc.endpoint, std::mem::replace(&mut vc.link, NIL));
     if link != NIL {
@@ -96,6 +102,21 @@ pub(crate) fn call_failed(all: &mut Tables<'_>, row: Row, reason: String) {
         Some(side) => take_side(all, side),
         None => drop(call(all, row)),
     }
+}
+
+/// Whether a message of the peer has come over the own call of a VC, before its answer.
+fn was_heard(all: &Tables<'_>, row: Row) -> bool {
+    let vc = &all.vcs[row as usize];
+    let has_paid = vc.lines_owed != 0 || u32::from(vc.envelopes_left) != CREDIT_INITIAL.envelopes;
+    let is_arriving = |car: &Car| {
+        use CarState::{Matched, Passing, Queued, Reading, Receiving};
+        let is_moving = matches!(car.state, Matched | Passing | Queued | Reading | Receiving | CarState::Direct);
+        car.vc == row && car.kind == CarKind::Receive && is_moving
+    };
+    has_paid
+        || all.progress.unexpected.entries.iter().any(|kept| kept.vc == row)
+        || all.progress.streams.iter().any(|stream| stream.vc == row)
+        || all.cars.iter().any(is_arriving)
 }
 
 /// A link that this side has called over is open.
@@ -137,6 +158,7 @@ fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     let vc = &mut all.vcs[row as usize];
     (vc.endpoint, vc.link) = (endpoint, link);
     let routes = &mut all.procs.routes;
+    routes.set_one_sided(row, None);
     routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
     // The peer hears that another link is used.
     let is_over = |side: &mut SideLink| side.vc == row && (side.is_asked || side.endpoint == endpoint);
@@ -235,22 +257,35 @@ pub(crate) fn say(all: &mut Tables<'_>) {
         transport_number(all.endpoints[endpoint].transport.get().name())
     };
     let control = &mut all.progress.control;
-    routes.owed.retain(|&row| !control.push(row, Control::Accept(number(row))));
+    let mut is_said = false;
+    routes.owed.retain(|&row| {
+        let has_room = control.push(row, Control::Accept(number(row)));
+        is_said |= has_room;
+        !has_room
+    });
     let mut is_full = !routes.owed.is_empty();
     for attempt in routes.attempts.iter_mut().filter(|attempt| attempt.stage == CallStage::Open) {
         match control.push(attempt.vc, Control::Call(number(attempt.vc))) {
-            true => attempt.stage = CallStage::Asked,
+            true => (attempt.stage, is_said) = (CallStage::Asked, true),
             false => is_full = true,
         }
     }
-    all.progress.pending |= if is_full { Pending::POST | Pending::WORLD } else { Pending::POST };
+    if is_said || is_full {
+        all.progress.pending |= if is_full { Pending::POST | Pending::WORLD } else { Pending::POST };
+    }
 }
 
 /// A side link has ended. What was to go over it fails; the VC does not.
-pub(crate) fn side_ended(all: &mut Tables<'_>, endpoint: u8, link: u32) {
+pub(crate) fn side_ended(all: &mut Tables<'_>, endpoint: u8, link: u32, reason: String) {
     let is_it = |side: &mut SideLink| (side.endpoint, side.link) == (endpoint, link);
-    for side in all.procs.routes.sides.extract_if(.., is_it) {
+    let over: Vec<SideLink> = all.procs.routes.sides.extract_if(.., is_it).collect();
+    for side in over {
+        all.procs.routes.set_one_sided(side.vc, None);
         all.endpoints[usize::from(endpoint)].transport.get().close_link(side.link);
+        // A call of this side's own that was never answered.
+        if !side.is_open {
+            all.procs.routes.attempt_of(side.vc).failed.push((endpoint, reason.clone()));
+        }
     }
 }
 
@@ -266,14 +301,23 @@ pub(crate) fn side_opened(all: &mut Tables<'_>, endpoint: u8, link: u32, by: u32
     }
 }
 
-/// Whether a VC is connected for a class of traffic, or will not be. Calls its proc over the route of that class, if it has none yet.
-pub fn reach_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> bool {
-    let Some(&Vc { proc, endpoint, state, .. }) = all.vcs.get(row as usize) else { return true };
+/// Whether a VC is connected for one-sided traffic, or will not be. Calls its proc over that route, if it is another one than that of
+/// messages.
+pub fn reach_one_sided(all: &mut Tables<'_>, row: Row) -> bool {
+    let Some(&Vc { proc, endpoint, link, state, .. }) = all.vcs.get(row as usize) else { return true };
     if state != VcState::Connected {
         return state == VcState::Failed;
     }
-    let Some(wanted) = endpoint_for(all, proc, class).filter(|&wanted| wanted != endpoint) else { return true };
+    if all.procs.routes.one_sided(row).is_some() {
+        return true;
+    }
+    let Some(wanted) = endpoint_for(all, proc, TrafficClass::OneSided).filter(|&wanted| wanted != endpoint) else {
+        all.procs.routes.set_one_sided(row, Some((endpoint, link)));
+        return true;
+    };
     if let Some(side) = all.procs.routes.side(row, wanted) {
+        let known = side.is_open.then_some((wanted, side.link));
+        all.procs.routes.set_one_sided(row, known);
         return side.is_open;
     }
     let card = card_for(all, proc, wanted);
@@ -286,9 +330,20 @@ pub fn reach_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> bool {
     false
 }
 
+/// Nobody has answered over the route of one-sided traffic for too long: it is not used.
+pub fn give_up_one_sided(all: &mut Tables<'_>, row: Row, reason: &str) {
+    let silent = |side: &mut SideLink| side.vc == row && !side.is_open;
+    let sides: Vec<SideLink> = all.procs.routes.sides.extract_if(.., silent).collect();
+    for side in sides {
+        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
+        all.procs.routes.attempt_of(row).failed.push((side.endpoint, reason.to_owned()));
+    }
+}
+
 /// The links beside that of a VC which has ended are closed.
 pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
     let routes = &mut all.procs.routes;
+    routes.set_one_sided(row, None);
     routes.owed.retain(|&owed| owed != row);
     routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
     for side in routes.sides.extract_if(.., |side| side.vc == row) {

@@ -145,7 +145,7 @@ fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
         }
         LinkEvent::Failed { link, reason } => {
             let mut all = store.all();
-            let Some(row) = row_of(&all, endpoint, link) else { return side_ended(&mut all, endpoint, link) };
+            let Some(row) = row_of(&all, endpoint, link) else { return side_ended(&mut all, endpoint, link, reason) };
             // One that has said goodbye before has ended in order.
             match all.progress.ended.iter().position(|ended| *ended == (row, Ended::Finalized)) {
                 Some(at) => {

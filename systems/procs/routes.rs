@@ -26,11 +26,13 @@ pub struct Candidate {
 /// All transports' answers, in the order of their endpoints.
 pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<Candidate> {
     let row = all.procs.known.get(proc as usize).map_or(tickwire_components::NIL, |known| known.row);
-    let (card, failed) = (all.procs.card(proc), all.procs.routes.failed(row));
+    let (card, routes, me) = (all.procs.card(proc), &all.procs.routes, all.procs.me);
     let answer = |(endpoint, of): (u8, &mut Endpoint)| {
-        let (allowed, transport) = (of.may_carry(class), of.transport.get());
+        let (allowed, transport) = (proc == me || of.may_carry(class), of.transport.get());
         let reached = transport.reaches(proc, card_of(card, transport.name()).unwrap_or_default());
-        let failed = failed.iter().find(|(of, _)| *of == endpoint);
+        // The peer may have called over it since.
+        let is_there = routes.side(row, endpoint).is_some_and(|side| side.is_open);
+        let failed = routes.failed(row).iter().find(|(of, _)| *of == endpoint && !is_there);
         let refused = match (reached, allowed, failed) {
             (Err(reason), ..) => Some(reason),
             (Ok(()), false, _) => Some(format!("it is not to carry {}", class.name())),
@@ -40,7 +42,6 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
         let priority = transport.capabilities().priority;
         let reaches_memory = match class {
             TrafficClass::OneSided => transport.shared_memory().is_some() || transport.one_sided().is_some(),
-            TrafficClass::Atomics => transport.shared_memory().is_some(),
             _ => false,
         };
         Candidate { endpoint, priority, reaches_memory, refused }
@@ -92,13 +93,16 @@ pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
     }
 }
 
-/// The endpoint that a class of traffic with a proc goes over, or would.
+/// The endpoint that a class of traffic with a proc goes over, or would. Updates go where one atomics domain can be kept: where one-sided
+/// traffic goes if that is shared memory, else to the proc's engine, with the messages.
 pub fn endpoint_for(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Option<u8> {
     let used = endpoint_of(all, proc);
-    match class {
-        TrafficClass::PointToPoint => used,
-        _ => best(&candidates(all, proc, class), used),
+    if class == TrafficClass::PointToPoint {
+        return used;
     }
+    let one_sided = best(&candidates(all, proc, TrafficClass::OneSided), used);
+    let shares = |endpoint: u8| all.endpoints[usize::from(endpoint)].transport.get().shared_memory().is_some();
+    if class == TrafficClass::Atomics && !one_sided.is_some_and(shares) { used } else { one_sided }
 }
 
 /// The endpoint and the link of a VC for a class of traffic, if it is connected so.
@@ -106,6 +110,11 @@ pub fn link_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> Option<(
     let &Vc { proc, endpoint, link, state, .. } = all.vcs.get(row as usize)?;
     if state != VcState::Connected {
         return None;
+    }
+    if class == TrafficClass::OneSided
+        && let Some(known) = all.procs.routes.one_sided(row)
+    {
+        return Some(known);
     }
     let wanted = endpoint_for(all, proc, class)?;
     if wanted == endpoint {

@@ -1,5 +1,6 @@
 //! Transports whose calls go well or not, as a test says, and clusters with two of them.
 
+use rustix::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tickwire::internals::components::wire::{Header, Kind};
@@ -142,9 +143,26 @@ unsafe impl Transport for Gate {
         }
     }
 
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.lost.is_empty() && self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
     fn close(&mut self) {
         self.inner.close();
     }
+}
+
+/// A gate of a rank over a hub.
+pub(crate) fn gate(name: &'static str, hub: &Hub, rank: u32, priority: u8, calls: Calls, sent: Arc<AtomicU64>) -> Gate {
+    Gate::new(name, Loopback::join(hub, rank).unwrap(), priority, calls, sent)
 }
 
 /// What an engine has: priorities of its two transports, and what becomes of the calls over each.
@@ -175,8 +193,8 @@ impl TwoWays {
             let counts: [Arc<AtomicU64>; 2] = [(); 2].map(|()| Arc::default());
             sent.lock().unwrap()[rank as usize] = counts.clone();
             let gate = |way: usize| {
-                let inner = Loopback::join(&hubs[way], rank).unwrap();
-                Gate::new(["upper", "lower"][way], inner, priorities[way], calls[way], counts[way].clone())
+                let name = ["upper", "lower"][way];
+                gate(name, &hubs[way], rank, priorities[way], calls[way], counts[way].clone())
             };
             let builder = Engine::builder().exclude(["shm"]).initial_rows(ROWS);
             change(builder.transport(gate(0)).transport(gate(1)))

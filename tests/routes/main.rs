@@ -3,5 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod classes;
 mod fallback;
 mod kit;
+mod processes;

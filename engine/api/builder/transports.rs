@@ -4,8 +4,8 @@ use super::endpoint::inside;
 use super::{Builder, fabric, splicing};
 use crate::bootstrap::Exchange;
 use bevy_ecs::prelude::World;
-use tickwire_components::BuildError;
 use tickwire_components::limits::Limits;
+use tickwire_components::{BuildError, TrafficClass};
 use tickwire_systems::procs::cards::{CARD_PART_MAX, add_card};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_transports::shm::ShmConfig;
@@ -14,6 +14,9 @@ use tickwire_transports::{Hub, Loopback, Shm, TagLimits};
 /// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
 pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
 
+/// The variable that says which transports may carry a class of traffic: `messages=shm,loopback one-sided=ofi`.
+pub const ENV_ROUTES: &str = "TICKWIRE_ROUTES";
+
 impl Builder {
     pub(super) fn read_environment(&mut self) -> Result<(), BuildError> {
         #[cfg(feature = "dump")]
@@ -21,6 +24,7 @@ impl Builder {
             self.dump_signal = std::env::var(crate::ENV_DUMP_SIGNAL).ok();
             self.is_signal_found = self.dump_signal.is_some();
         }
+        self.read_routes()?;
         let Ok(value) = std::env::var(ENV_TRANSPORTS) else { return Ok(()) };
         let (names, not) = match value.strip_prefix('^') {
             Some(rest) => (rest, true),
@@ -35,6 +39,54 @@ impl Builder {
             self.exclude.extend(names);
         } else if self.include.is_none() {
             self.include = Some(names);
+        }
+        Ok(())
+    }
+
+    /// What the environment says of classes of traffic that the application has said nothing of.
+    fn read_routes(&mut self) -> Result<(), BuildError> {
+        let Ok(value) = std::env::var(ENV_ROUTES) else { return Ok(()) };
+        for entry in value.split_whitespace() {
+            let parsed = entry.split_once('=').and_then(|(class, names)| {
+                let class = TrafficClass::ALL.into_iter().find(|of| of.name() == class)?;
+                let names: Vec<String> = names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+                (class != TrafficClass::Atomics && !names.is_empty()).then_some((class, names))
+            });
+            let Some((class, names)) = parsed else {
+                let expected = "give classes and names, such as 'messages=shm,loopback one-sided=ofi'".to_owned();
+                return Err(BuildError::Environment { variable: ENV_ROUTES, value, expected });
+            };
+            if self.routes.iter().all(|(of, _)| *of != class) {
+                self.routes.push((class, names));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which endpoints may carry each class of traffic.
+    fn allow_classes(&self, endpoints: &mut [Endpoint], procs: u32) -> Result<(), BuildError> {
+        for (class, names) in &self.routes {
+            if *class == TrafficClass::Atomics {
+                let words = "updates have no route of their own: they go with one-sided traffic over shared memory, else with \
+                             messages";
+                return Err(failed(&names.join(","), words.to_owned()));
+            }
+            let Some(number) = TrafficClass::ALL.iter().position(|of| of == class) else { continue };
+            let mut is_open = vec![false; names.len()];
+            for endpoint in endpoints.iter_mut() {
+                let transport = endpoint.transport.get().name().to_owned();
+                let named: Vec<bool> = names.iter().map(|name| fabric::is_named(&transport, name)).collect();
+                is_open.iter_mut().zip(&named).for_each(|(open, named)| *open |= named);
+                endpoint.classes[number] = named.contains(&true);
+            }
+            // A proc that is alone opens no others.
+            let missing = names.iter().zip(is_open).find(|(_, is_open)| !is_open && procs > 1);
+            if let Some((name, _)) = missing {
+                let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
+                let words =
+                    format!("it is to carry {}, and is not open: name it among the transports, too", class.name());
+                return Err(failed(name, format!("{words}; open are {}", open.join(", "))));
+            }
         }
         Ok(())
     }
@@ -70,6 +122,7 @@ impl Builder {
             return Err(failed("any", "all are excluded: include at least one".into()));
         }
         check_names(&mut endpoints)?;
+        self.allow_classes(&mut endpoints, exchange.size())?;
         Ok(endpoints)
     }
 

@@ -2,13 +2,16 @@
 //! connection once. What is there: [`Part::listed`].
 
 use crate::run::engine::Engine;
-use tickwire_components::{Rank, RegionAccess, Row, Span, VcState, WindowError};
+use tickwire_components::{Rank, RegionAccess, Row, Span, TrafficClass, VcState, WindowError};
+use tickwire_systems::procs::routes::{endpoint_for, link_for};
 use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_transports::windows::{DIRECTORY_BYTES, Listed, Memory, Part, UpdateGuard, control_bytes};
 
 /// Under which the directory is passed: the first of the keys of windows, none of which has the world's context.
 const KEY: u64 = 1 << 32;
+/// Procs that are looked at, at most, to see which transport shares memory with most of them.
+const PROCS_ASKED: usize = 256;
 
 impl Engine {
     /// Makes the directory, if a transport shares memory with peers. When the first region is exposed.
@@ -18,11 +21,12 @@ impl Engine {
             return;
         }
         let (members, me) = (all.procs.known.len() as u32, all.procs.me);
-        // Engines of one process are the last that need it.
-        let made = all.endpoints.iter_mut().enumerate().rev().find_map(|(endpoint, of)| {
-            let run = of.transport.get().shared_memory()?.make(KEY, control_bytes(members) + DIRECTORY_BYTES).ok()?;
-            Some((endpoint as u8, Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false)?))
-        });
+        let Some(endpoint) = self.most_shared() else { return };
+        let all = self.store.all();
+        let shared = all.endpoints[usize::from(endpoint)].transport.get().shared_memory();
+        let run = shared.and_then(|shared| shared.make(KEY, control_bytes(members) + DIRECTORY_BYTES).ok());
+        let part = run.and_then(|run| Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false));
+        let made = part.map(|part| (endpoint, part));
         let Some((endpoint, part)) = made else { return };
         // The processor cannot update the memory for all.
         part.lock_all_updates();
@@ -32,6 +36,21 @@ impl Engine {
         self.give_directory();
     }
 
+    /// The endpoint with shared memory over which most procs are reached for one-sided traffic; the last of several.
+    fn most_shared(&mut self) -> Option<u8> {
+        let mut all = self.store.all();
+        let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
+        let mut counts = vec![0u32; all.endpoints.len()];
+        for proc in (0..procs).filter(|&proc| proc != me).take(PROCS_ASKED) {
+            let endpoint = endpoint_for(&mut all, proc, TrafficClass::OneSided);
+            endpoint.into_iter().for_each(|endpoint| counts[usize::from(endpoint)] += 1);
+        }
+        let counted = (0u8..).zip(counts).filter(|(endpoint, count)| {
+            *count > 0 && all.endpoints[usize::from(*endpoint)].transport.get().shared_memory().is_some()
+        });
+        counted.max_by_key(|(_, count)| *count).map(|(endpoint, _)| endpoint)
+    }
+
     /// Passes the directory to peers that do not have it yet.
     pub(crate) fn give_directory(&mut self) {
         let all = self.store.all();
@@ -39,10 +58,13 @@ impl Engine {
         let Some(endpoint) = directory.endpoint else { return };
         let shared = all.endpoints.get_mut(usize::from(endpoint)).and_then(|of| of.transport.get().shared_memory());
         let Some(shared) = shared else { return };
-        for (row, vc) in (0 as Row..).zip(all.vcs.iter()) {
-            let is_due = vc.state == VcState::Connected && vc.endpoint == endpoint && !directory.given.contains(&row);
+        let own = (0 as Row..).zip(all.vcs.iter()).filter(|(_, vc)| vc.state == VcState::Connected);
+        let own = own.map(|(row, vc)| (row, vc.endpoint, vc.link));
+        let sides = all.procs.routes.sides.iter().filter(|side| side.is_open);
+        for (row, of, link) in own.chain(sides.map(|side| (side.vc, side.endpoint, side.link))) {
+            let is_due = of == endpoint && !directory.given.contains(&row);
             // A socket that takes nothing now is tried again; one that is closed ends its VC.
-            if is_due && shared.give(vc.link, KEY).unwrap_or(true) {
+            if is_due && shared.give(link, KEY).unwrap_or(true) {
                 directory.given.push(row);
             }
         }
@@ -84,11 +106,14 @@ impl Engine {
             // What is passed comes over sockets.
             self.look_around();
         }
-        let all = self.store.all();
+        let mut all = self.store.all();
         let (members, me) = (all.procs.known.len() as u32, all.procs.me);
+        let Some((endpoint, link)) = link_for(&mut all, vc, TrafficClass::OneSided) else { return };
         let Some(target) = all.windows.get(REGIONS).and_then(|row| row.targets.get_mut(proc as usize)) else { return };
-        let (Reach::Engine, Some(vc)) = (&target.reach, all.vcs.get(vc as usize)) else { return };
-        let (endpoint, link) = (vc.endpoint, vc.link);
+        // What its engine has to do yet comes first.
+        if !matches!(target.reach, Reach::Engine) || target.issued != target.completed {
+            return;
+        }
         let shared = all.endpoints.get_mut(usize::from(endpoint)).and_then(|of| of.transport.get().shared_memory());
         let Some(shared) = shared.filter(|shared| shared.fetches(link)) else { return };
         let Some(Some(run)) = shared.take(link, KEY) else { return };

@@ -1,10 +1,12 @@
 //! Regions that a fabric reaches: it moves what is put and got, and the owner's engine does updates.
 
 use crate::run::engine::Engine;
-use tickwire_components::{Rank, RegionAccess, RegionKey, RemoteKind, Row, Span, VcState, WindowError};
+use tickwire_components::{Rank, RegionAccess, RegionKey, RemoteKind, Row, Span, TrafficClass, VcState, WindowError};
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{OwnMemory, Reach};
-use tickwire_transports::{RemoteAccess, RemoteKey};
+use tickwire_transports::{Reach as Near, RemoteAccess, RemoteKey};
 
 /// What others may do with a region by a fabric.
 fn access_of(access: RegionAccess) -> Option<RemoteAccess> {
@@ -22,19 +24,24 @@ impl Engine {
         let several = self.hosts().is_none_or(|hosts| hosts > 1);
         let all = self.store.all();
         let Some(access) = access_of(key.access()).filter(|_| !memory.is_empty()) else { return key };
+        let carries = |of: &mut Endpoint| of.may_carry(TrafficClass::OneSided);
         let is_alone = !all.endpoints.iter_mut().any(|of| {
-            let transport = of.transport.get();
-            transport.name() != "loopback" && transport.shared_memory().is_some()
+            let is_near = of.transport.get().capabilities().reach == Near::Process;
+            carries(of) && !is_near && of.transport.get().shared_memory().is_some()
         });
-        let offered = (0u8..).zip(all.endpoints.iter_mut()).find_map(|(endpoint, of)| {
-            let is_used = all.vcs.iter().any(|vc| vc.state != VcState::Failed && vc.endpoint == endpoint);
-            let name = of.transport.get().name().to_owned();
-            let fabric = of.transport.get().one_sided().filter(|_| several || is_alone || is_used)?;
-            // SAFETY: the engine keeps the buffer until the region is withdrawn, or for ever. Nobody has a reference to it meanwhile.
-            #[expect(unsafe_code, reason = "bytes that are addresses")]
-            let registered = unsafe { fabric.register_exposed(memory, access) };
-            Some((endpoint, name, registered.ok()?))
-        });
+        let offered = (0u8..)
+            .zip(all.endpoints.iter_mut())
+            .filter(|(_, of)| of.may_carry(TrafficClass::OneSided))
+            .find_map(|(endpoint, of)| {
+                let is_used = all.vcs.iter().any(|vc| vc.state != VcState::Failed && vc.endpoint == endpoint)
+                    || all.procs.routes.sides.iter().any(|side| side.endpoint == endpoint);
+                let name = of.transport.get().name().to_owned();
+                let fabric = of.transport.get().one_sided().filter(|_| several || is_alone || is_used)?;
+                // SAFETY: the engine keeps the buffer until the region is withdrawn, or for ever. Nobody has a reference to it meanwhile.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                let registered = unsafe { fabric.register_exposed(memory, access) };
+                Some((endpoint, name, registered.ok()?))
+            });
         let Some((endpoint, name, registered)) = offered else { return key };
         if let Some(OwnMemory::Exposed(regions)) = all.windows.get(REGIONS).map(|row| &mut row.own)
             && let Some(region) = regions.last_mut()
@@ -60,9 +67,8 @@ impl Engine {
     }
 
     fn fabric_of(&mut self, key: &RegionKey, vc: Row) -> Option<Reach> {
-        let all = self.store.all();
-        let vc = all.vcs.get(vc as usize)?;
-        let (endpoint, link) = (vc.endpoint, vc.link);
+        let mut all = self.store.all();
+        let (endpoint, link) = link_for(&mut all, vc, TrafficClass::OneSided)?;
         let transport = all.endpoints.get_mut(usize::from(endpoint))?.transport.get();
         let [name, base] = key.fabric(transport.name())?;
         transport.one_sided()?;

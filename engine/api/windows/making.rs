@@ -4,19 +4,22 @@
 //! memory that they share. Nobody uses a window before all members have it.
 
 use super::comm_of;
+use super::passing::fabric_reach;
 use crate::run::engine::Engine;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
     AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, Window, WindowError, bytemuck,
 };
-use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::RemoteKey;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes, control_bytes_with_mail};
+
+/// The endpoint and the link over which a member's memory is reached; `None` of the own one, and of one that has failed.
+pub(crate) type Link = Option<(u8, u32)>;
 
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
@@ -33,6 +36,8 @@ pub(super) struct Offer {
     pub(super) has: u64,
     /// What a fabric calls it: key and base.
     pub(super) fabric: [u64; 2],
+    /// The numbers of the transports that share its run and know its memory, where they do.
+    pub(super) over: [u32; 2],
 }
 
 // SAFETY: whole words.
@@ -68,7 +73,7 @@ impl Offer {
         };
         let flag = |has, flag| if has { flag } else { 0 };
         let has = kind | flag(has_memory, MEMORY) | flag(shares, RUN) | flag(one_sided(), FENCES);
-        Offer { bytes: brought.bytes as u64, address, has, fabric: [0; 2] }
+        Offer { bytes: brought.bytes as u64, address, has, fabric: [0; 2], over: [0; 2] }
     }
 }
 
@@ -220,21 +225,23 @@ impl Engine {
         let (row, context) = self.context_of(comm);
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
         let vcs = self.connect_members(row, size)?;
-        let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(size));
+        let links = self.link_members(&vcs)?;
+        let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(&links));
         let made = self.make_run(&brought, key, size, shares);
-        let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(&brought, run, &vcs));
+        let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(&brought, run, &links));
         let mut offer = Offer::of(&brought, made.is_ok(), shares.is_some());
         if let Some((_, RemoteKey { key, base, .. })) = fabric {
             (offer.has, offer.fabric) = (offer.has | FABRIC, [key, base]);
         }
+        offer.over = [shares, fabric.map(|(endpoint, _)| endpoint)].map(|endpoint| self.number_of(endpoint));
         let offers = self.tell_all_of(comm, offer, size);
-        let runs = self.pass_runs(key, &vcs, offers.as_deref().ok(), rank, shares);
+        let runs = self.pass_runs(key, &vcs, &links, offers.as_deref().ok(), rank);
         self.stop_giving(key);
         let poor = offers.as_ref().ok().and_then(|offers| offers.iter().position(|offer| offer.has & MEMORY == 0));
         let (mut farthest, mut refused) = (FAILED, String::new());
         match (&offers, made) {
             (Ok(offers), Ok(run)) if poor.is_none() => {
-                let members = Members { offers, vcs: &vcs, rank, fabric };
+                let members = Members { offers, vcs: &vcs, links: &links, rank, fabric };
                 farthest = self.add_window(comm, brought, run, runs, &members);
             }
             (_, Err(reason)) => refused = reason,
@@ -257,15 +264,6 @@ impl Engine {
             _ => AtomicsDomain::Engine,
         };
         Ok(())
-    }
-
-    /// The endpoint over which members share memory, if this one does.
-    fn sharing_endpoint(&mut self, size: u32) -> Option<u8> {
-        if size == 1 {
-            return None;
-        }
-        let shares = |endpoint: &mut Endpoint| endpoint.transport.get().shared_memory().is_some();
-        self.store.endpoints().iter_mut().position(shares).map(|endpoint| endpoint as u8)
     }
 
     /// The run that begins with the control lines of the own part.
@@ -298,7 +296,8 @@ impl Engine {
         members: &Members<'_>,
     ) -> u8 {
         let (_, context) = self.context_of(comm);
-        let Members { offers, vcs, rank, fabric } = *members;
+        let Members { offers, vcs, links, rank, fabric } = *members;
+        let numbers: Vec<u32> = links.iter().map(|link| self.number_of(link.map(|(endpoint, _)| endpoint))).collect();
         let (size, fences) = (offers.len() as u32, members.have(FENCES));
         let (place, own) = match brought.memory {
             Brings::Allocated => (Memory::Behind(brought.bytes), OwnMemory::Allocated),
@@ -316,12 +315,16 @@ impl Engine {
         }
         let mut part = Some(part);
         let targets = (0..).zip(runs).zip(offers.iter().zip(vcs)).map(|((member, run), (offer, &row))| {
+            let link = links[member as usize];
             let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
             let reach = match run {
                 _ if member == rank => part.take().map(Reach::Memory),
-                None => self.fabric_reach(row, offer, fabric.map(|(endpoint, _)| endpoint)),
+                None if offer.over[1] == numbers[member as usize] => {
+                    fabric_reach(link, offer, fabric.map(|(endpoint, _)| endpoint))
+                }
+                None => None,
                 Some(run) if offer.has & (KERNEL | ATTACHED) != 0 => {
-                    self.kernel_reach(row, run, offer, (size, rank), fences)
+                    self.kernel_reach(link, run, offer, (size, rank), fences)
                 }
                 Some(run) => {
                     let memory = Memory::Behind(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -355,16 +358,14 @@ impl Engine {
     /// How memory of another process is reached: by the kernel, where that is allowed.
     fn kernel_reach(
         &mut self,
-        row: Row,
+        link: Link,
         run: SharedRun,
         offer: &Offer,
         (size, rank): (u32, u32),
         fences: bool,
     ) -> Option<Reach> {
-        let all = self.store.all();
-        let vc = all.vcs.get(row as usize)?;
-        let (endpoint, link) = (vc.endpoint, vc.link);
-        let shared = all.endpoints.get_mut(endpoint as usize)?.transport.get().shared_memory()?;
+        let (endpoint, link) = link?;
+        let shared = self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().shared_memory()?;
         if !shared.fetches(link) {
             return None;
         }
@@ -380,6 +381,7 @@ impl Engine {
 struct Members<'a> {
     offers: &'a [Offer],
     vcs: &'a [Row],
+    links: &'a [Link],
     /// The own one.
     rank: u32,
     /// What a fabric calls the own memory.

@@ -1,13 +1,29 @@
 //! What members pass each other for a window: the memory that they share, what a fabric calls theirs, and words.
 
-use super::making::{Brings, Brought, FABRIC, Offer, RUN};
+use super::making::{Brings, Brought, FABRIC, Link, Offer, RUN};
 use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
-use tickwire_components::{Comm, Element, NIL, Row, VcState, WindowError};
+use tickwire_components::wire::transport_number;
+use tickwire_components::{Comm, Element, NIL, Row, TrafficClass, VcState, WindowError};
+use tickwire_systems::procs::calls::{give_up_one_sided, reach_one_sided};
+use tickwire_systems::procs::endpoint::Endpoint;
+use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::{RemoteAccess, RemoteKey};
+
+/// How long members are called over the route of one-sided traffic, ns: those that are there answer within a tick.
+const LINK_NS_MAX: u64 = 5_000_000_000;
+
+/// How memory elsewhere is reached by a fabric, where both have one.
+pub(super) fn fabric_reach(link: Link, offer: &Offer, own: Option<u8>) -> Option<Reach> {
+    let ((endpoint, link), [key, base]) = (link?, offer.fabric);
+    let access = RemoteAccess::READ | RemoteAccess::WRITE;
+    let key = RemoteKey { key, base, length: offer.bytes, access };
+    let both = offer.has & FABRIC != 0 && own == Some(endpoint) && base.checked_add(offer.bytes).is_some();
+    both.then_some(Reach::Fabric { endpoint, link, key })
+}
 
 impl Engine {
     /// Has a fabric know the own memory, if a member is reached over one that moves bytes by itself.
@@ -15,27 +31,41 @@ impl Engine {
         &mut self,
         brought: &Brought,
         run: &SharedRun,
-        vcs: &[Row],
+        links: &[Link],
     ) -> Option<(u8, RemoteKey)> {
         let memory = match &brought.memory {
             Brings::Allocated => run.span().part(run.bytes() - brought.bytes, brought.bytes),
             Brings::Buffer(span, _) => *span,
             Brings::Attached => return None,
         };
-        let all = self.store.all();
-        let over =
-            |endpoint: u8| vcs.iter().any(|&row| all.vcs.get(row as usize).is_some_and(|vc| vc.endpoint == endpoint));
         if memory.is_empty() {
             return None;
         }
-        (0..).zip(all.endpoints.iter_mut()).filter(|(endpoint, _)| over(*endpoint)).find_map(|(endpoint, of)| {
-            let fabric = of.transport.get().one_sided()?;
-            // SAFETY: the window keeps the memory until it is taken out, and withdraws it then. Nobody has a reference to it while peers
-            // may write it.
-            #[expect(unsafe_code, reason = "bytes that are addresses")]
-            let key = unsafe { fabric.register_exposed(memory, RemoteAccess::READ | RemoteAccess::WRITE) };
-            Some((endpoint, key.ok()?))
-        })
+        let endpoint = self.most_used(links, |of| of.transport.get().one_sided().is_some())?;
+        let fabric = self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().one_sided()?;
+        // SAFETY: the window keeps the memory until it is taken out, and withdraws it then. Nobody has a reference to it while peers
+        // may write it.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let key = unsafe { fabric.register_exposed(memory, RemoteAccess::READ | RemoteAccess::WRITE) };
+        Some((endpoint, key.ok()?))
+    }
+
+    /// The endpoint over which members share memory with this one: of several the one over which most do.
+    pub(super) fn sharing_endpoint(&mut self, links: &[Link]) -> Option<u8> {
+        self.most_used(links, |of| of.transport.get().shared_memory().is_some())
+    }
+
+    /// The endpoint that most links go over, of those that can do something; the first of several.
+    fn most_used(&mut self, links: &[Link], can: impl Fn(&mut Endpoint) -> bool) -> Option<u8> {
+        let over = |endpoint: u8| links.iter().flatten().filter(|(of, _)| *of == endpoint).count();
+        let usable = (0u8..).zip(self.store.endpoints()).filter_map(|(endpoint, of)| can(of).then_some(endpoint));
+        usable.filter(|&endpoint| over(endpoint) > 0).min_by_key(|&endpoint| std::cmp::Reverse(over(endpoint)))
+    }
+
+    /// The number of an endpoint's transport, as other members know it; 0 of none.
+    pub(super) fn number_of(&mut self, endpoint: Option<u8>) -> u32 {
+        let of = endpoint.and_then(|endpoint| self.store.endpoints().get_mut(usize::from(endpoint)));
+        of.map_or(0, |of| transport_number(of.transport.get().name()))
     }
 
     /// There is no window, so nobody uses the memory by a fabric.
@@ -43,17 +73,6 @@ impl Engine {
         let Some((endpoint, key)) = fabric else { return };
         let of = self.store.endpoints()[usize::from(endpoint)].transport.get().one_sided();
         of.into_iter().for_each(|fabric| fabric.withdraw_exposed(&key));
-    }
-
-    /// How memory elsewhere is reached by a fabric, where both have one.
-    pub(super) fn fabric_reach(&mut self, row: Row, offer: &Offer, own: Option<u8>) -> Option<Reach> {
-        let vc = self.store.all().vcs.get(row as usize)?;
-        let [key, base] = offer.fabric;
-        let access = RemoteAccess::READ | RemoteAccess::WRITE;
-        let key = RemoteKey { key, base, length: offer.bytes, access };
-        let (endpoint, link) = (vc.endpoint, vc.link);
-        let both = offer.has & FABRIC != 0 && own == Some(endpoint) && base.checked_add(offer.bytes).is_some();
-        both.then_some(Reach::Fabric { endpoint, link, key })
     }
 
     /// Connects to all members; the rows of their VCs.
@@ -75,15 +94,41 @@ impl Engine {
         Ok(vcs)
     }
 
+    /// The links over which the memory of members is reached. Connects to each over its route for one-sided traffic; where that cannot be
+    /// within a bounded time, operations go to its engine, with the messages.
+    pub(crate) fn link_members(&mut self, vcs: &[Row]) -> Result<Vec<Link>, WindowError> {
+        self.sample_clock();
+        let mut end_ns = self.store.progress().now_ns.saturating_add(LINK_NS_MAX);
+        self.wait_until(|engine| {
+            engine.closed.check_request()?;
+            let mut all = engine.store.all();
+            let mut is_done = true;
+            for &row in vcs.iter().filter(|&&row| row != NIL) {
+                is_done &= reach_one_sided(&mut all, row);
+            }
+            if !is_done && all.progress.now_ns > end_ns {
+                end_ns = all.progress.now_ns.saturating_add(LINK_NS_MAX);
+                vcs.iter().for_each(|&row| give_up_one_sided(&mut all, row, "it was not answered within 5 s"));
+            }
+            if !is_done {
+                // Who calls and who is called is told over sockets.
+                engine.look_around();
+            }
+            Ok(is_done)
+        })?;
+        let mut all = self.store.all();
+        Ok(vcs.iter().map(|&row| link_for(&mut all, row, TrafficClass::OneSided)).collect())
+    }
+
     /// Passes the own run to all members that share memory with this one, and takes theirs. Without `offers` it only tells them that it
     /// has none.
     pub(super) fn pass_runs(
         &mut self,
         key: u64,
         vcs: &[Row],
+        links: &[Link],
         offers: Option<&[Offer]>,
         rank: u32,
-        shares: Option<u8>,
     ) -> Vec<Option<SharedRun>> {
         let mut runs: Vec<Option<SharedRun>> = vec![None; vcs.len()];
         if offers.is_none() {
@@ -93,10 +138,14 @@ impl Engine {
         if !has_run(rank as usize) {
             return runs;
         }
-        let all = self.store.all();
-        let shared_with = |row: Row| all.vcs.get(row as usize).is_some_and(|vc| Some(vc.endpoint) == shares);
+        let numbers: Vec<u32> = links.iter().map(|link| self.number_of(link.map(|(endpoint, _)| endpoint))).collect();
+        // Both share over the transport that the link is of.
+        let is_shared = |member: usize| match offers {
+            Some(offers) => [rank as usize, member].iter().all(|&of| offers[of].over[0] == numbers[member]),
+            None => true,
+        };
         let mut to_give: Vec<bool> =
-            vcs.iter().enumerate().map(|(member, &row)| shared_with(row) && has_run(member)).collect();
+            (0..vcs.len()).map(|member| links[member].is_some() && is_shared(member) && has_run(member)).collect();
         let mut to_take = if offers.is_some() { to_give.clone() } else { vec![false; vcs.len()] };
         let waited = self.wait_until(|engine| {
             engine.closed.check_request()?;
@@ -105,15 +154,18 @@ impl Engine {
                 if !to_give[member] && !to_take[member] {
                     continue;
                 }
-                let vc = &all.vcs[vcs[member] as usize];
-                let shared = all.endpoints[vc.endpoint as usize].transport.get().shared_memory();
-                let Some(shared) = shared.filter(|_| vc.state == VcState::Connected) else {
+                let is_there = all.vcs[vcs[member] as usize].state == VcState::Connected;
+                let link = links[member].filter(|_| is_there);
+                let shared = link.and_then(|(endpoint, link)| {
+                    Some((link, all.endpoints[usize::from(endpoint)].transport.get().shared_memory()?))
+                });
+                let Some((link, shared)) = shared else {
                     (to_give[member], to_take[member]) = (false, false);
                     continue;
                 };
-                to_give[member] = to_give[member] && !shared.give(vc.link, key).unwrap_or(true);
+                to_give[member] = to_give[member] && !shared.give(link, key).unwrap_or(true);
                 if to_take[member]
-                    && let Some(run) = shared.take(vc.link, key)
+                    && let Some(run) = shared.take(link, key)
                 {
                     (runs[member], to_take[member]) = (run, false);
                 }

@@ -17,7 +17,7 @@ use deaths::{computes, death, stranger};
 use flood::flood;
 use kit::{DEAD_LINK_MS, PATIENCE};
 use messages::{lengths, splices, storm};
-use networks::{devices, hosts};
+use networks::{devices, hosts, unlike, unlike_ring};
 use std::path::Path;
 use tickwire::internals::components::limits::Limits;
 use tickwire::internals::transports::ofi::Choice;
@@ -28,13 +28,18 @@ fn main() {
     // In the test of a death messages go in pieces: only then they are half way for long enough.
     let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
     let connect_ms_max = (args[0] == "computes").then(|| args[2].parse().ok()).flatten();
-    let limits = Limits { read_min, connect_ms_max, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() };
+    let bootstrap = Bootstrap::from_env().unwrap();
+    let ring_bytes = match args[0].as_str() {
+        "unlike" => unlike_ring(&std::env::var("TICKWIRE_RANK").unwrap()),
+        _ => Limits::default().ring_bytes,
+    };
+    let limits = Limits { ring_bytes, read_min, connect_ms_max, dead_link_ms_max: DEAD_LINK_MS, ..Limits::default() };
     let builder = Engine::builder().limits(limits);
     let builder = match args[0].as_str() {
         "devices" => builder.ofi(Choice { include: vec![args[2].clone()], devices: 2, ..Choice::default() }),
         _ => builder,
     };
-    let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
+    let mut engine = builder.build(bootstrap).unwrap();
     let place = Path::new(&args[1]);
     if engine.rank().0 == 0 {
         std::fs::write(place.join("job"), std::env::var("TICKWIRE_JOB").unwrap()).unwrap();
@@ -50,6 +55,7 @@ fn main() {
         "hosts" => hosts(&mut engine, place),
         "no-descriptors" => no_descriptors(&mut engine, place),
         "devices" => devices(&mut engine, &args[2]),
+        "unlike" => unlike(&mut engine),
         "computes" => computes(&mut engine, place, connect_ms_max.is_some()),
         "stranger" => return stranger(engine, place, &args[2]),
         "memory" => memory(&mut engine, place, args[2].parse().unwrap()),

@@ -5,7 +5,7 @@ use crate::messages::{lengths, storm};
 use std::path::Path;
 use std::time::Instant;
 use tickwire::testing::rows;
-use tickwire::{Engine, Rank, Tag};
+use tickwire::{Engine, Limits, ProcId, Rank, Tag, TrafficClass};
 use tickwire_tests::cases::content;
 use tickwire_tests::clocks::monotonic_ms;
 
@@ -91,4 +91,22 @@ pub(crate) fn devices(engine: &mut Engine, provider: &str) {
     lengths(engine);
     let moved: Vec<_> = rows(engine).endpoints.iter_mut().map(|endpoint| endpoint.transport.get().moved()).collect();
     assert!(moved[1].0 > 1 << 20 && moved[1].1 > 1 << 20 && moved[2] == (0, 0), "{moved:?}");
+}
+
+/// Bytes of a rank's rings: ranks with even numbers and with odd ones refuse each other's over shared memory.
+pub(crate) fn unlike_ring(rank: &str) -> usize {
+    let is_odd = rank.parse::<u32>().unwrap() % 2 == 1;
+    Limits::default().ring_bytes << u32::from(is_odd)
+}
+
+/// Ranks of which only every second one shares memory with another send each other everything: over shared memory, or over the fabric.
+pub(crate) fn unlike(engine: &mut Engine) {
+    storm(engine, 3, 30);
+    let me = engine.rank().0;
+    for other in (0..engine.size()).filter(|&other| other != me) {
+        let routes = engine.routes(ProcId(other), TrafficClass::PointToPoint);
+        let chosen: Vec<&str> = routes.iter().filter(|route| route.chosen).map(|route| &*route.transport).collect();
+        let expected = if other % 2 == me % 2 { "shm" } else { "ofi:" };
+        assert!(chosen.len() == 1 && chosen[0].starts_with(expected), "{me} to {other}: {routes:?}");
+    }
 }

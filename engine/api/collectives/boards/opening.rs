@@ -103,8 +103,9 @@ impl Engine {
         let Communicator { rank: me, size, .. } = all.communicators[row];
         let procs: Vec<u32> =
             (0..size).filter(|&rank| rank != me).filter_map(|rank| all.communicators[row].proc(rank)).collect();
-        let shows =
-            all.endpoints.iter_mut().position(|endpoint| endpoint.transport.get().shared_memory().is_some())? as u8;
+        // All members are reached over one that has boards.
+        let shows = endpoint_of(&mut all, *procs.first()?)?;
+        all.endpoints.get_mut(usize::from(shows))?.transport.get().shared_memory()?;
         if !procs.iter().all(|&proc| endpoint_of(&mut all, proc) == Some(shows)) {
             return None;
         }
