@@ -89,7 +89,7 @@ pub use provider_matching::{DeferredMessage, MatchedPeer, ProviderMatching, Pull
 pub use queue::{FreeList, Link, Queue};
 pub use receipt::{Protocol, Receipt, Receipts, RowReceipt, SentReceipt};
 pub use reduction::{Element, Indexed, Operands, Operation, Reducer, Reduction, combine, op, reduce};
-pub use registration::{Access, Registration, RegistrationCounts, Registrations};
+pub use registration::{Access, Registration, RegistrationCounts, RegistrationUse, Registrations};
 pub use request::{Held, Request, RequestState};
 pub use route::{Attempt, CallStage, CallWord, Routes, SideLink, TrafficClass};
 pub use sequence::{InPlace, NoLayout, Sequence, in_place};

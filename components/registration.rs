@@ -7,7 +7,8 @@
 //! - the application, for a range that it has announced ([`Registrations::announce`]): entries within stay in the cache
 //!   without a reference, until the range is withdrawn, which its owner does before it frees the memory.
 //!
-//! With the last of these an entry is found no more, and it is deregistered at the next look at the world.
+//! With the last of these an entry is found no more, and it is deregistered at the next look at the world. It is found no more either
+//! once nobody promises all of it, though an operation still uses a part of it: the rest may be freed.
 
 use crate::limits::Limits;
 use crate::{Row, Span};
@@ -56,8 +57,10 @@ struct Entry {
     access: Access,
     /// The transport's name of it.
     registration: Registration,
-    /// Operations and persistent requests that need it.
+    /// Operations and persistent requests that need it, and those of them that need all of it.
     references: u32,
+    /// See `references`.
+    whole: u32,
     /// When it was asked for last, in look-ups.
     used: u64,
 }
@@ -70,6 +73,17 @@ impl Entry {
             && self.start <= start
             && start + length <= self.start + self.length
     }
+}
+
+/// A reference to an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegistrationUse {
+    /// The endpoint whose transport has it.
+    endpoint: u8,
+    /// The transport's name of it.
+    pub registration: Registration,
+    /// All of it is needed.
+    whole: bool,
 }
 
 /// What the cache has done.
@@ -112,8 +126,8 @@ pub struct Registrations {
     bytes_max: usize,
 }
 
-/// A range by which an entry is found again: (endpoint, registration).
-type Uses = SmallVec<[(u8, Registration); 2]>;
+/// References to entries.
+type Uses = SmallVec<[RegistrationUse; 2]>;
 
 impl Registrations {
     /// An empty cache with the bounds of these limits.
@@ -151,33 +165,42 @@ impl Registrations {
     }
 
     /// The range that covers these bytes, with one reference more; counted as a hit, or as a miss if there is none.
-    pub fn find(&mut self, endpoint: u8, span: Span, access: Access) -> Option<Registration> {
+    pub fn find(&mut self, endpoint: u8, span: Span, access: Access) -> Option<RegistrationUse> {
         self.take_withdrawn();
         self.clock += 1;
         let start = span.start().addr();
         let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
-        let found = self.entries[..behind].iter_mut().rev().take(LOOKS).find(|e| e.takes(endpoint, span, access));
-        let Some(entry) = found else {
+        let fits = |&index: &usize| self.entries[index].takes(endpoint, span, access) && self.is_promised(index);
+        let Some(index) = (0..behind).rev().take(LOOKS).find(fits) else {
             self.counts.misses += 1;
             return None;
         };
-        (entry.references, entry.used) = (entry.references + 1, self.clock);
+        let entry = &mut self.entries[index];
+        let whole = (entry.start, entry.length) == (start, span.len());
+        (entry.references, entry.whole) = (entry.references + 1, entry.whole + u32::from(whole));
+        entry.used = self.clock;
         self.counts.hits += 1;
-        Some(entry.registration)
+        Some(RegistrationUse { endpoint, registration: entry.registration, whole })
     }
 
     /// Adds a range that was just registered, with one reference.
-    pub fn insert(&mut self, endpoint: u8, span: Span, access: Access, registration: Registration) {
+    pub fn insert(&mut self, endpoint: u8, span: Span, access: Access, registration: Registration) -> RegistrationUse {
         let (start, length, used) = (span.start().addr(), span.len(), self.clock);
         let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
-        let entry = Entry { endpoint, start, length, access, registration, references: 1, used };
+        let entry = Entry { endpoint, start, length, access, registration, references: 1, whole: 1, used };
         self.entries.insert(behind, entry);
+        RegistrationUse { endpoint, registration, whole: true }
     }
 
     /// Notes what an operation holds, or a persistent request if `persistent`.
-    pub fn hold(&mut self, row: Row, endpoint: u8, registration: Registration, persistent: bool) {
+    pub fn hold(&mut self, row: Row, reference: RegistrationUse, persistent: bool) {
         let map = if persistent { &mut self.held } else { &mut self.uses };
-        map.entry(row).or_default().push((endpoint, registration));
+        map.entry(row).or_default().push(reference);
+    }
+
+    /// Ends a reference that is held by no row.
+    pub fn give_back(&mut self, reference: RegistrationUse) {
+        self.unreference(reference);
     }
 
     /// An operation is done with its ranges; whether it had any.
@@ -198,18 +221,28 @@ impl Registrations {
         self.held.contains_key(&row)
     }
 
-    fn unreference(&mut self, (endpoint, registration): (u8, Registration)) {
+    fn unreference(&mut self, RegistrationUse { endpoint, registration, whole }: RegistrationUse) {
         let named = |entry: &Entry| entry.endpoint == endpoint && entry.registration == registration;
         let Some(index) = self.entries.iter().position(named) else { return };
         let entry = &mut self.entries[index];
-        entry.references -= 1;
+        (entry.references, entry.whole) = (entry.references - 1, entry.whole - u32::from(whole));
         if entry.references == 0 {
-            let (start, end) = (entry.start, entry.start + entry.length);
-            if !self.announced.iter().any(|&(_, first, last)| first <= start && end <= last) {
+            if !self.is_announced(index) {
                 self.remove(index);
             }
             self.keep_bounds();
         }
+    }
+
+    /// Whether somebody promises that all memory of an entry stays.
+    fn is_promised(&self, index: usize) -> bool {
+        self.entries[index].whole > 0 || self.is_announced(index)
+    }
+
+    /// Whether the application does.
+    fn is_announced(&self, index: usize) -> bool {
+        let Entry { start, length, .. } = self.entries[index];
+        self.announced.iter().any(|&(_, first, last)| first <= start && start + length <= last)
     }
 
     fn remove(&mut self, index: usize) {
@@ -240,7 +273,7 @@ impl Registrations {
 
     /// Whether an endpoint's ranges are needed by somebody who will be done with them.
     pub fn is_busy(&self, endpoint: u8) -> bool {
-        self.uses.values().flatten().any(|&(other, _)| other == endpoint)
+        self.uses.values().flatten().any(|reference| reference.endpoint == endpoint)
     }
 
     /// The application promises that a range stays as it is until its number comes through `withdrawn`.
@@ -255,9 +288,7 @@ impl Registrations {
         while let Some(number) = self.withdrawn.pop() {
             self.announced.retain(|&(other, ..)| other != number);
             for index in (0..self.entries.len()).rev() {
-                let Entry { start, length, references, .. } = self.entries[index];
-                let kept = |&(_, first, last): &(u64, usize, usize)| first <= start && start + length <= last;
-                if references == 0 && !self.announced.iter().any(kept) {
+                if self.entries[index].references == 0 && !self.is_announced(index) {
                     self.remove(index);
                 }
             }
@@ -285,11 +316,9 @@ mod tests {
     /// Asks for a range as an operation in `row` does; registers it under `name` if there is none. Whether it was a hit.
     fn ask(cache: &mut Registrations, row: Row, (start, length): (usize, usize), name: u64) -> bool {
         let found = cache.find(0, span(start, length), Access::SEND);
-        let registration = found.unwrap_or(Registration(name));
-        if found.is_none() {
-            cache.insert(0, span(start, length), Access::SEND, registration);
-        }
-        cache.hold(row, 0, registration, false);
+        let made = |cache: &mut Registrations| cache.insert(0, span(start, length), Access::SEND, Registration(name));
+        let reference = found.unwrap_or_else(|| made(cache));
+        cache.hold(row, reference, false);
         found.is_some()
     }
 
@@ -315,6 +344,17 @@ mod tests {
         assert!(cache.release(2));
         assert_eq!((&cache.dead[..], cache.counts().entries), (&[(0, Registration(1))][..], 0));
         assert!(!ask(&mut cache, 3, (1000, 500), 2), "a stale address is not believed");
+    }
+
+    #[test]
+    fn what_only_a_part_is_needed_of_is_found_no_more() {
+        let mut cache = cache(8, 1 << 20);
+        ask(&mut cache, 1, (1000, 500), 1);
+        assert!(ask(&mut cache, 2, (1000, 100), 0), "as long as somebody needs all of it");
+        cache.release(1);
+        assert!(cache.dead.is_empty(), "a part of it is needed");
+        assert!(!ask(&mut cache, 3, (1400, 50), 2), "this part may be other memory by now");
+        assert!(cache.release(2) && cache.dead == [(0, Registration(1))]);
     }
 
     #[test]
@@ -355,8 +395,8 @@ mod tests {
     fn a_persistent_request_holds_its_range_between_two_starts() {
         let mut cache = cache(8, 1 << 20);
         cache.find(0, span(1000, 500), Access::SEND);
-        cache.insert(0, span(1000, 500), Access::SEND, Registration(1));
-        cache.hold(5, 0, Registration(1), true);
+        let made = cache.insert(0, span(1000, 500), Access::SEND, Registration(1));
+        cache.hold(5, made, true);
         for _ in 0..3 {
             assert!(ask(&mut cache, 5, (1000, 500), 0) && cache.release(5));
         }

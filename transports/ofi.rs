@@ -17,6 +17,7 @@
 //! - **order and origin** of frames are not left to providers: each frame shows the token that its receiver has given for
 //!   the link, and its number;
 //! - **long messages** without frames (`direct`), over providers that can be given the application's memory;
+//! - **what is registered** with domains, where a provider wants to know memory (`registry`): one cache for all of the above and below;
 //! - **one-sided operations** (`rma`), by endpoints of their own, which are opened when somebody asks for them;
 //! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
 
@@ -45,6 +46,7 @@ mod own;
 mod pace;
 mod port;
 mod region;
+mod registry;
 mod rma;
 mod scalable;
 mod segments;
@@ -60,7 +62,8 @@ mod wrapper_tests;
 pub use addresses::AddressVector;
 pub use bare::{Bare, BareMemory};
 pub use choice::{
-    Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_TAG_MODE, ENV_WITHOUT_DATA, Verdict,
+    Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_REGISTER, ENV_TAG_MODE, ENV_WITHOUT_DATA,
+    Verdict,
 };
 pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
 pub use config::OfiConfig;

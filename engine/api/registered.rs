@@ -139,14 +139,15 @@ impl Engine {
         };
         for (number, endpoint) in (0u8..).zip(all.endpoints.iter_mut()) {
             let serves = route.is_none_or(|route| route == Some(number)) && endpoint.abilities.registers;
-            // A method that reads no memory fills none but its own.
-            let fills = endpoint.transport.get().capabilities().remote_read;
+            // A method that neither reads memory nor moves messages fills none but its own.
+            let transport = endpoint.transport.get();
+            let fills = transport.capabilities().remote_read || transport.direct().is_some();
             if !serves || (receive && !fills) || buffer.total() as u64 <= endpoint.abilities.copies {
                 continue;
             }
             for run in (0..buffer.pieces()).map(|index| buffer.piece(index)).filter(|run| !run.is_empty()) {
-                if let Ok(registration) = acquire(all.progress, endpoint, number, run, access) {
-                    all.progress.registrations.hold(row, number, registration, true);
+                if let Ok(reference) = acquire(all.progress, endpoint, number, run, access) {
+                    all.progress.registrations.hold(row, reference, true);
                 }
             }
         }

@@ -140,7 +140,12 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     // A message in one run, for one run: its transport may move it.
     let one_run = target == Target::Runs && rows.cars[row as usize].chain == NIL && wanted > 0;
     let into = rows.cars[row as usize].span.part(0, wanted as usize);
-    let turn = match one_run && body == Body::Movable {
+    let moves = one_run && body == Body::Movable;
+    let is_known = !moves || !endpoint.abilities.registers || {
+        let served = serve(&mut rows.progress, &rows.cars, endpoint, vc.endpoint, row, Access::RECEIVE);
+        matches!(served, Ok(true))
+    };
+    let turn = match moves && is_known {
         // SAFETY: the place of a posted receive is there until it ends, which is when the transport says that it is done.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         true => endpoint.transport.get().direct().and_then(|direct| unsafe { direct.expect(vc.link, row, into) }),

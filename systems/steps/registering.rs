@@ -8,7 +8,8 @@
 
 use crate::procs::endpoint::Endpoint;
 use smallvec::SmallVec;
-use tickwire_components::{Access, Car, CarKind, NIL, Pending, Progress, Registration, Row, Span};
+use tickwire_components::{Access, Car, CarKind, NIL, Pending, Progress, Registration, RegistrationUse, Row, Span};
+use tickwire_transports::Registering;
 
 /// Sees to it that the transport of an endpoint knows the memory of an envelope CAR. `Ok(false)` if it has to wait for
 /// others to let go of theirs.
@@ -24,12 +25,13 @@ pub fn serve(
     row: Row,
     access: Access,
 ) -> Result<bool, String> {
+    purge(progress, endpoint, number);
     if progress.registrations.serves(row) {
         return Ok(true);
     }
     for span in runs(cars, row, endpoint.abilities.copies) {
         match acquire(progress, endpoint, number, span, access) {
-            Ok(registration) => progress.registrations.hold(row, number, registration, false),
+            Ok(reference) => progress.registrations.hold(row, reference, false),
             Err(words) => {
                 // What it has got so far goes back: two that wait must not hold what the other one lacks.
                 progress.registrations.release(row);
@@ -62,6 +64,9 @@ fn runs(cars: &[Car], row: Row, copies: u64) -> SmallVec<[Span; 2]> {
 
 /// A registration of a run: one that there is, else a new one, for which others that nobody needs may have to go.
 ///
+/// It is asked for before an operation is given to the transport, also where none is needed: what is dead is deregistered first, so whatever
+/// memory the transport knows then is that of now.
+///
 /// # Errors
 /// Why the transport refuses, in words.
 pub fn acquire(
@@ -70,7 +75,8 @@ pub fn acquire(
     number: u8,
     span: Span,
     access: Access,
-) -> Result<Registration, String> {
+) -> Result<RegistrationUse, String> {
+    purge(progress, endpoint, number);
     let cache = &mut progress.registrations;
     if let Some(found) = cache.find(number, span, access) {
         return Ok(found);
@@ -78,18 +84,27 @@ pub fn acquire(
     let words = "the transport uses any memory";
     let transport = endpoint.transport.get().registering().ok_or(words)?;
     loop {
-        let dead = cache.dead.iter().filter(|(other, _)| *other == number);
-        dead.for_each(|&(_, registration)| transport.deregister(registration));
-        cache.dead.retain(|(other, _)| *other != number);
         match transport.register(span, access) {
-            Ok(registration) => {
-                cache.insert(number, span, access, registration);
-                return Ok(registration);
-            }
+            Ok(registration) => return Ok(cache.insert(number, span, access, registration)),
             Err(words) if !cache.evict(Some(number)) => return Err(words),
-            Err(_) => {}
+            Err(_) => deregister(&mut cache.dead, transport, number),
         }
     }
+}
+
+/// Deregisters what an endpoint's transport knows and nobody needs any more.
+pub fn purge(progress: &mut Progress, endpoint: &mut Endpoint, number: u8) {
+    let cache = &mut progress.registrations;
+    cache.take_withdrawn();
+    if let Some(transport) = endpoint.transport.get().registering().filter(|_| !cache.dead.is_empty()) {
+        deregister(&mut cache.dead, transport, number);
+    }
+}
+
+fn deregister(dead: &mut Vec<(u8, Registration)>, transport: &mut dyn Registering, number: u8) {
+    let of = |(other, _): &&(u8, Registration)| *other == number;
+    dead.iter().filter(of).for_each(|&(_, registration)| transport.deregister(registration));
+    dead.retain(|(other, _)| *other != number);
 }
 
 /// A CAR is done: what it held may go.

@@ -9,5 +9,6 @@ mod kit;
 mod namespaces;
 mod processes;
 mod providers;
+mod registered;
 mod tagged;
 mod waits;

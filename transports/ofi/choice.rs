@@ -16,6 +16,9 @@ pub const ENV_INTERFACE: &str = "TICKWIRE_OFI_INTERFACE";
 /// The variable that says, unless it is empty or 0, that no descriptor to sleep on is wanted.
 pub const ENV_POLL: &str = "TICKWIRE_OFI_POLL";
 
+/// The variable that says, unless it is empty or 0, that local memory is to be registered also where a provider does not ask for it.
+pub const ENV_REGISTER: &str = "TICKWIRE_OFI_REGISTER";
+
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
 
@@ -40,6 +43,8 @@ pub struct Choice {
     /// No descriptor to sleep on: a wait that has had nothing for long polls every ms. With one, the kernel does more for each
     /// message that comes over TCP; without, `tcp;ofi_rxm` asks for each peer's socket at each look.
     pub polls: bool,
+    /// Local memory is registered also where a provider does not ask for it (`FI_MR_LOCAL`): to test and to measure that.
+    pub registers: bool,
     /// Tagged mode: a provider is taken as if it had no CQ data, so that `auto` is `ofi_tag_1`. The same for all procs.
     pub without_data: bool,
 }
@@ -53,6 +58,7 @@ impl Default for Choice {
             devices: 1,
             tags: None,
             polls: false,
+            registers: false,
             without_data: false,
         }
     }
@@ -91,6 +97,7 @@ impl Choice {
         self.interface = self.interface.or_else(|| std::env::var(ENV_INTERFACE).ok().filter(|name| !name.is_empty()));
         let is_set = |name: &str| std::env::var(name).is_ok_and(|word| !word.is_empty() && word != "0");
         self.polls |= is_set(ENV_POLL);
+        self.registers |= is_set(ENV_REGISTER);
         self.without_data |= is_set(ENV_WITHOUT_DATA);
         self
     }

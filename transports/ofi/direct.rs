@@ -15,6 +15,11 @@
 //! | 8–11 | number of the message, wrapping |
 //! | 12–15 | number of the piece in its message |
 
+mod moving;
+
+use self::moving::{Lead, Moving, Piece};
+use super::registry::{Local, OfDomain, Place, Registry};
+use super::rma::MemoryMode;
 use super::slab::{Contexts, Slab};
 use super::{
     AddressVector, Completion, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, ReadError, Refused,
@@ -22,6 +27,7 @@ use super::{
 };
 use libfabric_sys as sys;
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::limits::{DIRECT_MIN, MESSAGE_MAX};
 use tickwire_components::{Row, Span};
@@ -51,80 +57,6 @@ const COMPLETIONS: usize = 16;
 
 const _: () = assert!(MESSAGE_MAX.div_ceil(PIECE_BYTES as u64) < 1 << 32 && DIRECT_MIN >= LAST_MIN);
 
-/// A message on its way.
-struct Moving {
-    row: Row,
-    /// Its turn.
-    number: u32,
-    place: Span,
-    /// Bytes that were given to the provider, and that it is done with.
-    given: usize,
-    done: usize,
-    /// Pieces that were given to it.
-    pieces: u32,
-}
-
-/// A piece that the provider has.
-#[derive(Clone, Copy)]
-struct Piece {
-    row: Row,
-    bytes: usize,
-    lead: Lead,
-}
-
-/// What a piece shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Lead {
-    token: u64,
-    number: u32,
-    piece: u32,
-}
-
-impl Lead {
-    fn write(self, place: Span) {
-        debug_assert!(place.len() == LEAD_BYTES);
-        let words = [self.token, u64::from(self.number) | u64::from(self.piece) << 32];
-        // SAFETY: an own place of so many bytes, which no operation uses.
-        #[expect(unsafe_code, reason = "memory that a provider is given")]
-        unsafe {
-            place.start().cast::<[u64; 2]>().write_unaligned(words);
-        }
-    }
-
-    fn read(place: Span) -> Self {
-        debug_assert!(place.len() == LEAD_BYTES);
-        // SAFETY: an own place of so many bytes, which the provider has finished writing.
-        #[expect(unsafe_code, reason = "memory that a provider is given")]
-        let [token, numbers] = unsafe { place.start().cast::<[u64; 2]>().read_unaligned() };
-        Lead { token, number: numbers as u32, piece: (numbers >> 32) as u32 }
-    }
-}
-
-impl Moving {
-    fn new(row: Row, number: u32, place: Span) -> Self {
-        Moving { row, number, place, given: 0, done: 0, pieces: 0 }
-    }
-
-    fn is_given(&self) -> bool {
-        self.given == self.place.len()
-    }
-
-    /// The next piece, where it is, and what it shows: on both sides the same.
-    fn next(&self, token: u64) -> (Span, Piece) {
-        let left = self.place.len() - self.given;
-        let short = left > PIECE_BYTES && left < PIECE_BYTES + LAST_MIN;
-        let place = self.place.part(self.given, if short { PIECE_BYTES - SEGMENT } else { PIECE_BYTES });
-        let lead = Lead { token, number: self.number, piece: self.pieces };
-        (place, Piece { row: self.row, bytes: place.len(), lead })
-    }
-
-    /// The provider has taken it.
-    fn give(&mut self, piece: &Piece) {
-        self.given += piece.bytes;
-        self.pieces += 1;
-    }
-}
-
 /// Tells of a piece that is done: its message's row if it was the last, its bytes, and whether it came from the peer.
 pub(super) struct Done {
     pub(super) row: Option<Row>,
@@ -139,14 +71,16 @@ pub(super) struct Direct {
     addresses: AddressVector,
     queue: CompletionQueue,
     contexts: Contexts,
+    /// Messages under way; their regions are closed behind the endpoint.
+    receives: VecDeque<Moving>,
+    sends: Vec<Moving>,
+    known: Option<Known>,
     leads: Slab,
     /// The peer, once its address is known.
     peer: Option<sys::fi_addr_t>,
     /// What pieces from the peer show, and pieces to it.
     mine: u64,
     theirs: u64,
-    receives: VecDeque<Moving>,
-    sends: Vec<Moving>,
     /// Numbers of the next message to be asked for, and to be sent.
     next: u32,
     due: u32,
@@ -154,6 +88,14 @@ pub(super) struct Direct {
     pieces: Vec<Option<Piece>>,
     free_receives: Vec<u32>,
     free_sends: Vec<u32>,
+}
+
+/// What an endpoint has whose domain must know local memory.
+struct Known {
+    leads: Local,
+    key_mask: u64,
+    registry: Registry,
+    _regions: OfDomain,
 }
 
 /// Whether a provider may be given memory of the application.
@@ -166,16 +108,21 @@ impl Direct {
     /// Opens one beside an endpoint of a candidate, for a connection with these tokens.
     ///
     /// # Errors
-    /// [`OfiError`]; also if the provider wants to know memory before.
-    pub(super) fn open(info: &Info, mine: u64, theirs: u64) -> Result<Self, OfiError> {
+    /// [`OfiError`]; also if the provider binds memory to endpoints: to close one would not take memory back then.
+    pub(super) fn open(info: &Info, mine: u64, theirs: u64, registry: &Registry) -> Result<Self, OfiError> {
+        let is_told = info.is_told_of_local_memory();
         let provider = info.provider().to_owned();
         let unknown = |found: &str| OfiError::Unknown { name: provider.clone(), found: found.into() };
         let hints = Hints { provider: Some(provider.clone()), ..super::message_hints() };
         let same = |other: &Info| other.domain() == info.domain() && other.source() == info.source();
         let found = Info::list(info.library(), &hints)?.into_iter().find(same);
-        let info = found.ok_or_else(|| unknown("it is gone"))?.copy()?;
-        if info.domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0 {
-            return Err(unknown("its memory must be registered"));
+        let mut info = found.ok_or_else(|| unknown("it is gone"))?.copy()?;
+        if is_told {
+            info.tell_of_local_memory();
+        }
+        let memory = MemoryMode::of(&info).map_err(|why| unknown(&why))?;
+        if memory.local && memory.endpoint {
+            return Err(unknown("its memory must be bound to endpoints"));
         }
         let fabric = Fabric::open(&info)?;
         // SAFETY: everything that is opened stays in here, which is not shared between threads.
@@ -184,17 +131,30 @@ impl Direct {
         let addresses = AddressVector::open(&domain, 1)?;
         let queue = CompletionQueue::open(&domain, 2 * (RECEIVES + SENDS), false)?;
         let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
+        let leads = Slab::new(RECEIVES + SENDS, LEAD_BYTES);
+        let known = if memory.local {
+            let place = Place { domain: &domain, endpoint: None, key_mask: memory.key_mask };
+            // SAFETY: the slab is freed after the region is closed.
+            #[expect(unsafe_code, reason = "FFI")]
+            let local = unsafe { registry.local(place, leads.whole(), sys::FI_SEND | sys::FI_RECV) };
+            let (registry, _regions) = (registry.clone(), registry.of_domain(&domain));
+            let leads = local.map_err(|why| unknown(&why))?;
+            Some(Known { leads, key_mask: memory.key_mask, registry, _regions })
+        } else {
+            None
+        };
         Ok(Direct {
             endpoint,
             addresses,
             queue,
             contexts: Contexts::new(RECEIVES + SENDS),
-            leads: Slab::new(RECEIVES + SENDS, LEAD_BYTES),
+            receives: VecDeque::new(),
+            sends: Vec::new(),
+            known,
+            leads,
             peer: None,
             mine,
             theirs,
-            receives: VecDeque::new(),
-            sends: Vec::new(),
             next: 0,
             due: 0,
             pieces: vec![None; RECEIVES + SENDS],
@@ -227,9 +187,11 @@ impl Direct {
         if self.receives.len() == MESSAGES || self.peer.is_none() || into.len() < LAST_MIN {
             return Ok(None);
         }
+        // Memory that cannot be registered gets its message in pieces.
+        let Ok(region) = self.region(into, sys::FI_RECV) else { return Ok(None) };
         let number = self.next;
         self.next = number.wrapping_add(1);
-        self.receives.push_back(Moving::new(row, number, into));
+        self.receives.push_back(Moving::new(row, number, into, region));
         self.post_receives()?;
         Ok(Some(number))
     }
@@ -239,8 +201,24 @@ impl Direct {
     /// # Errors
     /// Why the provider fails, in words.
     pub(super) fn send(&mut self, row: Row, number: u32, from: Span) -> Result<(), String> {
-        self.sends.push(Moving::new(row, number, from));
+        let region = self.region(from, sys::FI_SEND)?;
+        self.sends.push(Moving::new(row, number, from, region));
         self.post_sends()
+    }
+
+    /// The region of a message's place, where it needs one.
+    fn region(&self, place: Span, flags: u64) -> Result<Option<Local>, String> {
+        let Some(Known { key_mask, registry, .. }) = &self.known else { return Ok(None) };
+        let at = Place { domain: self.endpoint.domain(), endpoint: None, key_mask: *key_mask };
+        // SAFETY: the place is the transport's until its message is done, or this endpoint is closed.
+        #[expect(unsafe_code, reason = "FFI")]
+        let region = unsafe { registry.local(at, place, flags) };
+        region.map(Some)
+    }
+
+    /// What operations on leads take.
+    fn lead_descriptor(&self) -> *mut c_void {
+        self.known.as_ref().map_or(null_mut(), |known| known.leads.descriptor())
     }
 
     /// Whether messages to the peer are under way.
@@ -317,12 +295,15 @@ impl Direct {
         {
             let (place, piece) = moving.next(self.mine);
             let runs = [self.leads.place(index as usize), place].map(run);
+            let mut described = moving.descriptors(self.lead_descriptor());
             let (endpoint, from) = (self.endpoint.as_ptr(), sys::FI_ADDR_UNSPEC);
             let context = self.contexts.of(index as usize);
             // SAFETY: the place is the transport's until its message is done or this endpoint is closed; lead and context
             // belong to the piece. The list of runs is copied by the call.
             #[expect(unsafe_code, reason = "FFI")]
-            let code = unsafe { sys::ops::fi_recvv(endpoint, runs.as_ptr(), null_mut(), runs.len(), from, context) };
+            let code = unsafe {
+                sys::ops::fi_recvv(endpoint, runs.as_ptr(), described.as_mut_ptr(), runs.len(), from, context)
+            };
             if !self.is_taken("fi_recvv", code)? {
                 break;
             }
@@ -344,10 +325,12 @@ impl Direct {
             let lead = self.leads.place(index as usize);
             piece.lead.write(lead);
             let (runs, endpoint) = ([lead, place].map(run), self.endpoint.as_ptr());
+            let mut described = self.sends[at].descriptors(self.lead_descriptor());
             let context = self.contexts.of(index as usize);
             // SAFETY: as for receives.
             #[expect(unsafe_code, reason = "FFI")]
-            let code = unsafe { sys::ops::fi_sendv(endpoint, runs.as_ptr(), null_mut(), runs.len(), to, context) };
+            let code =
+                unsafe { sys::ops::fi_sendv(endpoint, runs.as_ptr(), described.as_mut_ptr(), runs.len(), to, context) };
             if !self.is_taken("fi_sendv", code)? {
                 break;
             }

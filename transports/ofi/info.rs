@@ -227,8 +227,17 @@ impl Info {
         }
     }
 
+    /// Whether operations take their memory only where it is registered.
+    pub fn is_told_of_local_memory(&self) -> bool {
+        self.domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0
+    }
+
+    /// Makes it a candidate whose operations take their memory only where it is registered.
+    pub(super) fn tell_of_local_memory(&mut self) {
+        self.force_mr_mode(self.domain_attr().mr_mode as u64 | sys::FI_MR_LOCAL);
+    }
+
     /// Makes it a candidate whose memory is to be registered in another way.
-    #[cfg(test)]
     pub(super) fn force_mr_mode(&mut self, mr_mode: u64) {
         // SAFETY: owned by `self`, and borrowed as a whole.
         #[expect(unsafe_code, reason = "FFI")]

@@ -24,6 +24,7 @@ use self::lane::{Buffer, Early, Lane, Ready};
 pub(in crate::ofi) use self::remote::RmaState;
 use super::frame::LINKS_MAX;
 use super::matching::Matching;
+use super::registry::Registry;
 use super::rma::Rma;
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError};
@@ -51,6 +52,8 @@ pub(super) struct Port {
     /// The endpoints for one-sided operations, once somebody has asked for them.
     rma: Option<Box<Rma>>,
     rma_state: RmaState,
+    /// Memory that is registered for these, and for long messages.
+    pub(in crate::ofi) registry: Registry,
     /// In tagged mode, the peers that have a number. Each address is one peer.
     peers: Vec<(Vec<u8>, sys::fi_addr_t)>,
     /// VCs by peer's number.
@@ -109,6 +112,11 @@ unsafe impl Send for Port {}
 impl Port {
     fn provider(&self) -> &str {
         self.endpoint.domain().info().provider()
+    }
+
+    /// Whether operations take their memory only where it is registered.
+    pub(super) fn registers(&self) -> bool {
+        self.endpoint.domain().info().is_told_of_local_memory()
     }
 
     /// Whether its buffers take many frames.

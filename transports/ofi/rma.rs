@@ -11,7 +11,7 @@
 //!   provider injects (`fi_inject_write`) has no completion and is not used; short writes are copied instead.
 //! - **Local memory** is lent only to providers that give it back with an error when a peer has gone ([`LENT`]); what others send
 //!   or fetch goes through memory of the endpoint's own. Where local memory must be registered (`FI_MR_LOCAL`), short
-//!   operations go through such memory too, and a long one has its run registered until it is complete, or is within an exposed run.
+//!   operations go through such memory too, and a long one has its run registered ([`super::registry`]).
 //! - **Progress** ([`progressing`]) is made by every look at the messages, also at a target, as long as these endpoints are open.
 //! - **The end of a link** ([`peers`]) fails its operations. A provider that has memory of theirs and does not give it back within a
 //!   bounded time is closed.
@@ -35,6 +35,7 @@ pub(crate) use self::peers::Introduction;
 use self::peers::Peer;
 use self::posting::Operation;
 use super::choice::is_named;
+use super::registry::{OfDomain, Registry};
 use super::{AddressVector, Domain};
 use crate::remote::{AtomicWidths, FailedOperation};
 use libfabric_sys as sys;
@@ -71,6 +72,8 @@ pub(super) struct RmaConfig {
 pub(super) struct Rma {
     // Closed in this order; what the provider may touch until then comes last.
     exposed: Vec<Exposed>,
+    of_domain: OfDomain,
+    registry: Registry,
     endpoints: Option<Endpoints>,
     addresses: AddressVector,
     contexts: Vec<Context>,
@@ -155,6 +158,7 @@ impl Rma {
     /// Closes everything: the provider touches nothing any more.
     fn shut(&mut self) {
         self.exposed.clear();
+        self.of_domain.close();
         let (endpoints, contexts) = (self.endpoints.take(), std::mem::take(&mut self.contexts));
         if self.disturbed && is_named(self.provider(), LEFT_OPEN) {
             std::mem::forget((endpoints, contexts));

@@ -9,4 +9,5 @@ mod ending;
 mod frames;
 mod kit;
 mod one_sided;
+mod registry;
 mod watching;

@@ -1,10 +1,9 @@
 //! The transport: links, and what the engine asks of it.
 
+mod facets;
 mod opening;
 
 use super::card::Card;
-use super::control;
-use super::mode;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
@@ -12,13 +11,12 @@ use super::rma::Rma;
 use crate::connections::{self, Connections, Medium};
 use crate::watching::Token;
 use crate::{
-    Capabilities, Direct, LinkEvent, Matching, OneSided, Peeked, Reach, ReceiveEnvelope, Sent, TagLimits, Take,
-    Traffic, Transport, Watchers,
+    Capabilities, Direct, LinkEvent, Matching, OneSided, Reach, Registering, Sent, Take, Traffic, Transport, Watchers,
 };
 use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, Pieces, Row, Span};
+use tickwire_components::{Arrival, Pieces, RegistrationCounts, Row};
 
 /// Completions that one look reads at most, or one call's more.
 pub(super) const LOOK_MAX: usize = 256;
@@ -59,6 +57,11 @@ impl Ofi {
     /// Whether its receive buffers take many frames each (`FI_MULTI_RECV`).
     pub fn is_multi(&self) -> bool {
         self.port.borrow().is_multi()
+    }
+
+    /// What is registered with its domains, for peers and for operations, and how often that was found.
+    pub fn registered(&self) -> RegistrationCounts {
+        self.port.borrow().registry.counts()
     }
 
     /// Who matches messages with receives, the provider or the engine, and why.
@@ -189,6 +192,10 @@ unsafe impl Transport for Ofi {
 
     fn one_sided(&mut self) -> Option<&mut dyn OneSided> {
         self.port.get_mut().has_rma().then_some(self)
+    }
+
+    fn registering(&mut self) -> Option<&mut dyn Registering> {
+        self.port.get_mut().registers().then_some(self)
     }
 
     fn matching(&mut self) -> Option<&mut dyn Matching> {
@@ -332,68 +339,5 @@ unsafe impl Transport for Ofi {
         self.finish_operations();
         connections::close(self);
         self.port.get_mut().rma().into_iter().for_each(Rma::close);
-    }
-}
-
-// SAFETY: places are used only until the arrival that says so, or until the link is closed.
-#[expect(unsafe_code, reason = "bytes that are addresses")]
-unsafe impl Direct for Ofi {
-    unsafe fn expect(&mut self, link: u32, row: Row, into: Span) -> Option<u32> {
-        if into.len() < self.own.config.direct_min {
-            return None;
-        }
-        let turn = self.port.get_mut().expect(link, row, into);
-        if turn.is_some() {
-            self.pace.hurry();
-            return turn;
-        }
-        // The first one goes in pieces, while both sides make themselves ready for the next ones.
-        if let Some(line) = self.connections.line_mut(link)
-            && let Some(address) = self.port.get_mut().open_direct(link)
-        {
-            line.tell(&control::Message::Direct(address));
-        }
-        None
-    }
-
-    unsafe fn send_direct(&mut self, link: u32, row: Row, number: u32, from: Span) -> bool {
-        self.pace.hurry();
-        self.port.get_mut().send_direct(link, row, number, from)
-    }
-
-    fn end(&mut self) {
-        for link in self.connections.links() {
-            self.port.get_mut().end_direct(link);
-        }
-    }
-}
-
-impl Matching for Ofi {
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        let sent = self.port.get_mut().post_receive(row, wanted);
-        self.pace.hurry();
-        sent
-    }
-
-    fn recall(&mut self, row: Row, unless_message: bool) {
-        self.port.get_mut().recall(row, unless_message);
-    }
-
-    fn peek(&mut self, wanted: &ReceiveEnvelope, claim: bool) -> Sent {
-        self.port.get_mut().peek(wanted, claim)
-    }
-
-    fn peeked(&mut self) -> Peeked {
-        self.port.get_mut().peeked()
-    }
-
-    fn leave(&mut self) {
-        self.port.get_mut().leave_matching();
-        (self.matches, self.capabilities.tags) = (false, TagLimits::NONE);
-        (self.capabilities.directed_receive, self.capabilities.completion_data) = (false, 0);
-        self.words = "message mode: another endpoint of the engine matches".into();
-        self.signature = mode::signature(None);
-        let at = self.own.card.len() - size_of::<u32>();
-        self.own.card[at..].copy_from_slice(&self.signature.to_be_bytes());
     }
 }

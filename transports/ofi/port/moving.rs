@@ -19,7 +19,7 @@ impl Port {
             return None;
         }
         // Without one, messages go in pieces.
-        let direct = Direct::open(info, lane.mine, lane.theirs).ok()?;
+        let direct = Direct::open(info, lane.mine, lane.theirs, &self.registry).ok()?;
         let name = direct.name().ok()?;
         lane.direct = Some(Box::new(direct));
         Some(name)

@@ -7,6 +7,7 @@ use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::matching::Matching;
 use crate::ofi::mode::Tags;
 use crate::ofi::multi::with_multi;
+use crate::ofi::registry::Registry;
 use crate::ofi::rma::RmaConfig;
 use crate::ofi::slab::{Contexts, Slab};
 use crate::ofi::{
@@ -50,7 +51,10 @@ struct Opened {
 /// Opens an endpoint for frames of up to `place_bytes` bytes.
 fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Result<Opened, OfiError> {
     let with_multi = if config.multi_receive && !matches { with_multi(&info) } else { None };
-    let (info, multi) = with_multi.map_or((info, false), |info| (info, true));
+    let (mut info, multi) = with_multi.map_or((info, false), |info| (info, true));
+    if config.choice.registers {
+        info.tell_of_local_memory();
+    }
     let (wanted, buffer_bytes) = match multi {
         true => (MULTI_RECEIVES, MULTI_FRAMES * place_bytes),
         false if is_named(info.provider(), "shm") => (NEAR_RECEIVES, place_bytes),
@@ -80,7 +84,7 @@ fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Re
 fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, [*mut c_void; 2]), OfiError> {
     let (mut regions, mut descriptors) = (Vec::new(), [null_mut(); 2]);
     let domain = opened.endpoint.domain();
-    if domain.info().domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL == 0 {
+    if !domain.info().is_told_of_local_memory() {
         return Ok((regions, descriptors));
     }
     let slabs = [(&opened.sending, sys::FI_SEND), (&opened.receiving, sys::FI_RECV)];
@@ -120,6 +124,7 @@ impl Port {
             matching,
             rma: None,
             rma_state: RmaState::new(RmaConfig::new(config)),
+            registry: Registry::default(),
             peers: Vec::new(),
             vcs: Vec::new(),
             sources: vec![sys::FI_ADDR_NOTAVAIL; events.max(1)].into(),

@@ -31,7 +31,7 @@ impl Port {
     pub(in crate::ofi) fn open_rma(&mut self) -> Result<&mut Rma, String> {
         let rma = match self.rma.take() {
             Some(rma) => rma,
-            None => Box::new(Rma::open(self.endpoint.domain().info(), &self.rma_state.config)?),
+            None => Box::new(Rma::open(self.endpoint.domain().info(), &self.rma_state.config, &self.registry)?),
         };
         Ok(self.rma.insert(rma))
     }

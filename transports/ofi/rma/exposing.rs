@@ -1,22 +1,26 @@
 //! Memory that peers may use.
 
 use super::Rma;
-use crate::ofi::own::random;
-use crate::ofi::{MemoryRegion, OfiError};
+use crate::ofi::registry::{Place, Registry, Remote};
 use crate::remote::{RemoteAccess, RemoteKey};
 use libfabric_sys as sys;
-use tickwire_components::Span;
+use tickwire_components::{Access, Span};
 
 /// Where a run for atomic operations starts: at a multiple of this.
 const ATOMIC_ALIGN: usize = 8;
-/// Keys that are tried for a run before it is given up: one that is in use already is as good as impossible.
-const KEYS: usize = 8;
 
-/// A run that peers may use.
+/// A run that peers may use. Until it is withdrawn, it also stays as it is for operations of this side.
 pub(super) struct Exposed {
     key: RemoteKey,
-    run: Span,
-    region: MemoryRegion,
+    registry: Registry,
+    kept: u64,
+    _region: Remote,
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        self.registry.drop_kept(self.kept);
+    }
 }
 
 impl Rma {
@@ -40,17 +44,16 @@ impl Rma {
         if access.covers(RemoteAccess::WRITE) || access.covers(RemoteAccess::ATOMIC) {
             flags |= sys::FI_REMOTE_WRITE;
         }
-        if self.memory.local {
-            flags |= sys::FI_READ | sys::FI_WRITE;
-        }
         // SAFETY: by this function's contract the run stays until it is withdrawn, which closes the region.
-        let region = unsafe { self.register(run, flags, 0)? };
+        let region = unsafe { self.registry.remote(self.place(0), run, flags)? };
         let base = if self.memory.virtual_addresses { run.start() as u64 } else { 0 };
         let key = RemoteKey { key: region.key(), base, length: run.len() as u64, access };
         if key.key == sys::FI_KEY_NOTAVAIL {
             return Err(format!("provider {} gives no key that fits into 8 bytes", self.provider()));
         }
-        self.exposed.push(Exposed { key, run, region });
+        let fills = if access == RemoteAccess::READ { Access::SEND } else { Access::SEND | Access::RECEIVE };
+        let (registry, kept) = (self.registry.clone(), self.registry.keep(run, fills));
+        self.exposed.push(Exposed { key, registry, kept, _region: region });
         Ok(key)
     }
 
@@ -59,38 +62,10 @@ impl Rma {
         self.exposed.retain(|exposed| exposed.key != *key);
     }
 
-    /// Registers memory, under a key that nobody guesses where the provider does not choose it: who knows the key of a run can write it.
-    ///
-    /// # Safety
-    /// The memory stays until the region is closed.
-    #[expect(unsafe_code, reason = "FFI")]
-    pub(super) unsafe fn register(&self, run: Span, flags: u64, context: usize) -> Result<MemoryRegion, String> {
-        let endpoint = self.endpoints.as_ref().and_then(|endpoints| endpoints.bound(context));
-        for _ in 0..KEYS {
-            let key = new_key(self.memory.key_mask)?;
-            // SAFETY: by this function's contract.
-            match unsafe { MemoryRegion::register(&self.domain, run, flags, key, endpoint) } {
-                Ok(region) => return Ok(region),
-                Err(OfiError::Call { code, .. }) if code == sys::FI_ENOKEY as i32 => {}
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Err(format!("provider {} takes no key: withdraw some runs", self.provider()))
+    /// Where regions for the operations of a context are registered.
+    pub(super) fn place(&self, context: usize) -> Place<'_> {
+        let endpoint = self.endpoints.as_ref().filter(|_| self.memory.endpoint);
+        let endpoint = endpoint.and_then(|endpoints| endpoints.bound(context));
+        Place { domain: &self.domain, endpoint, key_mask: self.memory.key_mask }
     }
-
-    /// A region with a run of local memory, if it is within an exposed one.
-    pub(super) fn region_with(&self, run: Span) -> Option<MemoryRegion> {
-        let start = run.start() as usize;
-        let has = |exposed: &&Exposed| {
-            let behind = start.checked_sub(exposed.run.start() as usize);
-            behind.is_some_and(|behind| behind + run.len() <= exposed.run.len())
-        };
-        self.exposed.iter().find(has).map(|exposed| exposed.region.clone())
-    }
-}
-
-/// A key that nobody guesses, within a mask.
-pub(super) fn new_key(mask: u64) -> Result<u64, String> {
-    let key = random().map_err(|error| format!("no random numbers ({error})"))? & mask;
-    Ok(if key == sys::FI_KEY_NOTAVAIL { 1 } else { key })
 }

@@ -1,10 +1,10 @@
 //! Opening the endpoints for one-sided operations.
 
 use super::context::{Context, Endpoints, LONG_SLOT_BYTES, LONG_SLOTS, SLOT_BYTES, SLOTS};
-use super::exposing::new_key;
 use super::memory_mode::{KNOWN, MemoryMode};
 use super::{CONTEXTS_MAX, LENT, Rma, RmaConfig, THREADED};
 use crate::ofi::choice::is_named;
+use crate::ofi::registry::{Registry, new_key};
 use crate::ofi::scalable::{ScalableEndpoint, context_bits};
 use crate::ofi::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, one_sided_hints};
 use crate::remote::AtomicWidths;
@@ -50,11 +50,15 @@ impl Rma {
     ///
     /// # Errors
     /// What is missing, in words.
-    pub(in crate::ofi) fn open(info: &Info, config: &RmaConfig) -> Result<Self, String> {
+    pub(in crate::ofi) fn open(info: &Info, config: &RmaConfig, registry: &Registry) -> Result<Self, String> {
         let offered = Self::offered(info, config)?;
         let scalable = if config.contexts > 1 { scalable(&offered, config) } else { None };
         let is_scalable = scalable.is_some();
-        let info = scalable.unwrap_or(offered);
+        let is_told = info.is_told_of_local_memory();
+        let mut info = scalable.unwrap_or(offered);
+        if is_told {
+            info.tell_of_local_memory();
+        }
         #[cfg(test)]
         let info = force(info, config);
         let memory = MemoryMode::of(&info)?;
@@ -84,6 +88,8 @@ impl Rma {
         let largest = domain.info().ep_attr().max_msg_size;
         Ok(Rma {
             exposed: Vec::new(),
+            of_domain: registry.of_domain(&domain),
+            registry: registry.clone(),
             atomics: atomics(domain.info().provider(), &endpoints),
             endpoints: Some(endpoints),
             addresses,

@@ -4,7 +4,8 @@ use self::What::{Fetch, Get, Put, Swap};
 use super::Rma;
 use super::calls::{EXPECTED_AT, RESULT_AT, post, write};
 use super::context::SLOT_BYTES;
-use crate::ofi::{MemoryRegion, Refused};
+use crate::ofi::Refused;
+use crate::ofi::registry::Local;
 use crate::remote::{AtomicOperation, AtomicWord, Channel, Issued, RemoteAccess, RemoteRun};
 use libfabric_sys as sys;
 use std::ffi::c_void;
@@ -36,7 +37,7 @@ pub(super) struct Operation {
     pub(super) key: u64,
     local: Span,
     /// The region with the local run, where it needs one.
-    region: Option<MemoryRegion>,
+    region: Option<Local>,
     /// Bytes that were given to the provider.
     given: usize,
     /// Pieces that it has.
@@ -140,7 +141,7 @@ impl Rma {
             failed,
             ending: false,
         };
-        let index = self.place(operation)?;
+        let index = self.enter(operation)?;
         match self.post_piece(index) {
             Ok(true) => {}
             Ok(false) => {
@@ -187,20 +188,16 @@ impl Rma {
         Ok(RemoteAccess::ATOMIC)
     }
 
-    /// Gives an operation a place, and registers its local run where that is needed.
-    fn place(&mut self, mut operation: Operation) -> Result<u32, String> {
+    /// Gives an operation a row, and registers its local run where that is needed.
+    fn enter(&mut self, mut operation: Operation) -> Result<u32, String> {
         let registers = self.memory.local;
         if registers && !operation.is_copied(self.lends, registers) {
-            operation.region = match self.region_with(operation.local) {
-                Some(region) => Some(region),
-                None => {
-                    let flags = if matches!(operation.what, Put) { sys::FI_WRITE } else { sys::FI_READ };
-                    // SAFETY: the caller lends the run until the operation is complete; the region is closed then.
-                    #[expect(unsafe_code, reason = "FFI")]
-                    let region = unsafe { self.register(operation.local, flags, operation.channel.context as usize)? };
-                    Some(region)
-                }
-            };
+            let flags = if matches!(operation.what, Put) { sys::FI_WRITE } else { sys::FI_READ };
+            let place = self.place(operation.channel.context as usize);
+            // SAFETY: the caller lends the run until the operation is complete, which lets go of the region.
+            #[expect(unsafe_code, reason = "FFI")]
+            let region = unsafe { self.registry.local(place, operation.local, flags)? };
+            operation.region = Some(region);
         }
         Ok(match self.free_operations.pop() {
             Some(index) => {
@@ -295,7 +292,7 @@ impl Rma {
             }
             Get if copied => Place { run: own, descriptor, into: Some((part, 0)) },
             Put | Get => {
-                let descriptor = operation.region.as_ref().map_or(null_mut(), MemoryRegion::descriptor);
+                let descriptor = operation.region.as_ref().map_or(null_mut(), Local::descriptor);
                 Place { run: part, descriptor, into: None }
             }
             Fetch(_, operand) => {

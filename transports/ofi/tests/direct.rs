@@ -2,6 +2,7 @@
 
 use super::kit::{BOUND, World, config, endpoint_of, span};
 use crate::ofi::direct::Direct;
+use crate::ofi::registry::Registry;
 use crate::ofi::wrapper_tests::library;
 use crate::ofi::*;
 use crate::testing::GivenPlaces;
@@ -203,7 +204,7 @@ fn strangers_and_wrong_pieces_end_the_connection_and_nothing_else() {
     let at = world.all[1].port.get_mut().direct_name(links[1]).expect("an address");
     let candidates = config(2, PROVIDER).choice.candidates(&library().unwrap(), &message_hints()).unwrap();
     let info = config(2, PROVIDER).choice.take(candidates).unwrap().remove(0);
-    let mut stranger = Direct::open(&info, 1, 2).unwrap();
+    let mut stranger = Direct::open(&info, 1, 2, &Registry::default()).unwrap();
     stranger.meet(&at).unwrap();
     let mut message = bytes_of(1, LONG);
     assert_eq!(stranger.send(0, 0, span(&mut message)), Ok(()));

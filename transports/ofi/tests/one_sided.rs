@@ -5,7 +5,7 @@ mod beside;
 mod contexts;
 mod ending;
 mod killed;
-mod kit;
+pub(super) mod kit;
 mod moving;
 mod refused;
 mod registering;

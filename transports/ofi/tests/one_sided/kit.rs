@@ -9,10 +9,12 @@ use crate::{
 use tickwire_components::Span;
 
 /// Providers that a machine without a special network has.
-pub(super) const PROVIDERS: [&str; 5] = ["tcp;ofi_rxm", "net", "sockets", "shm", "udp;ofi_rxd"];
+pub(in crate::ofi::tests) const PROVIDERS: [&str; 5] = ["tcp;ofi_rxm", "net", "sockets", "shm", "udp;ofi_rxd"];
 
 /// A world of two for each provider that is there, with the link of each; no world without libfabric.
-pub(super) fn worlds(providers: &[&'static str]) -> impl Iterator<Item = (&'static str, World, [u32; 2])> {
+pub(in crate::ofi::tests) fn worlds(
+    providers: &[&'static str],
+) -> impl Iterator<Item = (&'static str, World, [u32; 2])> {
     let found = library().map(|_| providers.to_vec()).unwrap_or_default();
     found.into_iter().filter_map(|provider| {
         let mut world = World::pair(provider)?;
@@ -22,7 +24,7 @@ pub(super) fn worlds(providers: &[&'static str]) -> impl Iterator<Item = (&'stat
 }
 
 /// Endpoints of so many procs with changes to their configuration; `None` where the provider is missing.
-pub(super) fn configured(provider: &str, procs: u32, change: impl Fn(&mut OfiConfig)) -> Option<World> {
+pub(in crate::ofi::tests) fn configured(provider: &str, procs: u32, change: impl Fn(&mut OfiConfig)) -> Option<World> {
     let open = |me| {
         let mut config = config(me, provider);
         change(&mut config);
@@ -32,22 +34,22 @@ pub(super) fn configured(provider: &str, procs: u32, change: impl Fn(&mut OfiCon
 }
 
 /// Context 0 to the peer of a link.
-pub(super) fn channel(link: u32) -> Channel {
+pub(in crate::ofi::tests) fn channel(link: u32) -> Channel {
     Channel { link, context: 0 }
 }
 
 /// Where an operation begins.
-pub(super) fn at(key: RemoteKey, offset: usize) -> RemoteRun {
+pub(in crate::ofi::tests) fn at(key: RemoteKey, offset: usize) -> RemoteRun {
     RemoteRun { key, offset: offset as u64 }
 }
 
 /// Bytes that are nowhere the same.
-pub(super) fn bytes_of(seed: u32, length: usize) -> Vec<u8> {
+pub(in crate::ofi::tests) fn bytes_of(seed: u32, length: usize) -> Vec<u8> {
     (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8).collect()
 }
 
 /// Memory that peers use, in words so that it is aligned for atomic operations.
-pub(super) struct Memory(Vec<u64>);
+pub(in crate::ofi::tests) struct Memory(Vec<u64>);
 
 impl Drop for Memory {
     /// A test that fails drops its memory before its endpoints, which may still be writing it.
@@ -59,35 +61,35 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    pub(super) fn new(bytes: usize) -> Self {
+    pub(in crate::ofi::tests) fn new(bytes: usize) -> Self {
         Memory(vec![0; bytes.div_ceil(8)])
     }
 
     #[expect(unsafe_code, reason = "bytes of words")]
-    pub(super) fn bytes(&mut self) -> &mut [u8] {
+    pub(in crate::ofi::tests) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: words are bytes, and borrowed as a whole.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * 8) }
     }
 
-    pub(super) fn word(&self, index: usize) -> u64 {
+    pub(in crate::ofi::tests) fn word(&self, index: usize) -> u64 {
         self.0[index]
     }
 }
 
 impl World {
-    pub(super) fn side(&mut self, at: usize) -> &mut dyn OneSided {
+    pub(in crate::ofi::tests) fn side(&mut self, at: usize) -> &mut dyn OneSided {
         self.all[at].one_sided().expect("the provider has one-sided operations")
     }
 
     #[expect(unsafe_code, reason = "a run that peers use")]
-    pub(super) fn expose(&mut self, at: usize, memory: &mut [u8], access: RemoteAccess) -> RemoteKey {
+    pub(in crate::ofi::tests) fn expose(&mut self, at: usize, memory: &mut [u8], access: RemoteAccess) -> RemoteKey {
         // SAFETY: tests keep the memory until the world is gone, or withdraw it.
         unsafe { self.side(at).register_exposed(span(memory), access) }.expect("memory to be exposed")
     }
 
     /// Starts an operation, however long that takes; its number in its channel.
     #[track_caller]
-    pub(super) fn start(&mut self, mut issue: impl FnMut(&mut World) -> Result<Issued, String>) -> u64 {
+    pub(in crate::ofi::tests) fn start(&mut self, mut issue: impl FnMut(&mut World) -> Result<Issued, String>) -> u64 {
         let mut taken = 0;
         self.until("an operation", |world| match issue(world).expect("an operation that can be") {
             Issued::Taken(number) => {
@@ -101,7 +103,7 @@ impl World {
 
     #[track_caller]
     #[expect(unsafe_code, reason = "runs that tests keep")]
-    pub(super) fn put(&mut self, from: usize, channel: Channel, to: RemoteRun, bytes: &mut [u8]) -> u64 {
+    pub(in crate::ofi::tests) fn put(&mut self, from: usize, channel: Channel, to: RemoteRun, bytes: &mut [u8]) -> u64 {
         let run = span(bytes);
         // SAFETY: tests keep the bytes until the operation is complete.
         self.start(|world| unsafe { world.side(from).put(channel, to, run, 0) })
@@ -109,7 +111,7 @@ impl World {
 
     #[track_caller]
     #[expect(unsafe_code, reason = "runs that tests keep")]
-    pub(super) fn get(&mut self, to: usize, channel: Channel, from: RemoteRun, bytes: &mut [u8]) -> u64 {
+    pub(in crate::ofi::tests) fn get(&mut self, to: usize, channel: Channel, from: RemoteRun, bytes: &mut [u8]) -> u64 {
         let run = span(bytes);
         // SAFETY: tests keep the bytes until the operation is complete.
         self.start(|world| unsafe { world.side(to).get(channel, from, run, 0) })
@@ -117,7 +119,7 @@ impl World {
 
     /// An atomic operation; gives what was there before.
     #[track_caller]
-    pub(super) fn fetch(
+    pub(in crate::ofi::tests) fn fetch(
         &mut self,
         by: usize,
         channel: Channel,
@@ -136,7 +138,7 @@ impl World {
 
     /// The same with a comparison.
     #[track_caller]
-    pub(super) fn swap(
+    pub(in crate::ofi::tests) fn swap(
         &mut self,
         by: usize,
         channel: Channel,
@@ -169,7 +171,7 @@ impl World {
 
     /// Waits until all that a channel has taken so far is complete, without a failure.
     #[track_caller]
-    pub(super) fn flush(&mut self, at: usize, channel: Channel) {
+    pub(in crate::ofi::tests) fn flush(&mut self, at: usize, channel: Channel) {
         let issued = self.side(at).issued(channel);
         self.until("a flush", |world| world.side(at).completed(channel) >= issued);
         assert_eq!(self.side(at).failed_operation(), None);
@@ -177,7 +179,7 @@ impl World {
 
     /// Connects two of several procs; the link of each.
     #[track_caller]
-    pub(super) fn join(&mut self, from: usize, to: usize) -> [u32; 2] {
+    pub(in crate::ofi::tests) fn join(&mut self, from: usize, to: usize) -> [u32; 2] {
         let (card, now_ns) = (self.all[to].card(), self.now_ns());
         let link = self.all[from].connect(to as u32, &card, now_ns).expect("a call");
         let mut theirs = None;
