@@ -345,6 +345,11 @@ impl Engine {
         let Some(target) = target else {
             return self.region_own(kind, (from, into), length, at).map(|()| None);
         };
+        if self.goes_by_fabric(kind, target) {
+            let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
+            let run = if writes { from } else { into };
+            return self.post_fabric(offset, run, writes, (Rank(target), REGIONS), Comm::WORLD).map(Some);
+        }
         if self.move_listed(kind, at, (from, into), length, (Rank(target), REGIONS))? {
             return Ok(None);
         }

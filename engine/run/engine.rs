@@ -45,12 +45,14 @@ pub struct Engine {
     pub(crate) prompt: Box<[usize]>,
     /// Other endpoints that have looks of their own: they do not consist of rings, or are expensive to look at.
     pub(crate) others: Box<[usize]>,
-    /// Whether there are endpoints of the last two kinds, or operations on boards.
+    /// Whether there are endpoints of the last two kinds, or other things that no ring tells of.
     pub(crate) looks_apart: bool,
     /// Whether collective operations on boards are in progress.
     pub(crate) boards_busy: bool,
     /// Whether others may leave short puts in windows.
     pub(crate) has_mail: bool,
+    /// Whether a fabric has operations with a request.
+    pub(crate) fabric_busy: bool,
     /// Frames that the tick may still deliver.
     pub(crate) budget: u32,
     /// Frames that a tick delivers at most; those that DrainCq reads come on top.

@@ -9,6 +9,7 @@ use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
 use tickwire_systems::procs::receipts::{look_again, note_delivered};
+use tickwire_systems::protocols::one_sided::fabric::advance_by_fabric;
 use tickwire_systems::store::Tables;
 use tickwire_systems::tick::boards::advance_boards;
 use tickwire_systems::tick::complete::complete;
@@ -91,6 +92,9 @@ impl Engine {
         if self.has_mail {
             moved |= self.serve_mail();
         }
+        if self.fabric_busy {
+            moved |= self.look_at_fabric();
+        }
         if !self.others.is_empty() {
             self.look_at_others();
         }
@@ -124,17 +128,28 @@ impl Engine {
         moved
     }
 
-    /// Looks at boards as long as operations on them are in progress, and at windows in which others leave short puts.
+    /// Looks at boards as long as operations on them are in progress, at windows in which others leave short puts, and at fabrics as
+    /// long as they have operations with requests.
     pub(crate) fn mind_boards(&mut self) {
         let all = self.store.all();
         (self.boards_busy, self.has_mail) = (!all.boards.busy.is_empty(), !all.windows.mailed.is_empty());
+        self.fabric_busy = !all.windows.by_fabric.is_empty();
         self.choose_looks();
     }
 
     /// Says whether there is more to look at than rings.
     pub(crate) fn choose_looks(&mut self) {
-        let some = self.boards_busy || self.has_mail || self.observer.receipts;
+        let some = self.boards_busy || self.has_mail || self.fabric_busy || self.observer.receipts;
         self.looks_apart = some || !self.prompt.is_empty() || !self.others.is_empty();
+    }
+
+    /// Goes on with the operations with a request that a fabric does; whether one of them has ended.
+    #[inline(never)]
+    fn look_at_fabric(&mut self) -> bool {
+        let store = &mut self.store;
+        let moved = !store.progress().closed() && store.with(advance_by_fabric);
+        self.mind_boards();
+        moved
     }
 
     /// Takes the short puts that others have left in windows; whether there were some.

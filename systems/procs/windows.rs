@@ -1,10 +1,12 @@
 //! The table of windows: for each one the parts of its members, how this proc reaches them, and the one-sided operations that go by frames.
 //! What a part is: [`tickwire_transports::windows`]. How operations go by frames: [`crate::protocols::one_sided`].
 
+pub mod fabric;
 mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
+use fabric::FabricOperation;
 pub use own::AttachedRun;
 use regions::{Directory, ExposedRegion};
 use std::any::Any;
@@ -27,7 +29,9 @@ pub struct Windows {
     pub mailed: Vec<u32>,
     /// Operations without a request that have failed or that somebody waits for, by number, until they are asked for.
     pub ended: Vec<(u64, Result<(), Failure>)>,
-    /// The number of the last operation that goes by frames.
+    /// Operations with a request that a fabric does.
+    pub by_fabric: Vec<FabricOperation>,
+    /// The number of the last operation.
     pub next: u64,
     /// The number of the next region that is exposed.
     pub next_region: u32,

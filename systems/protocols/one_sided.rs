@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
 mod ending;
+pub mod fabric;
 mod target;
 
 use crate::procs::endpoint::Endpoint;

@@ -1,7 +1,8 @@
 //! Windows over fabrics: a fabric moves what is put and got, and the target's engine does the rest.
 
-use crate::kit::{FABRICS, each_rank, next, own, values, windows};
-use tickwire::{AtomicsDomain, LockKind, Rank, WindowReach, op};
+use crate::kit::{FABRICS, PATIENCE, each_rank, next, own, values, windows};
+use std::time::Instant;
+use tickwire::{AtomicsDomain, Engine, LockKind, Rank, RegionAccess, Request, Tag, WindowReach, op};
 
 #[test]
 fn a_fabric_moves_what_is_put_and_got() {
@@ -65,6 +66,97 @@ fn windows_over_fabrics_come_and_go() {
                 engine.barrier(world).unwrap();
                 assert_eq!(engine.win_take::<Vec<u64>>(window).unwrap(), Some(vec![round; 64]));
             }
+        });
+    }
+}
+
+/// Ticks until a request is done; the frames that were sent meanwhile.
+fn frames_until(engine: &mut Engine, request: &Request<Vec<u64>>) -> u64 {
+    let (start, mut sent) = (Instant::now(), 0);
+    loop {
+        sent += u64::from(engine.tick().sent);
+        if engine.test(request).unwrap().is_done() {
+            return sent;
+        }
+        assert!(start.elapsed() < PATIENCE, "it is done");
+    }
+}
+
+/// Ticks until the others say that they are done, which is served meanwhile.
+fn serve(engine: &mut Engine, world: tickwire::Comm) {
+    let end = engine.irecv([0u8], Rank(0), Tag(9), world).unwrap();
+    engine.wait_take(end).unwrap();
+}
+
+#[test]
+fn requests_of_puts_and_gets_are_carried_by_the_fabric_and_need_no_frame() {
+    const COUNT: usize = 50_000;
+    for over in FABRICS {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_allocate::<u64>(COUNT, world).unwrap();
+            let region = engine.expose(vec![0u64; COUNT], RegionAccess::ALL).unwrap();
+            let mut keys = [region.key(); 2];
+            engine.allgather(&[region.key()], &mut keys, world).unwrap();
+            engine.win_lock_all(window).unwrap();
+            engine.barrier(world).unwrap();
+            if rank == 1 {
+                serve(engine, world);
+            } else {
+                // The ends of what was before.
+                (0..1000).for_each(|_| _ = engine.tick());
+                let mut sent = 0;
+                for count in [0, 1, 512, 1_000, COUNT] {
+                    let bytes = values(count as u32, count);
+                    let put = engine.rput(bytes.clone(), Rank(1), 0, window).unwrap();
+                    sent += frames_until(engine, &put);
+                    engine.take(put).unwrap();
+                    let got = engine.rget(vec![0; count], Rank(1), 0, window).unwrap();
+                    sent += frames_until(engine, &got);
+                    assert!(engine.take(got).unwrap().0 == bytes, "{over:?} {count}");
+                    let put = engine.region_rput(bytes.clone(), &keys[1], 0).unwrap();
+                    sent += frames_until(engine, &put);
+                    engine.take(put).unwrap();
+                    let got = engine.region_rget(vec![0; count], &keys[1], 0).unwrap();
+                    sent += frames_until(engine, &got);
+                    assert!(engine.take(got).unwrap().0 == bytes, "{over:?} {count}");
+                }
+                assert_eq!(sent, 0, "{over:?}: by frames");
+                let counts = engine.win_counts(Rank(1), window).unwrap();
+                assert_eq!((counts.issued, counts.completed), (10, 10));
+                // As opposed to what the target's engine does.
+                let update = engine.raccumulate(vec![1; 10], op::Sum, Rank(1), 0, window).unwrap();
+                assert!(frames_until(engine, &update) > 0);
+                engine.take(update).unwrap();
+                engine.send(&[1u8], Rank(1), Tag(9), world).unwrap();
+            }
+            engine.win_unlock_all(window).unwrap();
+            engine.win_free(window).unwrap();
+            engine.barrier(world).unwrap();
+            engine.withdraw(region).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_flush_waits_for_what_has_a_request_too_and_many_may_be_open() {
+    for over in FABRICS {
+        each_rank(2, over, |engine, rank, world| {
+            const OPEN: usize = 700;
+            let window = engine.win_allocate::<u64>(OPEN, world).unwrap();
+            let other = Rank(1 - rank);
+            engine.win_lock_all(window).unwrap();
+            let puts: Vec<_> =
+                (0..OPEN).map(|at| engine.rput(vec![at as u64 + 1; 1], other, at, window).unwrap()).collect();
+            engine.win_flush(other, window).unwrap();
+            for put in puts {
+                assert!(engine.test(&put).unwrap().is_done(), "{over:?}: it was flushed");
+                engine.take(put).unwrap();
+            }
+            let mut found = vec![0; OPEN];
+            engine.get(&mut found, other, 0, window).unwrap();
+            assert!(found.into_iter().eq(1..=OPEN as u64));
+            engine.win_unlock_all(window).unwrap();
+            engine.win_free(window).unwrap();
         });
     }
 }

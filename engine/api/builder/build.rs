@@ -144,6 +144,7 @@ impl Builder {
             holders,
             boards_busy: false,
             has_mail: false,
+            fabric_busy: false,
             exposures: Vec::new(),
             looks_apart: !prompt.is_empty() || !others.is_empty(),
             prompt,

@@ -1,9 +1,13 @@
 //! Puts and gets by a fabric, which reaches the target's memory by itself: transports with the facet
 //! [`OneSided`](tickwire_transports::OneSided). Updates and locks of such a target are its engine's.
 
+use crate::api::collectives::activate;
 use crate::run::engine::Engine;
-use tickwire_components::{Rank, Span, VcState, WindowError};
-use tickwire_systems::procs::windows::{Failure, Reach, Target};
+use tickwire_components::{Access, Comm, Pending, Rank, RegistrationUse, Span, VcState, WindowError};
+use tickwire_systems::procs::windows::fabric::FabricOperation;
+use tickwire_systems::procs::windows::{Reach, Target};
+use tickwire_systems::protocols::one_sided::fabric::{post_by_fabric, take_failures};
+use tickwire_systems::steps::registering::acquire;
 use tickwire_transports::{Channel, Issued, OneSided, RemoteKey, RemoteRun};
 
 /// Looks at the fabric that a call makes before it waits as others do.
@@ -28,6 +32,21 @@ impl Engine {
         handle: u32,
     ) -> Result<(), WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Err(self.failed_target(rank, handle)) };
+        let reference = self.know_run(route.endpoint, run, writes)?;
+        let moved = self.move_known(at, run, writes, rank, handle, route);
+        self.forget_run(reference);
+        moved
+    }
+
+    fn move_known(
+        &mut self,
+        at: usize,
+        run: Span,
+        writes: bool,
+        rank: Rank,
+        handle: u32,
+        route: Route,
+    ) -> Result<(), WindowError> {
         let number = self.store.all().windows.number();
         let remote = RemoteRun { key: route.key, offset: at as u64 };
         let mut issued = Ok(Issued::Full);
@@ -88,25 +107,83 @@ impl Engine {
         while !is_complete(self) {
             rustix::thread::sched_yield();
         }
-        while let Some(failed) = self.fabric(route.endpoint).and_then(|fabric| fabric.failed_operation()) {
-            self.note_fabric_failure(route.endpoint, failed.channel.link, failed.reason);
+        let all = self.store.all();
+        let now_ns = all.progress.now_ns;
+        if let Some(fabric) = all.endpoints[usize::from(route.endpoint)].transport.get().one_sided() {
+            take_failures(fabric, all.windows, route.endpoint, now_ns);
         }
         let target = self.target(rank, handle)?;
         target.completed = target.issued.min(target.completed + std::mem::take(&mut target.by_fabric));
         Ok(())
     }
 
-    /// An operation has failed: the next flush of its target says so.
-    #[cold]
-    fn note_fabric_failure(&mut self, endpoint: u8, link: u32, reason: String) {
-        let windows = self.store.all().windows;
-        windows.fabric_reason = reason;
-        for target in windows.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {
-            if let Reach::Fabric { endpoint: of, link: over, .. } = target.reach
-                && (of, over) == (endpoint, link)
-            {
-                target.failure = target.failure.or(Some(Failure::Fabric));
+    /// Posts an operation with a request: its row.
+    pub(crate) fn post_fabric(
+        &mut self,
+        at: usize,
+        run: Span,
+        writes: bool,
+        (rank, handle): (Rank, u32),
+        comm: Comm,
+    ) -> Result<u32, WindowError> {
+        let Some(route) = self.fabric_route(rank, handle) else { return Err(self.failed_target(rank, handle)) };
+        let reference = self.know_run(route.endpoint, run, writes)?;
+        let request = match self.request_row(comm) {
+            Ok(row) => row,
+            Err(error) => {
+                self.forget_run(reference);
+                return Err(error.into());
             }
+        };
+        let (number, vc) = (self.store.all().windows.number(), self.target(rank, handle)?.vc);
+        let remote = RemoteRun { key: route.key, offset: at as u64 };
+        let (endpoint, channel, target, turn, failed_ns) = (route.endpoint, route.channel, rank.0, None, None);
+        let operation = FabricOperation {
+            number,
+            handle,
+            target,
+            vc,
+            request,
+            endpoint,
+            channel,
+            remote,
+            run,
+            writes,
+            turn,
+            failed_ns,
+        };
+        self.store.with(|rows, wire| {
+            activate(rows, request);
+            if let Some(reference) = reference {
+                rows.progress.registrations.hold(request, reference, false);
+                rows.progress.registered = rows.progress.registrations.users();
+            }
+            post_by_fabric(rows, wire.endpoints, operation);
+        });
+        self.mind_boards();
+        Ok(request)
+    }
+
+    /// Registers a run with a fabric that wants to know memory, unless it copies the run.
+    fn know_run(&mut self, endpoint: u8, run: Span, writes: bool) -> Result<Option<RegistrationUse>, WindowError> {
+        let all = self.store.all();
+        let Some(of) = all.endpoints.get_mut(usize::from(endpoint)).filter(|of| of.abilities.registers) else {
+            return Ok(None);
+        };
+        let copied = of.transport.get().one_sided().map_or(0, |fabric| fabric.copies_max());
+        if run.len() <= copied {
+            return Ok(None);
+        }
+        let access = if writes { Access::SEND } else { Access::RECEIVE };
+        let reference = acquire(all.progress, of, endpoint, run, access);
+        reference.map(Some).map_err(|reason| WindowError::Fabric { reason })
+    }
+
+    fn forget_run(&mut self, reference: Option<RegistrationUse>) {
+        let progress = self.store.progress();
+        if let Some(reference) = reference {
+            progress.registrations.give_back(reference);
+            progress.pending |= Pending::WORLD;
         }
     }
 

@@ -147,8 +147,14 @@ impl Engine {
         (displacement, rank, handle): (usize, Rank, u32),
     ) -> Result<Posted, WindowError> {
         let at = self.checked::<T>(rank, displacement, length, handle)?;
-        if !matches!(self.way(rank, handle)?, Way::Fabric | Way::Engine) {
-            return Ok(Posted::Otherwise);
+        match self.way(rank, handle)? {
+            Way::Memory | Way::Kernel => return Ok(Posted::Otherwise),
+            Way::Fabric if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
+                let (writes, place) = (kind == RemoteKind::Put, (rank, handle));
+                let run = if writes { from } else { into };
+                return self.post_fabric(at, run, writes, place, super::comm_of(handle)).map(Posted::Row);
+            }
+            Way::Fabric | Way::Engine => {}
         }
         if self.move_listed(kind, at, (from, into), length, (rank, handle))? {
             return Ok(Posted::Done);

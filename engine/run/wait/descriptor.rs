@@ -78,7 +78,8 @@ impl Engine {
         inbound.shared().armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let Tables { progress, inbound, .. } = self.store.all();
-        let mut quiet = progress.pending == Pending::NONE && !inbound.ready();
+        // A fabric tells of what it does by nothing that wakes.
+        let mut quiet = progress.pending == Pending::NONE && !inbound.ready() && !self.fabric_busy;
         self.waiter.armed = true;
         for endpoint in self.store.endpoints() {
             quiet &= endpoint.transport.get().arm();

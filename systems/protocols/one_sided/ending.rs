@@ -122,5 +122,9 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         // Others may still write there.
         std::mem::forget(own);
     }
+    // Transports are closed: no fabric has their buffers.
+    for operation in std::mem::take(&mut rows.windows.by_fabric) {
+        abort(&mut rows.progress, &mut rows.cars, operation.request, car_flags::FINALIZED);
+    }
     rows.windows.busy.clear();
 }
