@@ -63,12 +63,15 @@ struct Entry {
     whole: u32,
     /// When it was asked for last, in look-ups.
     used: u64,
+    /// There was a time at which nobody promised all of it: it is found no more, whoever promises that memory now.
+    stale: bool,
 }
 
 impl Entry {
     fn takes(&self, endpoint: u8, span: Span, access: Access) -> bool {
         let (start, length) = (span.start().addr(), span.len());
         self.endpoint == endpoint
+            && !self.stale
             && self.access.covers(access)
             && self.start <= start
             && start + length <= self.start + self.length
@@ -170,7 +173,7 @@ impl Registrations {
         self.clock += 1;
         let start = span.start().addr();
         let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
-        let fits = |&index: &usize| self.entries[index].takes(endpoint, span, access) && self.is_promised(index);
+        let fits = |&index: &usize| self.entries[index].takes(endpoint, span, access);
         let Some(index) = (0..behind).rev().take(LOOKS).find(fits) else {
             self.counts.misses += 1;
             return None;
@@ -187,7 +190,8 @@ impl Registrations {
     pub fn insert(&mut self, endpoint: u8, span: Span, access: Access, registration: Registration) -> RegistrationUse {
         let (start, length, used) = (span.start().addr(), span.len(), self.clock);
         let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
-        let entry = Entry { endpoint, start, length, access, registration, references: 1, whole: 1, used };
+        let entry =
+            Entry { endpoint, start, length, access, registration, references: 1, whole: 1, used, stale: false };
         self.entries.insert(behind, entry);
         RegistrationUse { endpoint, registration, whole: true }
     }
@@ -226,20 +230,24 @@ impl Registrations {
         let Some(index) = self.entries.iter().position(named) else { return };
         let entry = &mut self.entries[index];
         (entry.references, entry.whole) = (entry.references - 1, entry.whole - u32::from(whole));
-        if entry.references == 0 {
-            if !self.is_announced(index) {
-                self.remove(index);
-            }
+        let unused = entry.references == 0;
+        self.look_after(index);
+        if unused {
             self.keep_bounds();
         }
     }
 
-    /// Whether somebody promises that all memory of an entry stays.
-    fn is_promised(&self, index: usize) -> bool {
-        self.entries[index].whole > 0 || self.is_announced(index)
+    /// Somebody promises an entry's memory no more.
+    fn look_after(&mut self, index: usize) {
+        let promised = self.entries[index].whole > 0 || self.is_announced(index);
+        let entry = &mut self.entries[index];
+        entry.stale |= !promised;
+        if entry.stale && entry.references == 0 {
+            self.remove(index);
+        }
     }
 
-    /// Whether the application does.
+    /// Whether the application promises that all memory of an entry stays.
     fn is_announced(&self, index: usize) -> bool {
         let Entry { start, length, .. } = self.entries[index];
         self.announced.iter().any(|&(_, first, last)| first <= start && start + length <= last)
@@ -288,9 +296,7 @@ impl Registrations {
         while let Some(number) = self.withdrawn.pop() {
             self.announced.retain(|&(other, ..)| other != number);
             for index in (0..self.entries.len()).rev() {
-                if self.entries[index].references == 0 && !self.is_announced(index) {
-                    self.remove(index);
-                }
+                self.look_after(index);
             }
         }
     }
@@ -353,6 +359,7 @@ mod tests {
         assert!(ask(&mut cache, 2, (1000, 100), 0), "as long as somebody needs all of it");
         cache.release(1);
         assert!(cache.dead.is_empty(), "a part of it is needed");
+        cache.announce(span(1000, 500));
         assert!(!ask(&mut cache, 3, (1400, 50), 2), "this part may be other memory by now");
         assert!(cache.release(2) && cache.dead == [(0, Registration(1))]);
     }

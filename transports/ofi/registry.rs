@@ -59,6 +59,8 @@ struct Entry {
     references: u32,
     whole: u32,
     used: u64,
+    /// There was a time at which nobody promised all of it: it is found no more, whoever promises that memory now.
+    stale: bool,
 }
 
 /// Memory that stays as it is until it is kept no more.
@@ -157,7 +159,7 @@ impl Registry {
     pub(super) fn drop_kept(&self, name: u64) {
         let mut table = self.table();
         table.kept.retain(|kept| kept.name != name);
-        table.close_unkept();
+        (0..table.entries.len()).rev().for_each(|index| table.look_after(index));
     }
 
     /// A region with a local run, for operations with these flags (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`).
@@ -221,9 +223,7 @@ impl Registry {
         let Some(index) = table.entries.iter().position(|entry| entry.name == name) else { return };
         let entry = &mut table.entries[index];
         (entry.references, entry.whole) = (entry.references - 1, entry.whole - u32::from(whole));
-        if entry.references == 0 && !table.is_kept(index) {
-            table.entries.swap_remove(index);
-        }
+        table.look_after(index);
         while table.entries.iter().filter(|entry| entry.is_idle()).count() > IDLE_MAX && table.evict(None) {}
     }
 }
@@ -256,12 +256,21 @@ impl Table {
     fn find(&self, owner: (usize, usize), asked: (usize, usize), flags: u64) -> Option<usize> {
         let fits = |entry: &Entry| {
             entry.owner == owner
-                && !entry.is_remote()
+                && !(entry.is_remote() || entry.stale)
                 && entry.flags & flags == flags
                 && holds((entry.start, entry.length), asked)
         };
-        (0..self.entries.len())
-            .find(|&index| fits(&self.entries[index]) && (self.entries[index].whole > 0 || self.is_kept(index)))
+        self.entries.iter().position(fits)
+    }
+
+    /// Somebody promises a region's memory no more.
+    fn look_after(&mut self, index: usize) {
+        let promised = self.entries[index].whole > 0 || self.is_kept(index);
+        let entry = &mut self.entries[index];
+        entry.stale |= !promised;
+        if entry.is_idle() && entry.stale {
+            self.entries.swap_remove(index);
+        }
     }
 
     /// Whether somebody keeps all of a region's memory.
@@ -273,7 +282,18 @@ impl Table {
     fn insert(&mut self, owner: (usize, usize), run: Span, flags: u64, region: MemoryRegion) -> usize {
         let (name, used) = (self.name(), self.clock);
         let (start, length) = (run.start().addr(), run.len());
-        self.entries.push(Entry { name, owner, start, length, flags, region, references: 0, whole: 0, used });
+        self.entries.push(Entry {
+            name,
+            owner,
+            start,
+            length,
+            flags,
+            region,
+            references: 0,
+            whole: 0,
+            used,
+            stale: false,
+        });
         self.entries.len() - 1
     }
 
@@ -301,14 +321,6 @@ impl Table {
         self.entries.swap_remove(index);
         self.counts.evictions += 1;
         true
-    }
-
-    fn close_unkept(&mut self) {
-        for index in (0..self.entries.len()).rev() {
-            if self.entries[index].is_idle() && !self.is_kept(index) {
-                self.entries.swap_remove(index);
-            }
-        }
     }
 }
 

@@ -69,6 +69,30 @@ fn memory_that_is_kept_is_registered_once_and_other_memory_for_each_operation() 
 }
 
 #[test]
+fn memory_that_was_not_kept_for_a_moment_is_registered_anew() {
+    let Some((mut world, links)) = told("sockets") else { return };
+    let channel = channel(links[0]);
+    let (mut memory, mut from) = (Memory::new(LONG), bytes_of(1, LONG));
+    let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+    world.put(0, channel, at(key, 0), &mut from[..100]);
+    world.flush(0, channel);
+    let first = world.keep(0, &mut from, Access::SEND);
+    // Nobody looks at the peer, so it is not complete; and it uses a part only.
+    world.put(0, channel, at(key, 0), &mut from[..LONG / 2]);
+    assert_eq!(world.regions(0), (1, 0, 1));
+    world.drop_kept(0, first);
+    assert_eq!(world.regions(0).0, 1, "an operation uses it");
+    let second = world.keep(0, &mut from, Access::SEND);
+    world.put(0, channel, at(key, 0), &mut from);
+    assert_eq!(world.regions(0), (2, 0, 2), "the other half may be other memory");
+    world.flush(0, channel);
+    assert_eq!(world.regions(0).0, 1);
+    assert!(memory.bytes() == from);
+    world.drop_kept(0, second);
+    assert_eq!(world.regions(0).0, 0);
+}
+
+#[test]
 fn a_key_that_was_withdrawn_opens_nothing_whoever_uses_the_memory() {
     for provider in ["tcp;ofi_rxm", "net", "sockets"] {
         let Some((mut world, links)) = told(provider) else { continue };
