@@ -19,6 +19,7 @@
 //! - **long messages** without frames (`direct`), over providers that can be given the application's memory;
 //! - **what is registered** with domains, where a provider wants to know memory (`registry`): one cache for all of the above and below;
 //! - **one-sided operations** (`rma`), by endpoints of their own, which are opened when somebody asks for them;
+//! - **rings** that peers write short frames into (`ring`), where they are asked for;
 //! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
 
 mod addresses;
@@ -47,6 +48,7 @@ mod pace;
 mod port;
 mod region;
 mod registry;
+mod ring;
 mod rma;
 mod scalable;
 mod segments;
@@ -62,8 +64,8 @@ mod wrapper_tests;
 pub use addresses::AddressVector;
 pub use bare::{Bare, BareMemory};
 pub use choice::{
-    Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_REGISTER, ENV_TAG_MODE, ENV_WITHOUT_DATA,
-    Verdict,
+    Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_REGISTER, ENV_RINGS, ENV_TAG_MODE,
+    ENV_WITHOUT_DATA, Verdict,
 };
 pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
 pub use config::OfiConfig;

@@ -31,9 +31,20 @@ pub(crate) fn run(provider: &str, ranks: u32, test: &str, args: &[&str]) -> JobO
 
 /// As [`run`], in a tag mode.
 pub(crate) fn run_with(provider: &str, ranks: u32, test: &str, args: &[&str], mode: &str) -> JobOutcome {
-    let place = Directory::new(&format!("fabric-{provider}-{test}-{mode}"));
+    run_where(provider, ranks, test, args, [ENV_TAG_MODE, mode])
+}
+
+/// As [`run`], with a variable of the environment and its value.
+pub(crate) fn run_where(
+    provider: &str,
+    ranks: u32,
+    test: &str,
+    args: &[&str],
+    [variable, value]: [&str; 2],
+) -> JobOutcome {
+    let place = Directory::new(&format!("fabric-{provider}-{test}-{value}"));
     let job = Job::new(ranks).program(env!("CARGO_BIN_EXE_tests-rank")).args([test]).args([place.as_os_str()]);
-    let job = job.args(args).env(ENV_TRANSPORTS, format!("loopback,ofi:{provider}")).env(ENV_TAG_MODE, mode);
+    let job = job.args(args).env(ENV_TRANSPORTS, format!("loopback,ofi:{provider}")).env(variable, value);
     job.on_failure(OnFailure::Continue).tag_output(true).run().unwrap()
 }
 

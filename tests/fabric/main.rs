@@ -10,5 +10,6 @@ mod namespaces;
 mod processes;
 mod providers;
 mod registered;
+mod rings;
 mod tagged;
 mod waits;

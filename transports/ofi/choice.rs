@@ -19,6 +19,9 @@ pub const ENV_POLL: &str = "TICKWIRE_OFI_POLL";
 /// The variable that says, unless it is empty or 0, that local memory is to be registered also where a provider does not ask for it.
 pub const ENV_REGISTER: &str = "TICKWIRE_OFI_REGISTER";
 
+/// The variable with the number of peers that may write short frames into rings.
+pub const ENV_RINGS: &str = "TICKWIRE_OFI_RINGS";
+
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
 
@@ -45,6 +48,9 @@ pub struct Choice {
     pub polls: bool,
     /// Local memory is registered also where a provider does not ask for it (`FI_MR_LOCAL`): to test and to measure that.
     pub registers: bool,
+    /// Peers that may write short frames into a ring of this proc, by remote writes, and get those of this proc so; 0 for none. Both must
+    /// have one for the other. A ring takes 17 KiB. Not in tagged mode.
+    pub rings: usize,
     /// Tagged mode: a provider is taken as if it had no CQ data, so that `auto` is `ofi_tag_1`. The same for all procs.
     pub without_data: bool,
 }
@@ -59,6 +65,7 @@ impl Default for Choice {
             tags: None,
             polls: false,
             registers: false,
+            rings: 0,
             without_data: false,
         }
     }
@@ -98,6 +105,9 @@ impl Choice {
         let is_set = |name: &str| std::env::var(name).is_ok_and(|word| !word.is_empty() && word != "0");
         self.polls |= is_set(ENV_POLL);
         self.registers |= is_set(ENV_REGISTER);
+        if let Some(rings) = std::env::var(ENV_RINGS).ok().and_then(|words| words.parse().ok()) {
+            self.rings = rings;
+        }
         self.without_data |= is_set(ENV_WITHOUT_DATA);
         self
     }

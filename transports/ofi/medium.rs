@@ -6,6 +6,7 @@ use super::control::{self, Message, Proof, Socket};
 use super::ending::{Counts, Partner, Unread};
 use super::frame::LINKS_MAX;
 use super::own::random;
+use super::rma::Introduction;
 use super::transport::Call;
 use crate::connections::{self, Accepted, Heard, Medium, Parts};
 use crate::handshake::{Greeting, Packet};
@@ -174,6 +175,11 @@ impl Medium for Ofi {
                 let met = self.port.get_mut().meet_direct(link, &address);
                 let own = met.map_err(|why| format!("proc {proc}: {why}"))?;
                 own.into_iter().for_each(|own| line.socket.tell(&Message::Direct(own)));
+            }
+            Message::OneSided(Introduction::Ring { key, base }) => {
+                let met = self.port.get_mut().meet_ring(link, key, base);
+                met.map_err(|why| format!("proc {proc}: {why}"))?;
+                self.pace.hurry();
             }
             Message::OneSided(theirs) => {
                 let met = self.port.get_mut().meet_rma(link, theirs);

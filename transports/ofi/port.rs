@@ -16,6 +16,7 @@ mod opening;
 mod packing;
 mod receiving;
 mod remote;
+mod ringing;
 mod sending;
 mod tagged;
 mod taking;
@@ -46,6 +47,8 @@ pub(super) struct Port {
     /// The place behind all slots, where frames to inject are put together.
     desk: Span,
     receiving: Slab,
+    /// Where frames go that are taken out of rings.
+    copies: Slab,
     contexts: Contexts,
     /// In tagged mode.
     matching: Option<Box<Matching>>,
@@ -63,7 +66,15 @@ pub(super) struct Port {
     free: Vec<u32>,
     /// The link of each slot that is in use.
     links: Vec<u32>,
+    /// Those of `receiving`, and then those of `copies`.
     buffers: Vec<Buffer>,
+    /// How many the former are.
+    posted: usize,
+    free_copies: Vec<u32>,
+    /// Links with a ring; those that may get one; rings at most.
+    ringing: Vec<u32>,
+    unrung: Vec<u32>,
+    rings_max: usize,
     /// Buffers to be posted.
     idle: Vec<u32>,
     /// Buffers of frames that were drained.
@@ -160,6 +171,9 @@ impl Port {
         (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);
         self.begin(link);
         self.settle(link);
+        if self.rings_max > 0 && self.matching.is_none() {
+            self.unrung.push(link);
+        }
         Ok(())
     }
 
@@ -177,6 +191,7 @@ impl Port {
         self.end_direct(link);
         self.rma().into_iter().for_each(|rma| rma.end_link(link));
         self.drop_pack(link);
+        self.drop_ring(link);
         let mut given_back = Vec::new();
         self.frames.retain(|frame| {
             let keep = frame.link != link;

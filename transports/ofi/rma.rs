@@ -97,6 +97,8 @@ pub(super) struct Rma {
     operations: Vec<Operation>,
     free_operations: Vec<u32>,
     failed: VecDeque<FailedOperation>,
+    /// Links with a write into a ring that has failed, and why.
+    pub(super) rings_failed: Vec<(u32, String)>,
     /// Operations of links that have ended which the provider still has, and since when there are some.
     ending: u32,
     ending_since: Option<Instant>,

@@ -10,4 +10,5 @@ mod frames;
 mod kit;
 mod one_sided;
 mod registry;
+mod rings;
 mod watching;

@@ -4,6 +4,7 @@ mod facets;
 mod opening;
 
 use super::card::Card;
+use super::control;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
@@ -74,6 +75,19 @@ impl Ofi {
     pub(super) fn count_open(&mut self) {
         let port = self.port.get_mut();
         self.pace.open(port.open_count() + u32::from(port.is_operating()));
+    }
+
+    /// Tells peers of rings that they may write.
+    fn offer_rings(&mut self) {
+        for link in self.port.get_mut().take_unrung() {
+            match self.connections.line_mut(link) {
+                None => self.port.get_mut().put_off_ring(link),
+                Some(line) => {
+                    let told = self.port.get_mut().open_ring(link);
+                    told.into_iter().flatten().for_each(|words| line.tell(&control::Message::OneSided(words)));
+                }
+            }
+        }
     }
 
     fn report_faults(&mut self, events: &mut Vec<LinkEvent>) {
@@ -210,7 +224,7 @@ unsafe impl Transport for Ofi {
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, _state: &mut ()) -> Sent {
         let port = self.port.get_mut();
         let sent = port.send(link, header, pieces);
-        if sent != Sent::Done || port.has_packs() {
+        if sent != Sent::Done || port.has_packs() || port.has_rings() {
             // Room comes with progress, and what waits goes with it.
             self.pace.hurry();
         }
@@ -270,6 +284,7 @@ unsafe impl Transport for Ofi {
         connections::look(self, now_ns, events);
         connections::tend(self, now_ns, events);
         self.report_losses(now_ns, events);
+        self.offer_rings();
         self.wake_targets();
     }
 
@@ -300,6 +315,9 @@ unsafe impl Transport for Ofi {
         }
         if port.queue().wait_fd().is_none() || self.asleep {
             return true;
+        }
+        if port.has_rings() && port.poll(LOOK_MAX) > 0 {
+            return false;
         }
         self.rings = false;
         if port.queue().is_ringing() {

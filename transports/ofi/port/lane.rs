@@ -1,8 +1,10 @@
 //! One link as the fabric sees it, and frames that have come.
 
+use super::ringing::Ring;
 use crate::Traffic;
 use crate::ofi::direct::Direct;
 use crate::ofi::frame::Preface;
+use crate::remote::RemoteKey;
 use libfabric_sys as sys;
 use tickwire_components::wire::Header;
 use tickwire_components::{NIL, Row, Span};
@@ -33,6 +35,10 @@ pub(super) struct Lane {
     pub(super) direct: Option<Box<Direct>>,
     /// Whether the peer was asked for one.
     pub(super) asked: bool,
+    /// The rings with the peer, if it may have one.
+    pub(super) ring: Option<Box<Ring>>,
+    /// The peer's, of which it has told before there was one here.
+    pub(super) their_ring: Option<RemoteKey>,
 }
 
 /// What has become of the first frame of a link.
@@ -81,6 +87,8 @@ impl Lane {
             pack: Pack::EMPTY,
             direct: None,
             asked: false,
+            ring: None,
+            their_ring: None,
         }
     }
 

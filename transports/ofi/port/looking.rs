@@ -36,7 +36,8 @@ impl Port {
     pub(in crate::ofi) fn look_plainly(&mut self, looks: u32) -> Option<usize> {
         // A send that has left frees a slot, which somebody may wait for.
         let sends = self.free.len() < self.links.len();
-        if sends || self.matching.is_some() || self.is_moving() || self.broken.is_some() || self.has_frames() {
+        let others = self.matching.is_some() || self.is_moving() || !self.ringing.is_empty();
+        if sends || others || self.broken.is_some() || self.has_frames() {
             return None;
         }
         self.begin_look();
@@ -114,6 +115,9 @@ impl Port {
             found += self.poll_moving();
         }
         found += self.poll_rma();
+        if !self.ringing.is_empty() {
+            found += self.poll_rings();
+        }
         if let Some(words) = self.matching.as_mut().and_then(|matching| matching.broken.take()) {
             self.broken = Some(words);
         }

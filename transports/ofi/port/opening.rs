@@ -19,6 +19,8 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::NIL;
 
+const _: () = assert!(crate::ofi::ring::FRAME_MAX <= RING_PLACE);
+
 /// Sends that may be under way: of the longest frames, 16 MiB, which are no memory until they are used.
 const SENDS: usize = 64;
 /// Buffers that are posted, for one frame each: as much again. Half as many would be a tenth more bandwidth with `ofi_rxm`, as
@@ -27,6 +29,9 @@ const SENDS: usize = 64;
 const RECEIVES: usize = 64;
 /// The same over `shm`, where what waits for one costs nothing: fewer, so that long messages stay nearer in the caches.
 const NEAR_RECEIVES: usize = 16;
+/// Frames out of rings that may be in use, and bytes of the place of one.
+const RING_COPIES: usize = 64;
+const RING_PLACE: usize = 256;
 /// Receives of tagged mode that the queue of completions has room for.
 const MATCHED_RECEIVES: usize = 1024;
 /// Buffers where a provider puts one frame behind the other ([`crate::ofi::multi`]): fewer and larger ones, 2 MiB in all.
@@ -112,6 +117,7 @@ impl Port {
         let opened = open(info, config, matching.is_some(), place_bytes)?;
         let (regions, descriptors) = register(&opened)?;
         let Opened { endpoint, addresses, queue, sending, receiving, sends, receives, inject_max, multi } = opened;
+        let copies = if config.choice.rings > 0 { RING_COPIES } else { 0 };
         let mut port = Port {
             endpoint,
             addresses,
@@ -123,6 +129,12 @@ impl Port {
             contexts: Contexts::new(sends + receives),
             matching,
             rma: None,
+            copies: Slab::new(copies, RING_PLACE),
+            posted: receives,
+            free_copies: (0..copies as u32).collect(),
+            ringing: Vec::new(),
+            unrung: Vec::new(),
+            rings_max: config.choice.rings,
             rma_state: RmaState::new(RmaConfig::new(config)),
             registry: Registry::default(),
             peers: Vec::new(),
@@ -131,7 +143,7 @@ impl Port {
             descriptors,
             free: (0..sends as u32).rev().collect(),
             links: vec![NIL; sends],
-            buffers: vec![Buffer::default(); receives],
+            buffers: vec![Buffer::default(); receives + copies],
             idle: (0..receives as u32).collect(),
             lent: Vec::with_capacity(receives),
             frames: VecDeque::with_capacity(receives),

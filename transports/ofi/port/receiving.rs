@@ -108,7 +108,10 @@ impl Port {
         let buffer = &mut self.buffers[index as usize];
         buffer.held -= 1;
         if buffer.held == 0 && buffer.done {
-            self.idle.push(index);
+            match (index as usize).checked_sub(self.posted) {
+                None => self.idle.push(index),
+                Some(copy) => self.free_copies.push(copy as u32),
+            }
         }
     }
 
@@ -116,13 +119,13 @@ impl Port {
     /// its frames hold the buffers and wait for an earlier one.
     pub(in crate::ofi) fn is_starved(&self, link: u32) -> bool {
         let blamed = self.frames.is_empty() && self.has_gap(link);
-        !blamed && self.buffers.iter().all(|buffer| buffer.held > 0)
+        !blamed && self.buffers[..self.posted].iter().all(|buffer| buffer.held > 0)
     }
 
     /// Gives buffers to the provider if many are due. If few are, a look that finds nothing does it, so that no answer waits for it.
     #[inline]
     pub(super) fn post_when_few(&mut self) {
-        if 2 * self.idle.len() >= self.buffers.len() {
+        if 2 * self.idle.len() >= self.posted {
             self.post();
         }
     }

@@ -59,7 +59,7 @@ impl Port {
 
     /// Whether peers may be using memory of this process, which goes on only while somebody asks.
     pub(in crate::ofi) fn is_exposing(&self) -> bool {
-        self.rma.as_ref().is_some_and(|rma| rma.is_exposing())
+        !self.ringing.is_empty() || self.rma.as_ref().is_some_and(|rma| rma.is_exposing())
     }
 
     /// The peer of a link has introduced itself for one-sided operations; what it is to be told in return.

@@ -21,6 +21,9 @@ impl Port {
         if self.matching.is_some() || lane.packs(self.look) {
             return self.send_otherwise(link, header, pieces);
         }
+        if lane.ring.is_some() && self.send_into_ring(link, header, pieces) {
+            return Sent::Done;
+        }
         self.send_alone(link, header, pieces)
     }
 

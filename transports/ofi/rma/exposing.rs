@@ -1,8 +1,9 @@
 //! Memory that peers may use.
 
 use super::Rma;
+use super::posting::{OF_RING, What};
 use crate::ofi::registry::{Place, Registry, Remote};
-use crate::remote::{RemoteAccess, RemoteKey};
+use crate::remote::{Channel, Issued, RemoteAccess, RemoteKey, RemoteRun};
 use libfabric_sys as sys;
 use tickwire_components::{Access, Span};
 
@@ -55,6 +56,31 @@ impl Rma {
         let (registry, kept) = (self.registry.clone(), self.registry.keep(run, fills));
         self.exposed.push(Exposed { key, registry, kept, _region: region });
         Ok(key)
+    }
+
+    /// Exposes memory of the endpoint's own to be written: its region, and the address of its first byte for peers.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    ///
+    /// # Safety
+    /// The memory stays until the region is dropped.
+    #[expect(unsafe_code, reason = "memory that peers use")]
+    pub(in crate::ofi) unsafe fn expose_ring(&self, run: Span) -> Result<(Remote, u64), String> {
+        self.check()?;
+        // SAFETY: by this function's contract.
+        let region = unsafe { self.registry.remote(self.place(0), run, sys::FI_REMOTE_WRITE)? };
+        Ok((region, if self.memory.virtual_addresses { run.start() as u64 } else { 0 }))
+    }
+
+    /// Writes bytes of the endpoint's own into a peer's ring; `false` if that cannot be now. They may be used again at once.
+    pub(in crate::ofi) fn write_ring(&mut self, link: u32, to: RemoteRun, bytes: Span) -> bool {
+        debug_assert!(bytes.len() <= super::context::SLOT_BYTES, "what is short is copied");
+        let channel = Channel { link, context: 0 };
+        // SAFETY: short runs are copied within the call.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let issued = unsafe { self.issue(channel, to, What::Put, bytes, OF_RING) };
+        matches!(issued, Ok(Issued::Taken(_)))
     }
 
     /// See [`crate::OneSided::withdraw_exposed`].

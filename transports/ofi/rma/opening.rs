@@ -112,6 +112,7 @@ impl Rma {
             operations: Vec::new(),
             free_operations: Vec::new(),
             failed: VecDeque::new(),
+            rings_failed: Vec::new(),
             ending: 0,
             ending_since: None,
             ending_time: config.ending_time,

@@ -23,10 +23,19 @@ pub(crate) enum Introduction {
     Nowhere(String),
     /// It is known already, and its operations wait for the other end to progress.
     Waiting,
+    /// It is known already: the other end may write frames into memory of this key, which begins there.
+    Ring {
+        /// The key.
+        key: u64,
+        /// The address of its first byte, or 0.
+        base: u64,
+    },
 }
 
 /// What stands in place of the number of contexts in [`Introduction::Waiting`].
 const WAITING: u8 = u8::MAX;
+/// The same in [`Introduction::Ring`].
+const RING: u8 = u8::MAX - 1;
 
 impl Introduction {
     /// The bytes to send: contexts, 0 for none, and the address or the reason.
@@ -38,6 +47,7 @@ impl Introduction {
                 std::iter::once(0).chain(words).collect()
             }
             Introduction::Waiting => vec![WAITING],
+            Introduction::Ring { key, base } => [&[RING], &key.to_be_bytes()[..], &base.to_be_bytes()[..]].concat(),
         }
     }
 
@@ -47,6 +57,10 @@ impl Introduction {
         Some(match contexts {
             0 => Introduction::Nowhere(String::from_utf8_lossy(rest).replace(char::is_control, " ")),
             WAITING => rest.is_empty().then_some(Introduction::Waiting)?,
+            RING => {
+                let both = u128::from_be_bytes(rest.try_into().ok()?);
+                Introduction::Ring { key: (both >> 64) as u64, base: both as u64 }
+            }
             _ => Introduction::At { contexts, address: rest.to_vec() },
         })
     }
@@ -139,7 +153,7 @@ impl Rma {
             return Err("its address for one-sided operations again".into());
         }
         self.peer(link).standing = match introduction {
-            Introduction::Waiting => {
+            Introduction::Waiting | Introduction::Ring { .. } => {
                 return Err("it waits for operations, but has not said where it has its endpoints".into());
             }
             Introduction::Nowhere(why) => {
@@ -231,8 +245,9 @@ mod tests {
     fn introductions_come_back_as_they_were_and_what_is_none_is_refused() {
         let at = |contexts, bytes| Introduction::At { contexts, address: vec![7; bytes] };
         let nowhere = |words: &str| Introduction::Nowhere(words.into());
+        let ring = Introduction::Ring { key: u64::MAX - 7, base: 1 << 40 };
         for introduction in
-            [at(1, 16), at(254, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere(""), Introduction::Waiting]
+            [at(1, 16), at(253, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere(""), Introduction::Waiting, ring]
         {
             assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
         }
@@ -240,6 +255,8 @@ mod tests {
         assert_eq!(Introduction::decode(&long), Some(nowhere(&"x".repeat(ADDRESS_BYTES_MAX))));
         assert_eq!(Introduction::decode(&[]), None);
         assert_eq!(Introduction::decode(&[WAITING, 0]), None);
+        assert_eq!(Introduction::decode(&[RING; 16]), None);
+        assert_eq!(Introduction::decode(&[RING; 18]), None);
         assert_eq!(Introduction::decode(&[1; ADDRESS_BYTES_MAX + 2]), None);
         assert_eq!(Introduction::decode(&[0, 10, 65, 255]), Some(nowhere(" A\u{fffd}")));
     }

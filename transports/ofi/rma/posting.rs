@@ -12,6 +12,9 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::Span;
 
+/// The number of operations that are none of a caller's: writes into rings.
+pub(super) const OF_RING: u64 = u64::MAX;
+
 /// What an operation does.
 #[derive(Clone, Copy)]
 pub(super) enum What {

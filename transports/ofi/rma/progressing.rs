@@ -1,6 +1,7 @@
 //! Completions, and what follows from them.
 
 use super::Rma;
+use super::posting::OF_RING;
 use crate::ofi::{ReadError, no_completion};
 use crate::remote::FailedOperation;
 use std::ffi::c_void;
@@ -112,7 +113,10 @@ impl Rma {
             return;
         }
         self.counts_mut(channel).complete(sequence);
-        self.failed.extend(failed.map(|reason| FailedOperation { channel, number, reason }));
+        match failed {
+            Some(reason) if number == OF_RING => self.rings_failed.push((channel.link, reason)),
+            failed => self.failed.extend(failed.map(|reason| FailedOperation { channel, number, reason })),
+        }
     }
 
     /// The whole endpoint is closed.
