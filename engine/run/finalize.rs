@@ -3,7 +3,9 @@
 use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
-use tickwire_components::{CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting};
+use tickwire_components::{
+    Attempt, CallStage, CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting,
+};
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
 use tickwire_systems::steps::finish::abort;
@@ -118,7 +120,10 @@ impl Engine {
             loop {
                 let all = self.store.all();
                 let vc = all.vcs[row];
-                if vc.state != VcState::Connected || vc.proc == me {
+                // A peer may use the link of a call that it has yet to answer.
+                let is_called = |attempt: &Attempt| attempt.vc as usize == row && attempt.stage != CallStage::Calling;
+                let may_be_used = vc.state == VcState::Connecting && all.procs.routes.attempts.iter().any(is_called);
+                if !(vc.state == VcState::Connected || may_be_used) || vc.proc == me {
                     break;
                 }
                 let transport = all.endpoints[vc.endpoint as usize].transport.get();

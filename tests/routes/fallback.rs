@@ -1,9 +1,10 @@
 //! If the best route cannot connect the next is tried, and nothing of what was posted meanwhile is lost.
 
 use crate::kit::{Calls, Side, TwoWays};
+use std::time::Duration;
 use tickwire::internals::components::VcState;
-use tickwire::testing::rows;
-use tickwire::{ProcId, Rank, RequestError, Tag, Test, TrafficClass};
+use tickwire::testing::{STEP_NS, rows};
+use tickwire::{ProcId, Rank, Rejected, Request, RequestError, Source, Tag, Test, TrafficClass};
 use tickwire_tests::cases::{self, BOUND, content};
 
 /// Whose first call is over the upper transport.
@@ -116,13 +117,15 @@ fn when_no_route_is_left_each_is_named_with_its_reason() {
         let mut ways = TwoWays::new(&[Side { priorities: UPPER, calls }; 2]);
         let cluster = &mut ways.cluster;
         let world = cluster.engines[0].comm_world();
-        let send = cluster.engines[0].isend(vec![1u8; 10], Rank(1), Tag(1), world).unwrap();
-        // A receive that is posted afterwards is refused with the same words.
-        let received = match cluster.engines[0].irecv(vec![0u8; 10], Rank(1), Tag(1), world) {
-            Ok(receive) => cluster.finish(BOUND, 0, receive).unwrap_err().error.to_string(),
+        let sent = cluster.engines[0].isend(vec![1u8; 10], Rank(1), Tag(1), world);
+        let received = cluster.engines[0].irecv(vec![0u8; 10], Rank(1), Tag(1), world);
+        // What is posted once that is known is refused with the same words.
+        let mut words_of = |posted: Result<Request<Vec<u8>>, Rejected<Vec<u8>>>| match posted {
+            Ok(request) => cluster.finish(BOUND, 0, request).unwrap_err().error.to_string(),
             Err(rejected) => rejected.error.to_string(),
         };
-        let sent = cluster.finish(BOUND, 0, send).unwrap_err().error.to_string();
+        let sent = words_of(sent);
+        let received = words_of(received);
         for words in [sent, received] {
             let of = |way: usize, name: &str| match calls[way] {
                 Calls::Refused => format!("{name}: {name} cannot call proc 1"),
@@ -153,6 +156,30 @@ fn a_connection_that_was_there_and_ends_is_not_moved_to_another_route() {
     assert!(matches!(error, RequestError::PeerFailed { .. }), "{error}");
     let late = cluster.engines[1].isend(vec![0u8; 1], Rank(0), Tag(1), world);
     assert!(late.is_err(), "it stays so");
+}
+
+#[test]
+fn who_leaves_before_its_call_is_answered_says_goodbye() {
+    let side = Side { priorities: UPPER, calls: [Calls::Open, Calls::Open] };
+    let mut ways = TwoWays::new(&[side, side, side]);
+    let cluster = &mut ways.cluster;
+    let world = cluster.engines[0].comm_world();
+    let any = cluster.engines[1].irecv(vec![0u8; 1], Source::Any, Tag(1), world).unwrap();
+    cluster.engines[0].connect(ProcId(1)).unwrap();
+    for _ in 0..3 {
+        cluster.tick(1);
+    }
+    assert_eq!((cluster.vc_state(0, 1), cluster.vc_state(1, 0)), (Some(VcState::Connecting), Some(VcState::Connected)));
+    cluster.engines[0].finalize(Duration::from_secs(5)).unwrap();
+    for _ in 0..BOUND {
+        if cluster.vc_state(1, 0) == Some(VcState::Failed) {
+            break;
+        }
+        cluster.now_ns += STEP_NS;
+        cluster.tick(1);
+    }
+    assert_eq!(cluster.vc_state(1, 0), Some(VcState::Failed), "it has left");
+    assert_eq!(cluster.engines[1].test(&any), Ok(Test::Pending), "an end in order disturbs nobody");
 }
 
 #[test]
