@@ -133,11 +133,16 @@ pub const GRAPH_BYTES_KEPT: usize = 8 << 20;
 /// Operations of one communicator that a member may be ahead of the slowest one, over shared memory. A slot of 2 KiB each: two of
 /// these boards stay within a first cache of 32 KiB.
 pub const BOARD_SLOTS: usize = 8;
-/// Bytes of chunks that a member shows to others at a time: four chunks of 16 KiB, of which two fit a first cache.
+/// Bytes of chunks that a member shows to others at a time, where boards are narrow: four chunks of 16 KiB, of which two fit a first cache.
 pub const BOARD_CELL_BYTES: usize = 64 << 10;
+/// The same where boards are wide: twice a second cache of 1 MiB. A line that a reader still has in a cache of its own is written five
+/// times as slowly as one that has left it, so cells are used in turn and come round late.
+pub const BOARD_CELL_BYTES_WIDE: usize = 2 << 20;
+/// Wide boards of a proc at most: 16 MiB. They are those of the communicators that open theirs first.
+pub const BOARDS_WIDE: usize = 8;
 /// Members of a communicator that has boards: each reads those of all others, so that more of them are better served by trees.
 pub const BOARD_MEMBERS: u32 = 16;
-/// Communicators with boards at most: 81 KiB of each proc for each, 5 MiB.
+/// Communicators with boards at most: 81 KiB of each proc for each narrow one, 5 MiB.
 pub const BOARDS_MAX: usize = 64;
 /// Bytes of an update of a window up to which each element is updated by itself, by an atomic operation of the processor: 6 ns an element.
 /// Longer updates take a lock, for about 15 ns, and less than 1 ns an element.
@@ -164,11 +169,11 @@ pub const MAIL_PAUSE: u32 = 64;
 /// Shared runs that a peer has passed and nobody has asked for, for one connection: those of one communicator at a time, which is also made
 /// ready or made a window of.
 pub const SHARED_PASSED: usize = 8;
-/// Chunks that one look moves for one operation, at most: 512 KiB, as long as a tick may take.
+/// Steps that one look makes for one operation, at most: a sum of 1 MiB takes up to 25, three for each chunk.
 pub const BOARD_CHUNKS_A_LOOK: u32 = 32;
-/// Looks for others' next chunk that one look at a long operation makes once it has moved one: about 10 us, as long as a peer takes to
-/// reduce half a chunk of 128 KiB.
-pub const BOARD_LOOKS: u32 = 200;
+/// Looks for others' next chunk that one look at a long operation makes once it has moved one: about 15 us, twice as long as a peer takes
+/// for a chunk of 128 KiB.
+pub const BOARD_LOOKS: u32 = 500;
 /// Submissions of other threads that one pass takes.
 pub const SUBMISSIONS_A_PASS: usize = 64;
 /// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | head | 128 | how many operations its owner has finished |
 //! | 8 slots | 2048 each | one for each operation in progress: number modulo 8 |
-//! | cells | 64 KiB | long operands, a chunk at a time |
+//! | cells | 64 KiB, or 2 MiB of a *wide* board | long operands, a chunk at a time |
 //!
 //! A slot begins with the line that its owner writes last: the operation's number, the length and kind that it was called with, and
 //! the operand, if that has at most 32 bytes. So a short operand reaches a reader with one cache line. Behind it stand three counts of
@@ -30,7 +30,7 @@ use crate::shared::SharedRun;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use tickwire_components::Span;
-use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_SLOTS};
+use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE, BOARD_SLOTS};
 use words::SlotWords;
 pub use words::{CHUNKS_MAX, Called, Count, Stage};
 
@@ -41,14 +41,17 @@ const INLINE_MAX: usize = 32;
 /// Bytes of an operand that a slot holds.
 pub const SHORT_MAX: usize = SLOT_BYTES - 128;
 /// Bytes of a board.
-pub const BOARD_BYTES: usize = size_of::<Layout>();
+pub const BOARD_BYTES: usize = size_of::<Layout>() + BOARD_CELL_BYTES;
+/// Bytes of a wide board.
+pub const BOARD_BYTES_WIDE: usize = size_of::<Layout>() + BOARD_CELL_BYTES_WIDE;
+
+/// What stands before the cells.
 #[repr(C, align(128))]
 struct Layout {
     finished: AtomicU64,
     closed: AtomicU64,
     _pad: [u64; 14],
     slots: [Slot; BOARD_SLOTS],
-    cells: [u8; BOARD_CELL_BYTES],
 }
 
 #[repr(C, align(128))]
@@ -67,12 +70,13 @@ struct Slot {
 #[cfg(not(all(test, tickwire_loom)))]
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && align_of::<Layout>() <= SHARED_ALIGN);
 #[cfg(not(all(test, tickwire_loom)))]
-const _: () = assert!(size_of::<Layout>() == 128 + BOARD_SLOTS * SLOT_BYTES + BOARD_CELL_BYTES);
+const _: () = assert!(size_of::<Layout>() == 128 + BOARD_SLOTS * SLOT_BYTES);
 
 /// Where a board is, and what keeps its memory.
 #[derive(Clone)]
 struct View {
     layout: NonNull<Layout>,
+    cell_bytes: usize,
     _run: SharedRun,
 }
 
@@ -85,7 +89,12 @@ unsafe impl Sync for View {}
 
 impl View {
     fn new(run: SharedRun) -> Option<Self> {
-        (run.bytes() == BOARD_BYTES).then(|| View { layout: run.start().cast(), _run: run })
+        let cell_bytes = match run.bytes() {
+            BOARD_BYTES => BOARD_CELL_BYTES,
+            BOARD_BYTES_WIDE => BOARD_CELL_BYTES_WIDE,
+            _ => return None,
+        };
+        Some(View { layout: run.start().cast(), cell_bytes, _run: run })
     }
 
     #[inline(always)]
@@ -147,9 +156,9 @@ impl View {
     /// The cells, as far as they hold so many bytes from a place on.
     #[inline(always)]
     fn cells(&self, first: usize, bytes: usize) -> Span {
-        // SAFETY: the cells of the memory that is kept; only their address is taken.
+        // SAFETY: the cells stand behind the layout in the memory that is kept; only their address is taken.
         #[expect(unsafe_code, reason = "a view of shared memory")]
-        let cells = unsafe { Span::new((&raw mut (*self.layout.as_ptr()).cells).cast(), BOARD_CELL_BYTES) };
+        let cells = unsafe { Span::new(self.layout.as_ptr().add(1).cast(), self.cell_bytes) };
         cells.part(first, bytes)
     }
 }
@@ -160,9 +169,14 @@ pub struct OwnBoard {
 }
 
 impl OwnBoard {
-    /// A board in a new run of memory; `None` if that has not [`BOARD_BYTES`].
+    /// A board in a new run of memory; `None` if that has neither [`BOARD_BYTES`] nor [`BOARD_BYTES_WIDE`].
     pub fn new(run: SharedRun) -> Option<Self> {
         View::new(run).map(|view| OwnBoard { view })
+    }
+
+    /// Whether it has the cells of a wide board.
+    pub fn is_wide(&self) -> bool {
+        self.view.cell_bytes == BOARD_CELL_BYTES_WIDE
     }
 
     /// Says what an operation was called with, and that it has begun: an operand that stands in the slot is there.
@@ -215,9 +229,15 @@ pub struct PeerBoard {
 }
 
 impl PeerBoard {
-    /// A board that a peer writes, and its shared heap, if this process maps that. `None` if the run has not [`BOARD_BYTES`].
+    /// A board that a peer writes, and its shared heap, if this process maps that. `None` if the run has neither [`BOARD_BYTES`] nor
+    /// [`BOARD_BYTES_WIDE`].
     pub fn new(run: SharedRun, heap: Option<Arc<PeerHeap>>) -> Option<Self> {
         View::new(run).map(|view| PeerBoard { view, heap })
+    }
+
+    /// Whether it has the cells of a wide board.
+    pub fn is_wide(&self) -> bool {
+        self.view.cell_bytes == BOARD_CELL_BYTES_WIDE
     }
 
     /// Whether the member has begun an operation.

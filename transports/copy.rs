@@ -138,22 +138,6 @@ unsafe fn copy_lines(to: *mut u8, from: *const u8, length: usize) -> usize {
     length
 }
 
-/// Asks for the lines of a run that is to be read soon: what another processor has written arrives while something else is done.
-#[inline]
-pub fn ask_ahead(run: Span) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for at in (0..run.len()).step_by(LINE) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch cannot fault.
-        #[expect(unsafe_code, reason = "a cache hint has no safe form")]
-        unsafe {
-            _mm_prefetch::<{ _MM_HINT_T0 }>(run.start().wrapping_add(at).cast_const().cast());
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = run;
-}
-
 /// The first word of a run, as its bytes are now; `None` if it is shorter.
 ///
 /// # Safety

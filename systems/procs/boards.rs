@@ -4,6 +4,7 @@
 use crate::protocols::board::{Failure, Operation};
 use bevy_ecs::component::Component;
 use std::collections::VecDeque;
+use tickwire_components::limits::BOARD_SLOTS;
 use tickwire_components::{Collective, Row};
 use tickwire_transports::boards::{OwnBoard, PeerBoard};
 
@@ -83,12 +84,34 @@ pub struct Seats {
     pub next: u64,
     /// All others have finished the operations up to this one, as far as is known.
     pub finished: u64,
-    /// The last operation that has written the own cells.
-    pub cells_used: u64,
+    /// Where in the own cells the last operations have stood, by number modulo the slots.
+    pub used: [CellsUsed; BOARD_SLOTS],
+    /// What all members have agreed on.
+    pub terms: Terms,
+}
+
+/// Where an operation stands in the cells of a member.
+#[derive(Clone, Copy, Default)]
+pub struct CellsUsed {
+    /// Its number.
+    pub number: u64,
+    /// Its first byte, and the one behind its last.
+    pub first: usize,
+    /// See `first`.
+    pub end: usize,
+}
+
+/// What the members of a communicator have agreed on when their boards were opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
     /// Whether all members map the shared heaps of all others.
     pub mapped: bool,
     /// Whether all members may read the memory of all others.
     pub reads: bool,
+    /// Whether all boards are wide.
+    pub wide: bool,
+    /// Whether one of them shares its processor with others.
+    pub shares: bool,
 }
 
 /// The board of another member.

@@ -6,9 +6,10 @@
 //! - *Short* operands stand in the slot of the operation. A member is done when it has read those of its sources
 //!   ([`Collective::sources`]).
 //! - *Long* ones pass in chunks through the cells of their owner. A reader says how many chunks it has consumed; the owner writes a
-//!   cell again when its last reader has. Operands in a shared heap that all members map are read there.
-//! - *Very long* ones are read straight out of the memory of their owner, where the kernel lets all members do so.
-//! - An *allreduce* of very long operands, and of long ones among three members and more, has two rounds for each chunk: every member
+//!   cell again when its last reader has. Operations take places in the cells by their numbers, one behind the other. Long operands in a
+//!   shared heap that all members map are read there.
+//! - Where boards are narrow, *very long* ones are read straight out of the memory of their owner, if the kernel lets all members do so.
+//! - An *allreduce* of more than 32 KiB, and of long operands among three members and more, has two rounds for each chunk: every member
 //!   reduces its slice of the chunk from the operands of all, and then all collect the slices.
 //!
 //! Operands are combined in the order of all reductions (`systems/collectives`), by `combine`. A member that cannot go on says so on
@@ -51,6 +52,8 @@ pub struct Operation {
     shown: [bool; 2],
     /// Whether slices are reduced by their owners first, and collected then.
     two_rounds: bool,
+    /// Whether what this member gives to itself has been taken.
+    own_taken: bool,
     /// The operand, where the result takes its place while others read it.
     copy: Option<Box<[u128]>>,
     /// Members whose bytes are needed and that have not begun, a bit each.
@@ -134,7 +137,7 @@ impl Operation {
         seats.next += 1;
         let (rank, size) = (seats.rank, seats.size);
         let sources = call.sources(rank, size);
-        let shape = Shape::of(&call, size, seats.reads);
+        let shape = Shape::of(&call, number, size, seats.terms);
         Operation {
             shape,
             number,
@@ -144,8 +147,8 @@ impl Operation {
             cancelled: false,
             begun: false,
             shown: [false; 2],
-            // Between two the second one is worth it only if it saves calls of the kernel.
-            two_rounds: call.kind == CollectiveKind::Allreduce && (size > 2 || shape.is_direct()),
+            two_rounds: shape.two_rounds(&call, size, seats.terms),
+            own_taken: false,
             copy: None,
             missing: sources,
             gone: 0,
@@ -180,22 +183,22 @@ pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around
         }
         moved = true;
     }
+    if !operation.shape.is_short() {
+        return long::advance(operation, seats, around, moved);
+    }
     if operation.missing != 0 {
         match meet(operation, seats) {
             Ok(met) => moved |= met,
             Err(failure) => return fail(operation, seats, around, failure),
         }
     }
-    if operation.shape.is_short() {
-        if operation.missing != 0 {
-            return if moved { Step::Moved } else { stuck(operation, seats, around) };
-        }
-        return match moving::finish_short(operation, seats, around) {
-            Ok(()) => finish(operation, seats, around),
-            Err(failure) => fail(operation, seats, around, failure),
-        };
+    if operation.missing != 0 {
+        return if moved { Step::Moved } else { stuck(operation, seats, around) };
     }
-    long::advance(operation, seats, around, moved)
+    match moving::finish_short(operation, seats, around) {
+        Ok(()) => finish(operation, seats, around),
+        Err(failure) => fail(operation, seats, around, failure),
+    }
 }
 
 /// Gives an operation up whose turn has come.
@@ -237,7 +240,8 @@ fn begin(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) 
 fn show(operation: &mut Operation, seats: &Seats, endpoints: &[Endpoint], called: &mut Called) {
     let (call, is_direct) = (&operation.call, operation.shape.is_direct());
     let mut input = call.input;
-    let is_mapped = |run: Span| seats.mapped && endpoints.iter().any(|endpoint| endpoint.mapped.holds(run));
+    let reads_heap = Shape::reads_heap(call, seats.terms);
+    let is_mapped = |run: Span| reads_heap && endpoints.iter().any(|endpoint| endpoint.mapped.holds(run));
     let is_given = operation.readers != 0;
     operation.shown =
         [is_given && (is_direct || is_mapped(input)), operation.two_rounds && (is_direct || is_mapped(call.output))];

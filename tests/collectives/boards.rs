@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
-/// Elements of an operand: in one line, in a slot, in one chunk and in many, and read out of the memory of their owner.
-const COUNTS: [usize; 9] = [0, 1, 4, 5, 200, 241, 2_000, 9_001, 33_000];
+/// Elements of an operand: in one line, in a slot, in one chunk and in many, and more than the cells hold.
+const COUNTS: [usize; 10] = [0, 1, 4, 5, 200, 241, 2_000, 9_001, 33_000, 300_001];
 
 /// Runs a part for each rank, in threads; with boards, or by messages alone.
 fn each_rank(size: u32, boards: bool, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
@@ -106,7 +106,11 @@ fn operations_give_the_same_bits_over_boards_and_by_messages() {
         let mut found = [const { Vec::new() }; 2].map(std::sync::Mutex::new);
         for (place, boards) in [true, false].into_iter().enumerate() {
             each_rank(size, boards, |engine, rank, world| {
-                for count in COUNTS.into_iter().filter(|count| size <= 3 || *count < 10_000) {
+                for count in COUNTS.into_iter().filter(|count| match size {
+                    2 => true,
+                    3 => *count < 100_000,
+                    _ => *count < 10_000,
+                }) {
                     let results = run_all(engine, rank, world, count);
                     found[place].lock().unwrap().push((rank, count, results));
                 }
@@ -148,6 +152,43 @@ fn a_member_may_run_ahead_no_further_than_others_can_read() {
             let mut long = vec![if rank == 2 { round } else { 0 }; if round % 100 == 0 { 20_000 } else { 300 }];
             engine.bcast(&mut long, Rank(2), world).unwrap();
             assert!(long.iter().all(|&value| value == round));
+        }
+    });
+}
+
+#[test]
+fn a_member_that_runs_ahead_writes_no_cell_that_is_still_read() {
+    each_rank(2, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        // Lengths that stand in each other's places.
+        for round in 0..200usize {
+            let count = [150_000, 20_000, 9_000, 60_000, 130_000][round % 5] / 8;
+            let expected = |at: usize| (round * 1_000_003 + at) as u64;
+            let mut shared: Vec<u64> = (0..count).map(|at| if rank == 1 { expected(at) } else { 0 }).collect();
+            engine.bcast(&mut shared, Rank(1), world).unwrap();
+            let differs = (0..count).find(|&at| shared[at] != expected(at));
+            assert_eq!(differs, None, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn more_communicators_than_have_wide_boards_give_the_same() {
+    each_rank(2, true, |engine, rank, world| {
+        let comms: Vec<Comm> = (0..10).map(|_| engine.comm_dup(world).unwrap()).collect();
+        for comm in comms {
+            let own = values(rank, 33_000);
+            let mut sums = vec![0; own.len()];
+            engine.allreduce(&own, &mut sums, mix, comm).unwrap();
+            let expected: Vec<i64> = values(0, own.len())
+                .into_iter()
+                .zip(values(1, own.len()))
+                .map(|(left, right)| mix(left, right))
+                .collect();
+            same(&sums, &expected, "allreduce");
+            let mut prefix = vec![0; own.len()];
+            engine.scan(&own, &mut prefix, mix, comm).unwrap();
+            same(&prefix, if rank == 0 { &own } else { &expected }, "scan into another buffer");
         }
     });
 }

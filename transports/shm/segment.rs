@@ -79,6 +79,15 @@ impl Map {
         NonNull::new(base.cast()).map(|base| Map { base, bytes, _share: None }).ok_or(Errno::NOMEM)
     }
 
+    /// Maps all pages. Where the kernel cannot, each is mapped when it is first used.
+    #[expect(unsafe_code, reason = "a mapping is raw memory")]
+    pub(super) fn populate(&self) {
+        // SAFETY: the mapping is there; the advice changes none of its bytes.
+        let _ = unsafe {
+            rustix::mm::madvise(self.base.as_ptr().cast(), self.bytes, rustix::mm::Advice::LinuxPopulateWrite)
+        };
+    }
+
     /// The first byte, at the start of a page.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base

@@ -4,7 +4,6 @@
 use super::reading::{attach, last_error};
 use super::segment::{self, Map};
 use super::{Line, Shm};
-use crate::boards::BOARD_BYTES;
 use crate::handshake::Packet;
 use crate::heap::PeerHeap;
 use crate::shared::SharedRun;
@@ -15,8 +14,14 @@ use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::SHARED_PASSED;
 
+/// Longest run whose pages are all mapped at once: a board is, since each of its pages would cost a fault in one operation or another.
+const POPULATED_MAX: usize = 4 << 20;
+
 /// A run that is mapped whole.
 fn run_of(map: Map, bytes: usize) -> SharedRun {
+    if bytes <= POPULATED_MAX {
+        map.populate();
+    }
     let start = map.base();
     // SAFETY: a mapping of this length, allocated, aligned to a page, and kept by the run.
     #[expect(unsafe_code, reason = "a view of shared memory")]
@@ -121,8 +126,8 @@ impl Shm {
         let Some(line) = self.connections.line_mut(link) else { return Ok(()) };
         let run = match <[OwnedFd; 1]>::try_from(passed) {
             Ok([file]) => {
-                // Boards have one length; any other run has what its maker has given it, which its user checks.
-                let bytes = if u32::try_from(key).is_ok() { BOARD_BYTES } else { segment::length(&file)? };
+                // A run is as long as its maker has made it, which its user checks.
+                let bytes = segment::length(&file)?;
                 Some(run_of(segment::receive(file, bytes, files)?, bytes))
             }
             // It has none, or there was no number for it here.

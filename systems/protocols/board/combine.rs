@@ -5,7 +5,7 @@
 use super::shape::{DIRECT_CHUNK, ELEMENT_MAX};
 use crate::collectives::fold::Fold;
 use tickwire_components::{Reduction, Span};
-use tickwire_transports::copy::{ask_ahead, copy_long};
+use tickwire_transports::copy::copy_long;
 
 /// Bytes of a block.
 const BLOCK: usize = ELEMENT_MAX;
@@ -24,6 +24,8 @@ pub(super) struct Combiner<'a> {
     pub(super) element: usize,
     /// [`SCRATCH_BYTES`] at least.
     pub(super) scratch: Span,
+    /// Where the result goes, too, block by block, while it is in a first cache. Empty if it goes nowhere else.
+    pub(super) also: Span,
 }
 
 /// The operands of one block, by rank, and its number.
@@ -62,7 +64,7 @@ impl Combiner<'_> {
         unsafe { self.blocks(out, operand, &|operand, into| self.run(last, rounds, into, 0, operand)) }
     }
 
-    /// Combines two operands, the lines of the next block on their way meanwhile.
+    /// Combines two operands.
     ///
     /// # Safety
     /// As of [`Combiner::all`].
@@ -70,10 +72,12 @@ impl Combiner<'_> {
         let block = self.block();
         let mut first = 0;
         while first < out.len() {
-            operands.iter().for_each(|operand| ask_ahead(operand.part(first + block, block)));
             let [left, right] = operands.map(|operand| operand.part(first, block));
             // SAFETY: by this function's contract.
-            unsafe { self.reduction.combine(out.part(first, block), left, right) };
+            unsafe {
+                self.reduction.combine(out.part(first, block), left, right);
+                self.copy_also(out, first);
+            }
             first += block;
         }
     }
@@ -96,8 +100,23 @@ impl Combiner<'_> {
             // The result may be where an operand is that is still needed, so it is made elsewhere.
             let made = make(&part, self.level(BLOCKS - 1).part(0, to.len()));
             // SAFETY: by this function's contract.
-            unsafe { copy(to, made) };
+            unsafe {
+                copy(to, made);
+                self.copy_also(out, first);
+            }
             first += block;
+        }
+    }
+
+    /// Copies the block of the result that begins there to its other place.
+    ///
+    /// # Safety
+    /// As of [`Combiner::all`].
+    unsafe fn copy_also(&self, out: Span, first: usize) {
+        let block = self.block();
+        if !self.also.is_empty() {
+            // SAFETY: the other place is as long as the result, and overlaps with nothing.
+            unsafe { copy(self.also.part(first, block), out.part(first, block)) };
         }
     }
 
@@ -211,7 +230,7 @@ mod tests {
     fn operands_meet_in_the_order_of_all_reductions_in_place_or_not() {
         let reduction = reduce::<[u8; 16]>(pair);
         let mut room = vec![0u128; SCRATCH_BYTES / 16];
-        let combiner = Combiner { reduction: &reduction, element: 16, scratch: span(&mut room) };
+        let combiner = Combiner { reduction: &reduction, element: 16, scratch: span(&mut room), also: Span::EMPTY };
         for size in 2..=16u32 {
             for count in [1, 255, 256, 700] {
                 for in_place in [None, Some(0), Some(size - 1), Some(size / 2)] {
@@ -246,7 +265,7 @@ mod tests {
     fn a_prefix_of_one_is_its_operand() {
         let reduction = reduce::<u64>(op::Sum);
         let mut room = vec![0u128; SCRATCH_BYTES / 16];
-        let combiner = Combiner { reduction: &reduction, element: 8, scratch: span(&mut room) };
+        let combiner = Combiner { reduction: &reduction, element: 8, scratch: span(&mut room), also: Span::EMPTY };
         let (mut operand, mut out) = ([3u64, 4], [0u64; 2]);
         let operand = span(&mut operand);
         // SAFETY: runs of one length that do not overlap.

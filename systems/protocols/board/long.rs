@@ -1,9 +1,9 @@
 //! Long operands: chunk by chunk, through cells or out of memory that others can read.
 
-use super::{Around, Failure, Operation, Step, abandoned, fail, finish, has_finished, moving, stuck, wake};
-use crate::procs::boards::Seats;
+use super::{Around, Failure, Operation, Step, abandoned, fail, finish, has_finished, meet, moving, stuck, wake};
+use crate::procs::boards::{CellsUsed, Seats};
 use tickwire_components::Vc;
-use tickwire_components::limits::BOARD_CHUNKS_A_LOOK;
+use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
 use tickwire_transports::boards::{Count, Stage};
 
 /// Moves chunks.
@@ -12,21 +12,27 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
     let two_rounds = operation.two_rounds;
     let (mut left, mut looks) = (BOARD_CHUNKS_A_LOOK, around.patience);
     while left > 0 {
-        let before = (operation.written, operation.reduced, operation.consumed);
-        let tried = write(operation, seats, around.vcs)
+        let before = (operation.missing, operation.written, operation.reduced, operation.consumed);
+        let tried = if operation.missing != 0 { meet(operation, seats) } else { Ok(false) }
+            .and_then(|_| write(operation, seats, around.vcs))
             .and_then(|()| if two_rounds { reduce(operation, seats, around) } else { Ok(()) })
             .and_then(|()| consume(operation, seats, around));
         if let Err(failure) = tried {
             return fail(operation, seats, around, failure);
         }
-        if before != (operation.written, operation.reduced, operation.consumed) {
+        if before != (operation.missing, operation.written, operation.reduced, operation.consumed) {
             (moved, left) = (true, left - 1);
             wake(seats, around.endpoints);
             continue;
         }
+        // While others are at work.
+        if !operation.own_taken {
+            moving::take_own(operation, seats);
+            operation.own_taken = true;
+            continue;
+        }
         match is_over(operation, seats) {
             Ok(true) => {
-                moving::take_own(operation, seats);
                 return finish(operation, seats, around);
             }
             Ok(false) => {}
@@ -64,7 +70,7 @@ fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(),
         seats.own.set(operation.number, Count::Written, chunks);
         return Ok(());
     }
-    if operation.written == 0 && !has_finished(seats.cells_used, seats, vcs) {
+    if operation.written == 0 && !take_cells(operation, seats, vcs) {
         return Ok(());
     }
     if operation.written >= operation.shape.cells() {
@@ -73,13 +79,25 @@ fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(),
             return Ok(());
         }
     }
-    seats.cells_used = operation.number;
     if !operation.shown[0] {
         moving::write_chunk(operation, seats);
     }
     operation.written += 1;
     seats.own.set(operation.number, Count::Written, operation.written);
     Ok(())
+}
+
+/// Takes the cells of the operation, if nobody reads an earlier one there; whether it has them.
+fn take_cells(operation: &Operation, seats: &mut Seats, vcs: &[Vc]) -> bool {
+    let (first, end) = operation.shape.range();
+    let meets = |used: &&CellsUsed| used.first < end && first < used.end && used.number < operation.number;
+    let before = seats.used.iter().filter(meets).map(|used| used.number).max();
+    if !has_finished(before.unwrap_or(0), seats, vcs) {
+        return false;
+    }
+    let number = operation.number;
+    seats.used[number as usize % BOARD_SLOTS] = CellsUsed { number, first, end };
+    true
 }
 
 /// Reduces the own slice of a chunk, once the operands of all are there.

@@ -72,11 +72,8 @@ pub(super) fn reduce_slice(operation: &Operation, seats: &Seats, around: &mut Ar
     let output = call.output.part(piece.first, piece.length);
     let (first, length) = slice(output, seats.rank, seats.size, call.element);
     let own = Piece { first: piece.first + first, length, cell: piece.cell + first };
-    combine(operation, seats, own, around)?;
-    if !operation.shown[1] {
-        copy_bytes(seats.own.cells(own.cell, length), output.part(first, length));
-    }
-    Ok(())
+    let also = if operation.shown[1] { Span::EMPTY } else { seats.own.cells(own.cell, length) };
+    combine(operation, seats, own, also, around)
 }
 
 /// Collects the slices of a chunk of the result that others have reduced.
@@ -157,18 +154,25 @@ fn take(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<
         CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter
             if operation.sources != 0 =>
         {
-            combine(operation, seats, piece, around)?;
+            combine(operation, seats, piece, Span::EMPTY, around)?;
         }
-        CollectiveKind::Scan => combine(operation, seats, piece, around)?,
-        CollectiveKind::Exscan if seats.rank != 0 => combine(operation, seats, piece, around)?,
+        CollectiveKind::Scan | CollectiveKind::Exscan if seats.rank != 0 => {
+            combine(operation, seats, piece, Span::EMPTY, around)?;
+        }
         _ => {}
     }
     Ok(())
 }
 
-/// Combines a piece of the own operand with those of the sources.
+/// Combines a piece of the own operand with those of the sources. The result goes to its place, and to another one unless that is empty.
 #[inline(always)]
-fn combine(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
+fn combine(
+    operation: &Operation,
+    seats: &Seats,
+    piece: Piece,
+    also: Span,
+    around: &mut Around<'_>,
+) -> Result<(), Failure> {
     let (call, rank, size) = (&operation.call, seats.rank, seats.size);
     let Some(reduction) = &call.reduction else { return Ok(()) };
     let own = if call.has_parts() { rank as usize * call.part } else { 0 };
@@ -178,7 +182,7 @@ fn combine(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Arou
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let scratch = unsafe { Span::new(around.scratch.as_mut_ptr().cast(), size_of_val(around.scratch)) };
     let rooms = scratch.part(SCRATCH_BYTES, OPERANDS_BYTES);
-    let combiner = Combiner { reduction, element: call.element.max(1), scratch };
+    let combiner = Combiner { reduction, element: call.element.max(1), scratch, also };
     if size == 2
         && let Some((other, seat)) = (0..).zip(&seats.peers).find_map(|(other, seat)| Some((other, seat.as_ref()?)))
     {
@@ -236,6 +240,7 @@ pub(super) fn take_own(operation: &Operation, seats: &Seats) {
             copy_bytes(call.output, call.input.part(own, call.part));
         }
         CollectiveKind::Alltoall => copy_bytes(call.output.part(own, call.part), call.input.part(own, call.part)),
+        CollectiveKind::Scan if seats.rank == 0 => copy_bytes(call.output, call.input),
         _ => {}
     }
 }

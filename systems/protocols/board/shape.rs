@@ -1,15 +1,24 @@
 //! How the operand of an operation stands on a board: in a slot, or in chunks.
 
-use tickwire_components::limits::BOARD_CELL_BYTES;
+use crate::procs::boards::Terms;
+use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE};
 use tickwire_components::{Collective, CollectiveKind, Span};
 use tickwire_transports::boards::SHORT_MAX;
 
-/// Bytes of a chunk at most, of all parts together. Four fill the cells.
+/// Bytes of a chunk at most, of all parts together. Four fill narrow cells.
 const CHUNK_MAX: usize = BOARD_CELL_BYTES / 4;
+/// The same in wide cells: long enough that the counts of a chunk cost nothing, and four of them fit a second cache.
+const CHUNK_MAX_WIDE: usize = 128 << 10;
 /// Bytes of a chunk at least, of all parts together: its counts take a cache line each way, as long as 4 KiB take.
 const CHUNK_MIN: usize = 4 << 10;
+/// The same in wide cells, which are faster.
+const CHUNK_MIN_WIDE: usize = 8 << 10;
 /// Chunks that a long operand has at least: while one is written another one is read.
 const CHUNKS_MIN: usize = 4;
+/// The same in wide cells.
+const CHUNKS_MIN_WIDE: usize = 2;
+/// Operands of an allreduce up to this length are combined by each of two members as a whole, in wide cells.
+const ONE_ROUND_MAX: usize = 32 << 10;
 /// Parts from this length on are read straight out of the memory of their owner, where the kernel lets all members do so: a call of
 /// it costs as much as copying 16 KiB.
 const DIRECT_MIN: usize = 96 << 10;
@@ -17,6 +26,9 @@ const DIRECT_MIN: usize = 96 << 10;
 pub(super) const DIRECT_CHUNK: usize = 128 << 10;
 /// Bytes of an element at most.
 pub(super) const ELEMENT_MAX: usize = 4 << 10;
+/// Operands from this length on are read out of a shared heap where all members give and take. What a reader has in its caches is
+/// written slowly afterwards, so shorter ones go through wide cells, and so does all that passes one way.
+const HEAP_MIN: usize = 256 << 10;
 /// Where parts and chunks begin: a multiple of this.
 const ALIGN: usize = 64;
 
@@ -38,6 +50,10 @@ pub(super) struct Shape {
     short: usize,
     /// Chunks of the operand.
     chunks: u64,
+    /// Chunks that the cells hold at a time.
+    cells: u64,
+    /// Where the first cell begins, bytes.
+    base: usize,
 }
 
 /// A piece of a part: one chunk of it, or all of it.
@@ -52,17 +68,20 @@ pub(super) struct Piece {
 }
 
 impl Shape {
-    /// Of an operation among so many members, of which each `reads` the memory of all others, or not.
+    /// Of the operation of this number among so many members.
     #[inline(always)]
-    pub(super) fn of(call: &Collective, size: u32, reads: bool) -> Self {
+    pub(super) fn of(call: &Collective, number: u64, size: u32, terms: Terms) -> Self {
         let parts = if call.has_parts() { size as usize } else { 1 };
         let aligned = call.part.next_multiple_of(size_of::<u128>());
         let short = if parts == 1 { call.part } else { aligned * parts };
         if short <= SHORT_MAX {
             let stride = if parts == 1 { 0 } else { aligned };
-            return Shape { chunk: call.part, stride, cell: 0, short, chunks: 1 };
+            return Shape { chunk: call.part, stride, cell: 0, short, chunks: 1, cells: 0, base: 0 };
         }
-        if reads && call.part >= DIRECT_MIN { Shape::direct(call, size) } else { Shape::long(call, parts) }
+        match terms.reads && !terms.wide && call.part >= DIRECT_MIN {
+            true => Shape::direct(call, size),
+            false => Shape::long(call, number, parts, terms),
+        }
     }
 
     #[inline(never)]
@@ -80,23 +99,53 @@ impl Shape {
             _ => DIRECT_CHUNK,
         };
         let chunk = (most / ALIGN * ALIGN / element * element).max(element);
-        Shape { chunk, stride: 0, cell: 0, short: usize::MAX, chunks: call.part.div_ceil(chunk) as u64 }
+        let chunks = call.part.div_ceil(chunk) as u64;
+        Shape { chunk, stride: 0, cell: 0, short: usize::MAX, chunks, cells: 0, base: 0 }
     }
 
     #[inline(never)]
-    fn long(call: &Collective, parts: usize) -> Self {
-        let element = call.element.max(1);
-        let wanted = (call.part * parts / CHUNKS_MIN).clamp(CHUNK_MIN, CHUNK_MAX);
+    fn long(call: &Collective, number: u64, parts: usize, terms: Terms) -> Self {
+        let (element, all) = (call.element.max(1), call.part * parts);
+        let wanted = match terms {
+            Terms { wide: false, .. } => (all / CHUNKS_MIN).clamp(CHUNK_MIN, CHUNK_MAX),
+            // Each chunk may take a turn of all members on a processor.
+            Terms { shares: true, .. } => all.next_multiple_of(ALIGN * parts).min(BOARD_CELL_BYTES_WIDE / 2),
+            _ => (all / CHUNKS_MIN_WIDE).clamp(CHUNK_MIN_WIDE, CHUNK_MAX_WIDE),
+        };
         // Whole elements, at least one.
         let chunk = (wanted / parts / ALIGN * ALIGN / element * element).max(element);
         let aligned = chunk.next_multiple_of(ALIGN);
-        Shape {
-            chunk,
-            stride: if parts == 1 { 0 } else { aligned },
-            cell: aligned * parts,
-            short: 0,
-            chunks: call.part.div_ceil(chunk) as u64,
-        }
+        let (cell, chunks) = (aligned * parts, call.part.div_ceil(chunk) as u64);
+        let room = if terms.wide { BOARD_CELL_BYTES_WIDE } else { BOARD_CELL_BYTES };
+        let cells = ((room / cell) as u64).min(chunks);
+        // Operations take places one behind the other. An odd number of places, so that they come to all of them if only every second
+        // one is long.
+        let taken = cells as usize * cell;
+        let places = match room / taken {
+            places @ 0..=2 => places.max(1),
+            places => (places - 1) | 1,
+        };
+        let base = (number % places as u64) as usize * taken;
+        Shape { chunk, stride: if parts == 1 { 0 } else { aligned }, cell, short: 0, chunks, cells, base }
+    }
+
+    /// Whether an operand that stands in a shared heap is read there.
+    pub(super) fn reads_heap(call: &Collective, terms: Terms) -> bool {
+        let all_give = matches!(
+            call.kind,
+            CollectiveKind::Allgather
+                | CollectiveKind::Alltoall
+                | CollectiveKind::Allreduce
+                | CollectiveKind::ReduceScatter
+        );
+        terms.mapped && (!terms.wide || all_give && call.part >= HEAP_MIN)
+    }
+
+    /// Whether an allreduce among so many members has two rounds.
+    #[inline(always)]
+    pub(super) fn two_rounds(&self, call: &Collective, size: u32, terms: Terms) -> bool {
+        call.kind == CollectiveKind::Allreduce
+            && (size > 2 || self.is_direct() || terms.wide && call.part > ONE_ROUND_MAX)
     }
 
     /// Whether the operand stands in a slot.
@@ -126,7 +175,13 @@ impl Shape {
     /// Chunks that the cells hold at a time.
     #[inline(always)]
     pub(super) fn cells(&self) -> u64 {
-        (BOARD_CELL_BYTES / self.cell.max(1)) as u64
+        self.cells
+    }
+
+    /// Where in the cells it stands, as the places of its first byte and of the one behind its last.
+    #[inline(always)]
+    pub(super) fn range(&self) -> (usize, usize) {
+        (self.base, self.base + self.cells as usize * self.cell)
     }
 
     /// All of a part, in a slot.
@@ -139,7 +194,7 @@ impl Shape {
     #[inline(always)]
     pub(super) fn piece(&self, chunk: u64, part: usize) -> Piece {
         let first = chunk as usize * self.chunk;
-        let cell = (chunk % self.cells()) as usize * self.cell;
+        let cell = self.base + (chunk % self.cells.max(1)) as usize * self.cell;
         Piece { first, length: self.chunk.min(part - first), cell }
     }
 
@@ -163,6 +218,38 @@ mod tests {
     use super::super::combine::OPERANDS_BYTES;
     use super::*;
 
+    /// What members may have agreed on.
+    fn all_terms() -> impl Iterator<Item = Terms> {
+        [(false, false), (true, false), (true, true)].into_iter().map(|(wide, shares)| Terms {
+            mapped: false,
+            reads: false,
+            wide,
+            shares,
+        })
+    }
+
+    const READ: Terms = Terms { mapped: false, reads: true, wide: false, shares: false };
+
+    #[test]
+    fn operations_one_behind_the_other_stand_in_places_of_their_own() {
+        for (part, step) in [(16 << 10, 1), (64 << 10, 1), (64 << 10, 2), (100_000, 3), (1 << 20, 1)] {
+            let call = Collective { kind: CollectiveKind::Broadcast, part, element: 1, ..Collective::BARRIER };
+            let terms = Terms { mapped: true, reads: true, wide: true, shares: false };
+            let range = |number: u64| Shape::of(&call, number * step, 2, terms).range();
+            let places = (BOARD_CELL_BYTES_WIDE / (range(0).1 - range(0).0)) as u64;
+            let mut ends = 0;
+            for number in 0..places.saturating_sub(2) {
+                let (first, end) = range(number);
+                assert!(end <= BOARD_CELL_BYTES_WIDE && end - first >= part);
+                for other in (0..number).map(range) {
+                    assert!(other.1 <= first || end <= other.0, "{part} bytes: {number}");
+                }
+                ends = ends.max(end);
+            }
+            assert!(places < 4 || step > 1 || ends > BOARD_CELL_BYTES_WIDE / 2, "{part} bytes come round late");
+        }
+    }
+
     #[test]
     fn chunks_cover_a_part_in_whole_elements_and_fit_the_cells() {
         for kind in [CollectiveKind::Allreduce, CollectiveKind::Alltoall] {
@@ -175,24 +262,32 @@ mod tests {
                         if !is_possible(&call, size) {
                             continue;
                         }
-                        let shape = Shape::of(&call, size, false);
-                        if shape.is_short() {
-                            assert!(shape.short() <= SHORT_MAX && shape.short() >= part);
-                            assert!(!call.has_parts() || shape.place(size - 1) + part <= shape.short());
-                            continue;
-                        }
-                        let mut end = 0;
-                        for chunk in 0..shape.chunks() {
-                            let piece = shape.piece(chunk, part);
-                            assert_eq!((piece.first, piece.first % element, piece.length % element), (end, 0, 0));
-                            end += piece.length;
-                            let last = if call.has_parts() { shape.place(size - 1) } else { 0 };
-                            assert!(piece.length > 0 && piece.cell + last + piece.length <= BOARD_CELL_BYTES);
-                        }
-                        assert!(end == part && shape.cells() >= 2, "{call:?} {shape:?}");
+                        all_terms().for_each(|terms| is_covered(&call, size, terms));
                     }
                 }
             }
+        }
+    }
+
+    fn is_covered(call: &Collective, size: u32, terms: Terms) {
+        let (part, element) = (call.part, call.element);
+        for number in [1, 2, 77] {
+            let shape = Shape::of(call, number, size, terms);
+            if shape.is_short() {
+                assert!(shape.short() <= SHORT_MAX && shape.short() >= part);
+                assert!(!call.has_parts() || shape.place(size - 1) + part <= shape.short());
+                continue;
+            }
+            let (mut end, (first, behind)) = (0, shape.range());
+            for chunk in 0..shape.chunks() {
+                let piece = shape.piece(chunk, part);
+                assert_eq!((piece.first, piece.first % element, piece.length % element), (end, 0, 0));
+                end += piece.length;
+                let last = if call.has_parts() { shape.place(size - 1) } else { 0 };
+                assert!(piece.length > 0 && piece.cell >= first && piece.cell + last + piece.length <= behind);
+            }
+            assert!(behind <= if terms.wide { BOARD_CELL_BYTES_WIDE } else { BOARD_CELL_BYTES });
+            assert!(end == part && shape.cells() >= shape.chunks().min(2), "{call:?} {shape:?}");
         }
     }
 
@@ -202,7 +297,7 @@ mod tests {
             for (element, count) in [(8, 1 << 17), (24, 40_000), (4096, 300)] {
                 let call =
                     Collective { kind: CollectiveKind::Reduce, part: element * count, element, ..Collective::BARRIER };
-                let shape = Shape::of(&call, size, true);
+                let shape = Shape::of(&call, 1, size, READ);
                 assert!(shape.is_direct() && !shape.is_short());
                 let all: usize = (0..shape.chunks()).map(|chunk| shape.piece(chunk, call.part).length).sum();
                 let first = shape.piece(0, call.part).length;
@@ -221,7 +316,7 @@ mod tests {
             {
                 let (kind, part) = (CollectiveKind::Allreduce, 300 * ELEMENT_MAX / element * element);
                 let call = Collective { kind, part, element, ..Collective::BARRIER };
-                let shape = Shape::of(&call, size, true);
+                let shape = Shape::of(&call, 1, size, READ);
                 assert!(shape.is_direct());
                 let length = shape.piece(0, call.part).length;
                 // SAFETY: nobody uses the bytes.

@@ -6,13 +6,13 @@ use super::super::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
-use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, SPINS_SHARED};
+use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
 use tickwire_components::{Comm, Communicator, NIL, Row, Vc, VcState};
-use tickwire_systems::procs::boards::{Members, Seat, Seats, Standing};
+use tickwire_systems::procs::boards::{CommBoards, Members, Seat, Seats, Standing, Terms};
 use tickwire_systems::procs::ending::failed_member;
 use tickwire_systems::procs::routes::endpoint_of;
 use tickwire_systems::protocols::board::SCRATCH_BYTES;
-use tickwire_transports::boards::{BOARD_BYTES, OwnBoard, PeerBoard};
+use tickwire_transports::boards::{BOARD_BYTES, BOARD_BYTES_WIDE, OwnBoard, PeerBoard};
 
 /// A member can take part.
 const CAN: u8 = 1;
@@ -20,6 +20,10 @@ const CAN: u8 = 1;
 const MAPS: u8 = 2;
 /// It may read the memory of all others.
 const READS: u8 = 4;
+/// The boards of all members are wide.
+const WIDE: u8 = 8;
+/// It has a processor for itself.
+const ALONE: u8 = 16;
 
 impl Engine {
     /// Opens the boards of a communicator, unless that was tried.
@@ -50,7 +54,8 @@ impl Engine {
         let standing = match (told.and(said), seats) {
             (Ok(said), Some(seats)) if said.iter().all(|said| said & CAN != 0) => {
                 let all = |what| said.iter().all(|said| said & what != 0);
-                let seats = Seats { mapped: all(MAPS), reads: all(READS), ..seats };
+                let terms = Terms { mapped: all(MAPS), reads: all(READS), wide: all(WIDE), shares: !all(ALONE) };
+                let seats = Seats { terms, ..seats };
                 let queue = VecDeque::with_capacity(BOARD_SLOTS);
                 Standing::Open(Box::new(Members { seats, queue, ended: Vec::with_capacity(1) }))
             }
@@ -63,7 +68,7 @@ impl Engine {
                 return Err(error);
             }
         };
-        let (shares, all) = (self.spins <= SPINS_SHARED, self.store.all());
+        let (shares, all) = (self.shares_processor(), self.store.all());
         all.boards.set(row, context, standing);
         all.boards.patience = if shares { 0 } else { BOARD_LOOKS };
         if all.boards.scratch.is_empty() {
@@ -73,16 +78,25 @@ impl Engine {
         Ok(())
     }
 
-    /// What of the memory of all others this member can read.
+    /// What of the memory of all others this member can read, how wide boards are, and whether its processor is its own.
     fn reach_of(&mut self, seats: &Seats) -> u8 {
+        let alone = if self.shares_processor() { 0 } else { ALONE };
+        let own = alone | if seats.own.is_wide() { WIDE } else { 0 };
         let all = self.store.all();
         let seen = seats.peers.iter().flatten().map(|seat| {
             let boards =
                 all.endpoints.get_mut(seat.endpoint as usize).and_then(|of| of.transport.get().shared_memory());
             let reads = boards.is_some_and(|boards| boards.fetches(seat.link));
-            (if seat.board.has_heap() { MAPS } else { 0 }) | if reads { READS } else { 0 }
+            let [mapped, wide] = [(seat.board.has_heap(), MAPS), (seat.board.is_wide(), WIDE)]
+                .map(|(is_so, says)| if is_so { says } else { 0 });
+            ALONE | mapped | wide | if reads { READS } else { 0 }
         });
-        seen.fold(MAPS | READS, |all, one| all & one)
+        seen.fold(MAPS | READS | own, |all, one| all & one)
+    }
+
+    /// Whether ranks share processors, as far as this one knows.
+    fn shares_processor(&self) -> bool {
+        self.spins <= SPINS_SHARED
     }
 
     /// Tells all members a byte, and hears theirs.
@@ -124,8 +138,14 @@ impl Engine {
         if connected.is_err() || !vcs.iter().all(is_there) {
             return None;
         }
-        let made = all.endpoints[shows as usize].transport.get().shared_memory()?.make(context.into(), BOARD_BYTES);
-        OwnBoard::new(made.ok()?)
+        let is_wide = |comm: &&CommBoards| matches!(&comm.standing, Standing::Open(of) if of.seats.own.is_wide());
+        let wide = all.boards.comms.iter().filter(is_wide).count() < BOARDS_WIDE;
+        let memory = all.endpoints[shows as usize].transport.get().shared_memory()?;
+        let made = match wide.then(|| memory.make(context.into(), BOARD_BYTES_WIDE)) {
+            Some(Ok(made)) => made,
+            _ => memory.make(context.into(), BOARD_BYTES).ok()?,
+        };
+        OwnBoard::new(made)
     }
 
     /// Passes the own board to all members, or that there is none, and takes theirs. `None` if one of them has none.
@@ -159,7 +179,8 @@ impl Engine {
         let own = own.filter(|_| waited.is_ok())?;
         let peers: Box<[Option<Seat>]> = taken.into_iter().map(Option::flatten).collect();
         let missing = (0..).zip(&peers).any(|(other, seat)| other != rank && seat.is_none());
-        let seats = Seats { rank, size, own, peers, next: 1, finished: 0, cells_used: 0, mapped: false, reads: false };
+        let (used, terms) = (Default::default(), Terms { mapped: false, reads: false, wide: false, shares: true });
+        let seats = Seats { rank, size, own, peers, next: 1, finished: 0, used, terms };
         if missing { None } else { Some(seats) }
     }
 
