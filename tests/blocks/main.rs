@@ -11,7 +11,7 @@ mod passing;
 use kit::{BOUND, TAG, all_at_rest, clusters, numbers, pass_along, posted};
 use std::process::Command;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Comm, Packed, PostError, Rank, Tag, Test, op};
+use tickwire::{Comm, PostError, Rank, Tag, Test, op};
 use tickwire_tests::binaries::binary;
 
 #[test]
@@ -137,52 +137,6 @@ fn a_tree_takes_hardly_longer_than_a_hop() {
     };
     let (one, three) = (rounds(3), rounds(15));
     assert!(three < one + one / 2, "three levels take {three} rounds, one takes {one}");
-}
-
-/// A struct with padding.
-#[derive(Clone, Copy, PartialEq, Debug, Default, tickwire::Datatype)]
-#[repr(C)]
-struct Padded {
-    short: u8,
-    long: u64,
-}
-
-/// Elements of a datatype are combined as they come, also where pieces and windows end in the middle of one.
-#[test]
-fn elements_of_a_datatype_are_combined_on_their_way() {
-    let combine = |left: Padded, right: Padded| Padded {
-        short: left.short,
-        long: left.long.wrapping_mul(3).wrapping_add(right.long),
-    };
-    for count in [5usize, 30_000] {
-        for mut cluster in clusters(3) {
-            let world = cluster.engines[0].comm_world();
-            let of = |rank: u8| {
-                (0..count as u64).map(|at| Padded { short: rank + at as u8, long: at * 10 + u64::from(rank) })
-            };
-            let packed = |rank: u8| Packed::all(of(rank).collect::<Vec<_>>()).unwrap();
-            let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(packed(0)).start());
-            let middle = cluster.engines[1].scatter_block(Rank(0), TAG, world);
-            let middle = posted(middle.recv_op_forward(packed(1), op::on_structs(combine), Rank(2)).start());
-            let last = cluster.engines[2].scatter_block(Rank(1), TAG, world);
-            let last = posted(last.recv_op(packed(2), op::on_structs(combine)).start());
-            let ((_, mut received), _) = cluster.finish(BOUND, 2, last).unwrap();
-            let expected: Vec<Padded> =
-                of(0).zip(of(1)).zip(of(2)).map(|((zero, one), two)| combine(combine(zero, one), two)).collect();
-            assert!(*received.unpack() == expected, "{count} elements\n{}", cluster.report());
-            cluster.finish(BOUND, 1, middle).unwrap();
-            cluster.finish(BOUND, 0, first).unwrap();
-            all_at_rest(&mut cluster);
-        }
-    }
-    let mut cluster = Cluster::loopback(1);
-    let world = cluster.engines[0].comm_world();
-    let (mut graph, place) =
-        cluster.engines[0].graph(world).with_place(Packed::all(vec![Padded::default(); 2]).unwrap());
-    let message = graph.receive(Rank(0), TAG);
-    graph.take_op(message, place.part(0..7), op::on_structs(combine));
-    let error = graph.start().unwrap_err().error;
-    assert_eq!(error, PostError::Elements { what: "part, bytes,", given: 7, needed: 9 });
 }
 
 /// Messages of several ranks are put together, whichever comes first; their sums leave, and are kept where it is asked for.

@@ -143,7 +143,7 @@ fn elements_of_a_datatype_are_reduced_by_functions_of_structs() {
                     let room = room(if rank == last { count } else { 0 });
                     engine.ireduce(packed(best(rank, count)), room, op::on_structs(greater), Rank(last), world)
                 });
-                assert!(results.into_iter().last().unwrap().1.unpack() == &all_of, "reduce of {count}");
+                assert!(*results.into_iter().next_back().unwrap().1.unpack() == all_of, "reduce of {count}");
                 let results = all(&mut cluster, |engine, rank, world| {
                     engine.iscan(in_place(), packed(best(rank, count)), op::on_structs(greater), world)
                 });

@@ -1,7 +1,12 @@
 //! Collective operations: clusters of engines in one process against serial models, over every transport that a cluster has, with
 //! deaths and wrong use.
 
-#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails by panic, and results have the same bits")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::float_cmp,
+    clippy::result_large_err,
+    reason = "a test fails by panic, and results have the same bits"
+)]
 
 mod boards;
 mod elements;
@@ -10,7 +15,6 @@ mod growth;
 mod kept;
 mod kit;
 mod persistent;
-mod random;
 mod storms;
 mod topologies;
 
