@@ -2,7 +2,7 @@
 
 use crate::kit::{SIZES, all, clusters, in_threads, sum, values};
 use tickwire::testing::Cluster;
-use tickwire::{Engine, List, PostError, Rank, RequestError, consecutive, in_place, op, reduce_local};
+use tickwire::{List, PostError, Rank, RequestError, consecutive, in_place, op, reduce_local};
 
 /// How many elements a rank has: some have none.
 fn count(rank: u32) -> usize {

@@ -3,7 +3,6 @@
 use crate::kit::in_threads;
 use std::process::Command;
 use std::time::Duration;
-use tickwire::Engine;
 use tickwire::launch::{Job, OnFailure, RankStatus};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::storm::storm;

@@ -2,7 +2,7 @@
 
 use crate::kit::{all, clusters, in_threads, values};
 use tickwire::testing::Cluster;
-use tickwire::{Cartesian, CommError, Engine, List, PostError, Rank, Topology, TopologyError, in_place, op};
+use tickwire::{Cartesian, CommError, List, PostError, Rank, Topology, TopologyError, in_place, op};
 
 /// Gives every engine's world a topology.
 fn set(cluster: &mut Cluster, topology: impl Fn(u32) -> Topology) {
