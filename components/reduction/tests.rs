@@ -1,0 +1,43 @@
+use super::*;
+
+fn span<T: Element>(elements: &mut [T]) -> Span {
+    // SAFETY: the elements outlive the call.
+    unsafe { Span::new(elements.as_mut_ptr().cast(), size_of_val(elements)) }
+}
+
+fn apply<T: Element>(operation: impl Operation<T>, mut left: Vec<T>, mut right: Vec<T>) -> Vec<T> {
+    let reduction = reduce::<T>(operation);
+    let (mut other, mut third) = (left.clone(), vec![T::zeroed(); left.len()]);
+    // SAFETY: runs of one type and length, which do not overlap.
+    unsafe {
+        reduction.combine(span(&mut third), span(&mut left), span(&mut right));
+        reduction.combine_into(span(&mut left), span(&mut right), Side::Left);
+        reduction.combine_into(span(&mut right), span(&mut other), Side::Right);
+    }
+    let bytes = |of: &[T]| bytemuck::cast_slice::<T, u8>(of).to_vec();
+    assert_eq!(bytes(&left), bytes(&right), "into the left and into the right operand");
+    assert_eq!(bytes(&left), bytes(&third), "into a third place");
+    left
+}
+
+#[test]
+fn operations_combine_element_by_element_and_keep_the_sides() {
+    assert_eq!(apply(op::Sum, vec![1i32, i32::MAX], vec![2, 1]), [3, i32::MIN]);
+    assert_eq!(apply(op::Product, vec![3u8, 16], vec![5, 16]), [15, 0]);
+    assert_eq!(apply(op::Min, vec![1.5f64, f64::NAN], vec![-2.0, 7.0]), [-2.0, 7.0]);
+    assert_eq!(apply(op::Max, vec![-3i64], vec![-4]), [-3]);
+    assert_eq!(apply(op::LogicalAnd, vec![0u16, 7, 7], vec![9, 0, 9]), [0, 0, 1]);
+    assert_eq!(apply(op::LogicalOr, vec![0u16, 7], vec![0, 0]), [0, 1]);
+    assert_eq!(apply(op::LogicalXor, vec![0u16, 7, 7], vec![9, 9, 0]), [1, 0, 1]);
+    assert_eq!(apply(op::BitAnd, vec![6u64], vec![3]), [2]);
+    assert_eq!(apply(op::BitOr, vec![6u64], vec![3]), [7]);
+    assert_eq!(apply(op::BitXor, vec![6u64], vec![3]), [5]);
+    assert_eq!(apply(|left: u32, right: u32| left * 10 + right, vec![1, 2], vec![3, 4]), [13, 24]);
+}
+
+#[test]
+fn of_equal_values_the_lowest_index_is_taken() {
+    let at = |value: f64, index: u64| Indexed { value, index };
+    assert_eq!(apply(op::MinLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 2), at(1.0, 9)]), [at(1.0, 2), at(1.0, 9)]);
+    assert_eq!(apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]), [at(1.0, 3), at(2.0, 0)]);
+}

@@ -1,0 +1,165 @@
+//! VCs that fail and procs that die: who is told, and why.
+
+use super::*;
+
+#[test]
+fn a_vc_fails_once_and_does_not_come_back() {
+    let mut world = TestWorld::new(4);
+    let one = world.contact(1, VcState::Connected);
+    let failed = |reason: &str| LinkEvent::Failed { link: 1, reason: reason.into() };
+    tell(&mut world, &[failed("first"), failed("second"), LinkEvent::Connected { link: 1 }]);
+    tell(&mut world, &[LinkEvent::Accepted { link: 5, proc: 1 }]);
+    assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, "first"));
+    assert_eq!(world.all().procs.reasons.len(), 1);
+}
+
+#[test]
+fn a_link_that_nobody_will_use_is_given_up_at_once_and_its_peer_told_why() {
+    let mut world = TestWorld::new(4);
+    world.contact(1, VcState::Connecting);
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "no answer".into() }]);
+    world.wire().given_up.clear();
+    let events = [
+        LinkEvent::Accepted { link: 5, proc: 1 },
+        LinkEvent::Replaced { link: 1, by: 6 },
+        LinkEvent::Accepted { link: 7, proc: 77 },
+    ];
+    tell(&mut world, &events);
+    let given_up = std::mem::take(&mut world.wire().given_up);
+    assert_eq!(given_up.iter().map(|(link, _)| *link).collect::<Vec<_>>(), [5, 6, 7]);
+    assert_eq!(given_up[0].1, "the connection has failed before: no answer");
+    assert!(world.wire().attached.is_empty(), "nothing of them is read");
+}
+
+#[test]
+fn a_peer_is_told_why_its_link_is_given_up_and_of_a_goodbye_nothing() {
+    let mut world = TestWorld::new(4);
+    let (one, two) = (world.contact(1, VcState::Connected), world.contact(2, VcState::Connected));
+    let ended = &mut world.all().progress.ended;
+    ended.extend([(one, Ended::Corrupt("a strange frame".into())), (two, Ended::Finalized)]);
+    world.all().progress.pending = Pending::WORLD;
+    maintain(&mut world.store.as_mut());
+    assert_eq!(world.wire().given_up, [(1, "protocol violation: a strange frame".to_owned())]);
+    assert_eq!(world.wire().closed_links, [1, 2]);
+}
+
+/// What a request from any source is told of: the proc that has failed.
+fn told(world: &mut TestWorld, posted: Posted) -> Option<u32> {
+    let context = world.car(posted).context;
+    let disturbed = world.request(posted).disturbed;
+    let all = world.all();
+    disturbed.then(|| all.vcs[failed_member(all.communicators, all.vcs, context).unwrap() as usize].proc)
+}
+
+#[test]
+fn the_death_of_a_proc_that_was_never_contacted_is_told_to_receives_from_any_source() {
+    let mut world = TestWorld::new(5);
+    let any = world.receive(None, None, &[1]);
+    process_ended(&mut world.store.as_mut(), 3, "exited".into(), false);
+    assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "an end in order");
+    process_ended(&mut world.store.as_mut(), 0, "killed".into(), true);
+    process_ended(&mut world.store.as_mut(), 77, "killed".into(), true);
+    assert_eq!((told(&mut world, any), world.all().vcs.len()), (None, 1), "the own one, and none");
+    process_ended(&mut world.store.as_mut(), 4, "killed".into(), true);
+    assert_eq!(told(&mut world, any), Some(4));
+    assert_eq!(world.all().procs.reason(1), "killed");
+    // One that is posted while nobody has acknowledged it.
+    let later = world.receive(None, Some(7), &[1]);
+    assert_eq!(told(&mut world, later), None);
+    remind(&mut world.all());
+    assert_eq!(told(&mut world, later), Some(4));
+}
+
+#[test]
+fn a_goodbye_counts_for_nothing_if_the_process_fails() {
+    for order in 0..4 {
+        let mut world = TestWorld::new(3);
+        let one = world.contact(1, VcState::Connected);
+        let any = world.receive(None, None, &[1]);
+        let goodbye = |world: &mut TestWorld| {
+            world.all().progress.ended.push((one, Ended::Finalized));
+            world.all().progress.pending = Pending::WORLD;
+        };
+        match order {
+            0 => {
+                goodbye(&mut world);
+                maintain(&mut world.store.as_mut());
+                assert_eq!(told(&mut world, any), None);
+                process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+            }
+            1 => {
+                process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+                assert_eq!(world.vc(one).state, VcState::Connected, "its last frames are read first");
+                goodbye(&mut world);
+                maintain(&mut world.store.as_mut());
+            }
+            // What the transport says after a goodbye does not make it another end.
+            _ => {
+                goodbye(&mut world);
+                tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "closed".into() }]);
+                maintain(&mut world.store.as_mut());
+                assert_eq!((world.vc(one).state, world.vc(one).acknowledged), (VcState::Failed, true));
+                if order == 2 {
+                    assert_eq!(told(&mut world, any), None);
+                    continue;
+                }
+                process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+            }
+        }
+        assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), "exit status 3"), "{order}");
+        assert_eq!(world.all().progress.unacknowledged, 1);
+        process_ended(&mut world.store.as_mut(), 1, "exit status 3".into(), true);
+        assert_eq!(world.all().progress.unacknowledged, 1, "once");
+    }
+}
+
+#[test]
+fn an_end_half_way_is_a_failure() {
+    let mut world = TestWorld::new(3);
+    let one = world.contact(1, VcState::Connected);
+    let any = world.receive(None, None, &[1]);
+    world.all().progress.ended.push((one, Ended::Unfinished));
+    world.all().progress.pending = Pending::WORLD;
+    maintain(&mut world.store.as_mut());
+    assert_eq!((told(&mut world, any), world.all().procs.reason(one)), (Some(1), Ended::UNFINISHED));
+}
+
+#[test]
+fn procs_that_were_never_contacted_are_asked_after_and_no_others() {
+    let mut world = TestWorld::new(200);
+    world.contact(7, VcState::Connected);
+    let any = world.receive(None, None, &[1]);
+    world.wire().ended.extend([0, 7, 150]);
+    let mut next = 0;
+    ask_after(&mut world.store.as_mut(), &mut next);
+    assert_eq!((next, told(&mut world, any)), (ASKED_A_LOOK, None), "so many in one look");
+    for _ in 0..3 {
+        ask_after(&mut world.store.as_mut(), &mut next);
+    }
+    assert_eq!(told(&mut world, any), Some(150));
+    assert_eq!(world.all().progress.unacknowledged, 1);
+}
+
+#[test]
+fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
+    let mut world = TestWorld::new(3);
+    let [awaited, submitted] = [1, 2].map(|tag| world.receive(None, Some(tag), &[1]));
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let all = world.all();
+    all.callbacks.await_in(submitted.car, 3);
+    all.requests[submitted.car as usize].notified = true;
+    all.requests[awaited.car as usize].notified = true;
+    let hears = heard.clone();
+    all.callbacks.add(awaited.car, Box::new(move |outcome| hears.lock().unwrap().push(outcome)));
+    process_ended(&mut world.store.as_mut(), 2, "killed".into(), true);
+    world.step(crate::tick::complete::complete);
+    let (proc, reason) = (ProcId(2), "killed".to_owned());
+    let error = RequestError::PeerFailedPending { proc, reason: reason.clone() };
+    assert_eq!(*heard.lock().unwrap(), [Err(error)]);
+    assert_eq!(world.car(awaited).state, CarState::Posted, "it stays posted");
+    assert_eq!(world.request(submitted).state, RequestState::Done);
+    let all = world.all();
+    assert_eq!(all.progress.answers, [submitted.car]);
+    let outcome = crate::steps::finish::outcome(all.progress, all.cars, all.large, all.vcs, all.procs, submitted.car);
+    assert_eq!(outcome, Err(RequestError::PeerFailed { proc, reason }));
+}
