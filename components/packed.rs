@@ -37,7 +37,7 @@ unsafe impl bytemuck::Pod for PackedByte {}
 ///     right.copy_from_slice(&(numbers[0] + numbers[1]).to_ne_bytes());
 /// });
 /// combine(&left, &mut right, &sum);
-/// assert_eq!(right.unpack(), [9.0, 11.0, 9.0, 9.0, 22.0, 9.0]);
+/// assert_eq!(right.unpack()[..], [9.0, 11.0, 9.0, 9.0, 22.0, 9.0]);
 /// # Ok(())
 /// # }
 /// ```

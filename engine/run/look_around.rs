@@ -2,6 +2,7 @@
 
 use crate::bootstrap::{BootstrapEvent, EXITED};
 use crate::run::engine::{Closed, Engine};
+use tickwire_components::Pending;
 use tickwire_systems::procs::connections::{ask_after, control, process_ended};
 use tickwire_systems::procs::ending::remind;
 use tickwire_systems::steps::posted::{may_await_any, posted_to_any};
@@ -43,6 +44,11 @@ impl Engine {
         control(&mut self.store.as_mut(), &mut self.events);
         if self.is_lost() {
             return;
+        }
+        // What a transport has refused is tried again, also where nothing else is to be sent.
+        let progress = self.store.progress();
+        if !progress.control.is_empty() {
+            progress.pending |= Pending::POST;
         }
         while let Some(event) = self.exchange.poll_event() {
             if let BootstrapEvent::RankEnded { rank, reason } = event {

@@ -97,11 +97,12 @@ impl Engine {
     /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for. See
     /// [`Engine::prepare_wait`].
     pub fn wait_timeout(&mut self) -> Duration {
-        let blocked = !self.store.progress().senders.is_empty();
+        let progress = self.store.progress();
+        let (blocked, refused) = (!progress.senders.is_empty(), !progress.control.is_empty());
         let endpoints = self.store.endpoints();
         let unknown = endpoints.iter().any(|e| e.rows.is_some());
         let polls = self.waiter.polls || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
-        let ms = if (blocked && unknown) || polls { POLL_MS } else { self.limits.sleep_ms_max };
+        let ms = if (blocked && unknown) || refused || polls { POLL_MS } else { self.limits.sleep_ms_max };
         Duration::from_millis(ms.into())
     }
 

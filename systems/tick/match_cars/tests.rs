@@ -177,7 +177,7 @@ fn a_piece_finds_its_receive() {
 
 #[test]
 fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
-    use Kind::{Cts, Done, Eager, Piece, Rts, Sync, Wrap};
+    use Kind::{Cts, Done, Eager, Moved, Piece, Rts, Sync, Wrap};
     let (one, two) = (1, 2);
     let (send, receive) = (0, 1);
     let flagged = |kind, flags| Header::new(kind, 0, 1, 5, 3, 0).with_flags(flags);
@@ -200,7 +200,7 @@ fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
         ("was not offered", one, Header::new(Cts, 0, 0, 9, NIL, 1)),
         ("was not offered", two, Header::new(Cts, 0, 0, 9, send, 1)),
         ("for more than was offered", one, Header::new(Cts, 0, 0, 9, send, 101)),
-        ("unknown kind", one, Header { lead: 17, ..Header::new(Eager, 0, 0, 0, send, 1) }),
+        ("unknown kind", one, Header { lead: Moved as u64, ..Header::new(Eager, 0, 0, 0, send, 1) }),
         ("unknown kind", one, Header::new(Kind::Question, 0, 0, 0, send, 1)),
         ("unknown kind", one, Header::new(Wrap, 0, 1, 5, 0, 0)),
         ("flags that its kind cannot have", one, flagged(Eager, wire::READABLE)),
