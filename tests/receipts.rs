@@ -370,6 +370,20 @@ fn the_receipt_of_a_message_that_left_at_once_goes_with_its_request() {
 }
 
 #[test]
+fn a_request_that_another_engine_takes_leaves_the_receipts_of_that_one_alone() {
+    let mut cluster = Cluster::loopback(2);
+    let _ = exchange(&mut cluster, 8, 8, false);
+    let world = cluster.engines[0].comm_world();
+    let own = cluster.engines[1].receipted().isend(vec![7u8; 8], Rank(1), Tag(6), world).unwrap();
+    let foreign = cluster.engines[0].receipted().isend(vec![7u8; 8], Rank(1), Tag(5), world).unwrap();
+    let id = foreign.id();
+    assert_eq!(own.id(), id, "they are alike");
+    cluster.engines[1].take(foreign).unwrap();
+    assert!(cluster.engines[1].receipt(&own).is_some());
+    cluster.tick_until(BOUND, "its own engine forgets it", |c| c.engines[0].receipt(&id).is_none());
+}
+
+#[test]
 fn as_many_receipts_are_kept_without_rows_as_there_may_be_rows() {
     let limits = Limits { cars_max: 64, ..Limits::default() };
     let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));

@@ -37,7 +37,7 @@ impl Engine {
     pub fn take<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
         if let Some(ready) = request.take_ready(Pieces::total) {
             let RequestId { row, generation } = request.id();
-            if row != NIL {
+            if row != NIL && request.belongs_to(self.home) {
                 request.disarm();
                 self.forget_receipt(row, generation);
             }
