@@ -66,7 +66,8 @@ fn killed(stage: &str, by_kernel: bool) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let first = engine.allreduce(&own, &mut sums, sum, world);
     match &first {
-        Ok(()) if stage == "end" => assert_eq!(sums, [6; COUNT]),
+        // Posting does what can be done at once: if the others have come before, that may be all.
+        Ok(()) if matches!(stage, "posted" | "end") => assert_eq!(sums, [6; COUNT]),
         ended => check_failed(ended),
     }
     check_failed(&engine.barrier(world));
