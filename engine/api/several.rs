@@ -3,6 +3,7 @@
 
 use crate::api::request::{Tested, Waitable};
 use crate::run::engine::Engine;
+use std::time::{Duration, Instant};
 use tickwire_components::{RequestError, Status};
 
 /// Where one of several requests stands.
@@ -23,6 +24,13 @@ fn of_one(index: usize, error: RequestError) -> RequestError {
     }
 }
 
+/// Requests that are still waited for, at least, when messages are let gather.
+const GATHERED: usize = 16;
+/// How long they may gather for each of these requests: a sender takes about twice as long to write the shortest message.
+const GATHERING: Duration = Duration::from_nanos(10);
+/// How long at most.
+const GATHERING_MAX: Duration = Duration::from_micros(1);
+
 impl Engine {
     /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
     ///
@@ -33,8 +41,14 @@ impl Engine {
     #[inline]
     pub fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
         let mut well = true;
+        // The first request behind which messages are let gather.
+        let mut gathers = 1;
         for (index, request) in requests.iter().enumerate() {
             let id = request.request_id();
+            if index >= gathers && requests.len() - index >= GATHERED && id.has_row() && !self.is_over(id) {
+                gathers = index + GATHERED;
+                self.let_gather(requests.len() - index);
+            }
             if let Err(error) = self.wait_id(id) {
                 self.let_go();
                 return Err(of_one(index, error));
@@ -149,6 +163,21 @@ impl Engine {
             }
         }
         self.ends_of(requests).map(|()| true)
+    }
+
+    /// Looks away for a moment, so that more of so many messages are there at the next look.
+    ///
+    /// A receiver that takes each message as it comes takes the ring's next line away while its writer is filling it: the writer has to
+    /// get it back before it goes on, and both wait for lines to travel. A few messages apart each line travels once. The last message
+    /// is not here before the moment is over, since its sender has yet to write all of them.
+    #[inline(never)]
+    fn let_gather(&mut self, messages: usize) {
+        self.store.progress().receipts.looked = None;
+        let time = (GATHERING * messages as u32).min(GATHERING_MAX);
+        let start = Instant::now();
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+        }
     }
 
     /// How several requests have ended, all of which are done or do not count: the first error among them.

@@ -121,7 +121,7 @@ impl Engine {
 
     /// Whether there is nothing to wait for any more: `true` is certain.
     #[inline(always)]
-    fn is_over(&mut self, id: RequestId) -> bool {
+    pub(crate) fn is_over(&mut self, id: RequestId) -> bool {
         let request = self.store.all().requests.get(id.row as usize);
         request.is_some_and(|request| request.generation == id.generation && request.state.is_over())
     }

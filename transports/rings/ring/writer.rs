@@ -14,6 +14,9 @@ const HANDED_OVER_MAX: u64 = 66 * 64;
 /// four frames. Measured at 0 B: 64 and 512 are both 8 % slower.
 const WRITE_AHEAD: u64 = 4 * 64;
 
+/// Payloads up to this length are written in less time than the first line of their frame takes to arrive, bytes.
+const FIRST_LINE_MIN: u64 = 128;
+
 /// The writing end.
 #[derive(Debug)]
 pub struct Writer<M> {
@@ -201,13 +204,18 @@ impl<M: RingMemory> Writer<M> {
     /// it. Most of them were asked for when the last frame was written. The first was not, since the reader polls it, and the
     /// reader's processor may have fetched its neighbour with it. Stores become visible in order, so one line that is still missing
     /// holds up all stores behind it.
+    ///
+    /// A short frame's first line is not asked for: it would be there too late to help, and only make the reader, which polls it, fetch
+    /// it once more before the frame is in it. Measured: 10 % of the latency of 8 B, and 20 % of that of 64 B between far processors.
     #[inline(always)]
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
         if payload < self.past_min {
             self.memory.expect_write(first + 64, frame_bytes(payload));
         }
-        self.memory.expect_write(first, 64);
+        if payload > FIRST_LINE_MIN {
+            self.memory.expect_write(first, 64);
+        }
     }
 
     /// Moves the last frame, which has so much payload, out of this processor's caches, so that a reader that waits for it has it
