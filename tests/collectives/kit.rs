@@ -67,12 +67,17 @@ pub(crate) fn in_threads(size: u32, part: impl Fn(&mut Engine, u32, Comm) + Sync
 
 /// Runs a part for each rank in a thread of its own. Calls that wait have no bound: if they wait for ever, the tests end.
 pub(crate) fn on_threads(size: u32, part: impl Fn(u32, Bootstrap) + Sync) {
+    on_threads_told(size, String::new, part);
+}
+
+/// As [`on_threads`]; `tell` says what does not end.
+pub(crate) fn on_threads_told(size: u32, tell: impl FnOnce() -> String + Send, part: impl Fn(u32, Bootstrap) + Sync) {
     let board = Board::new(size);
     let (at_work, watched) = mpsc::channel::<()>();
     std::thread::scope(|threads| {
         threads.spawn(move || {
             if watched.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("the ranks have not ended within {PATIENCE:?}");
+                eprintln!("the ranks have not ended within {PATIENCE:?} {}", tell());
                 std::process::abort();
             }
         });

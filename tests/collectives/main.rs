@@ -15,6 +15,7 @@ mod growth;
 mod kept;
 mod kit;
 mod persistent;
+mod random;
 mod storms;
 mod topologies;
 

@@ -1,0 +1,56 @@
+//! Random programs of collective operations against a serial model: all operations, in all their forms, on several communicators, with
+//! elements of several types, short and long, wherever the ranks are.
+//!
+//! A seed makes a program. One that fails is made smaller, and named. `TICKWIRE_SEEDS=N` or `FIRST..END` says which seeds.
+
+mod calls;
+mod items;
+mod places;
+mod play;
+mod program;
+mod serial;
+
+use places::{Place, run};
+use program::programs;
+use proptest::strategy::Strategy;
+use proptest::test_runner::TestError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+use tickwire_tests::faults::runner::seeds;
+use tickwire_tests::model::program::runner;
+
+/// Seeds of a run that nobody asked for others, for each place.
+const SEEDS: u64 = 20;
+
+/// Runs programs of as many seeds as are asked for, at these places in turn.
+fn check(places: &[Place]) {
+    let ((first, end), start) = (seeds(SEEDS), Instant::now());
+    for seed in first..end {
+        for &place in places {
+            let mut runner = runner(seed);
+            let tree = programs().new_tree(&mut runner).unwrap();
+            let outcome = runner.run_one(tree, |program| {
+                run(place, &program);
+                Ok(())
+            });
+            match outcome {
+                Ok(_) => {}
+                Err(TestError::Fail(why, program)) => {
+                    panic!("{place:?}, TICKWIRE_SEEDS={seed}..{}: {why}\n{program:#?}", seed + 1)
+                }
+                Err(error) => panic!("{place:?}, seed {seed}: {error}"),
+            }
+        }
+    }
+    println!("seeds {first}..{end} at {} places in {:?}", places.len(), start.elapsed());
+}
+
+#[test]
+fn programs_of_ranks_in_threads_do_what_a_serial_one_would() {
+    check(&Place::THREADS);
+}
+
+#[test]
+fn programs_of_engines_in_turn_do_what_a_serial_one_would() {
+    check(&Place::CLUSTERS);
+}

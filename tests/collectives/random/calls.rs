@@ -1,0 +1,407 @@
+//! A rank's calls, in all forms, and what becomes of their buffers.
+
+use super::items::{Item, Matrix};
+use super::program::{Call, Form, Kind, Of};
+use super::serial::{InPlace, Part, View, combine, is_native, part};
+use std::ops::Range;
+use tickwire::internals::components::NoBytes;
+use tickwire::{Comm, Engine, List, Persistent, Pieces, Rank, Request, Test, in_place};
+
+/// Elements on either side of a buffer that is part of a longer one.
+const MARGIN: usize = 3;
+
+/// A communicator, as one of its members has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    pub(crate) comm: Comm,
+    /// Ranks of the world.
+    pub(crate) world: Vec<u32>,
+    /// The own rank.
+    pub(crate) own: usize,
+}
+
+/// A call of a program on a communicator.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) call: Call,
+    /// Which step of the program it is.
+    pub(crate) number: usize,
+    pub(crate) members: Members,
+}
+
+impl Site {
+    fn view(&self, round: u32) -> View<'_> {
+        let Members { world, own, .. } = &self.members;
+        View { call: &self.call, number: self.number, round, members: world, own: *own }
+    }
+
+    fn words(&self, round: u32) -> String {
+        let Members { world, own, .. } = &self.members;
+        format!("step {}, start {round}, rank {own} of {world:?}: {:?}", self.number, self.call)
+    }
+}
+
+/// What a rank has begun.
+pub(crate) trait Run {
+    /// Whether it has ended.
+    fn is_done(&mut self, engine: &mut Engine) -> bool;
+    /// Takes what has come of it, which it waits for, and compares.
+    fn check(&mut self, engine: &mut Engine);
+    /// Starts it again, with other values.
+    fn start(&mut self, engine: &mut Engine);
+}
+
+/// One side of the buffers of a call.
+trait Side<T> {
+    /// Puts in other values.
+    fn fill(&mut self, values: &[T]);
+    /// What it holds; `None` if it stands for the other side.
+    fn values(&self) -> Option<Vec<T>>;
+}
+
+impl<T: Item> Side<T> for Vec<T> {
+    fn fill(&mut self, values: &[T]) {
+        self.copy_from_slice(values);
+    }
+
+    fn values(&self) -> Option<Vec<T>> {
+        Some(self.clone())
+    }
+}
+
+impl<T: Item> Side<T> for tickwire::InPlace<T> {
+    fn fill(&mut self, _: &[T]) {}
+
+    fn values(&self) -> Option<Vec<T>> {
+        None
+    }
+}
+
+impl<T, S: Side<T>> Side<T> for List<S> {
+    fn fill(&mut self, values: &[T]) {
+        let mut first = 0;
+        for side in &mut self.0 {
+            let end = first + side.values().map_or(0, |of| of.len());
+            side.fill(&values[first..end]);
+            first = end;
+        }
+    }
+
+    fn values(&self) -> Option<Vec<T>> {
+        let all: Option<Vec<Vec<T>>> = self.0.iter().map(Side::values).collect();
+        Some(all?.into_iter().flatten().collect())
+    }
+}
+
+/// The buffers of a call.
+trait Buffers<T>: Pieces {
+    fn fill(&mut self, part: &Part<T>);
+    /// Panics if they do not hold what they must.
+    fn compare(&self, part: &Part<T>, words: &dyn Fn() -> String);
+}
+
+impl<T> Buffers<T> for NoBytes {
+    fn fill(&mut self, _: &Part<T>) {}
+
+    fn compare(&self, _: &Part<T>, _: &dyn Fn() -> String) {}
+}
+
+impl<T: Item> Buffers<T> for Vec<T> {
+    fn fill(&mut self, part: &Part<T>) {
+        Side::fill(self, &part.receive);
+    }
+
+    fn compare(&self, part: &Part<T>, words: &dyn Fn() -> String) {
+        same(self, &part.after, "receive", words);
+    }
+}
+
+impl<T: Item, S: Side<T>, R: Side<T>> Buffers<T> for (S, R)
+where
+    (S, R): Pieces,
+{
+    fn fill(&mut self, part: &Part<T>) {
+        self.0.fill(&part.send);
+        self.1.fill(&part.receive);
+    }
+
+    fn compare(&self, part: &Part<T>, words: &dyn Fn() -> String) {
+        self.0.values().inspect(|sent| same(sent, &part.send, "send", words));
+        self.1.values().inspect(|received| same(received, &part.after, "receive", words));
+    }
+}
+
+/// Compares without showing all that there is.
+#[track_caller]
+fn same<T: Item>(found: &[T], expected: &[T], what: &str, words: &dyn Fn() -> String) {
+    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    if found.len() != expected.len() || differs.is_some() {
+        let [found_at, expected_at] = [found, expected].map(|of| differs.and_then(|at| of.get(at)));
+        let lengths = (found.len(), expected.len());
+        panic!("{what} buffer, {lengths:?} elements: {differs:?} is {found_at:?}, not {expected_at:?}\n{}", words());
+    }
+}
+
+/// An operation with a request.
+struct Begun<T, B> {
+    request: Option<Request<B>>,
+    part: Part<T>,
+    site: Site,
+}
+
+impl<T: Item, B: Buffers<T>> Run for Begun<T, B> {
+    fn is_done(&mut self, engine: &mut Engine) -> bool {
+        self.request.as_ref().is_none_or(|request| !matches!(engine.test(request), Ok(Test::Pending)))
+    }
+
+    fn check(&mut self, engine: &mut Engine) {
+        let Some(request) = self.request.take() else { return };
+        let words = || self.site.words(0);
+        let (buffers, _) = engine.wait_take(request).unwrap_or_else(|failed| panic!("{}\n{}", failed.error, words()));
+        buffers.compare(&self.part, &words);
+    }
+
+    fn start(&mut self, _: &mut Engine) {}
+}
+
+/// A persistent operation.
+struct Kept<T, B> {
+    persistent: Persistent<B>,
+    part: Part<T>,
+    site: Site,
+    /// How often it was started before.
+    round: u32,
+}
+
+impl<T: Item, B: Buffers<T>> Run for Kept<T, B> {
+    fn is_done(&mut self, engine: &mut Engine) -> bool {
+        !matches!(engine.test(&self.persistent), Ok(Test::Pending))
+    }
+
+    fn check(&mut self, engine: &mut Engine) {
+        let words = || self.site.words(self.round);
+        engine.wait(&self.persistent).unwrap_or_else(|error| panic!("{error}\n{}", words()));
+        engine.buffer(&mut self.persistent).unwrap().compare(&self.part, &words);
+    }
+
+    fn start(&mut self, engine: &mut Engine) {
+        self.round += 1;
+        self.part = part(&self.site.view(self.round));
+        engine.buffer(&mut self.persistent).unwrap().fill(&self.part);
+        engine.start(&self.persistent).unwrap_or_else(|error| panic!("{error}\n{}", self.site.words(self.round)));
+    }
+}
+
+/// A buffer in the middle of a longer one.
+struct Room<T>(Vec<T>);
+
+impl<T: Item> Room<T> {
+    fn of(values: &[T]) -> Self {
+        let margin = T::run(7, MARGIN);
+        Room([&margin, values, &margin].concat())
+    }
+
+    fn part(&mut self) -> &mut [T] {
+        let end = self.0.len() - MARGIN;
+        &mut self.0[MARGIN..end]
+    }
+
+    /// Panics unless it holds these, and nothing besides has changed.
+    fn compare(&self, values: &[T], words: &dyn Fn() -> String) {
+        same(&self.0, &Room::of(values).0, "receive", words);
+    }
+}
+
+/// A call that is about to be made.
+struct Caller<'a, T> {
+    engine: &'a mut Engine,
+    site: Site,
+    part: Part<T>,
+}
+
+/// What has begun; nothing after a call that waits.
+type Posted = Option<Box<dyn Run>>;
+
+impl<T: Item> Caller<'_, T> {
+    /// A call that waits has ended.
+    fn waited(&self, ended: Result<(), impl std::fmt::Display>, room: &Room<T>, sent: &[T]) -> Posted {
+        let words = || self.site.words(0);
+        ended.unwrap_or_else(|error| panic!("{error}\n{}", words()));
+        let received = if self.part.in_place == InPlace::Receive { &self.part.receive } else { &self.part.after };
+        room.compare(received, &words);
+        same(sent, &self.part.send, "send", &words);
+        None
+    }
+
+    fn begun<B: Buffers<T> + 'static>(self, posted: tickwire::Posted<B>) -> Posted {
+        let Caller { site, part, .. } = self;
+        let request = posted.unwrap_or_else(|rejected| panic!("{}\n{}", rejected.error, site.words(0)));
+        Some(Box::new(Begun { request: Some(request), part, site }))
+    }
+
+    fn kept<B: Buffers<T> + 'static>(self, made: Result<Persistent<B>, tickwire::Rejected<B>>) -> Posted {
+        let Caller { site, part, engine } = self;
+        let persistent = made.unwrap_or_else(|rejected| panic!("{}\n{}", rejected.error, site.words(0)));
+        engine.start(&persistent).unwrap_or_else(|error| panic!("{error}\n{}", site.words(0)));
+        Some(Box::new(Kept { persistent, part, site, round: 0 }))
+    }
+}
+
+/// Makes a call in its form. The names are those of the three forms; then come the buffers of one that waits, in terms of what is
+/// sent and of where it is received, those of the others, and other arguments.
+macro_rules! call {
+    (
+        $caller:ident, [$waits:ident $begins:ident $init:ident],
+        |$sent:ident, $room:ident| ($($given:expr),*), ($($owned:expr),*) $(, $arg:expr)*
+    ) => {{
+        let comm = $caller.site.members.comm;
+        match $caller.site.call.form {
+            Form::Waits => {
+                let ($sent, mut room) = ($caller.part.send.clone(), Room::of(&$caller.part.receive));
+                let $room = &mut room;
+                let ended = $caller.engine.$waits($($given,)* $($arg,)* comm);
+                $caller.waited(ended, &room, &$sent)
+            }
+            Form::Begins => {
+                let posted = $caller.engine.$begins($($owned,)* $($arg,)* comm);
+                $caller.begun(posted)
+            }
+            Form::Persistent => {
+                let made = $caller.engine.$init($($owned,)* $($arg,)* comm);
+                $caller.kept(made)
+            }
+        }
+    }};
+}
+
+/// As [`call`], of one that takes a pair of buffers, of which the one that is sent may be in place.
+macro_rules! pair {
+    ($caller:ident, $names:tt $(, $arg:expr)*) => {
+        match $caller.part.in_place {
+            InPlace::Send => call!(
+                $caller, $names, |sent, room| (in_place::<T>(), room.part()),
+                (in_place::<T>(), $caller.part.receive.clone()) $(, $arg)*
+            ),
+            _ => call!(
+                $caller, $names, |sent, room| (&sent[..], room.part()),
+                ($caller.part.send.clone(), $caller.part.receive.clone()) $(, $arg)*
+            ),
+        }
+    };
+}
+
+/// As [`pair`], where the buffer to receive may be in place.
+macro_rules! from_root {
+    ($caller:ident, $names:tt $(, $arg:expr)*) => {
+        match $caller.part.in_place {
+            InPlace::Receive => call!(
+                $caller, $names, |sent, _room| (&sent[..], in_place::<T>()),
+                ($caller.part.send.clone(), in_place::<T>()) $(, $arg)*
+            ),
+            _ => call!(
+                $caller, $names, |sent, room| (&sent[..], room.part()),
+                ($caller.part.send.clone(), $caller.part.receive.clone()) $(, $arg)*
+            ),
+        }
+    };
+}
+
+/// As [`pair`], with an operation: one of the element's own, or a function.
+macro_rules! reduction {
+    ($caller:ident, $names:tt, [$($counts:expr)?] $(, $arg:expr)*) => {
+        match is_native::<T>(&$caller.site.call) {
+            true => pair!($caller, $names $(, $counts)?, T::NATIVE $(, $arg)*),
+            false => pair!($caller, $names $(, $counts)?, combine::<T>(&$caller.site.call).0 $(, $arg)*),
+        }
+    };
+}
+
+/// Calls an operation. Returns what has begun.
+pub(crate) fn post(engine: &mut Engine, site: Site) -> Posted {
+    match site.call.of {
+        Of::U64 => post_of::<u64>(engine, site),
+        Of::I32 => post_of::<i32>(engine, site),
+        Of::F64 => post_of::<f64>(engine, site),
+        Of::Matrix => post_of::<Matrix>(engine, site),
+    }
+}
+
+fn post_of<T: Item>(engine: &mut Engine, site: Site) -> Posted {
+    let (part, root) = (part::<T>(&site.view(0)), Rank(site.view(0).root() as u32));
+    let (from, to, counts) = (part.from.clone(), part.to.clone(), part.counts.clone());
+    let (kind, caller) = (site.call.kind, Caller { engine, site, part });
+    match kind {
+        Kind::Barrier => call!(caller, [barrier ibarrier barrier_init], |_sent, _room| (), ()),
+        Kind::Bcast => call!(
+            caller, [bcast ibcast bcast_init], |_sent, room| (room.part()), (caller.part.receive.clone()), root
+        ),
+        Kind::Gather => pair!(caller, [gather igather gather_init], root),
+        Kind::Gatherv => pair!(caller, [gatherv igatherv gatherv_init], &to, root),
+        Kind::Scatter => from_root!(caller, [scatter iscatter scatter_init], root),
+        Kind::Scatterv => from_root!(caller, [scatterv iscatterv scatterv_init], &from, root),
+        Kind::Allgather => pair!(caller, [allgather iallgather allgather_init]),
+        Kind::Allgatherv => pair!(caller, [allgatherv iallgatherv allgatherv_init], &to),
+        Kind::Alltoall => pair!(caller, [alltoall ialltoall alltoall_init]),
+        Kind::Alltoallv => exchange(caller, [&from, &to]),
+        Kind::Alltoallw => exchange_lists(caller, [&from, &to]),
+        Kind::Reduce => reduction!(caller, [reduce ireduce reduce_init], [], root),
+        Kind::Allreduce => reduction!(caller, [allreduce iallreduce allreduce_init], []),
+        Kind::ReduceScatter => {
+            reduction!(caller, [reduce_scatter ireduce_scatter reduce_scatter_init], [&counts])
+        }
+        Kind::ReduceScatterBlock => reduction!(
+            caller, [reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init], []
+        ),
+        Kind::Scan => reduction!(caller, [scan iscan scan_init], []),
+        Kind::Exscan => reduction!(caller, [exscan iexscan exscan_init], []),
+    }
+}
+
+/// The places in what is sent, and in what is received.
+type Sides<'a> = [&'a [Range<usize>]; 2];
+
+fn exchange<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
+    match caller.part.in_place {
+        InPlace::Send => call!(
+            caller, [alltoallv ialltoallv alltoallv_init],
+            |_sent, room| (in_place::<T>(), &[], room.part(), to),
+            (in_place::<T>(), &[], caller.part.receive.clone(), to)
+        ),
+        _ => call!(
+            caller, [alltoallv ialltoallv alltoallv_init],
+            |sent, room| (&sent[..], from, room.part(), to),
+            (caller.part.send.clone(), from, caller.part.receive.clone(), to)
+        ),
+    }
+}
+
+fn exchange_lists<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
+    let list =
+        |of: &[T], places: &[Range<usize>]| List(places.iter().map(|place| of[place.clone()].to_vec()).collect());
+    match caller.part.in_place {
+        InPlace::Send => call!(
+            caller, [alltoallw ialltoallw alltoallw_init],
+            |_sent, room| (List(vec![in_place::<T>(); to.len()]), slices(room.part(), to)),
+            (List(vec![in_place::<T>(); to.len()]), list(&caller.part.receive, to))
+        ),
+        _ => call!(
+            caller, [alltoallw ialltoallw alltoallw_init],
+            |sent, room| (
+                List(from.iter().map(|place| &sent[place.clone()]).collect()), slices(room.part(), to)
+            ),
+            (list(&caller.part.send, from), list(&caller.part.receive, to))
+        ),
+    }
+}
+
+/// A slice for each place; they are one behind the other.
+fn slices<'a, T>(all: &'a mut [T], places: &[Range<usize>]) -> List<&'a mut [T]> {
+    let mut rest = all;
+    let mut slices = Vec::new();
+    for place in places {
+        let (slice, behind) = std::mem::take(&mut rest).split_at_mut(place.len());
+        slices.push(slice);
+        rest = behind;
+    }
+    List(slices)
+}

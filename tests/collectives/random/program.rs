@@ -1,0 +1,222 @@
+//! Random programs: which communicators there are, and what all ranks call.
+
+use super::items::scramble;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Bytes of a buffer of one call, at most: more than fit in the cells of a narrow board, and than the kernel copies at a time.
+const BYTES_MAX: usize = 280 << 10;
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Barrier,
+    Bcast,
+    Gather,
+    Gatherv,
+    Scatter,
+    Scatterv,
+    Allgather,
+    Allgatherv,
+    Alltoall,
+    Alltoallv,
+    Alltoallw,
+    Reduce,
+    Allreduce,
+    ReduceScatter,
+    ReduceScatterBlock,
+    Scan,
+    Exscan,
+}
+
+/// How it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// The call waits.
+    Waits,
+    /// It returns a request.
+    Begins,
+    /// It makes a persistent request, which is started at once.
+    Persistent,
+}
+
+/// The type of its elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Of {
+    U64,
+    I32,
+    F64,
+    Matrix,
+}
+
+/// What reduces them: see [`super::items::Item`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    Native,
+    Chain,
+    Mix,
+}
+
+/// How many elements a rank has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Size {
+    Elements(usize),
+    /// Those of so many bytes, and so many more or less.
+    Bytes(usize, isize),
+}
+
+/// A call of all ranks of a communicator.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) kind: Kind,
+    pub(crate) form: Form,
+    pub(crate) of: Of,
+    pub(crate) by: By,
+    pub(crate) size: Size,
+    /// Which communicator, modulo their number.
+    pub(crate) comm: usize,
+    /// The root, modulo the number of ranks.
+    pub(crate) root: usize,
+    /// Where there is such a form. Then a rooted one has it at its root.
+    pub(crate) in_place: bool,
+    /// Lengths for each rank and where elements are follow from this.
+    pub(crate) shape: u8,
+}
+
+impl Call {
+    /// Elements of a rank, or of each part for a rank.
+    pub(crate) fn count(&self, element: usize, ranks: usize) -> usize {
+        let count = match self.size {
+            Size::Elements(count) => count,
+            Size::Bytes(bytes, more) => (bytes / element).saturating_add_signed(more),
+        };
+        count.min(BYTES_MAX / element / ranks)
+    }
+
+    /// A number below `end` that follows from the shape, for one rank or for a pair.
+    pub(crate) fn chance(&self, one: usize, other: usize, end: usize) -> usize {
+        let seed = u64::from(self.shape) << 40 | (one as u64) << 20 | other as u64;
+        (scramble(seed) % end.max(1) as u64) as usize
+    }
+}
+
+/// What all ranks do next.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Call(Call),
+    /// They start one of the persistent requests of a communicator again, with other values.
+    Again(usize),
+    /// They wait for all that is open, each in an order of its own.
+    Settle,
+}
+
+/// A communicator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Made {
+    World,
+    Dup,
+    /// So many of them, in the order of the ranks or in the opposite one.
+    Split(u32, bool),
+    /// All ranks but one.
+    Without(u32),
+}
+
+impl Made {
+    /// The color and the key of a rank, for a split; `None` if it is none.
+    pub(crate) fn color(self, rank: u32) -> Option<(Option<u32>, i32)> {
+        match self {
+            Made::World | Made::Dup => None,
+            Made::Split(colors, reversed) => Some((Some(rank % colors), if reversed { -(rank as i32) } else { 0 })),
+            Made::Without(without) => Some(((rank != without).then_some(0), 0)),
+        }
+    }
+
+    /// The ranks of the world that are in it with a rank, by their ranks in it; none if that is in none.
+    pub(crate) fn members(self, rank: u32, size: u32) -> Vec<u32> {
+        let Some((color, _)) = self.color(rank) else { return (0..size).collect() };
+        let of = |other: u32| self.color(other).filter(|(of, _)| of.is_some() && *of == color);
+        let mut members: Vec<u32> = (0..size).filter(|&other| of(other).is_some()).collect();
+        members.sort_by_key(|&other| of(other).map(|(_, key)| key));
+        members
+    }
+}
+
+/// A program.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) ranks: u32,
+    pub(crate) comms: Vec<Made>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Programs of these kinds and forms.
+pub(crate) fn programs() -> impl Strategy<Value = Program> {
+    let ranks = prop_oneof![1 => Just(1u32), 6 => 2u32..=6, 1 => Just(9)];
+    let made = prop_oneof![
+        Just(Made::Dup),
+        (1u32..=3, any::<bool>()).prop_map(|(colors, reversed)| Made::Split(colors, reversed)),
+        (0u32..6).prop_map(Made::Without),
+    ];
+    (ranks, vec(made, 0..3), vec(step(), 10..40)).prop_map(|(ranks, mut comms, steps)| {
+        comms.insert(0, Made::World);
+        Program { ranks, comms, steps }
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![8 => call().prop_map(Step::Call), 2 => any::<usize>().prop_map(Step::Again), 1 => Just(Step::Settle)]
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    use Kind::*;
+    let kind = prop::sample::select(vec![
+        Barrier,
+        Bcast,
+        Gather,
+        Gatherv,
+        Scatter,
+        Scatterv,
+        Allgather,
+        Allgatherv,
+        Alltoall,
+        Alltoallv,
+        Alltoallw,
+        Reduce,
+        Allreduce,
+        ReduceScatter,
+        ReduceScatterBlock,
+        Scan,
+        Exscan,
+    ]);
+    let form = prop_oneof![2 => Just(Form::Waits), 2 => Just(Form::Begins), 1 => Just(Form::Persistent)];
+    let of = prop::sample::select(vec![Of::U64, Of::I32, Of::F64, Of::Matrix]);
+    let by = prop::sample::select(vec![By::Native, By::Native, By::Chain, By::Mix]);
+    let comm = prop_oneof![2 => Just(0usize), 1 => 0usize..3];
+    (kind, form, of, by, size(), comm, 0usize..9, any::<bool>(), any::<u8>()).prop_map(
+        |(kind, form, of, by, size, comm, root, in_place, shape)| Call {
+            kind,
+            form,
+            of,
+            by,
+            size,
+            comm,
+            root,
+            in_place,
+            shape,
+        },
+    )
+}
+
+/// Few elements, some thousands, and those at which operations change how they run: in a line, a slot or the cells of boards; along a
+/// tree or straight; in one frame or asked for; whole or in parts.
+fn size() -> impl Strategy<Value = Size> {
+    let edges = vec![32, 64, 480, 1920, 2 << 10, 4 << 10, 8 << 10, 16 << 10];
+    let long = vec![32 << 10, 64 << 10, 96 << 10, 128 << 10, 256 << 10];
+    prop_oneof![
+        3 => (0usize..3).prop_map(Size::Elements),
+        3 => (0usize..400).prop_map(Size::Elements),
+        1 => (0usize..5_000).prop_map(Size::Elements),
+        3 => (prop::sample::select(edges), -1isize..=1).prop_map(|(bytes, more)| Size::Bytes(bytes, more)),
+        1 => (prop::sample::select(long), -1isize..=1).prop_map(|(bytes, more)| Size::Bytes(bytes, more)),
+    ]
+}
