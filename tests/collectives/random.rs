@@ -1,7 +1,8 @@
 //! Random programs of collective operations against a serial model: all operations, in all their forms, on several communicators, with
 //! elements of several types, short and long, wherever the ranks are.
 //!
-//! A seed makes a program. One that fails is made smaller, and named. `TICKWIRE_SEEDS=N` or `FIRST..END` says which seeds.
+//! A seed makes a program. One that fails is made smaller, and named. `TICKWIRE_SEEDS=N` or `FIRST..END` says which seeds,
+//! and `TICKWIRE_PLACE=Boards` which place.
 
 mod calls;
 mod items;
@@ -14,7 +15,6 @@ use places::{Place, run};
 use program::programs;
 use proptest::strategy::Strategy;
 use proptest::test_runner::TestError;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 use tickwire_tests::faults::runner::seeds;
 use tickwire_tests::model::program::runner;
@@ -25,18 +25,19 @@ const SEEDS: u64 = 20;
 /// Runs programs of as many seeds as are asked for, at these places in turn.
 fn check(places: &[Place]) {
     let ((first, end), start) = (seeds(SEEDS), Instant::now());
+    let asked = std::env::var("TICKWIRE_PLACE").ok();
     for seed in first..end {
-        for &place in places {
+        for &place in places.iter().filter(|place| asked.as_ref().is_none_or(|asked| *asked == format!("{place:?}"))) {
             let mut runner = runner(seed);
             let tree = programs().new_tree(&mut runner).unwrap();
             let outcome = runner.run_one(tree, |program| {
-                run(place, &program);
+                run(place, &program, seed);
                 Ok(())
             });
             match outcome {
                 Ok(_) => {}
                 Err(TestError::Fail(why, program)) => {
-                    panic!("{place:?}, TICKWIRE_SEEDS={seed}..{}: {why}\n{program:#?}", seed + 1)
+                    panic!("TICKWIRE_PLACE={place:?} TICKWIRE_SEEDS={seed}..{}: {why}\n{program:?}", seed + 1)
                 }
                 Err(error) => panic!("{place:?}, seed {seed}: {error}"),
             }

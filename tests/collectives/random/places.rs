@@ -5,42 +5,154 @@ use super::program::Program;
 use crate::kit::on_threads_told;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::components::limits::{BOARDS_WIDE, LOOPBACK_RING_BYTES};
 use tickwire::internals::transports::sim::ProviderConfig;
-use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::transport::Hub;
+use tickwire::testing::{Cluster, Provider, ROWS, Sim, SimConfig, SimNet};
+use tickwire::transport::{Hub, Loopback};
 use tickwire::{Builder, Engine, Limits};
+
+/// The fabric of ranks that share no memory.
+const FABRIC: &str = "ofi:tcp;ofi_rxm";
 
 /// Where the ranks are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// In threads, over shared memory and boards.
     Boards,
+    /// The same, where other communicators have the wide boards.
+    NarrowBoards,
+    /// In threads, by messages over shared memory.
+    Shm,
+    /// The same, with short rings and nothing but rows and columns; all but the shortest messages are asked for.
+    ShortShm,
+    /// In threads that reach each other over a hub.
+    Hub,
+    /// In threads: some share memory, and reach the others over a fabric.
+    Mixed,
+    /// Engines in turn, over a hub.
+    TurnsHub,
+    /// The same, with nothing but rows and columns, where all but the shortest messages are asked for.
+    TurnsShort,
+    /// Over shared memory.
+    TurnsShm,
+    /// Over a simulated network that is prompt, and over one that delays, refuses and cuts.
+    TurnsCalm,
+    TurnsSim,
+    /// Over one whose endpoints match by themselves.
+    TurnsProvider,
+    /// The same between the ranks of each half, and over a hub between the halves.
+    TurnsMixed,
+    /// The same between the ranks of each half, and over shared memory between the halves.
+    TurnsMixedShm,
 }
 
 impl Place {
     /// Those where each rank is in a thread of its own.
-    pub(crate) const THREADS: [Place; 1] = [Place::Boards];
+    pub(crate) const THREADS: [Place; 6] =
+        [Place::Boards, Place::NarrowBoards, Place::Shm, Place::ShortShm, Place::Hub, Place::Mixed];
     /// Those where engines are ticked in turn.
-    pub(crate) const CLUSTERS: [Place; 0] = [];
+    pub(crate) const CLUSTERS: [Place; 8] = [
+        Place::TurnsHub,
+        Place::TurnsShort,
+        Place::TurnsShm,
+        Place::TurnsCalm,
+        Place::TurnsSim,
+        Place::TurnsProvider,
+        Place::TurnsMixed,
+        Place::TurnsMixedShm,
+    ];
 }
 
 /// Runs a program.
 ///
 /// # Panics
 /// If a rank has not what it must have.
-pub(crate) fn run(place: Place, program: &Program) {
+pub(crate) fn run(place: Place, program: &Program, seed: u64) {
+    let ranks = program.ranks;
+    let by_messages = |limits| Engine::builder().limits(Limits { boards: false, ..limits });
+    let hub = Hub::new(ranks, LOOPBACK_RING_BYTES);
+    let net = |config| SimNet::new(ranks, config);
+    let calm = SimConfig::calm(seed);
+    let near = |rank: u32| {
+        let half = if rank < ranks / 2 { 0..ranks / 2 } else { ranks / 2..ranks };
+        ProviderConfig { procs: Some(half.collect()), priority: u8::MAX, ..ProviderConfig::calm(seed) }
+    };
     match place {
-        Place::Boards => in_threads(program, |_| Engine::builder()),
+        Place::Boards => in_threads(program, false, |_| Engine::builder()),
+        Place::NarrowBoards => in_threads(program, true, |_| Engine::builder()),
+        Place::Shm => in_threads(program, false, |_| by_messages(Limits::default())),
+        Place::ShortShm => in_threads(program, false, |_| {
+            by_messages(Limits { first_ring_bytes: 4096, grown_bytes_max: 40 << 10, read_min: usize::MAX, ..short() })
+        }),
+        Place::Hub => in_threads(program, false, |_| Engine::builder().include(["loopback"]).hub(hub.clone())),
+        Place::Mixed => in_threads(program, false, |rank| match rank < ranks.div_ceil(2) {
+            true => Engine::builder().include(["loopback", "shm", FABRIC]),
+            false => Engine::builder().include(["loopback", FABRIC]),
+        }),
+        Place::TurnsHub => in_turn(program, Cluster::loopback(ranks)),
+        Place::TurnsShort => in_turn(program, Cluster::loopback_with(ranks, |builder| builder.limits(short()))),
+        Place::TurnsShm => in_turn(program, Cluster::shm(ranks)),
+        Place::TurnsCalm => in_turn(program, Cluster::sim(ranks, &net(calm))),
+        Place::TurnsSim => {
+            let config = SimConfig { partial_of_256: 60, shuffled: true, ..SimConfig::new(seed) };
+            in_turn(program, Cluster::sim(ranks, &net(config)));
+        }
+        Place::TurnsProvider => {
+            in_turn(program, Cluster::provider(ranks, &net(calm), |_| ProviderConfig::new(seed)));
+        }
+        Place::TurnsMixed => in_turn(program, Cluster::provider(ranks, &net(calm), near)),
+        Place::TurnsMixedShm => {
+            let net = net(calm);
+            let cluster = Cluster::build(ranks, |rank| {
+                let sim = Sim::new(Loopback::join(&hub, rank).unwrap(), rank, &net);
+                let provider = Provider::new(sim, rank, near(rank)).unwrap();
+                Engine::builder().initial_rows(ROWS).transport(provider)
+            });
+            in_turn(program, cluster);
+        }
     }
 }
 
-fn in_threads(program: &Program, builder: impl Fn(u32) -> Builder + Sync) {
+/// Nothing goes past the tables, and all but the shortest messages are asked for.
+fn short() -> Limits {
+    Limits { deliver: false, eager_max: 1024, part_bytes: 1000, ..Limits::default() }
+}
+
+/// Runs a program of ranks in threads; with narrow boards if so it is said.
+fn in_threads(program: &Program, narrow: bool, builder: impl Fn(u32) -> Builder + Sync) {
     let steps: Vec<AtomicUsize> = (0..program.ranks).map(|_| AtomicUsize::new(0)).collect();
-    let tell = || format!("at steps {steps:?} of {program:#?}");
+    let tell = || format!("at steps {steps:?} of {program:?}");
     on_threads_told(program.ranks, tell, |rank, bootstrap| {
         let mut engine = builder(rank).build(bootstrap).unwrap();
-        play(&mut engine, rank, program, &steps[rank as usize]);
+        let ended = Ended(&steps[rank as usize]);
+        let world = engine.comm_world();
+        for _ in 0..if narrow { BOARDS_WIDE } else { 0 } {
+            let other = engine.comm_dup(world).unwrap();
+            engine.barrier(other).unwrap();
+        }
+        play(&mut engine, rank, program, ended.0);
+        drop(ended);
+        // A fabric does not wait long for an engine of the same process to take the last frames.
+        while steps.iter().any(|step| step.load(Ordering::Acquire) != usize::MAX) {
+            engine.tick();
+            std::thread::yield_now();
+        }
         engine.finalize(Duration::from_secs(20)).unwrap();
     });
+}
+
+/// Says how far a rank has come, and when it has ended, well or not.
+struct Ended<'a>(&'a AtomicUsize);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(usize::MAX, Ordering::Release);
+    }
+}
+
+/// Runs a program on a cluster.
+fn in_turn(program: &Program, mut cluster: Cluster) {
+    play_in_turn(&mut cluster, program);
+    cluster.tick_times(300);
+    cluster.assert_at_rest();
 }

@@ -91,7 +91,7 @@ impl<'a> Player<'a> {
             }
             begun.run.check(engine);
             begun.is_open = false;
-            self.awaited = Some(rest.to_vec());
+            self.awaited = (!rest.is_empty()).then(|| rest.to_vec());
             return true;
         }
         self.step(engine, waits);

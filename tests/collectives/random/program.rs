@@ -3,6 +3,7 @@
 use super::items::scramble;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::fmt;
 
 /// Bytes of a buffer of one call, at most: more than fit in the cells of a narrow board, and than the kernel copies at a time.
 const BYTES_MAX: usize = 280 << 10;
@@ -142,11 +143,19 @@ impl Made {
 }
 
 /// A program.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) ranks: u32,
     pub(crate) comms: Vec<Made>,
     pub(crate) steps: Vec<Step>,
+}
+
+/// A line for each step.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ranks, {:?}", self.ranks, self.comms)?;
+        (0..).zip(&self.steps).try_for_each(|(number, step)| write!(f, "\n{number}: {step:?}"))
+    }
 }
 
 /// Programs of these kinds and forms.
