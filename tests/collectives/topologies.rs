@@ -97,6 +97,29 @@ fn neighbours_of_a_graph_exchange_in_their_order() {
     }
 }
 
+/// A rank without neighbours takes part as the others do: what follows finds its messages.
+#[test]
+fn a_rank_without_neighbours_keeps_step() {
+    let size = 3;
+    for mut cluster in clusters(size) {
+        set(&mut cluster, |rank| {
+            let other: Vec<Rank> = if rank < 2 { vec![Rank(1 - rank)] } else { vec![] };
+            Topology::Graph { sources: other.clone(), destinations: other }
+        });
+        for round in 0..3 {
+            let results = all(&mut cluster, |engine, rank, world| {
+                engine.ineighbor_allgather(values(rank, 3), vec![0i64; if rank < 2 { 3 } else { 0 }], world)
+            });
+            assert!(results[0].1 == values(1, 3) && results[1].1 == values(0, 3) && results[2].1.is_empty());
+            let results =
+                all(&mut cluster, |engine, rank, world| engine.iallreduce(vec![rank + round], vec![0], op::Sum, world));
+            assert!(results.iter().all(|of| of.1 == [3 + 3 * round]));
+        }
+        cluster.tick_times(200);
+        cluster.assert_at_rest();
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_an_error() {
     let mut cluster = Cluster::loopback(2);

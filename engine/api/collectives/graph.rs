@@ -132,6 +132,8 @@ impl Engine {
                     Drawing::Drawn(draft) => *draft,
                 };
                 if draft.acts.is_empty() {
+                    // Others may have something to do: their next operation is this rank's next one.
+                    self.next_tag(comm, false);
                     return Ok(NIL);
                 }
                 self.build_graph(name, comm, draft, key, None)?
