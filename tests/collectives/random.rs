@@ -4,6 +4,7 @@
 //! A seed makes a program. One that fails is made smaller, and named. `TICKWIRE_SEEDS=N` or `FIRST..END` says which seeds,
 //! and `TICKWIRE_PLACE=Boards` which place.
 
+mod block;
 mod calls;
 mod items;
 mod places;
@@ -26,9 +27,14 @@ const SEEDS: u64 = 20;
 fn check(places: &[Place]) {
     let ((first, end), start) = (seeds(SEEDS), Instant::now());
     let asked = std::env::var("TICKWIRE_PLACE").ok();
+    let is_asked = |place: Place, seed: u64| match &asked {
+        Some(asked) => *asked == format!("{place:?}"),
+        None => seed.is_multiple_of(place.one_of()),
+    };
     for seed in first..end {
-        for &place in places.iter().filter(|place| asked.as_ref().is_none_or(|asked| *asked == format!("{place:?}"))) {
-            let mut runner = runner(seed);
+        for (number, &place) in (0..).zip(places).filter(|(_, place)| is_asked(**place, seed)) {
+            // Other programs at each place.
+            let mut runner = runner(seed << 8 | number);
             let tree = programs().new_tree(&mut runner).unwrap();
             let outcome = runner.run_one(tree, |program| {
                 run(place, &program, seed);

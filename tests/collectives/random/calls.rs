@@ -1,14 +1,12 @@
 //! A rank's calls, in all forms, and what becomes of their buffers.
 
+use super::block::Block;
 use super::items::{Item, Matrix};
 use super::program::{Call, Form, Kind, Of};
 use super::serial::{InPlace, Part, View, combine, is_native, part};
 use std::ops::Range;
 use tickwire::internals::components::NoBytes;
 use tickwire::{Comm, Engine, List, Persistent, Pieces, Rank, Request, Test, in_place};
-
-/// Elements on either side of a buffer that is part of a longer one.
-const MARGIN: usize = 3;
 
 /// A communicator, as one of its members has it.
 #[derive(Clone, Debug)]
@@ -27,6 +25,8 @@ pub(crate) struct Site {
     /// Which step of the program it is.
     pub(crate) number: usize,
     pub(crate) members: Members,
+    /// Whether what it sends, and where it receives, is in the shared heap.
+    pub(crate) heap: [bool; 2],
 }
 
 impl Site {
@@ -37,7 +37,8 @@ impl Site {
 
     fn words(&self, round: u32) -> String {
         let Members { world, own, .. } = &self.members;
-        format!("step {}, start {round}, rank {own} of {world:?}: {:?}", self.number, self.call)
+        let (number, heap) = (self.number, self.heap);
+        format!("step {number}, start {round}, rank {own} of {world:?}, in the heap {heap:?}: {:?}", self.call)
     }
 }
 
@@ -59,13 +60,14 @@ trait Side<T> {
     fn values(&self) -> Option<Vec<T>>;
 }
 
-impl<T: Item> Side<T> for Vec<T> {
+impl<T: Item> Side<T> for Block<T> {
     fn fill(&mut self, values: &[T]) {
         self.copy_from_slice(values);
     }
 
     fn values(&self) -> Option<Vec<T>> {
-        Some(self.clone())
+        assert!(self.is_intact(), "what is beside a buffer has changed");
+        Some(self.to_vec())
     }
 }
 
@@ -106,13 +108,13 @@ impl<T> Buffers<T> for NoBytes {
     fn compare(&self, _: &Part<T>, _: &dyn Fn() -> String) {}
 }
 
-impl<T: Item> Buffers<T> for Vec<T> {
+impl<T: Item> Buffers<T> for Block<T> {
     fn fill(&mut self, part: &Part<T>) {
         Side::fill(self, &part.receive);
     }
 
     fn compare(&self, part: &Part<T>, words: &dyn Fn() -> String) {
-        same(self, &part.after, "receive", words);
+        self.values().inspect(|received| same(received, &part.after, "receive", words));
     }
 }
 
@@ -192,26 +194,6 @@ impl<T: Item, B: Buffers<T>> Run for Kept<T, B> {
     }
 }
 
-/// A buffer in the middle of a longer one.
-struct Room<T>(Vec<T>);
-
-impl<T: Item> Room<T> {
-    fn of(values: &[T]) -> Self {
-        let margin = T::run(7, MARGIN);
-        Room([&margin, values, &margin].concat())
-    }
-
-    fn part(&mut self) -> &mut [T] {
-        let end = self.0.len() - MARGIN;
-        &mut self.0[MARGIN..end]
-    }
-
-    /// Panics unless it holds these, and nothing besides has changed.
-    fn compare(&self, values: &[T], words: &dyn Fn() -> String) {
-        same(&self.0, &Room::of(values).0, "receive", words);
-    }
-}
-
 /// A call that is about to be made.
 struct Caller<'a, T> {
     engine: &'a mut Engine,
@@ -224,13 +206,31 @@ type Posted = Option<Box<dyn Run>>;
 
 impl<T: Item> Caller<'_, T> {
     /// A call that waits has ended.
-    fn waited(&self, ended: Result<(), impl std::fmt::Display>, room: &Room<T>, sent: &[T]) -> Posted {
+    fn waited(&self, ended: Result<(), impl std::fmt::Display>, sent: Block<T>, room: Block<T>) -> Posted {
         let words = || self.site.words(0);
         ended.unwrap_or_else(|error| panic!("{error}\n{}", words()));
-        let received = if self.part.in_place == InPlace::Receive { &self.part.receive } else { &self.part.after };
-        room.compare(received, &words);
-        same(sent, &self.part.send, "send", &words);
+        match self.part.in_place {
+            InPlace::Receive => (sent, in_place::<T>()).compare(&self.part, &words),
+            _ => (sent, room).compare(&self.part, &words),
+        }
         None
+    }
+
+    /// A buffer for what is sent.
+    fn send(&self) -> Block<T> {
+        Block::of(&self.part.send, self.site.heap[0].then_some(&*self.engine))
+    }
+
+    /// A buffer to receive into.
+    fn room(&self) -> Block<T> {
+        Block::of(&self.part.receive, self.site.heap[1].then_some(&*self.engine))
+    }
+
+    /// A buffer for each place of what is sent, or received.
+    fn list(&self, side: usize, places: &[Range<usize>]) -> List<Block<T>> {
+        let (values, heap) = ([&self.part.send, &self.part.receive][side], self.site.heap[side]);
+        let block = |place: &Range<usize>| Block::of(&values[place.clone()], heap.then_some(&*self.engine));
+        List(places.iter().map(block).collect())
     }
 
     fn begun<B: Buffers<T> + 'static>(self, posted: tickwire::Posted<B>) -> Posted {
@@ -257,10 +257,10 @@ macro_rules! call {
         let comm = $caller.site.members.comm;
         match $caller.site.call.form {
             Form::Waits => {
-                let ($sent, mut room) = ($caller.part.send.clone(), Room::of(&$caller.part.receive));
-                let $room = &mut room;
+                let (sent, mut room) = ($caller.send(), $caller.room());
+                let ($sent, $room) = (&sent, &mut room);
                 let ended = $caller.engine.$waits($($given,)* $($arg,)* comm);
-                $caller.waited(ended, &room, &$sent)
+                $caller.waited(ended, sent, room)
             }
             Form::Begins => {
                 let posted = $caller.engine.$begins($($owned,)* $($arg,)* comm);
@@ -279,12 +279,12 @@ macro_rules! pair {
     ($caller:ident, $names:tt $(, $arg:expr)*) => {
         match $caller.part.in_place {
             InPlace::Send => call!(
-                $caller, $names, |sent, room| (in_place::<T>(), room.part()),
-                (in_place::<T>(), $caller.part.receive.clone()) $(, $arg)*
+                $caller, $names, |_sent, room| (in_place::<T>(), &mut room[..]),
+                (in_place::<T>(), $caller.room()) $(, $arg)*
             ),
             _ => call!(
-                $caller, $names, |sent, room| (&sent[..], room.part()),
-                ($caller.part.send.clone(), $caller.part.receive.clone()) $(, $arg)*
+                $caller, $names, |sent, room| (&sent[..], &mut room[..]),
+                ($caller.send(), $caller.room()) $(, $arg)*
             ),
         }
     };
@@ -296,11 +296,11 @@ macro_rules! from_root {
         match $caller.part.in_place {
             InPlace::Receive => call!(
                 $caller, $names, |sent, _room| (&sent[..], in_place::<T>()),
-                ($caller.part.send.clone(), in_place::<T>()) $(, $arg)*
+                ($caller.send(), in_place::<T>()) $(, $arg)*
             ),
             _ => call!(
-                $caller, $names, |sent, room| (&sent[..], room.part()),
-                ($caller.part.send.clone(), $caller.part.receive.clone()) $(, $arg)*
+                $caller, $names, |sent, room| (&sent[..], &mut room[..]),
+                ($caller.send(), $caller.room()) $(, $arg)*
             ),
         }
     };
@@ -333,7 +333,7 @@ fn post_of<T: Item>(engine: &mut Engine, site: Site) -> Posted {
     match kind {
         Kind::Barrier => call!(caller, [barrier ibarrier barrier_init], |_sent, _room| (), ()),
         Kind::Bcast => call!(
-            caller, [bcast ibcast bcast_init], |_sent, room| (room.part()), (caller.part.receive.clone()), root
+            caller, [bcast ibcast bcast_init], |_sent, room| (&mut room[..]), (caller.room()), root
         ),
         Kind::Gather => pair!(caller, [gather igather gather_init], root),
         Kind::Gatherv => pair!(caller, [gatherv igatherv gatherv_init], &to, root),
@@ -364,32 +364,30 @@ fn exchange<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
     match caller.part.in_place {
         InPlace::Send => call!(
             caller, [alltoallv ialltoallv alltoallv_init],
-            |_sent, room| (in_place::<T>(), &[], room.part(), to),
-            (in_place::<T>(), &[], caller.part.receive.clone(), to)
+            |_sent, room| (in_place::<T>(), &[], &mut room[..], to),
+            (in_place::<T>(), &[], caller.room(), to)
         ),
         _ => call!(
             caller, [alltoallv ialltoallv alltoallv_init],
-            |sent, room| (&sent[..], from, room.part(), to),
-            (caller.part.send.clone(), from, caller.part.receive.clone(), to)
+            |sent, room| (&sent[..], from, &mut room[..], to),
+            (caller.send(), from, caller.room(), to)
         ),
     }
 }
 
 fn exchange_lists<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
-    let list =
-        |of: &[T], places: &[Range<usize>]| List(places.iter().map(|place| of[place.clone()].to_vec()).collect());
     match caller.part.in_place {
         InPlace::Send => call!(
             caller, [alltoallw ialltoallw alltoallw_init],
-            |_sent, room| (List(vec![in_place::<T>(); to.len()]), slices(room.part(), to)),
-            (List(vec![in_place::<T>(); to.len()]), list(&caller.part.receive, to))
+            |_sent, room| (List(vec![in_place::<T>(); to.len()]), slices(room, to)),
+            (List(vec![in_place::<T>(); to.len()]), caller.list(1, to))
         ),
         _ => call!(
             caller, [alltoallw ialltoallw alltoallw_init],
             |sent, room| (
-                List(from.iter().map(|place| &sent[place.clone()]).collect()), slices(room.part(), to)
+                List(from.iter().map(|place| &sent[place.clone()]).collect()), slices(room, to)
             ),
-            (list(&caller.part.send, from), list(&caller.part.receive, to))
+            (caller.list(0, from), caller.list(1, to))
         ),
     }
 }

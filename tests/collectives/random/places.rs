@@ -21,8 +21,12 @@ pub(crate) enum Place {
     Boards,
     /// The same, where other communicators have the wide boards.
     NarrowBoards,
-    /// In threads, by messages over shared memory.
+    /// The same, where operands are in a shared heap that all ranks map, with wide boards and with others.
+    Heap,
+    NarrowHeap,
+    /// In threads, by messages over shared memory, and out of a shared heap.
     Shm,
+    ShmHeap,
     /// The same, with short rings and nothing but rows and columns; all but the shortest messages are asked for.
     ShortShm,
     /// In threads that reach each other over a hub.
@@ -48,8 +52,17 @@ pub(crate) enum Place {
 
 impl Place {
     /// Those where each rank is in a thread of its own.
-    pub(crate) const THREADS: [Place; 6] =
-        [Place::Boards, Place::NarrowBoards, Place::Shm, Place::ShortShm, Place::Hub, Place::Mixed];
+    pub(crate) const THREADS: [Place; 9] = [
+        Place::Boards,
+        Place::NarrowBoards,
+        Place::Heap,
+        Place::NarrowHeap,
+        Place::Shm,
+        Place::ShmHeap,
+        Place::ShortShm,
+        Place::Hub,
+        Place::Mixed,
+    ];
     /// Those where engines are ticked in turn.
     pub(crate) const CLUSTERS: [Place; 8] = [
         Place::TurnsHub,
@@ -61,6 +74,17 @@ impl Place {
         Place::TurnsMixed,
         Place::TurnsMixedShm,
     ];
+}
+
+impl Place {
+    /// Of how many seeds one is played here if nobody asks for this place: some take their time.
+    pub(crate) fn one_of(self) -> u64 {
+        match self {
+            Place::Mixed => 8,
+            Place::NarrowBoards | Place::NarrowHeap => 3,
+            _ => 1,
+        }
+    }
 }
 
 /// Runs a program.
@@ -78,14 +102,15 @@ pub(crate) fn run(place: Place, program: &Program, seed: u64) {
         ProviderConfig { procs: Some(half.collect()), priority: u8::MAX, ..ProviderConfig::calm(seed) }
     };
     match place {
-        Place::Boards => in_threads(program, false, |_| Engine::builder()),
-        Place::NarrowBoards => in_threads(program, true, |_| Engine::builder()),
-        Place::Shm => in_threads(program, false, |_| by_messages(Limits::default())),
-        Place::ShortShm => in_threads(program, false, |_| {
+        Place::Boards | Place::NarrowBoards => in_threads(program, place, |_| Engine::builder()),
+        Place::Heap | Place::NarrowHeap => in_threads(program, place, |_| Engine::builder().shared_heap(true)),
+        Place::Shm => in_threads(program, place, |_| by_messages(Limits::default())),
+        Place::ShmHeap => in_threads(program, place, |_| by_messages(Limits::default()).shared_heap(true)),
+        Place::ShortShm => in_threads(program, place, |_| {
             by_messages(Limits { first_ring_bytes: 4096, grown_bytes_max: 40 << 10, read_min: usize::MAX, ..short() })
         }),
-        Place::Hub => in_threads(program, false, |_| Engine::builder().include(["loopback"]).hub(hub.clone())),
-        Place::Mixed => in_threads(program, false, |rank| match rank < ranks.div_ceil(2) {
+        Place::Hub => in_threads(program, place, |_| Engine::builder().include(["loopback"]).hub(hub.clone())),
+        Place::Mixed => in_threads(program, place, |rank| match rank < ranks.div_ceil(2) {
             true => Engine::builder().include(["loopback", "shm", FABRIC]),
             false => Engine::builder().include(["loopback", FABRIC]),
         }),
@@ -118,19 +143,21 @@ fn short() -> Limits {
     Limits { deliver: false, eager_max: 1024, part_bytes: 1000, ..Limits::default() }
 }
 
-/// Runs a program of ranks in threads; with narrow boards if so it is said.
-fn in_threads(program: &Program, narrow: bool, builder: impl Fn(u32) -> Builder + Sync) {
+/// Runs a program of ranks in threads.
+fn in_threads(program: &Program, place: Place, builder: impl Fn(u32) -> Builder + Sync) {
     let steps: Vec<AtomicUsize> = (0..program.ranks).map(|_| AtomicUsize::new(0)).collect();
     let tell = || format!("at steps {steps:?} of {program:?}");
     on_threads_told(program.ranks, tell, |rank, bootstrap| {
         let mut engine = builder(rank).build(bootstrap).unwrap();
         let ended = Ended(&steps[rank as usize]);
         let world = engine.comm_world();
-        for _ in 0..if narrow { BOARDS_WIDE } else { 0 } {
+        let is_narrow = matches!(place, Place::NarrowBoards | Place::NarrowHeap);
+        let has_heap = matches!(place, Place::Heap | Place::NarrowHeap | Place::ShmHeap);
+        for _ in 0..if is_narrow { BOARDS_WIDE } else { 0 } {
             let other = engine.comm_dup(world).unwrap();
             engine.barrier(other).unwrap();
         }
-        play(&mut engine, rank, program, ended.0);
+        play(&mut engine, rank, has_heap, program, ended.0);
         drop(ended);
         // A fabric does not wait long for an engine of the same process to take the last frames.
         while steps.iter().any(|step| step.load(Ordering::Acquire) != usize::MAX) {

@@ -25,6 +25,8 @@ struct Begun {
 pub(crate) struct Player<'a> {
     program: &'a Program,
     rank: u32,
+    /// Whether buffers may be in the shared heap.
+    heap: bool,
     /// By the number of the communicator; `None` if this rank is in none.
     comms: Vec<Option<Members>>,
     begun: Vec<Begun>,
@@ -35,14 +37,14 @@ pub(crate) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    fn new(program: &'a Program, rank: u32, comms: &[Option<Comm>]) -> Self {
+    fn new(program: &'a Program, rank: u32, heap: bool, comms: &[Option<Comm>]) -> Self {
         let members = |(made, comm): (&Made, &Option<Comm>)| {
             let world = made.members(rank, program.ranks);
             let own = world.iter().position(|&other| other == rank)?;
             Some(Members { comm: (*comm)?, world, own })
         };
         let comms = program.comms.iter().zip(comms).map(members).collect();
-        Player { program, rank, comms, begun: Vec::new(), next: 0, awaited: None }
+        Player { program, rank, heap, comms, begun: Vec::new(), next: 0, awaited: None }
     }
 
     fn has_ended(&self) -> bool {
@@ -108,7 +110,11 @@ impl<'a> Player<'a> {
                     call.form = Form::Begins;
                 }
                 let is_persistent = form == Form::Persistent;
-                if let Some(run) = post(engine, Site { call, number: step, members }) {
+                // Most of them, so that often those of all ranks are.
+                let in_heap =
+                    |side: u64| self.heap && scramble(side << 32 | (step as u64) << 8 | u64::from(self.rank)) % 8 > 0;
+                let heap = [0, 1].map(in_heap);
+                if let Some(run) = post(engine, Site { call, number: step, members, heap }) {
                     self.begun.push(Begun { run, step, is_persistent, is_open: true });
                     if form == Form::Waits {
                         self.awaited = Some(vec![self.begun.len() - 1]);
@@ -137,8 +143,9 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Carries out a rank's part of a program by calls that wait. `step` says how far it has come.
-pub(crate) fn play(engine: &mut Engine, rank: u32, program: &Program, step: &AtomicUsize) {
+/// Carries out a rank's part of a program by calls that wait; with a `heap`, most of its buffers are in the shared one. `step` says how
+/// far it has come.
+pub(crate) fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program, step: &AtomicUsize) {
     let world = engine.comm_world();
     let make = |made: &Made| match (made, made.color(rank)) {
         (_, Some((color, key))) => engine.comm_split(world, color, key).unwrap(),
@@ -146,7 +153,7 @@ pub(crate) fn play(engine: &mut Engine, rank: u32, program: &Program, step: &Ato
         _ => Some(world),
     };
     let comms: Vec<_> = program.comms.iter().map(make).collect();
-    let mut player = Player::new(program, rank, &comms);
+    let mut player = Player::new(program, rank, heap, &comms);
     while !player.has_ended() {
         step.store(player.next, Ordering::Relaxed);
         player.advance(engine, true);
@@ -159,7 +166,7 @@ pub(crate) fn play_in_turn(cluster: &mut Cluster, program: &Program) {
     let comms: Vec<Vec<Option<Comm>>> = program.comms.iter().map(|made| make(cluster, *made)).collect();
     let player = |rank: u32| {
         let own: Vec<Option<Comm>> = comms.iter().map(|comms| comms[rank as usize]).collect();
-        Player::new(program, rank, &own)
+        Player::new(program, rank, false, &own)
     };
     let mut players: Vec<Player> = (0..program.ranks).map(player).collect();
     let (mut round, mut idle) = (0, 0);

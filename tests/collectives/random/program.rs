@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt;
 
-/// Bytes of a buffer of one call, at most: more than fit in the cells of a narrow board, and than the kernel copies at a time.
-const BYTES_MAX: usize = 280 << 10;
+/// Bytes of a buffer of one call, at most. Operands of two ranks may be as long as those that are read where they are in a heap.
+const BYTES_MAX: usize = 560 << 10;
 
 /// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +91,11 @@ impl Call {
             Size::Elements(count) => count,
             Size::Bytes(bytes, more) => (bytes / element).saturating_add_signed(more),
         };
-        count.min(BYTES_MAX / element / ranks)
+        let parts = match self.kind {
+            Kind::Bcast | Kind::Reduce | Kind::Allreduce | Kind::Scan | Kind::Exscan => 1,
+            _ => ranks,
+        };
+        count.min(BYTES_MAX / element / parts)
     }
 
     /// A number below `end` that follows from the shape, for one rank or for a pair.
