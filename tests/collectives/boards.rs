@@ -4,6 +4,7 @@
 use crate::kit::on_threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tickwire::internals::components::limits::BOARDS_WIDE;
 use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
 /// Elements of an operand: in one line, in a slot, in one chunk and in many, and more than the cells hold.
@@ -170,6 +171,43 @@ fn a_member_that_runs_ahead_writes_no_cell_that_is_still_read() {
             assert_eq!(differs, None, "round {round}");
         }
     });
+}
+
+/// Chunks are longest where ranks share processors, and narrow boards may have the most members: together their operands are longer than
+/// what there is room for.
+#[test]
+fn operands_in_shared_heaps_are_read_where_they_are() {
+    for (size, others, count) in [(2, 0, 300_001), (3, 0, 40_000), (5, 0, 70_000), (12, BOARDS_WIDE, 10_000)] {
+        on_threads(size, |rank, bootstrap| {
+            let limits = Limits { spins: 0, ..Limits::default() };
+            let mut engine = Engine::builder().limits(limits).shared_heap(true).build(bootstrap).unwrap();
+            let mut comm = engine.comm_world();
+            for _ in 0..others {
+                engine.barrier(comm).unwrap();
+                comm = engine.comm_dup(comm).unwrap();
+            }
+            let sums = |first: usize| -> Vec<i64> {
+                let of =
+                    |at: usize| i64::from(size * (size - 1) / 2) * 1_000_003 + i64::from(size) * (at * at + 1) as i64;
+                (first..first + count).map(of).collect()
+            };
+            let own = count * rank as usize;
+            let mut send = engine.alloc_elements::<i64>(count * size as usize).unwrap();
+            send.copy_from_slice(&values(rank, count * size as usize));
+            let mut receive = engine.alloc_elements::<i64>(count).unwrap();
+            engine.reduce_scatter_block(&send[..], &mut receive[..], op::Sum, comm).unwrap();
+            same(&receive, &sums(own), "reduce_scatter_block");
+            engine.allreduce(&send[..count], &mut receive[..], op::Sum, comm).unwrap();
+            same(&receive, &sums(0), "allreduce");
+            receive.fill(-1);
+            engine.reduce(&send[..count], &mut receive[..], op::Sum, Rank(1), comm).unwrap();
+            same(&receive, &if rank == 1 { sums(0) } else { vec![-1; count] }, "reduce");
+            receive.copy_from_slice(&send[..count]);
+            engine.allreduce(in_place(), &mut receive[..], op::Sum, comm).unwrap();
+            same(&receive, &sums(0), "allreduce in place");
+            engine.finalize(Duration::from_secs(20)).unwrap();
+        });
+    }
 }
 
 #[test]

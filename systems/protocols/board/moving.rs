@@ -85,7 +85,7 @@ fn collect_slices(operation: &Operation, seats: &Seats, piece: Piece, around: &m
         let to = output.part(first, length);
         let from = match seat.board.called(operation.number).result {
             0 => seat.board.cells(piece.cell + first, length),
-            result => fetch(seat, rank, result.wrapping_add((piece.first + first) as u64), to, around)?,
+            result => fetch((rank, seat), result.wrapping_add((piece.first + first) as u64), length, to, around)?,
         };
         copy_bytes(to, from);
     }
@@ -111,21 +111,29 @@ fn shown(
         0 => Ok(seat.board.cells(piece.cell + place, piece.length)),
         address => {
             let part = if call.has_parts() { seats.rank as usize * call.part } else { 0 };
-            fetch(seat, rank, address.wrapping_add((part + piece.first) as u64), room, around)
+            fetch((rank, seat), address.wrapping_add((part + piece.first) as u64), piece.length, room, around)
         }
     }
 }
 
-/// Bytes that a member has at an address: where its shared heap is mapped, or read into `room`.
-fn fetch(seat: &Seat, rank: u32, address: u64, room: Span, around: &mut Around<'_>) -> Result<Span, Failure> {
-    if let Some(found) = seat.board.find(address, room.len()) {
+/// So many bytes that a member has at an address: where its shared heap is mapped, or read into `room`. Only what is read by the kernel
+/// needs room: chunks of it are short enough ([`super::shape`]), others are not.
+fn fetch(
+    (rank, seat): (u32, &Seat),
+    address: u64,
+    length: usize,
+    room: Span,
+    around: &mut Around<'_>,
+) -> Result<Span, Failure> {
+    if let Some(found) = seat.board.find(address, length) {
         return Ok(found);
     }
     let endpoint = around.endpoints.get_mut(seat.endpoint as usize);
     let boards = endpoint.and_then(|endpoint| endpoint.transport.get().shared_memory());
     // SAFETY: see the module: room for so many bytes, of a buffer or of scratch.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    let fetched = boards.is_some_and(|boards| unsafe { boards.fetch(seat.link, address, room) });
+    let fetched =
+        room.len() == length && boards.is_some_and(|boards| unsafe { boards.fetch(seat.link, address, room) });
     match fetched {
         true => Ok(room),
         false => Err(Failure { flags: car_flags::PEER_FAILED, rank, sent: 0, expected: 0 }),
