@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod datatypes;
 mod deaths;
 mod kit;
 mod model;
