@@ -5,6 +5,7 @@
 //! and `TICKWIRE_PLACE=Boards` which place.
 
 mod block;
+mod buffers;
 mod calls;
 mod items;
 mod places;

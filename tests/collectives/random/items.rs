@@ -88,7 +88,7 @@ impl Item for f64 {
     const IS_ASSOCIATIVE: bool = false;
 
     fn of(number: u64) -> Self {
-        (number as i32 as f64) * 10f64.powi((number >> 32) as i32 % 17 - 8)
+        f64::from(number as i32) * 10f64.powi((number >> 32) as i32 % 17 - 8)
     }
 
     fn native(left: Self, right: Self) -> Self {

@@ -14,6 +14,9 @@ use tickwire::{Builder, Engine, Limits};
 /// The fabric of ranks that share no memory.
 const FABRIC: &str = "ofi:tcp;ofi_rxm";
 
+/// The step of a rank whose communicators are not made yet.
+const BEFORE: usize = usize::MAX - 1;
+
 /// Where the ranks are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -93,6 +96,9 @@ impl Place {
 /// If a rank has not what it must have.
 pub(crate) fn run(place: Place, program: &Program, seed: u64) {
     let ranks = program.ranks;
+    // Where ranks share processors, operations on boards go in longer chunks: also where there are enough of them.
+    let spins = if seed.is_multiple_of(2) { Limits::default().spins } else { 0 };
+    let on_boards = || Engine::builder().limits(Limits { spins, ..Limits::default() });
     let by_messages = |limits| Engine::builder().limits(Limits { boards: false, ..limits });
     let hub = Hub::new(ranks, LOOPBACK_RING_BYTES);
     let net = |config| SimNet::new(ranks, config);
@@ -102,8 +108,8 @@ pub(crate) fn run(place: Place, program: &Program, seed: u64) {
         ProviderConfig { procs: Some(half.collect()), priority: u8::MAX, ..ProviderConfig::calm(seed) }
     };
     match place {
-        Place::Boards | Place::NarrowBoards => in_threads(program, place, |_| Engine::builder()),
-        Place::Heap | Place::NarrowHeap => in_threads(program, place, |_| Engine::builder().shared_heap(true)),
+        Place::Boards | Place::NarrowBoards => in_threads(program, place, |_| on_boards()),
+        Place::Heap | Place::NarrowHeap => in_threads(program, place, |_| on_boards().shared_heap(true)),
         Place::Shm => in_threads(program, place, |_| by_messages(Limits::default())),
         Place::ShmHeap => in_threads(program, place, |_| by_messages(Limits::default()).shared_heap(true)),
         Place::ShortShm => in_threads(program, place, |_| {
@@ -145,7 +151,7 @@ fn short() -> Limits {
 
 /// Runs a program of ranks in threads.
 fn in_threads(program: &Program, place: Place, builder: impl Fn(u32) -> Builder + Sync) {
-    let steps: Vec<AtomicUsize> = (0..program.ranks).map(|_| AtomicUsize::new(0)).collect();
+    let steps: Vec<AtomicUsize> = (0..program.ranks).map(|_| AtomicUsize::new(BEFORE)).collect();
     let tell = || format!("at steps {steps:?} of {program:?}");
     on_threads_told(program.ranks, tell, |rank, bootstrap| {
         let mut engine = builder(rank).build(bootstrap).unwrap();

@@ -111,8 +111,8 @@ impl<'a> Player<'a> {
                 }
                 let is_persistent = form == Form::Persistent;
                 // Most of them, so that often those of all ranks are.
-                let in_heap =
-                    |side: u64| self.heap && scramble(side << 32 | (step as u64) << 8 | u64::from(self.rank)) % 8 > 0;
+                let place = |side: u64| scramble(side << 32 | (step as u64) << 8 | u64::from(self.rank));
+                let in_heap = |side: u64| self.heap && !place(side).is_multiple_of(8);
                 let heap = [0, 1].map(in_heap);
                 if let Some(run) = post(engine, Site { call, number: step, members, heap }) {
                     self.begun.push(Begun { run, step, is_persistent, is_open: true });
