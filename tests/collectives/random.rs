@@ -22,7 +22,7 @@ use tickwire_tests::faults::runner::seeds;
 use tickwire_tests::model::program::runner;
 
 /// Seeds of a run that nobody asked for others, for each place.
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 16;
 
 /// Runs programs of as many seeds as are asked for, at these places in turn.
 fn check(places: &[Place]) {
