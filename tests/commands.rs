@@ -221,9 +221,33 @@ fn info_names_transports_limits_and_the_machine() {
     let [engine, processor] = ["updated by the target's engine", "updated by the processor"];
     assert_eq!(domains("allocated_window"), [engine, processor], "{report}");
     assert_eq!(domains("created_window"), [engine, "updated by a lock in shared memory"], "{report}");
+    // By what routes the rank itself is reached, and another one of this host.
+    let routes = |to: &str| rows.iter().find(|row| row.len() > 4 && row[1] == to).unwrap()[2..5].to_vec();
+    assert_eq!(routes("routes to"), ["messages", "one-sided", "atomics"], "{report}");
+    assert_eq!([routes("the rank itself"), routes("a rank of this host")], [["loopback"; 3], ["shm"; 3]], "{report}");
     let json = good(&tickwire(&["info", "--json"]));
     assert!(json.contains(r#""protocols":[{"transport":"loopback","from":0,"#), "{json}");
+    let shm = r#""routes":[{"to":"the rank itself","over":["loopback","loopback","loopback"]},{"to":"a rank of this host","over":["shm","shm","shm"]}]"#;
+    assert!(json.contains(shm), "{json}");
     assert!(json.contains(r#""cheap_poll""#) && json.lines().count() == 1, "{json}");
+}
+
+#[test]
+fn info_has_the_routes_that_the_environment_makes() {
+    let with = |transports: &str, routes: &str| {
+        let mut info = Command::new(binary("tickwire"));
+        info.arg("info").env(tickwire::ENV_TRANSPORTS, transports).env(tickwire::ENV_ROUTES, routes);
+        good(&info.output().unwrap())
+    };
+    let report = with("loopback", "");
+    assert!(report.contains("| a rank of this host | nothing "), "{report}");
+    let report = with("loopback,shm", "one-sided=pigeon");
+    assert!(report.contains("routes cannot be told, since no engine can be built: "), "{report}");
+    if has_libfabric() {
+        let report = with("loopback,shm,ofi:sockets", "messages=shm one-sided=ofi");
+        let row = report.lines().find(|line| line.starts_with("| a rank of this host ")).unwrap();
+        assert_eq!(row.split('|').map(str::trim).collect::<Vec<_>>()[2..5], ["shm", "ofi:sockets", "shm"], "{report}");
+    }
 }
 
 #[test]

@@ -15,10 +15,12 @@ macro_rules! data {
 }
 
 mod bytes;
+mod routes;
 mod text;
 mod windows;
 
 pub use bytes::{Accounting, QueueBytes, SystemBytes, TrafficDump, TransportBytes};
+pub use routes::{FailedRouteDump, RouteDump};
 pub use windows::{HolderDump, LockDump, PendingDump, WindowDump};
 
 data! {
@@ -131,6 +133,12 @@ data! {
         pub state: Connection,
         /// Why the connection has failed.
         pub reason: Option<String>,
+        /// Which transport each class of traffic goes over, or would.
+        #[serde(default)]
+        pub routes: Vec<RouteDump>,
+        /// Transports that were tried, and could not connect.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub failed_routes: Vec<FailedRouteDump>,
         /// Envelopes and answers that wait for the connection, for credit or for room.
         pub sends: QueueBytes,
         /// Large messages whose pieces are leaving.

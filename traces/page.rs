@@ -18,12 +18,12 @@ use tickwire_components::check_file_bytes;
 
 /// The name of the memfd.
 pub const NAME: &str = "tickwire-statistics";
-/// Peers that a page has room for: 64 KiB. Further ones are left out.
+/// Peers that a page has room for: 72 KiB. Further ones are left out.
 pub const PEERS_MAX: usize = 1024;
 /// Endpoints whose names a page has room for.
 pub const ENDPOINTS_MAX: usize = 4;
 /// "tickwire" and the version of the layout.
-const MAGIC: u64 = u64::from_ne_bytes(*b"tickwire") ^ 1;
+const MAGIC: u64 = u64::from_ne_bytes(*b"tickwire") ^ 2;
 /// Tries to read a page that is being written.
 const TRIES: usize = 100;
 
@@ -133,6 +133,8 @@ words! {
         state,
         /// Which of [`Snapshot::endpoints`] it is reached by.
         endpoint,
+        /// Which of them one-sided traffic with it goes over, and 1; 0 as long as there was none.
+        one_sided,
         /// Bytes of frames written to it.
         sent,
         /// Bytes of frames read from it.
@@ -323,7 +325,8 @@ impl Snapshot {
     /// If it cannot be read, is no page of this version, or is always being written.
     pub fn read(file: &File) -> io::Result<Self> {
         let wrong = |words| io::Error::new(io::ErrorKind::InvalidData, words);
-        let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0).min((PEERS + PEERS_MAX * 8) * 8);
+        let bytes =
+            usize::try_from(file.metadata()?.len()).unwrap_or(0).min((PEERS + PEERS_MAX * PeerFigures::WORDS) * 8);
         let mut buffer = vec![0; bytes];
         for _ in 0..TRIES {
             let before = sequence(file)?;

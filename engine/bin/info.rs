@@ -3,6 +3,7 @@
 mod fabric;
 mod host;
 mod memory;
+mod routes;
 mod ways;
 
 use std::io::{IsTerminal, Write};
@@ -18,7 +19,8 @@ use crate::fault::Fault;
 /// Says which transports, limits and facilities there are on this machine, or what procs cost in memory.
 ///
 /// For each transport it says by what windows are updated whose members are reached by it: their atomics domain, of allocated and of
-/// created windows.
+/// created windows. A table of routes says which transport each class of traffic would go over, with the environment's
+/// TICKWIRE_TRANSPORTS and TICKWIRE_ROUTES.
 ///
 /// With --procs the status is 1 if a bound was exceeded.
 #[derive(Args, Debug)]

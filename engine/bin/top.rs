@@ -174,11 +174,11 @@ fn text(before: &Sample, now: &Sample) -> String {
     let with_rank = |(rank, peer): &(u32, &Peer)| {
         let mut cells: Vec<String> = vec![rank.to_string()];
         cells.extend(peer.cells());
-        <[String; 11]>::try_from(cells).unwrap_or_default()
+        <[String; 12]>::try_from(cells).unwrap_or_default()
     };
-    let mut header = ["RANK"; 11];
+    let mut header = ["RANK"; 12];
     header[1..].copy_from_slice(&PEERS);
-    let numbers = std::array::from_fn(|column| !(2..=3).contains(&column));
+    let numbers = std::array::from_fn(|column| !(2..=4).contains(&column));
     out += &format!("\n{}\n", table(header, numbers, peers.iter().map(with_rank)));
     out
 }

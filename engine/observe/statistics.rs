@@ -2,7 +2,7 @@
 
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::limits::{OBSERVE_NS, PEERS_A_LOOK, ROWS_A_LOOK, ROWS_A_LOOK_MAX};
-use tickwire_components::{Vc, VcState};
+use tickwire_components::{Row, Vc, VcState};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::store::Tables;
 use tickwire_traces::page::{Figures, PeerFigures};
@@ -66,15 +66,18 @@ impl Engine {
         let first = if observer.peer < room { observer.peer } else { 0 };
         let last = room.min(first + PEERS_A_LOOK);
         observer.peer = last;
-        let Tables { vcs, endpoints, .. } = all;
+        let Tables { vcs, endpoints, procs, .. } = all;
         let counts = &observer.counts.peers;
-        let peers =
-            (first..last).map(|row| figures_of(&vcs[row], endpoints, counts.get(row).copied().unwrap_or_default()));
+        let peers = (first..last).map(|row| {
+            let one_sided = procs.routes.one_sided(row as Row).map_or(0, |(endpoint, _)| u64::from(endpoint) + 1);
+            let counted = counts.get(row).copied().unwrap_or_default();
+            PeerFigures { one_sided, ..figures_of(&vcs[row], endpoints, counted) }
+        });
         observer.page.publish(figures, first, peers);
     }
 }
 
-/// The figures of a peer; of its operations: receives posted, and sends that wait or move.
+/// The figures of a peer, without its route of one-sided traffic; of its operations: receives posted, and sends that wait or move.
 fn figures_of(vc: &Vc, endpoints: &mut [Endpoint], [posted_receives, sends]: [u64; 2]) -> PeerFigures {
     let traffic = endpoints.get_mut(vc.endpoint as usize).and_then(|e| e.transport.get().traffic(vc.link));
     let traffic = traffic.unwrap_or_default();
@@ -87,6 +90,7 @@ fn figures_of(vc: &Vc, endpoints: &mut [Endpoint], [posted_receives, sends]: [u6
             VcState::Failed => 3,
         },
         endpoint: vc.endpoint.into(),
+        one_sided: 0,
         sent: traffic.sent,
         received: traffic.received,
         read: traffic.read,

@@ -21,6 +21,8 @@ pub struct Candidate {
     pub reaches_memory: bool,
     /// Why it is none, if it is not.
     pub refused: Option<String>,
+    /// Whether that is so since it was tried, and could not connect.
+    pub failed: bool,
 }
 
 /// All transports' answers, in the order of their endpoints.
@@ -32,8 +34,9 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
         let reached = transport.reaches(proc, card_of(card, transport.name()).unwrap_or_default());
         // The peer may have called over it since.
         let is_there = routes.side(row, endpoint).is_some_and(|side| side.is_open);
-        let failed = routes.failed(row).iter().find(|(of, _)| *of == endpoint && !is_there);
-        let refused = match (reached, allowed, failed) {
+        let tried = routes.failed(row).iter().find(|(of, _)| *of == endpoint && !is_there);
+        let failed = allowed && tried.is_some() && reached.is_ok();
+        let refused = match (reached, allowed, tried) {
             (Err(reason), ..) => Some(reason),
             (Ok(()), false, _) => Some(format!("it is not to carry {}", class.name())),
             (Ok(()), true, Some((_, reason))) => Some(format!("it could not connect: {reason}")),
@@ -44,7 +47,7 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
             TrafficClass::OneSided => transport.shared_memory().is_some() || transport.one_sided().is_some(),
             _ => false,
         };
-        Candidate { endpoint, priority, reaches_memory, refused }
+        Candidate { endpoint, priority, reaches_memory, refused, failed }
     };
     (0..).zip(all.endpoints.iter_mut()).map(answer).collect()
 }

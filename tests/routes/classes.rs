@@ -51,6 +51,17 @@ fn all_chosen(engine: &mut Engine, rank: u32) -> [String; 3] {
     TrafficClass::ALL.map(|class| chosen(engine, rank, class))
 }
 
+/// What a dump says of the routes to the other rank, in words, once it is seen to be what [`Engine::routes`] says.
+fn dumped(engine: &mut Engine, rank: u32) -> String {
+    let dump = engine.dump();
+    let mut peer = dump.peers.into_iter().find(|peer| peer.proc == 1 - rank).unwrap();
+    let routes: Vec<_> = peer.routes.iter().map(|route| (&*route.class, route.transport.clone().unwrap())).collect();
+    let names = TrafficClass::ALL.map(|class| class.name());
+    assert!(routes.into_iter().eq(names.into_iter().zip(all_chosen(engine, rank))), "{peer}");
+    peer.credit = None;
+    peer.to_string()
+}
+
 /// Both ranks tell each other something.
 fn greet(engine: &mut Engine, rank: u32, world: Comm) {
     let other = Rank(1 - rank);
@@ -100,6 +111,7 @@ fn messages_go_by_priority_and_one_sided_traffic_over_what_shares_memory() {
             engine.barrier(world).unwrap();
             greet(engine, rank, world);
             assert!(sent.load(Ordering::Relaxed) > before, "messages still go over the other one");
+            assert!(dumped(engine, rank).ends_with("; messages over upper, one-sided and atomics over shm"));
             engine.win_free(window).unwrap();
             engine.win_free(created).unwrap();
         },
@@ -152,6 +164,7 @@ fn the_user_says_what_carries_a_class() {
         engine.put(&[5], other, 1, window).unwrap();
         engine.win_unlock(other, window).unwrap();
         assert!(sent.load(Ordering::Relaxed) > before, "they go with the messages");
+        assert!(dumped(engine, rank).ends_with("; all traffic over upper"), "what is not to carry it has not failed");
         engine.win_free(window).unwrap();
     });
     let change = |builder: Builder| builder.route(TrafficClass::PointToPoint, ["shm"]);
@@ -177,6 +190,8 @@ fn puts_and_gets_go_over_a_fabric_beside_messages_over_shared_memory() {
             let window = engine.win_allocate::<u64>(20_000, world).unwrap();
             assert_eq!(engine.win_reach(other, window), Ok(WindowReach::Fabric), "{provider}");
             assert_eq!(engine.win_domain(window), Ok(AtomicsDomain::Engine));
+            let words = format!("; messages and atomics over shm, one-sided over ofi:{provider}");
+            assert!(dumped(engine, rank).ends_with(&words), "{provider}");
             engine.win_fence(window).unwrap();
             let values: Vec<u64> = (0..19_999).map(|at| at * 3 + u64::from(rank)).collect();
             engine.put(&values, other, 1, window).unwrap();

@@ -70,6 +70,11 @@ fn what_was_queued_goes_over_the_next_route_in_order() {
         let routes = ways.cluster.engines[0].routes(ProcId(1), TrafficClass::PointToPoint);
         let words = routes[1].refused.as_deref().unwrap_or_default();
         assert!(words.starts_with("it could not connect: upper "), "{words}");
+        let dump = ways.cluster.engines[0].dump();
+        let peer = dump.peers.iter().find(|peer| peer.proc == 1).unwrap();
+        let failed = peer.failed_routes.iter().map(|of| (&*of.transport, &*of.reason)).collect::<Vec<_>>();
+        assert_eq!(failed, [("upper", words)]);
+        assert!(peer.to_string().contains(&format!("; all traffic over lower; upper: {words}")), "{peer}");
         cases::every_length(&mut ways.cluster);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Activity, Age, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle, OperationDump, PeerDump,
-    Plane, Stage,
+    Plane, Stage, routes,
 };
 use crate::words::{Bytes, Nanoseconds, count};
 use std::fmt;
@@ -160,6 +160,9 @@ impl fmt::Display for PeerDump {
             [("sends", self.sends), ("in pieces", self.data), ("posted", self.posted), ("unexpected", self.unexpected)];
         for (name, queue) in queues.iter().filter(|(_, queue)| queue.rows > 0) {
             write!(f, "; {name} {} ({})", queue.rows, Bytes(queue.bytes))?;
+        }
+        if self.state != Connection::Failed {
+            routes::write(&self.routes, &self.failed_routes, f)?;
         }
         self.credit.map_or(Ok(()), |credit| write!(f, "; {credit}"))
     }

@@ -11,6 +11,7 @@ use tickwire::internals::transports::rings::fences;
 use tickwire::internals::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
 use tickwire::{AtomicsDomain, Bootstrap, Limits};
 
+use super::routes::{self, To};
 use super::ways::{self, Way};
 
 /// Where segments of shared memory are made.
@@ -23,6 +24,10 @@ pub(crate) struct Report {
     /// Who has started this process, with how many ranks and hosts.
     launcher: String,
     transports: Vec<Found>,
+    /// By class of traffic.
+    routes: Vec<To>,
+    /// Why there are none.
+    routes_missing: Option<String>,
     protocols: Vec<Way>,
     libfabric: Fabric,
     machine: Machine,
@@ -71,6 +76,7 @@ impl Report {
     pub(crate) fn gather() -> Self {
         let space = rustix::fs::statvfs(SHM_DIRECTORY).ok();
         let heap = heap::possible();
+        let routes = routes::gather();
         Report {
             versions: Versions {
                 tickwire: env!("CARGO_PKG_VERSION"),
@@ -79,6 +85,8 @@ impl Report {
             },
             launcher: launcher(),
             transports: transports(),
+            routes_missing: routes.as_ref().err().cloned(),
+            routes: routes.unwrap_or_default(),
             protocols: ways::all(&Limits::default()),
             libfabric: Fabric::gather(),
             machine: Machine {
@@ -290,6 +298,10 @@ impl fmt::Display for Report {
             writeln!(f, "transport {} is not available: {}", missing.0, missing.1)?;
         }
         writeln!(f, "{}\n", self.transport_table())?;
+        match &self.routes_missing {
+            None => writeln!(f, "{}\n", routes::table(&self.routes))?,
+            Some(why) => writeln!(f, "routes cannot be told, since no engine can be built: {why}\n")?,
+        }
         writeln!(f, "{}\n", ways::table(&self.protocols))?;
         writeln!(f, "{}", self.libfabric)?;
         let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);

@@ -28,8 +28,8 @@ pub(crate) const RANKS: [&str; 15] = [
 /// Columns of the table of transports.
 pub(crate) const TRANSPORTS: [&str; 7] = ["TRANSPORT", "LINKS", "OUT/S", "IN/S", "READ/S", "OUT AND READ", "IN"];
 /// Columns of the table of peers.
-pub(crate) const PEERS: [&str; 10] =
-    ["PEER", "STATE", "TRANSPORT", "OUT/S", "IN/S", "READ/S", "OUT", "IN AND READ", "POSTED", "SENDS"];
+pub(crate) const PEERS: [&str; 11] =
+    ["PEER", "STATE", "TRANSPORT", "ONE-SIDED", "OUT/S", "IN/S", "READ/S", "OUT", "IN AND READ", "POSTED", "SENDS"];
 
 /// A rank that has not ticked for so long is said to be silent, ns: it may just not have had a processor.
 const SILENT_NS: u64 = 500_000_000;
@@ -68,6 +68,8 @@ pub(crate) struct Peer {
     pub(crate) proc: u64,
     pub(crate) state: &'static str,
     pub(crate) transport: String,
+    /// The transport of one-sided traffic.
+    pub(crate) one_sided: String,
     pub(crate) flow: Flow,
     pub(crate) posted: u64,
     pub(crate) sends: u64,
@@ -122,10 +124,12 @@ fn rank_of(old: &Snapshot, page: &Snapshot, seconds: f64, now_ns: u64) -> Rank {
     let (before, now) = (&old.figures, &page.figures);
     let passed = |now: u64, before: u64| now.saturating_sub(before) as f64;
     let ticks = passed(page.ticks, old.ticks);
+    let named = |endpoint: u64| page.endpoints.get(endpoint as usize).cloned();
     let peer = |figures: &PeerFigures| Peer {
         proc: figures.proc,
         state: ["not connected", "connecting", "connected", "failed"].get(figures.state as usize).unwrap_or(&"unknown"),
-        transport: page.endpoints.get(figures.endpoint as usize).cloned().unwrap_or_default(),
+        transport: named(figures.endpoint).unwrap_or_default(),
+        one_sided: figures.one_sided.checked_sub(1).and_then(named).unwrap_or_else(|| "-".to_owned()),
         flow: Flow::of(old.peers.iter().find(|old| old.proc == figures.proc), figures, seconds),
         posted: figures.posted_receives,
         sends: figures.sends,
@@ -216,14 +220,14 @@ impl Row<7> for Transport {
     }
 }
 
-impl Row<10> for Peer {
-    fn cells(&self) -> [String; 10] {
-        let Peer { proc, state, transport, flow, posted, sends } = self;
+impl Row<11> for Peer {
+    fn cells(&self) -> [String; 11] {
+        let Peer { proc, state, transport, one_sided, flow, posted, sends } = self;
         let [out, into, read] = flow.rates.map(bytes);
         let [sent, received] = [flow.sums[0], flow.sums[1].saturating_add(flow.sums[2])].map(|n| Bytes(n).to_string());
         let (proc, state, posted, sends) =
             (proc.to_string(), (*state).to_owned(), posted.to_string(), sends.to_string());
-        [proc, state, transport.clone(), out, into, read, sent, received, posted, sends]
+        [proc, state, transport.clone(), one_sided.clone(), out, into, read, sent, received, posted, sends]
     }
 }
 
@@ -252,9 +256,16 @@ mod tests {
     }
 
     fn page(ticks: u64, busy: u64, sent: u64) -> Snapshot {
-        let peer = PeerFigures { proc: 1, state: 2, sent, received: 64, read: sent * 2, ..Default::default() };
+        let (received, read) = (64, sent * 2);
+        let peer = PeerFigures { proc: 1, state: 2, one_sided: 2, sent, received, read, ..Default::default() };
         let figures = Figures { written_ns: 5, busy, unexpected: 2, unexpected_bytes: 96, ..Default::default() };
-        Snapshot { ticks, figures, peers: vec![peer], endpoints: vec!["shm".into()], ..Default::default() }
+        Snapshot {
+            ticks,
+            figures,
+            peers: vec![peer],
+            endpoints: vec!["shm".into(), "ofi:net".into()],
+            ..Default::default()
+        }
     }
 
     #[test]
@@ -279,6 +290,6 @@ mod tests {
         let shm = &Transport::all(&ranks)[0];
         assert_eq!(shm.cells(), ["shm", "2", "2000 B", "0 B", "4000 B", "11.7 KiB", "128 B"]);
         let peer = ranks[0].peers[0].cells();
-        assert_eq!(peer, ["1", "connected", "shm", "2000 B", "0 B", "4000 B", "4000 B", "8064 B", "0", "0"]);
+        assert_eq!(peer, ["1", "connected", "shm", "ofi:net", "2000 B", "0 B", "4000 B", "4000 B", "8064 B", "0", "0"]);
     }
 }

@@ -19,7 +19,7 @@ const DROPPED: [usize; 9] = [10, 1, 7, 6, 11, 5, 13, 12, 9];
 /// Columns that are words: of ranks, of transports, and of peers; the others are numbers.
 const STATE: usize = 2;
 const TRANSPORT: &[usize] = &[0];
-const CONNECTION: &[usize] = &[1, 2];
+const CONNECTION: &[usize] = &[1, 2, 3];
 
 /// What the user has chosen, and what is shown.
 pub(super) struct Screen {

@@ -1,11 +1,13 @@
 //! The communicators and peers of a dump.
 
 use tickwire_components::credit::{LINE_BYTES, cost};
-use tickwire_components::{CommState, Communicator, Members, Row, Vc, VcState, context};
+use tickwire_components::{CommState, Communicator, Members, Row, TrafficClass, Vc, VcState, context};
+use tickwire_systems::procs::routes::{Candidate, candidates, endpoint_for};
 use tickwire_systems::steps::credit::window;
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{
-    CommunicatorDump, Connection, CreditDump, MessageDump, OperationDump, PeerDump, SHOWN_MAX, Stage, TrafficDump,
+    CommunicatorDump, Connection, CreditDump, FailedRouteDump, MessageDump, OperationDump, PeerDump, RouteDump,
+    SHOWN_MAX, Stage, TrafficDump,
 };
 use tickwire_transports::Traffic;
 
@@ -36,11 +38,10 @@ pub(super) fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpect
         .map(|row| {
             let vc = all.vcs[row];
             let failed = vc.state == VcState::Failed;
-            let name =
-                |endpoint: &mut tickwire_systems::procs::endpoint::Endpoint| endpoint.transport.get().name().to_owned();
+            let (routes, failed_routes) = routes(all, vc.proc);
             PeerDump {
                 proc: vc.proc,
-                transport: all.endpoints.get_mut(vc.endpoint as usize).map(name).unwrap_or_default(),
+                transport: name(all, vc.endpoint),
                 state: match vc.state {
                     VcState::Unconnected => Connection::Unconnected,
                     VcState::Connecting => Connection::Connecting,
@@ -49,6 +50,8 @@ pub(super) fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpect
                 },
                 reason: failed.then(|| all.procs.reason(row as Row).to_owned()),
                 traffic: traffic(all, row),
+                routes,
+                failed_routes,
                 ..PeerDump::default()
             }
         })
@@ -77,6 +80,28 @@ pub(super) fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpect
         peer.credit = (vc.state == VcState::Connected).then(|| credit(all, vc, kept));
     }
     peers
+}
+
+/// The name of an endpoint's transport.
+fn name(all: &mut Tables<'_>, endpoint: u8) -> String {
+    let endpoint = all.endpoints.get_mut(usize::from(endpoint));
+    endpoint.map(|endpoint| endpoint.transport.get().name().to_owned()).unwrap_or_default()
+}
+
+/// The routes of a proc: what [`Engine::routes`](crate::Engine::routes) says of those that are used, and of those that could not connect.
+fn routes(all: &mut Tables<'_>, proc: u32) -> (Vec<RouteDump>, Vec<FailedRouteDump>) {
+    let (mut routes, mut failed) = (Vec::new(), Vec::new());
+    for class in TrafficClass::ALL {
+        let transport = endpoint_for(all, proc, class).map(|endpoint| name(all, endpoint));
+        routes.push(RouteDump { class: class.name().to_owned(), transport });
+        for Candidate { endpoint, refused, .. } in candidates(all, proc, class).into_iter().filter(|of| of.failed) {
+            let of = FailedRouteDump { transport: name(all, endpoint), reason: refused.unwrap_or_default() };
+            if !failed.contains(&of) {
+                failed.push(of);
+            }
+        }
+    }
+    (routes, failed)
 }
 
 pub(super) fn traffic(all: &mut Tables<'_>, row: usize) -> Option<TrafficDump> {
