@@ -8,7 +8,7 @@
 //! | 0 | access lock: who has an epoch on this part |
 //! | 1 | update lock: who updates elements of it right now |
 //! | 2 | mode: whether updates need that lock |
-//! | 3 + m | member m: whether it is at an update without the lock; how it holds the access lock |
+//! | 3 + m | member m: whether it is at an update without the lock; of a part with many members, whether it shares the access lock |
 //!
 //! Behind the lines of a part whose memory only the kernel reaches from elsewhere, each member has a slot for a short put: `mail.rs`.
 //!
@@ -52,8 +52,8 @@ struct Head {
 struct Member {
     /// Whether it is at an update without the lock.
     busy: AtomicU32,
-    /// How it holds the access lock: 0, or as [`code_of`] says.
-    holds: AtomicU32,
+    /// Whether it shares the access lock, of more members than that has bits: 0 or [`lock::SHARING`].
+    shares: AtomicU32,
 }
 
 #[cfg(not(all(test, tickwire_loom)))]
@@ -67,14 +67,6 @@ pub const fn control_bytes(members: u32) -> usize {
 /// Bytes of the control lines of a part whose memory is elsewhere, with the slots for short puts.
 pub const fn control_bytes_with_mail(members: u32) -> usize {
     (control_bytes(members) + mail::slot_bytes(members)).next_multiple_of(PAGE_BYTES)
-}
-
-/// How a member holds an access lock, as its line says.
-const fn code_of(hold: Hold) -> u32 {
-    match hold {
-        Hold::Shared => 1,
-        Hold::Exclusive => 2,
-    }
 }
 
 /// A member that holds what another one needs: the caller does something else, and tries again.
@@ -267,10 +259,11 @@ impl Part {
     /// As there.
     #[inline(always)]
     pub fn try_lock_for(&self, rank: u32, hold: Hold) -> Result<(), Option<u32>> {
-        let share = lock::share_of(rank, self.control.members);
-        lock::try_access(&self.control.head().access.0, rank, share, hold)?;
-        self.control.member(rank).holds.store(code_of(hold), Ordering::Relaxed);
-        Ok(())
+        let word = &self.control.head().access.0;
+        if hold == Hold::Shared && self.has_many() {
+            return lock::try_among_many(word, &self.control.member(rank).shares, rank);
+        }
+        lock::try_access(word, rank, lock::share_of(rank, self.control.members), hold)
     }
 
     /// Gives the access lock back.
@@ -282,21 +275,33 @@ impl Part {
     /// As [`Part::unlock`], for a member that does not reach the lock by itself.
     #[inline(always)]
     pub fn unlock_for(&self, rank: u32, hold: Hold) {
-        self.control.member(rank).holds.store(0, Ordering::Relaxed);
-        let share = lock::share_of(rank, self.control.members);
-        lock::release_access(&self.control.head().access.0, share, hold);
+        let word = &self.control.head().access.0;
+        if hold == Hold::Shared && self.has_many() {
+            return lock::release_among_many(word, &self.control.member(rank).shares);
+        }
+        lock::release_access(word, lock::share_of(rank, self.control.members), hold);
     }
 
-    /// The members that hold the access lock, as the lock's word says. Of a part with more members than that has bits, those that share it are
-    /// named as far as they have said so.
+    /// Whether there are more members than the access lock has bits.
+    #[inline(always)]
+    fn has_many(&self) -> bool {
+        self.control.members > lock::NAMED_MAX
+    }
+
+    /// How a member holds the access lock. Of one that is just taking or giving it this may be out of date.
+    pub fn held_by(&self, rank: u32) -> Option<Hold> {
+        let line = &self.control.member(rank).shares;
+        lock::held_by(&self.control.head().access.0, line, rank, self.control.members)
+    }
+
+    /// The members that hold the access lock.
     pub fn holders(&self) -> impl Iterator<Item = (u32, Hold)> + '_ {
-        let alone = lock::alone_in(&self.control.head().access.0).filter(|&member| member < self.control.members);
-        let word = &self.control.head().access.0;
-        let is_named = self.control.members <= lock::NAMED_MAX;
-        let says_so = |member| self.control.member(member).holds.load(Ordering::Relaxed) == code_of(Hold::Shared);
-        let shares = move |member: &u32| if is_named { lock::shares(word, *member) } else { says_so(*member) };
-        let sharing = (0..self.control.members).filter(shares).map(|member| (member, Hold::Shared));
-        alone.map(|member| (member, Hold::Exclusive)).into_iter().chain(sharing)
+        (0..self.control.members).filter_map(|member| Some((member, self.held_by(member)?)))
+    }
+
+    /// A member that holds the access lock and `is_dead`. Lines of those that live are not looked at.
+    pub fn dead_holder(&self, is_dead: impl Fn(u32) -> bool) -> Option<u32> {
+        (0..self.control.members).find(|&member| is_dead(member) && self.held_by(member).is_some())
     }
 }
 

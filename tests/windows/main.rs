@@ -6,6 +6,7 @@ mod deaths;
 mod epochs;
 mod fabric;
 mod kit;
+mod many;
 mod model;
 mod mutexes;
 mod regions;

@@ -1,6 +1,10 @@
 //! The locks of a window's part: words in shared memory that name who holds them.
 //!
-//! *Access lock*, for epochs (`MPI_Win_lock`): one holder alone, or any number of holders that share it.
+//! *Access lock*, for epochs (`MPI_Win_lock`): one holder alone, or any number of holders that share it. Who holds it alone is in its word.
+//! Of up to 32 members so is who shares it, by a bit for each. Of more the word has how many do, and each says so in a line of its own
+//! before it is counted, and until it is not counted any more. So a member that is killed at any instruction is named if it is counted,
+//! and nobody waits for it without being told. One that is killed just before or after it is counted is named, too, while others share
+//! the lock.
 //!
 //! *Update lock*, for updates of many elements: a holder alone, for a microsecond or so. Updates of few elements need no lock while
 //! nobody has ever updated many: each element is updated by an atomic operation of the processor. Both kinds cannot be mixed, so the
@@ -18,21 +22,34 @@ pub enum Hold {
     Exclusive,
 }
 
+/// The line of a member that shares an access lock with many, or is about to, or has just done so.
+pub(crate) const SHARING: u32 = 1;
+
 /// Bits that say who shares it, or how many do.
 const SHARED_BITS: u32 = 32;
 
 /// Members of a part up to which its access lock says who shares it.
 pub(crate) const NAMED_MAX: u32 = SHARED_BITS;
 
+/// What one of many members adds to an access lock to share it.
+const ONE: u64 = 1;
+
 /// What a member adds to an access lock to share it: a bit of its own, or where there are more members than bits, one.
 pub(crate) const fn share_of(me: u32, members: u32) -> u64 {
-    if members <= NAMED_MAX { 1 << me } else { 1 }
+    if members <= NAMED_MAX { 1 << me } else { ONE }
 }
 
-/// Whether a member shares an access lock that says so.
-pub(crate) fn shares(word: &AtomicU64, member: u32) -> bool {
-    let word = word.load(Ordering::Relaxed);
-    word >> SHARED_BITS == 0 && word & share_of(member, NAMED_MAX) != 0
+/// How a member holds an access lock of so many members, whose own line is `line`.
+pub(crate) fn held_by(word: &AtomicU64, line: &AtomicU32, member: u32, members: u32) -> Option<Hold> {
+    let word = word.load(Ordering::Acquire);
+    let shares = match members <= NAMED_MAX {
+        true => word & share_of(member, members) != 0,
+        false => word != 0 && line.load(Ordering::Relaxed) == SHARING,
+    };
+    match (word >> SHARED_BITS) as u32 {
+        0 => shares.then_some(Hold::Shared),
+        holder => (holder - 1 == member).then_some(Hold::Exclusive),
+    }
 }
 
 /// The word of a member that holds a lock alone.
@@ -52,7 +69,8 @@ pub(crate) fn try_access(word: &AtomicU64, me: u32, share: u64, hold: Hold) -> R
             Hold::Exclusive => alone(me),
             Hold::Shared => seen + share,
         };
-        match word.compare_exchange(seen, next, Ordering::Acquire, Ordering::Relaxed) {
+        // The release is for the line of `try_among_many`.
+        match word.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return Ok(()),
             Err(now) => match (now >> SHARED_BITS) as u32 {
                 0 if hold == Hold::Exclusive && now != 0 => return Err(None),
@@ -63,18 +81,35 @@ pub(crate) fn try_access(word: &AtomicU64, me: u32, share: u64, hold: Hold) -> R
     }
 }
 
-/// The member that holds an access lock alone.
-pub(crate) fn alone_in(word: &AtomicU64) -> Option<u32> {
-    ((word.load(Ordering::Relaxed) >> SHARED_BITS) as u32).checked_sub(1)
-}
-
 /// Gives an access lock back.
 #[inline(always)]
 pub(crate) fn release_access(word: &AtomicU64, share: u64, hold: Hold) {
     match hold {
         Hold::Exclusive => word.store(0, Ordering::Release),
-        Hold::Shared => drop(word.fetch_sub(share, Ordering::Release)),
+        // The acquire keeps the line of `release_among_many` as it is until then.
+        Hold::Shared => drop(word.fetch_sub(share, Ordering::AcqRel)),
     }
+}
+
+/// Takes an access lock of more than [`NAMED_MAX`] members to share it, if it is free for that.
+///
+/// # Errors
+/// The member that holds it alone.
+#[inline(always)]
+pub(crate) fn try_among_many(word: &AtomicU64, line: &AtomicU32, me: u32) -> Result<(), Option<u32>> {
+    line.store(SHARING, Ordering::Relaxed);
+    let taken = try_access(word, me, ONE, Hold::Shared);
+    if taken.is_err() {
+        line.store(0, Ordering::Relaxed);
+    }
+    taken
+}
+
+/// Gives back what [`try_among_many`] has taken.
+#[inline(always)]
+pub(crate) fn release_among_many(word: &AtomicU64, line: &AtomicU32) {
+    release_access(word, ONE, Hold::Shared);
+    line.store(0, Ordering::Relaxed);
 }
 
 /// Updates of few elements need no lock.
@@ -158,6 +193,17 @@ mod tests {
     /// There are more members than bits.
     const SHARE: u64 = share_of(0, NAMED_MAX + 1);
 
+    /// Which of so many members share a lock, by their lines.
+    fn sharing(word: &AtomicU64, lines: &[AtomicU32]) -> Vec<u32> {
+        let members = lines.len() as u32;
+        let shares = |(member, line)| held_by(word, line, member, members) == Some(Hold::Shared);
+        (0..).zip(lines).filter(|&(member, line)| shares((member, line))).map(|(member, _)| member).collect()
+    }
+
+    fn lines(members: u32) -> Vec<AtomicU32> {
+        (0..members).map(|_| AtomicU32::new(0)).collect()
+    }
+
     #[test]
     fn an_access_lock_is_held_by_one_alone_or_by_many() {
         let word = AtomicU64::new(0);
@@ -183,12 +229,38 @@ mod tests {
             assert_eq!(try_access(&word, me, share_of(me, NAMED_MAX), Hold::Shared), Ok(()));
         }
         release_access(&word, share_of(0, NAMED_MAX), Hold::Shared);
-        let sharing: Vec<u32> = (0..NAMED_MAX).filter(|&member| shares(&word, member)).collect();
-        assert_eq!(sharing, [7, 31]);
+        let lines = lines(NAMED_MAX);
+        assert_eq!(sharing(&word, &lines), [7, 31]);
         assert_eq!(try_access(&word, 1, share_of(1, NAMED_MAX), Hold::Exclusive), Err(None));
         [7, 31].into_iter().for_each(|me| release_access(&word, share_of(me, NAMED_MAX), Hold::Shared));
         assert_eq!(try_access(&word, 1, share_of(1, NAMED_MAX), Hold::Exclusive), Ok(()));
-        assert!((0..NAMED_MAX).all(|member| !shares(&word, member)), "it is held alone");
+        assert!(sharing(&word, &lines).is_empty(), "it is held alone");
+        assert_eq!(held_by(&word, &lines[1], 1, NAMED_MAX), Some(Hold::Exclusive));
+    }
+
+    #[test]
+    fn a_lock_of_many_members_names_those_that_share_it_and_those_that_were_killed_at_it() {
+        const MEMBERS: u32 = 1024;
+        let (word, lines) = (AtomicU64::new(0), lines(MEMBERS));
+        for me in 0..MEMBERS {
+            assert_eq!(try_among_many(&word, &lines[me as usize], me), Ok(()));
+        }
+        assert!(sharing(&word, &lines).into_iter().eq(0..MEMBERS));
+        assert_eq!(try_access(&word, 0, SHARE, Hold::Exclusive), Err(None));
+        (0..MEMBERS).filter(|me| *me != 700).for_each(|me| release_among_many(&word, &lines[me as usize]));
+        assert_eq!(sharing(&word, &lines), [700]);
+        // Killed before it is counted, and after.
+        for counted in [false, true] {
+            let word = AtomicU64::new(u64::from(counted) * SHARE);
+            assert_eq!(try_access(&word, 3, SHARE, Hold::Exclusive).is_err(), counted);
+            assert_eq!(sharing(&word, &lines), if counted { vec![700] } else { vec![] });
+        }
+        release_among_many(&word, &lines[700]);
+        assert_eq!(try_access(&word, 3, SHARE, Hold::Exclusive), Ok(()));
+        assert_eq!(try_among_many(&word, &lines[700], 700), Err(Some(3)));
+        assert!(sharing(&word, &lines).is_empty());
+        assert_eq!(lines[700].load(Ordering::Relaxed), 0, "it does not share it");
+        assert_eq!(held_by(&word, &lines[3], 3, MEMBERS), Some(Hold::Exclusive));
     }
 
     #[test]
@@ -218,99 +290,4 @@ mod tests {
 }
 
 #[cfg(all(test, tickwire_loom))]
-mod loom_tests {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    const SHARE: u64 = share_of(0, NAMED_MAX + 1);
-
-    /// What a test shares: the locks, and a number that is not atomic by itself.
-    struct Shared {
-        access: AtomicU64,
-        update: AtomicU32,
-        mode: AtomicU32,
-        busy: [AtomicU32; 2],
-        low: AtomicU32,
-        high: AtomicU32,
-    }
-
-    fn shared() -> Arc<Shared> {
-        let zero = || AtomicU32::new(0);
-        Arc::new(Shared {
-            access: AtomicU64::new(0),
-            update: zero(),
-            mode: zero(),
-            busy: [zero(), zero()],
-            low: zero(),
-            high: zero(),
-        })
-    }
-
-    /// Adds one to both halves, one after the other, by loads and stores.
-    fn add_slowly(shared: &Shared) {
-        for half in [&shared.low, &shared.high] {
-            half.store(half.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-    }
-
-    fn light() {
-        crate::rings::atomics::fence(Ordering::SeqCst);
-    }
-
-    #[test]
-    fn loom_who_holds_an_access_lock_alone_sees_all_that_was_done_before() {
-        loom::model(|| {
-            let one = shared();
-            let other = one.clone();
-            let adding = thread::spawn(move || {
-                while try_access(&other.access, 1, SHARE, Hold::Exclusive).is_err() {
-                    thread::yield_now();
-                }
-                add_slowly(&other);
-                release_access(&other.access, SHARE, Hold::Exclusive);
-            });
-            while try_access(&one.access, 0, SHARE, Hold::Shared).is_err() {
-                thread::yield_now();
-            }
-            let halves = [&one.low, &one.high].map(|half| half.load(Ordering::Relaxed));
-            assert_eq!(halves[0], halves[1], "half done");
-            release_access(&one.access, SHARE, Hold::Shared);
-            adding.join().expect("the other thread has not panicked");
-        });
-    }
-
-    #[test]
-    fn loom_updates_with_and_without_the_lock_lose_nothing() {
-        loom::model(|| {
-            let one = shared();
-            let other = one.clone();
-            let free = thread::spawn(move || {
-                if begin_free(&other.mode, &other.busy[1], light) {
-                    other.low.fetch_add(1, Ordering::AcqRel);
-                    end_free(&other.busy[1]);
-                    return;
-                }
-                while try_update(&other.update, 1, |_| false).is_err() {
-                    thread::yield_now();
-                }
-                other.low.store(other.low.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-                release_update(&other.update);
-            });
-            loop {
-                while try_update(&one.update, 0, |_| false).is_err() {
-                    thread::yield_now();
-                }
-                if close_free(&one.mode, (0..).zip(&one.busy), |_| false, light).is_ok() {
-                    break;
-                }
-                release_update(&one.update);
-                thread::yield_now();
-            }
-            one.low.store(one.low.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            release_update(&one.update);
-            free.join().expect("the other thread has not panicked");
-            assert_eq!(one.low.load(Ordering::Relaxed), 2, "an update is lost");
-        });
-    }
-}
+mod loom_tests;

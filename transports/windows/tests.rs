@@ -103,11 +103,30 @@ fn an_access_lock_says_who_has_it() {
     assert_eq!(one.try_lock(Hold::Exclusive), Ok(()));
     assert_eq!(other.try_lock(Hold::Shared), Err(Some(0)));
     assert_eq!(other.holders().collect::<Vec<_>>(), [(0, Hold::Exclusive)]);
-    // As if it were killed between the lock and its own line, or between that and giving the lock back.
-    one.control.member(0).holds.store(0, Ordering::Relaxed);
-    assert_eq!(other.holders().collect::<Vec<_>>(), [(0, Hold::Exclusive)]);
+    assert_eq!((other.dead_holder(|_| true), other.dead_holder(|member| member == 1)), (Some(0), None));
     one.unlock(Hold::Exclusive);
     assert_eq!(other.holders().count(), 0);
+}
+
+#[test]
+fn as_many_as_there_are_share_an_access_lock_and_are_named() {
+    const MEMBERS: u32 = 1024;
+    let run = run(control_bytes(MEMBERS));
+    let part = |me| Part::new(run.clone(), Memory::Behind(0), MEMBERS, me, false).expect("it is long enough");
+    let parts: Vec<Part> = (0..MEMBERS).map(part).collect();
+    parts.iter().for_each(|part| assert_eq!(part.try_lock(Hold::Shared), Ok(())));
+    assert!(parts[5].holders().eq((0..MEMBERS).map(|member| (member, Hold::Shared))));
+    assert_eq!(parts[5].try_lock(Hold::Exclusive), Err(None));
+    parts.iter().filter(|part| part.control.me != 999).for_each(|part| part.unlock(Hold::Shared));
+    assert_eq!(parts[5].try_lock(Hold::Exclusive), Err(None));
+    assert_eq!(parts[5].dead_holder(|member| member >= 990), Some(999));
+    assert_eq!(parts[5].dead_holder(|member| member < 990), None);
+    parts[999].unlock(Hold::Shared);
+    assert_eq!(parts[5].try_lock(Hold::Exclusive), Ok(()));
+    assert_eq!(parts[999].try_lock(Hold::Shared), Err(Some(5)));
+    assert!(parts[999].holders().eq([(5, Hold::Exclusive)]));
+    parts[5].unlock(Hold::Exclusive);
+    assert_eq!(parts[999].holders().count(), 0);
 }
 
 #[test]

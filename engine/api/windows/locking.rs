@@ -245,8 +245,7 @@ impl Engine {
             if part.try_lock(hold_of(kind)).is_ok() {
                 return Ok(true);
             }
-            let dead = |&(member, _): &(u32, _)| is_dead(&window.targets, all.vcs, member);
-            if let Some((member, _)) = part.holders().find(dead) {
+            if let Some(member) = part.dead_holder(|member| is_dead(&window.targets, all.vcs, member)) {
                 failed = Err(Failure::HolderFailed(member));
             }
             Ok(failed.is_err())

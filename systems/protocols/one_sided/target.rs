@@ -157,13 +157,13 @@ fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, operands: Span) ->
         }
         RemoteKind::Lock(kind) => match own.try_lock_for(served.origin, hold_of(kind)) {
             Ok(()) => Ok(RemoteOutcome::Done),
-            Err(_) => match own.holders().find(|&(rank, _)| dead(rank)) {
-                Some((rank, _)) => Ok(RemoteOutcome::HolderFailed(rank)),
+            Err(_) => match own.dead_holder(dead) {
+                Some(rank) => Ok(RemoteOutcome::HolderFailed(rank)),
                 None => Err(HeldBy(0)),
             },
         },
         RemoteKind::Unlock(kind) => {
-            let held = own.holders().any(|holder| holder == (served.origin, hold_of(kind)));
+            let held = own.held_by(served.origin) == Some(hold_of(kind));
             if held {
                 own.unlock_for(served.origin, hold_of(kind));
             }

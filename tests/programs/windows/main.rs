@@ -1,5 +1,5 @@
 //! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`, `tests-windows mixed ROUNDS`, where ranks with odd numbers
-//! share no memory with others, `tests-windows hosts DIRECTORY`, or `tests-windows WAY KIND DIRECTORY`, in which the last rank is killed.
+//! share no memory with others, `tests-windows hosts DIRECTORY`, `tests-windows many DIRECTORY`, in which all but two are killed, or `tests-windows WAY KIND DIRECTORY`, in which the last rank is killed.
 //! Panics if something is wrong, so that its launcher sees it fail.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
@@ -7,6 +7,7 @@
 mod deaths;
 mod hosts;
 mod kit;
+mod many;
 
 use kit::PATIENCE;
 use std::path::Path;
@@ -20,6 +21,7 @@ fn main() {
     match args[0].as_str() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
         "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
+        "many" => many::many(&mut engine, Path::new(&args[1])),
         "hosts" => hosts::hosts(&mut engine, Path::new(&args[1])),
         way => deaths::death(&mut engine, way, &args[1], Path::new(&args[2])),
     }
