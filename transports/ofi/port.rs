@@ -62,7 +62,7 @@ pub(super) struct Port {
     /// VCs by peer's number.
     vcs: Vec<Row>,
     sources: Box<[sys::fi_addr_t]>,
-    descriptors: [*mut c_void; 2],
+    descriptors: Descriptors,
     free: Vec<u32>,
     /// The link of each slot that is in use.
     links: Vec<u32>,
@@ -114,6 +114,14 @@ pub(super) struct Port {
     /// Frames that belonged to no link, and receives that failed.
     strays: u64,
     moved: (u64, u64),
+}
+
+/// What operations are given with their memory. Null where memory is not registered.
+struct Descriptors {
+    /// By slot.
+    slots: Box<[*mut c_void]>,
+    /// Of all buffers.
+    buffers: *mut c_void,
 }
 
 // SAFETY: slots, buffers and contexts are its own, the addresses lead into them; the rest is as `Domain::open` says.

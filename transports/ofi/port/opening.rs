@@ -1,7 +1,7 @@
 //! Opening: the objects of libfabric, the memory that they are given, and the tables on top.
 
 use super::lane::Buffer;
-use super::{Port, RmaState};
+use super::{Descriptors, Port, RmaState};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
 use crate::ofi::matching::Matching;
@@ -15,9 +15,8 @@ use crate::ofi::{
 };
 use libfabric_sys as sys;
 use std::collections::VecDeque;
-use std::ffi::c_void;
 use std::ptr::null_mut;
-use tickwire_components::NIL;
+use tickwire_components::{NIL, Span};
 
 const _: () = assert!(crate::ofi::ring::FRAME_MAX <= RING_PLACE);
 
@@ -38,6 +37,9 @@ const MATCHED_RECEIVES: usize = 1024;
 const MULTI_RECEIVES: usize = 4;
 /// Longest frames that such a buffer has room for.
 const MULTI_FRAMES: usize = 2;
+/// A provider whose receivers read a long message out of the sender's memory: over a provider without virtual addresses (`tcp`) from the
+/// start of the region that the message is in, wherever it begins there. So each slot is a region.
+const READ_FROM_START: &str = "ofi_rxm";
 
 /// An endpoint, and the places of frames that it is given.
 struct Opened {
@@ -85,21 +87,31 @@ fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Re
     Ok(Opened { endpoint, addresses, queue, sending, receiving, sends, receives, inject_max, multi })
 }
 
-/// Registers the places with a provider that wants to know them; their descriptors.
-fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, [*mut c_void; 2]), OfiError> {
-    let (mut regions, mut descriptors) = (Vec::new(), [null_mut(); 2]);
-    let domain = opened.endpoint.domain();
-    if !domain.info().is_told_of_local_memory() {
+/// Registers the places with a provider that wants to know them.
+fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, Descriptors), OfiError> {
+    let Opened { endpoint, sending, receiving, sends, .. } = opened;
+    let info = endpoint.domain().info();
+    let mut descriptors = Descriptors { slots: vec![null_mut(); *sends].into(), buffers: null_mut() };
+    let mut regions = Vec::new();
+    if !info.is_told_of_local_memory() {
         return Ok((regions, descriptors));
     }
-    let slabs = [(&opened.sending, sys::FI_SEND), (&opened.receiving, sys::FI_RECV)];
-    for (at, (slab, access)) in slabs.into_iter().enumerate() {
+    let mut register = |places: Span, access| {
+        let key = regions.len() as u64;
         // SAFETY: the slabs are freed after the regions are closed.
         #[expect(unsafe_code, reason = "FFI")]
-        let region =
-            unsafe { MemoryRegion::register(domain, slab.whole(), access, at as u64, Some(&opened.endpoint))? };
-        descriptors[at] = region.descriptor();
+        let region = unsafe { MemoryRegion::register(endpoint.domain(), places, access, key, Some(endpoint))? };
+        let descriptor = region.descriptor();
         regions.push(region);
+        Ok(descriptor)
+    };
+    descriptors.buffers = register(receiving.whole(), sys::FI_RECV)?;
+    if is_named(info.provider(), READ_FROM_START) {
+        for (slot, descriptor) in descriptors.slots.iter_mut().enumerate() {
+            *descriptor = register(sending.place(slot), sys::FI_SEND)?;
+        }
+    } else {
+        descriptors.slots.fill(register(sending.whole(), sys::FI_SEND)?);
     }
     Ok((regions, descriptors))
 }

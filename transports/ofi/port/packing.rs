@@ -61,7 +61,7 @@ impl Port {
         let (slot, length) = (lane.pack.slot as usize, lane.pack.bytes as usize);
         let frames = self.sending.place(slot).part(0, length);
         let injected = length <= self.inject_max;
-        let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot));
+        let (descriptor, context) = (self.descriptors.slots[slot], self.contexts.of(slot));
         // SAFETY: place and context belong to the slot, which is free again only after the completion, or at once where
         // the frames are copied; the endpoint is closed before they are freed.
         #[expect(unsafe_code, reason = "FFI")]

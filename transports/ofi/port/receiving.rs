@@ -139,7 +139,7 @@ impl Port {
             // SAFETY: place and context belong to the buffer, which nobody uses; it is used again only after the
             // completion, and the endpoint is closed before they are freed.
             #[expect(unsafe_code, reason = "FFI")]
-            let posted = unsafe { self.endpoint.receive(place, self.descriptors[1], self.receive_flags, context) };
+            let posted = unsafe { self.endpoint.receive(place, self.descriptors.buffers, self.receive_flags, context) };
             match posted {
                 Ok(()) => {
                     self.idle.pop();

@@ -85,7 +85,7 @@ impl Port {
         let lane = &self.lanes[link as usize];
         let &slot = self.free.last().ok_or(Refused::Again)?;
         let frame = frame::write_alone(self.sending.place(slot as usize), lane.preface(), header, pieces);
-        let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
+        let (descriptor, context) = (self.descriptors.slots[slot as usize], self.contexts.of(slot as usize));
         // SAFETY: place and context belong to the slot, which is free again only after the completion; the
         // endpoint is closed before they are freed.
         #[expect(unsafe_code, reason = "FFI")]

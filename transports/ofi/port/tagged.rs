@@ -116,7 +116,7 @@ impl Port {
             }
         } else if let Some(&slot) = self.free.last() {
             let message = frame::write_matched(self.sending.place(slot as usize), header, with_header, pieces);
-            let (descriptor, context) = (self.descriptors[0], self.contexts.of(slot as usize));
+            let (descriptor, context) = (self.descriptors.slots[slot as usize], self.contexts.of(slot as usize));
             let (start, length) = (message.start().cast(), message.len());
             // SAFETY: as in `send`: place and context belong to the slot.
             #[expect(unsafe_code, reason = "FFI")]

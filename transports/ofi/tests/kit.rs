@@ -61,12 +61,6 @@ impl World {
         Some(World::new(vec![endpoint(0, provider)?, endpoint(1, provider)?]))
     }
 
-    /// The same with buffers for one frame each.
-    pub(super) fn single(provider: &str) -> Option<Self> {
-        let one = |me| endpoint_of(&OfiConfig { multi_receive: false, ..config(me, provider) });
-        Some(World::new(vec![one(0)?, one(1)?]))
-    }
-
     pub(super) fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }

@@ -51,12 +51,16 @@ fn memory_that_is_kept_is_registered_once_and_other_memory_for_each_operation() 
         let kept = world.keep(0, &mut from, Access::SEND);
         assert_eq!(world.regions(0).0, 0, "{provider}: domains are told of it by operations");
         for round in 0..5 {
-            // Parts of it, too.
-            world.put(0, channel, at(key, 0), &mut from[..LONG - 1000 * round as usize]);
+            // Parts of it, too, wherever they begin.
+            let first = 1000 * round as usize;
+            memory.bytes().fill(0);
+            world.put(0, channel, at(key, first), &mut from[first..LONG - 10]);
             world.flush(0, channel);
+            assert!(memory.bytes()[first..LONG - 10] == from[first..LONG - 10], "{provider}");
             assert_eq!(world.regions(0), (1, round, 6), "{provider}");
         }
         let mut into = vec![0; LONG];
+        memory.bytes().copy_from_slice(&from);
         world.get(0, channel, at(key, 0), &mut into);
         world.flush(0, channel);
         assert!(into == from, "{provider}");
