@@ -271,11 +271,15 @@ pub trait CreditWindows {
 /// Runs go under a key, which both sides know: the context word of a communicator for its [boards](crate::boards), which all have
 /// one length, and a key from 2³² on for all others.
 pub trait SharedMemory {
-    /// Makes a run of so many zero bytes, which is to be given to peers under a key.
+    /// Whether communicators show their messages in such memory ([`crate::boards`]).
+    fn has_boards(&self) -> bool;
+
+    /// Makes a run of so many zero bytes, which is to be given to peers under a key. Those in this process are given other memory with it,
+    /// `beside`, which stays for as long as they may use it ([`SharedRun::beside`]).
     ///
     /// # Errors
     /// Why there is none, in words.
-    fn make(&mut self, key: u64, bytes: usize) -> Result<SharedRun, String>;
+    fn make(&mut self, key: u64, bytes: usize, beside: Span) -> Result<SharedRun, String>;
 
     /// Passes the run of a key to the peer of a link, or that there is none. `false` if it could not be passed right now.
     ///
@@ -300,7 +304,8 @@ pub trait SharedMemory {
     /// says, nothing but the run is written.
     ///
     /// # Safety
-    /// The run is valid for writes.
+    /// The run is valid for writes. Over a transport within a process, where no kernel checks the address, as many bytes there are valid for
+    /// reads.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn fetch(&mut self, link: u32, address: u64, into: Span) -> bool;
 
@@ -308,7 +313,7 @@ pub trait SharedMemory {
     /// written where it was not.
     ///
     /// # Safety
-    /// The run is valid for reads.
+    /// The run is valid for reads. Over a transport within a process, as many bytes at the address are valid for writes.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn store(&mut self, link: u32, address: u64, from: Span) -> bool;
 

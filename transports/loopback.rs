@@ -4,16 +4,19 @@
 //! looks at its news.
 
 mod hub;
+mod sharing;
 
 pub use hub::Hub;
 
 use crate::rings::inbox::Inbox;
 use crate::rings::links::{InboxView, Links, Need};
 use crate::rings::memory::HeapMemory;
-use crate::{Capabilities, CreditWindows, LinkEvent, Reach, Sent, Take, Traffic, Transport};
+use crate::shared::SharedRun;
+use crate::{Capabilities, CreditWindows, LinkEvent, Reach, Sent, SharedMemory, Take, Traffic, Transport};
 use hub::{Connection, News};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use sharing::Passed;
 use std::sync::Arc;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, NIL, Pieces, Row};
@@ -35,6 +38,9 @@ pub struct Loopback {
     awaited: Vec<u32>,
     /// Links whose peers have closed them, and why. Their last frames are still to be read.
     endings: Vec<(u32, String)>,
+    /// Runs that peers are given, by key, and those that peers have given.
+    passing: Vec<(u64, SharedRun)>,
+    passed: Vec<Passed>,
     closed: bool,
 }
 
@@ -68,9 +74,21 @@ impl Loopback {
         };
         let links = Links::new(inbox);
         let (hub, procs, theirs) = (hub.clone(), Vec::new(), Vec::new());
-        let (connected, awaited, endings) = (Vec::new(), Vec::new(), Vec::new());
-        let closed = false;
-        Ok(Loopback { hub, me, links, procs, theirs, doorbell, capabilities, connected, awaited, endings, closed })
+        Ok(Loopback {
+            hub,
+            me,
+            links,
+            procs,
+            theirs,
+            doorbell,
+            capabilities,
+            connected: Vec::new(),
+            awaited: Vec::new(),
+            endings: Vec::new(),
+            passing: Vec::new(),
+            passed: Vec::new(),
+            closed: false,
+        })
     }
 
     /// Keeps who is at the other end of a link, and the peer's number for it.
@@ -89,6 +107,7 @@ impl Loopback {
         self.links.close(link);
         self.awaited.retain(|&awaited| awaited != link);
         self.endings.retain(|(ending, _)| *ending != link);
+        self.passed.retain(|passed| passed.link != link);
         let Some(proc) = self.procs.get_mut(link as usize).map(|proc| std::mem::replace(proc, NIL)) else { return };
         if proc == NIL || proc == self.me {
             return;
@@ -120,6 +139,7 @@ impl Loopback {
                         self.endings.push((link, reason));
                     }
                 }
+                News::Shared { link, key, run } => self.hear_shared(link, key, run),
                 News::Left { proc } => {
                     for (link, _) in (0..).zip(&self.procs).filter(|&(_, &p)| p == proc) {
                         self.links.look(link);
@@ -190,6 +210,10 @@ unsafe impl Transport for Loopback {
 
     fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
         Some(&mut self.links)
+    }
+
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        if self.hub.is_apart() { None } else { Some(self) }
     }
 
     #[inline]

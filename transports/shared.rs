@@ -15,6 +15,8 @@ pub const SHARED_ALIGN: usize = 128;
 pub struct SharedRun {
     start: NonNull<u8>,
     bytes: usize,
+    /// See [`SharedRun::beside`].
+    beside: Option<Span>,
     _keep: Arc<dyn Any + Send + Sync>,
 }
 
@@ -60,7 +62,19 @@ impl SharedRun {
     #[expect(unsafe_code, reason = "a view of shared memory")]
     pub unsafe fn new(start: NonNull<u8>, bytes: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(start.addr().get().is_multiple_of(SHARED_ALIGN), "shared memory starts at a page");
-        SharedRun { start, bytes, _keep: keep }
+        SharedRun { start, bytes, beside: None, _keep: keep }
+    }
+
+    /// As one that is passed to others in this process, with other memory of its maker's, or none of it. Who passes it to them sees to it that
+    /// the memory stays for as long as they may use it.
+    pub fn with(self, beside: Span) -> Self {
+        SharedRun { beside: Some(beside), ..self }
+    }
+
+    /// The memory that its maker has passed with it. `None` if it was not passed by somebody in this process: there is none in reach then.
+    #[inline(always)]
+    pub fn beside(&self) -> Option<Span> {
+        self.beside
     }
 
     /// A run of zero bytes in memory of this process alone; `None` if there is no memory.

@@ -128,7 +128,7 @@ unsafe impl Sync for Part {}
 pub enum Memory {
     /// Behind the control lines, so many bytes of it.
     Behind(usize),
-    /// In the memory of this process. For the own part.
+    /// In the memory of this process, for as long as the part is used. For the own part, and those of others in this process.
     Own(Span),
     /// In another process, which the kernel reads and writes: so many bytes.
     Elsewhere(usize),
@@ -185,6 +185,11 @@ impl Part {
         // SAFETY: memory of this length, which is kept.
         #[expect(unsafe_code, reason = "a view of shared memory")]
         (!self.start.is_null()).then(|| unsafe { Span::new(self.start, self.bytes) })
+    }
+
+    /// Whether whoever uses it is in this process.
+    pub fn is_within_process(&self) -> bool {
+        self.control.run.beside().is_some()
     }
 
     #[inline(always)]

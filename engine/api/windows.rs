@@ -2,8 +2,8 @@
 //!
 //! A window is made by all members together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part of it needs an
 //! epoch towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one host
-//! nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, or calls of
-//! the kernel where the memory is a buffer of the program's. A short put into such a buffer is left for the target's engine first, which is
+//! nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, and between
+//! engines of one process on all memory; or calls of the kernel where the memory is a buffer of another process. A short put into such a buffer is left for the target's engine first, which is
 //! faster, and taken back from one that does not tick. Elsewhere a fabric puts and gets, where it can, and any tick of the target's engine does
 //! all else; so it does in dynamic windows.
 
@@ -82,6 +82,7 @@ impl WindowReach {
     pub(crate) fn of(reach: &Reach) -> Self {
         match reach {
             Reach::Memory(_) => WindowReach::Memory,
+            Reach::Listed { part, .. } if part.is_within_process() => WindowReach::Memory,
             Reach::Kernel { .. } | Reach::Listed { .. } => WindowReach::Kernel,
             Reach::Fabric { .. } => WindowReach::Fabric,
             Reach::Engine => WindowReach::Engine,

@@ -1,6 +1,6 @@
 //! Epochs: what they order, and whom they keep out.
 
-use crate::kit::{ALL, Over, compute_until, each_rank, next, own, refused, values, windows};
+use crate::kit::{ALL, Over, SHARED, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire::{AtomicsDomain, Group, LockKind, Rank, WindowReach, op};
 
@@ -112,9 +112,14 @@ fn an_epoch_of_a_fence_ends_by_a_lock_if_nothing_was_done_in_it() {
 
 #[test]
 fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
+    SHARED.into_iter().for_each(computes_with_attached_memory);
+}
+
+fn computes_with_attached_memory(over: Over) {
     const COUNT: usize = 50_000;
     let is_done = AtomicBool::new(false);
-    each_rank(2, Over::Shm, |engine, rank, world| {
+    let reach = if over == Over::Shm { WindowReach::Kernel } else { WindowReach::Memory };
+    each_rank(2, over, |engine, rank, world| {
         let window = engine.win_create_dynamic(world).unwrap();
         assert_eq!(engine.win_domain(window), Ok(AtomicsDomain::Lock));
         // More than one run, and one that is gone.
@@ -128,7 +133,7 @@ fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
         engine.barrier(world).unwrap();
         if rank == 0 {
             let (words, at) = (window.cast::<u64>(), places[1] / size_of::<u64>());
-            assert_eq!(engine.win_reach(Rank(1), window), Ok(WindowReach::Kernel));
+            assert_eq!(engine.win_reach(Rank(1), window), Ok(reach));
             engine.put(values(0, COUNT), Rank(1), at, words).unwrap();
             engine.win_flush(Rank(1), window).unwrap();
             engine.accumulate(&vec![2; COUNT], op::Sum, Rank(1), at, words).unwrap();
@@ -156,9 +161,13 @@ fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
 
 #[test]
 fn a_target_that_computes_is_not_waited_for_on_its_host() {
+    SHARED.into_iter().for_each(computes);
+}
+
+fn computes(over: Over) {
     const RUNS: usize = 10_000;
     let origin_is_done = [false; 2].map(AtomicBool::new);
-    each_rank(2, Over::Shm, |engine, rank, world| {
+    each_rank(2, over, |engine, rank, world| {
         for (window, is_done) in windows(engine, 3 * RUNS, world).into_iter().zip(&origin_is_done) {
             engine.win_lock_all(window).unwrap();
             engine.barrier(world).unwrap();

@@ -20,9 +20,11 @@ pub(crate) enum Over {
     Shm,
     /// The same, with a shared heap that peers map.
     Heap,
-    /// Loopback: the target's engine.
+    /// Loopback: loads and stores.
+    Process,
+    /// Loopback between engines that share no memory: the target's engine.
     Loopback,
-    /// Loopback with short rings, where nothing is delivered past the systems: the target's engine, in many requests.
+    /// The same with short rings, where nothing is delivered past the systems: the target's engine, in many requests.
     Short,
     /// A fabric, by a provider: puts and gets by that, all else by the target's engine.
     Fabric(&'static str),
@@ -31,12 +33,16 @@ pub(crate) enum Over {
 /// Fabrics that move bytes between engines of one process.
 pub(crate) const FABRICS: [Over; 2] = [Over::Fabric("tcp;ofi_rxm"), Over::Fabric("sockets")];
 
-pub(crate) const ALL: [Over; 3] = [Over::Shm, Over::Loopback, Over::Short];
+/// What shares memory: nobody waits for a target.
+pub(crate) const SHARED: [Over; 2] = [Over::Shm, Over::Process];
+
+pub(crate) const ALL: [Over; 4] = [Over::Shm, Over::Process, Over::Loopback, Over::Short];
 
 /// Runs a part for each rank, in threads.
 pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
     let ring = if over == Over::Short { SHORT_RING } else { LOOPBACK_RING_BYTES };
     let (board, hub) = (Board::new(size), Hub::new(size, ring));
+    let hub = if over == Over::Process { hub } else { hub.apart() };
     std::thread::scope(|threads| {
         for rank in 0..size {
             let (board, part, hub) = (&board, &part, hub.clone());
@@ -44,7 +50,7 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
                 let builder = match over {
                     Over::Shm => Engine::builder(),
                     Over::Heap => Engine::builder().shared_heap(true),
-                    Over::Loopback => Engine::builder().include(["loopback"]).hub(hub),
+                    Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub),
                     Over::Fabric(provider) => {
                         Engine::builder().include(["loopback".to_owned(), format!("ofi:{provider}")])
                     }

@@ -9,11 +9,12 @@ mod kit;
 mod many;
 mod model;
 mod mutexes;
+mod process;
 mod regions;
 mod requests;
 mod updates;
 
-use kit::{ALL, Over, each_rank, next, own, refused, values, windows};
+use kit::{ALL, Over, SHARED, each_rank, next, own, refused, values, windows};
 use tickwire::{AtomicsDomain, Comm, Engine, LockKind, Rank, Window, WindowReach, op};
 
 /// Elements of a part: in one word, in one request, in several, and in many.
@@ -60,6 +61,11 @@ fn a_window_says_how_its_parts_are_reached() {
         let [allocated, created] = reaches(engine, world, rank);
         assert_eq!(allocated, (WindowReach::Memory, AtomicsDomain::Processor));
         assert_eq!(created, (WindowReach::Kernel, AtomicsDomain::Lock));
+    });
+    each_rank(2, Over::Process, |engine, rank, world| {
+        let [allocated, created] = reaches(engine, world, rank);
+        assert_eq!(allocated, (WindowReach::Memory, AtomicsDomain::Processor));
+        assert_eq!(created, (WindowReach::Memory, AtomicsDomain::Lock));
     });
     for over in [Over::Loopback, Over::Short] {
         each_rank(2, over, |engine, rank, world| {
@@ -152,7 +158,15 @@ fn the_buffer_of_a_created_window_comes_back_with_what_others_put() {
 
 #[test]
 fn cells_of_all_parts_are_seen_by_all_members_of_a_host() {
-    each_rank(3, Over::Shm, |engine, rank, world| {
+    SHARED.into_iter().for_each(cells_are_seen);
+    each_rank(2, Over::Loopback, |engine, _, world| {
+        let refused = engine.win_allocate_shared::<u32>(1, world).unwrap_err().to_string();
+        assert!(refused.contains("not all members share memory"), "{refused}");
+    });
+}
+
+fn cells_are_seen(over: Over) {
+    each_rank(3, over, |engine, rank, world| {
         let window = engine.win_allocate_shared::<u32>(rank as usize + 1, world).unwrap();
         engine.win_lock_all(window).unwrap();
         engine.win_cells(Rank(rank), window).unwrap().set(rank as usize, rank + 10);
@@ -166,10 +180,6 @@ fn cells_of_all_parts_are_seen_by_all_members_of_a_host() {
         engine.win_unlock_all(window).unwrap();
         assert!(engine.win_cells(next(rank, 3), window).is_err(), "no epoch is open");
         engine.win_free(window).unwrap();
-    });
-    each_rank(2, Over::Loopback, |engine, _, world| {
-        let refused = engine.win_allocate_shared::<u32>(1, world).unwrap_err().to_string();
-        assert!(refused.contains("not all members share memory"), "{refused}");
     });
 }
 

@@ -1,6 +1,6 @@
 //! Counters, locks and queues that are built of one-sided operations, by threads and by processes. See [`tickwire_tests::mutexes`].
 
-use crate::kit::{ALL, Over, each_rank};
+use crate::kit::{ALL, SHARED, each_rank};
 use std::process::Command;
 use tickwire_tests::binaries::binary;
 use tickwire_tests::mutexes::{elements, hammer};
@@ -11,7 +11,7 @@ use tickwire_tests::one_sided::{KINDS, Parts};
 fn threads_lose_nothing() {
     for over in ALL {
         for (size, rounds) in [(2, 40), (4, 20), (8, 6)] {
-            let rounds = if over == Over::Shm { 2 * rounds } else { rounds };
+            let rounds = if SHARED.contains(&over) { 2 * rounds } else { rounds };
             each_rank(size, over, |engine, _, world| {
                 for kind in KINDS {
                     let parts = Parts::make(engine, kind, elements(rounds), world).unwrap();

@@ -1,6 +1,6 @@
 //! Exposed memory: who has a key reads, writes and updates, and nobody else.
 
-use crate::kit::{ALL, FABRICS, Over, each_rank, refused, values};
+use crate::kit::{ALL, FABRICS, Over, SHARED, each_rank, refused, values};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::bytemuck;
@@ -27,6 +27,7 @@ fn who_has_a_key_moves_bytes_without_the_owner() {
             let key = keys[next as usize];
             let reach = match over {
                 Over::Shm | Over::Heap => WindowReach::Kernel,
+                Over::Process => WindowReach::Memory,
                 Over::Fabric(_) => WindowReach::Fabric,
                 Over::Loopback | Over::Short => WindowReach::Engine,
             };
@@ -132,8 +133,12 @@ fn a_stale_key_is_an_error_and_never_a_write() {
 
 #[test]
 fn an_owner_that_computes_is_not_waited_for() {
+    SHARED.into_iter().for_each(an_owner_computes);
+}
+
+fn an_owner_computes(over: Over) {
     let done = AtomicBool::new(false);
-    each_rank(2, Over::Shm, |engine, rank, world| {
+    each_rank(2, over, |engine, rank, world| {
         let long = 1 << 17;
         let (region, keys) = exposed(engine, long, RegionAccess::ALL, world);
         if rank == 1 {
@@ -198,8 +203,12 @@ fn memory_that_peers_map_is_read_where_it_is() {
 
 #[test]
 fn nothing_is_written_after_a_withdrawal_however_many_are_writing() {
+    SHARED.into_iter().for_each(others_write_while_it_is_withdrawn);
+}
+
+fn others_write_while_it_is_withdrawn(over: Over) {
     let rounds = 200;
-    each_rank(3, Over::Shm, |engine, rank, world| {
+    each_rank(3, over, |engine, rank, world| {
         let mut buffer = vec![0u64; 64];
         for round in 0..rounds {
             let region = engine.expose(buffer, RegionAccess::ALL).unwrap();

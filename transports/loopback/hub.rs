@@ -4,6 +4,7 @@
 use crate::rings::fences;
 use crate::rings::links::{Ends, InboxView, ring};
 use crate::rings::memory::{HeapMemory, RawRing};
+use crate::shared::SharedRun;
 use rustix::fd::OwnedFd;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,8 @@ pub struct Hub {
     /// Number of the first proc.
     base: u32,
     ring_bytes: usize,
+    /// Its engines share no memory.
+    apart: bool,
 }
 
 struct Shared {
@@ -41,6 +44,8 @@ pub(super) enum News {
     Opened { link: u32, proc: u32, ends: Box<Ends> },
     /// A peer has closed a link, and why. The number is this side's.
     Closed { link: u32, reason: String },
+    /// A peer has passed a run of shared memory under a key, or that it has none. The link's number is this side's.
+    Shared { link: u32, key: u64, run: Option<SharedRun> },
     /// A peer has left.
     Left { proc: u32 },
 }
@@ -68,7 +73,19 @@ impl Hub {
 
     fn from_proc(base: u32, procs: u32, ring_bytes: usize) -> Self {
         let members = (0..procs).map(|_| None).collect();
-        Hub { shared: Arc::new(Mutex::new(Shared { members, left: vec![false; procs as usize] })), base, ring_bytes }
+        let shared = Shared { members, left: vec![false; procs as usize] };
+        Hub { shared: Arc::new(Mutex::new(shared)), base, ring_bytes, apart: false }
+    }
+
+    /// The same hub, for engines that share no memory, as if each was on a host of its own: one-sided operations are done by the target's
+    /// engine. All engines of a hub must say the same.
+    pub fn apart(self) -> Self {
+        Hub { apart: true, ..self }
+    }
+
+    /// Whether engines share no memory.
+    pub(super) fn is_apart(&self) -> bool {
+        self.apart
     }
 
     /// Bytes of each ring.
@@ -155,7 +172,7 @@ impl Hub {
         let news = shared.members[place].take().map(|member| member.news).unwrap_or_default();
         let callers = news.iter().filter_map(|item| match item {
             News::Opened { proc, .. } => Some(*proc),
-            News::Closed { .. } | News::Left { .. } => None,
+            News::Closed { .. } | News::Shared { .. } | News::Left { .. } => None,
         });
         shared.left[place] = true;
         for peer in peers.iter().copied().chain(callers).filter(|&p| p != NIL && p != me) {

@@ -31,7 +31,11 @@ fn run_of(map: Map, bytes: usize) -> SharedRun {
 }
 
 impl SharedMemory for Shm {
-    fn make(&mut self, key: u64, bytes: usize) -> Result<SharedRun, String> {
+    fn has_boards(&self) -> bool {
+        true
+    }
+
+    fn make(&mut self, key: u64, bytes: usize, _beside: Span) -> Result<SharedRun, String> {
         let (file, map) = segment::create(self.own.place(), bytes).map_err(|error| error.to_string())?;
         self.stop_giving(key);
         self.passing.push((key, file));

@@ -88,20 +88,22 @@ impl Part {
         lock::end_free(&self.control.member(self.control.me).busy);
     }
 
-    /// Takes the update lock, past a holder that `is_dead`.
+    /// Takes the update lock, past a holder that `is_dead`. A thread of this process gives it back whatever happens to its engine, so it is
+    /// waited for.
     ///
     /// # Errors
     /// Who has it, or is at an update that needs none, after some tries.
     pub fn lock_updates(&self, is_dead: impl Fn(u32) -> bool) -> Result<UpdateGuard<'_>, HeldBy> {
         let Head { update, mode, .. } = self.control.head();
+        let is_dead = |member| !self.is_within_process() && is_dead(member);
         let mut held_by = 0;
         for _ in 0..TRIES {
-            match lock::try_update(&update.0, self.control.me, &is_dead) {
+            match lock::try_update(&update.0, self.control.me, is_dead) {
                 Ok(()) => {
                     let guard = UpdateGuard { word: &update.0 };
                     let others = (0..self.control.members).filter(|&member| member != self.control.me);
                     let busy = others.map(|member| (member, &self.control.member(member).busy));
-                    match lock::close_free(&mode.0, busy, &is_dead, fences::heavy) {
+                    match lock::close_free(&mode.0, busy, is_dead, fences::heavy) {
                         Ok(()) => return Ok(guard),
                         Err(member) => held_by = member,
                     }

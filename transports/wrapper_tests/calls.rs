@@ -85,7 +85,8 @@ macro_rules! call_all {
             heard("next_watcher", &watchers.next_watcher().is_some());
         }
         if let Some(memory) = t.shared_memory() {
-            heard("make", &memory.make(1, 8).is_ok());
+            heard("has_boards", &memory.has_boards());
+            heard("make", &memory.make(1, 8, Span::EMPTY).is_ok());
             heard("give", &memory.give(0, 1));
             heard("stop_giving", &memory.stop_giving(1));
             heard("take", &memory.take(0, 1).is_some());
@@ -143,7 +144,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 51] = [
+const UNSIMULATED: [&str; 52] = [
     "name",
     "capabilities",
     "memory",
@@ -186,6 +187,7 @@ const UNSIMULATED: [&str; 51] = [
     "give",
     "stop_giving",
     "take",
+    "has_boards",
     "heap_of",
     "store",
     "fetches",

@@ -24,7 +24,8 @@ impl Engine {
         let Some(endpoint) = self.most_shared() else { return };
         let all = self.store.all();
         let shared = all.endpoints[usize::from(endpoint)].transport.get().shared_memory();
-        let run = shared.and_then(|shared| shared.make(KEY, control_bytes(members) + DIRECTORY_BYTES).ok());
+        let run =
+            shared.and_then(|shared| shared.make(KEY, control_bytes(members) + DIRECTORY_BYTES, Span::EMPTY).ok());
         let part = run.and_then(|run| Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false));
         let made = part.map(|part| (endpoint, part));
         let Some((endpoint, part)) = made else { return };

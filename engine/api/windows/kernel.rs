@@ -100,7 +100,8 @@ impl Engine {
             Reach::Kernel { endpoint, link, address, .. } => {
                 let shared = all.endpoints.get_mut(endpoint as usize)?.transport.get().shared_memory()?;
                 let address = address.wrapping_add(at as u64);
-                // SAFETY: the caller of the operation lends the run.
+                // SAFETY: the caller of the operation lends the run. The kernel checks the address: what is within this process is reached as
+                // memory.
                 #[expect(unsafe_code, reason = "bytes that are addresses")]
                 unsafe {
                     Some(if writes { shared.store(link, address, run) } else { shared.fetch(link, address, run) })
@@ -183,7 +184,7 @@ impl Engine {
         let shared = shared.ok_or(())?;
         let Ok(guard) = part.lock_updates(|member| is_dead(targets, vcs, member)) else { return Ok(false) };
         let address = address.wrapping_add(at as u64);
-        // SAFETY: room of the caller's own.
+        // SAFETY: room of the caller's own; the kernel checks the address, as above.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let moved = unsafe {
             shared.fetch(*link, address, room) && {

@@ -13,10 +13,10 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
-use tickwire_transports::RemoteKey;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes, control_bytes_with_mail};
+use tickwire_transports::{Reach as Near, RemoteKey};
 
 /// The endpoint and the link over which a member's memory is reached; `None` of the own one, and of one that has failed.
 pub(crate) type Link = Option<(u8, u32)>;
@@ -268,10 +268,15 @@ impl Engine {
 
     /// The run that begins with the control lines of the own part.
     fn make_run(&mut self, brought: &Brought, key: u64, size: u32, shares: Option<u8>) -> Result<SharedRun, String> {
-        let (control, behind) = match brought.memory {
-            Brings::Allocated => (control_bytes(size), brought.bytes),
-            Brings::Buffer(..) => (control_bytes_with_mail(size), 0),
-            Brings::Attached => (control_bytes(size), DIRECTORY_BYTES),
+        let within_process = shares.is_some_and(|endpoint| {
+            let transport = self.store.endpoints()[usize::from(endpoint)].transport.get();
+            transport.capabilities().reach == Near::Process
+        });
+        let (control, behind, beside) = match brought.memory {
+            Brings::Allocated => (control_bytes(size), brought.bytes, Span::EMPTY),
+            Brings::Buffer(span, _) if within_process => (control_bytes(size), 0, span),
+            Brings::Buffer(span, _) => (control_bytes_with_mail(size), 0, span),
+            Brings::Attached => (control_bytes(size), DIRECTORY_BYTES, Span::EMPTY),
         };
         let too_long = || format!("there is no address for {behind} bytes");
         let bytes = control.checked_add(behind).ok_or_else(too_long)?;
@@ -280,7 +285,8 @@ impl Engine {
             None => None,
         };
         match shared {
-            Some(shared) => shared.make(key, bytes),
+            // What is beside it stays until all members have freed the window, or for ever.
+            Some(shared) => shared.make(key, bytes, beside),
             None => SharedRun::private(bytes).ok_or_else(|| format!("there is no memory for {bytes} bytes")),
         }
     }
@@ -323,6 +329,10 @@ impl Engine {
                     fabric_reach(link, offer, fabric.map(|(endpoint, _)| endpoint))
                 }
                 None => None,
+                Some(run) if offer.has & KERNEL != 0 && run.beside().is_some() => {
+                    let memory = run.beside().unwrap_or(Span::EMPTY);
+                    Part::new(run, Memory::Own(memory), size, rank, fences).map(Reach::Memory)
+                }
                 Some(run) if offer.has & (KERNEL | ATTACHED) != 0 => {
                     self.kernel_reach(link, run, offer, (size, rank), fences)
                 }

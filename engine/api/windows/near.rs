@@ -85,7 +85,8 @@ impl Engine {
         };
         let Ok(guard) = part.lock_updates(dead) else { return Near::Busy };
         let Some(address) = address_of(part, &guard, kind, at, length, handle) else { return Near::Elsewhere };
-        // SAFETY: the caller of the operation lends both runs.
+        // SAFETY: the caller of the operation lends both runs. What is listed is the owner's, and stays so while the list is locked; an
+        // owner that has died gives nothing up.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         unsafe {
             operate(shared, *link, kind, runs, (address, length))
@@ -115,7 +116,7 @@ fn address_of(
 /// Does an operation on memory of the peer of a link.
 ///
 /// # Safety
-/// Both runs are valid for what the kind says, `length` bytes of them.
+/// Both runs are valid for what the kind says, `length` bytes of them; so are the bytes at the address where the peer is in this process.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 unsafe fn operate(
     shared: &mut dyn SharedMemory,

@@ -185,7 +185,7 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         Reach::Network => "network",
     };
     // Of windows whose members all are reached by it.
-    let (allocated, created) = match (shares, capabilities.remote_read) {
+    let (allocated, created) = match (shares, capabilities.remote_read || capabilities.reach == Reach::Process) {
         (true, true) => (AtomicsDomain::Processor, AtomicsDomain::Lock),
         (true, false) => (AtomicsDomain::Processor, AtomicsDomain::Engine),
         (false, _) => (AtomicsDomain::Engine, AtomicsDomain::Engine),

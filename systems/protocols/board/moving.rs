@@ -130,7 +130,7 @@ fn fetch(
     }
     let endpoint = around.endpoints.get_mut(seat.endpoint as usize);
     let boards = endpoint.and_then(|endpoint| endpoint.transport.get().shared_memory());
-    // SAFETY: see the module: room for so many bytes, of a buffer or of scratch.
+    // SAFETY: see the module: room for so many bytes, of a buffer or of scratch. No transport within a process has boards.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let fetched =
         room.len() == length && boards.is_some_and(|boards| unsafe { boards.fetch(seat.link, address, room) });

@@ -7,7 +7,7 @@ use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
-use tickwire_components::{Comm, Communicator, NIL, Row, Vc, VcState};
+use tickwire_components::{Comm, Communicator, NIL, Row, Span, Vc, VcState};
 use tickwire_systems::procs::boards::{CommBoards, Members, Seat, Seats, Standing, Terms};
 use tickwire_systems::procs::ending::failed_member;
 use tickwire_systems::procs::routes::endpoint_of;
@@ -119,7 +119,10 @@ impl Engine {
             (0..size).filter(|&rank| rank != me).filter_map(|rank| all.communicators[row].proc(rank)).collect();
         // All members are reached over one that has boards.
         let shows = endpoint_of(&mut all, *procs.first()?)?;
-        all.endpoints.get_mut(usize::from(shows))?.transport.get().shared_memory()?;
+        let shared = all.endpoints.get_mut(usize::from(shows))?.transport.get().shared_memory()?;
+        if !shared.has_boards() {
+            return None;
+        }
         if !procs.iter().all(|&proc| endpoint_of(&mut all, proc) == Some(shows)) {
             return None;
         }
@@ -141,9 +144,9 @@ impl Engine {
         let is_wide = |comm: &&CommBoards| matches!(&comm.standing, Standing::Open(of) if of.seats.own.is_wide());
         let wide = all.boards.comms.iter().filter(is_wide).count() < BOARDS_WIDE;
         let memory = all.endpoints[shows as usize].transport.get().shared_memory()?;
-        let made = match wide.then(|| memory.make(context.into(), BOARD_BYTES_WIDE)) {
+        let made = match wide.then(|| memory.make(context.into(), BOARD_BYTES_WIDE, Span::EMPTY)) {
             Some(Ok(made)) => made,
-            _ => memory.make(context.into(), BOARD_BYTES).ok()?,
+            _ => memory.make(context.into(), BOARD_BYTES, Span::EMPTY).ok()?,
         };
         OwnBoard::new(made)
     }

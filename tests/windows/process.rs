@@ -1,0 +1,64 @@
+//! Engines of one process: their windows and regions are reached by loads and stores, also after their owner has gone.
+
+use crate::kit::{PATIENCE, compute_until, values};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::testing::Board;
+use tickwire::transport::Hub;
+use tickwire::{Engine, LockKind, ProcId, Rank, RegionAccess, RegionKey, Window, WindowReach};
+
+/// Elements of a part.
+const COUNT: usize = 1_000;
+
+/// An engine of two, with a window of a buffer, and the keys of a region of each.
+fn member(board: &Board, hub: Hub, rank: u32) -> (Engine, Window<u64>, Vec<RegionKey>) {
+    let builder = Engine::builder().include(["loopback"]).hub(hub);
+    let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+    let world = engine.comm_world();
+    let window = engine.win_create(vec![0u64; COUNT], world).unwrap();
+    let region = engine.expose(vec![0u64; COUNT], RegionAccess::ALL).unwrap();
+    let mut keys = vec![region.key(); 2];
+    engine.allgather(&[region.key()], &mut keys, world).unwrap();
+    engine.win_lock(LockKind::Shared, Rank(1 - rank), window).unwrap();
+    if rank == 0 {
+        assert_eq!(engine.region_reach(&keys[1]), Ok(WindowReach::Memory));
+        assert_eq!(engine.win_reach(Rank(1), window), Ok(WindowReach::Memory));
+    }
+    engine.barrier(world).unwrap();
+    (engine, window, keys)
+}
+
+/// Rank 1's engine ends in some way while its memory is in use, and its memory is not used again.
+fn ends(end: fn(Engine)) {
+    let (board, hub) = (Board::new(2), Hub::new(2, LOOPBACK_RING_BYTES));
+    let [has_gone, has_written] = [false; 2].map(AtomicBool::new);
+    std::thread::scope(|threads| {
+        let (its_board, its_hub) = (&board, hub.clone());
+        let [has_gone, has_written] = [&has_gone, &has_written];
+        threads.spawn(move || {
+            let (engine, ..) = member(its_board, its_hub, 1);
+            end(engine);
+            // As much memory as what it had: it would be the same.
+            let fresh: Vec<Vec<u64>> = (0..8).map(|_| vec![0; COUNT]).collect();
+            has_gone.store(true, Ordering::Release);
+            compute_until(has_written);
+            assert!(fresh.iter().flatten().all(|&word| word == 0), "somebody else's memory was written");
+        });
+        let (mut engine, window, keys) = member(&board, hub, 0);
+        compute_until(has_gone);
+        // It has not looked, so it does not know.
+        engine.put(values(3, COUNT), Rank(1), 0, window).unwrap();
+        let mut got = vec![0; COUNT];
+        engine.get(&mut got, Rank(1), 0, window).unwrap();
+        assert_eq!(got, values(3, COUNT));
+        let put = engine.region_put(values(4, COUNT), &keys[1], 0);
+        let _ = put.and(engine.region_flush(ProcId(1)));
+        has_written.store(true, Ordering::Release);
+        let _ = engine.finalize(PATIENCE);
+    });
+}
+
+#[test]
+fn memory_of_an_engine_that_was_dropped_is_not_used_again() {
+    ends(drop);
+}
