@@ -85,6 +85,9 @@ impl Engine {
     /// Every call says from here on that the engine is closed.
     fn close(&mut self) {
         self.closed = Closed::Finalized;
+        // Of an engine that was poisoned or abandoned. Others may still write to its memory.
+        let windows = self.store.all().windows.list.drain(..).flatten();
+        windows.for_each(|window| std::mem::forget(window.own));
         self.store.progress().posting |= posting::CLOSED;
         self.refuse_submissions();
         self.say_closed();

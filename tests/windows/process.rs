@@ -1,6 +1,7 @@
 //! Engines of one process: their windows and regions are reached by loads and stores, also after their owner has gone.
 
 use crate::kit::{PATIENCE, compute_until, values};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::testing::Board;
@@ -61,4 +62,15 @@ fn ends(end: fn(Engine)) {
 #[test]
 fn memory_of_an_engine_that_was_dropped_is_not_used_again() {
     ends(drop);
+}
+
+#[test]
+fn memory_of_an_engine_that_a_panic_has_ended_is_not_used_again() {
+    ends(|engine| {
+        let panics = move || {
+            let _engine = engine;
+            panic!("on purpose");
+        };
+        catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+    });
 }
