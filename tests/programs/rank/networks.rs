@@ -109,4 +109,7 @@ pub(crate) fn unlike(engine: &mut Engine) {
         let expected = if other % 2 == me % 2 { "shm" } else { "ofi:" };
         assert!(chosen.len() == 1 && chosen[0].starts_with(expected), "{me} to {other}: {routes:?}");
     }
+    // One that has left is no longer connected, and its routes are those of a new call.
+    let world = engine.comm_world();
+    engine.barrier(world).unwrap();
 }
