@@ -100,8 +100,8 @@ impl Engine {
             Reach::Kernel { endpoint, link, address, .. } => {
                 let shared = all.endpoints.get_mut(endpoint as usize)?.transport.get().shared_memory()?;
                 let address = address.wrapping_add(at as u64);
-                // SAFETY: the caller of the operation lends the run. The kernel checks the address: what is within this process is reached as
-                // memory.
+                // SAFETY: the caller of the operation lends the run. The kernel checks the address: what is within this process is
+                // reached as memory.
                 #[expect(unsafe_code, reason = "bytes that are addresses")]
                 unsafe {
                     Some(if writes { shared.store(link, address, run) } else { shared.fetch(link, address, run) })

@@ -4,7 +4,7 @@
 //! memory that they share. Nobody uses a window before all members have it.
 
 use super::comm_of;
-use super::passing::fabric_reach;
+use super::passing::{fabric_reach, memory_reach};
 use crate::run::engine::Engine;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
+use tickwire_transports::RemoteKey;
 use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes, control_bytes_with_mail};
-use tickwire_transports::{Reach as Near, RemoteKey};
 
 /// The endpoint and the link over which a member's memory is reached; `None` of the own one, and of one that has failed.
 pub(crate) type Link = Option<(u8, u32)>;
@@ -57,7 +57,6 @@ const FENCES: u64 = 4;
 const KERNEL: u64 = 8;
 /// Its memory is attached later.
 const ATTACHED: u64 = 16;
-
 /// A fabric reaches its memory.
 pub(super) const FABRIC: u64 = 32;
 
@@ -268,10 +267,7 @@ impl Engine {
 
     /// The run that begins with the control lines of the own part.
     fn make_run(&mut self, brought: &Brought, key: u64, size: u32, shares: Option<u8>) -> Result<SharedRun, String> {
-        let within_process = shares.is_some_and(|endpoint| {
-            let transport = self.store.endpoints()[usize::from(endpoint)].transport.get();
-            transport.capabilities().reach == Near::Process
-        });
+        let within_process = shares.is_some_and(|endpoint| self.is_within_process(endpoint));
         let (control, behind, beside) = match brought.memory {
             Brings::Allocated => (control_bytes(size), brought.bytes, Span::EMPTY),
             Brings::Buffer(span, _) if within_process => (control_bytes(size), 0, span),
@@ -285,7 +281,6 @@ impl Engine {
             None => None,
         };
         match shared {
-            // What is beside it stays until all members have freed the window, or for ever.
             Some(shared) => shared.make(key, bytes, beside),
             None => SharedRun::private(bytes).ok_or_else(|| format!("there is no memory for {bytes} bytes")),
         }
@@ -330,8 +325,7 @@ impl Engine {
                 }
                 None => None,
                 Some(run) if offer.has & KERNEL != 0 && run.beside().is_some() => {
-                    let memory = run.beside().unwrap_or(Span::EMPTY);
-                    Part::new(run, Memory::Own(memory), size, rank, fences).map(Reach::Memory)
+                    memory_reach(run, (size, rank), fences)
                 }
                 Some(run) if offer.has & (KERNEL | ATTACHED) != 0 => {
                     self.kernel_reach(link, run, offer, (size, rank), fences)

@@ -11,7 +11,8 @@ use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::shared::SharedRun;
-use tickwire_transports::{RemoteAccess, RemoteKey};
+use tickwire_transports::windows::{Memory, Part};
+use tickwire_transports::{Reach as Near, RemoteAccess, RemoteKey};
 
 /// How long members are called over the route of one-sided traffic, ns: those that are there answer within a tick.
 const LINK_NS_MAX: u64 = 5_000_000_000;
@@ -25,7 +26,20 @@ pub(super) fn fabric_reach(link: Link, offer: &Offer, own: Option<u8>) -> Option
     both.then_some(Reach::Fabric { endpoint, link, key })
 }
 
+/// How a buffer of an engine of this process is reached: its memory is beside the run of its locks, and stays until all members have freed
+/// the window, or for ever.
+pub(super) fn memory_reach(run: SharedRun, (size, rank): (u32, u32), fences: bool) -> Option<Reach> {
+    let memory = run.beside()?;
+    Part::new(run, Memory::Own(memory), size, rank, fences).map(Reach::Memory)
+}
+
 impl Engine {
+    /// Whether an endpoint reaches engines of this process alone.
+    pub(super) fn is_within_process(&mut self, endpoint: u8) -> bool {
+        let transport = self.store.endpoints()[usize::from(endpoint)].transport.get();
+        transport.capabilities().reach == Near::Process
+    }
+
     /// Has a fabric know the own memory, if a member is reached over one that moves bytes by itself.
     pub(super) fn offer_to_fabric(
         &mut self,
