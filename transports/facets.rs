@@ -304,8 +304,8 @@ pub trait SharedMemory {
     /// says, nothing but the run is written.
     ///
     /// # Safety
-    /// The run is valid for writes. Over a transport within a process, where no kernel checks the address, as many bytes there are valid for
-    /// reads.
+    /// The run is valid for writes. Over a transport within a process, where no kernel checks the address, as many bytes there are valid
+    /// for reads.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn fetch(&mut self, link: u32, address: u64, into: Span) -> bool;
 

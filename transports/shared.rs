@@ -65,8 +65,8 @@ impl SharedRun {
         SharedRun { start, bytes, beside: None, _keep: keep }
     }
 
-    /// As one that is passed to others in this process, with other memory of its maker's, or none of it. Who passes it to them sees to it that
-    /// the memory stays for as long as they may use it.
+    /// As one that is passed to others in this process, with other memory of its maker's, or none of it. Who passes it to them sees to it
+    /// that the memory stays for as long as they may use it.
     pub fn with(self, beside: Span) -> Self {
         SharedRun { beside: Some(beside), ..self }
     }

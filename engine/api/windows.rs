@@ -1,11 +1,11 @@
 //! Windows (MPI 4.1 chapter 12): memory of all members of a communicator, which each of them reads, writes and updates by itself.
 //!
-//! A window is made by all members together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part of it needs an
-//! epoch towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one host
-//! nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, and between
-//! engines of one process on all memory; or calls of the kernel where the memory is a buffer of another process. A short put into such a buffer is left for the target's engine first, which is
-//! faster, and taken back from one that does not tick. Elsewhere a fabric puts and gets, where it can, and any tick of the target's engine does
-//! all else; so it does in dynamic windows.
+//! A window is made by all members together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part of it needs
+//! an epoch towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one
+//! host nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, and
+//! between engines of one process on all memory; or calls of the kernel where the memory is a buffer of another process. A short put into
+//! such a buffer is left for the target's engine first, which is faster, and taken back from one that does not tick. Elsewhere a fabric
+//! puts and gets, where it can, and any tick of the target's engine does all else; so it does in dynamic windows.
 
 mod attaching;
 mod epochs;
@@ -150,8 +150,8 @@ impl Engine {
         targets.get_mut(rank.0 as usize).ok_or(PostError::Rank { rank: rank.0, last }.into())
     }
 
-    /// The member's part of a window that an operation goes to, and where in it, bytes; `None` if anything is wrong, which [`Engine::checked`]
-    /// then tells.
+    /// The member's part of a window that an operation goes to, and where in it, bytes; `None` if anything is wrong, which
+    /// [`Engine::checked`] then tells.
     #[inline(always)]
     fn near<T>(&mut self, rank: Rank, displacement: usize, handle: u32) -> Option<(&mut Target, usize)> {
         if self.closed != Closed::No {

@@ -23,8 +23,8 @@ use figures::{PEERS, Peer, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 /// Shows what a running job does: ticks, idle share, messages, bytes and queues, by rank, by transport and by peer.
 ///
 /// It reads the page of statistics that every engine keeps in memory: the job is not slowed down, nor asked anything. Where a job runs
-/// on several hosts, a rank of each other one is asked for the pages there. Figures a second are those of the time since the last look; queues are those of the moment. Only jobs of the same user
-/// can be watched.
+/// on several hosts, a rank of each other one is asked for the pages there. Figures a second are those of the time since the last look;
+/// queues are those of the moment. Only jobs of the same user can be watched.
 ///
 /// Keys: q ends, s sorts by the next column, r turns the order around, up and down choose the rank whose peers are
 /// shown, p stops and goes on.

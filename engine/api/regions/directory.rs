@@ -1,5 +1,5 @@
-//! How peers of this host come to know what a proc exposes. It lists its regions in memory that it shares with them, and passes that over each
-//! connection once. What is there: [`Part::listed`].
+//! How peers of this host come to know what a proc exposes. It lists its regions in memory that it shares with them, and passes that over
+//! each connection once. What is there: [`Part::listed`].
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, Row, Span, TrafficClass, VcState, WindowError};

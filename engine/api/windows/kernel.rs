@@ -37,7 +37,8 @@ impl Engine {
         if self.target(rank, handle)?.has_mail { self.finish_mail(rank, handle) } else { Ok(()) }
     }
 
-    /// Waits until the put that was left for a target's engine is there. A target that does not take it computes: the kernel writes it then.
+    /// Waits until the put that was left for a target's engine is there. A target that does not take it computes: the kernel writes it
+    /// then.
     fn finish_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let mut looks = 0;
         while looks < MAIL_LOOKS && !self.is_mail_taken(rank, handle) {

@@ -145,8 +145,8 @@ impl Engine {
         self.flush_window(window.handle)
     }
 
-    /// Waits until the buffers of all operations on a rank's part may be used again (`MPI_Win_flush_local`): those of requests, since others
-    /// return only then.
+    /// Waits until the buffers of all operations on a rank's part may be used again (`MPI_Win_flush_local`): those of requests, since
+    /// others return only then.
     ///
     /// # Errors
     /// As [`Engine::win_flush`].

@@ -1,6 +1,6 @@
-//! Operations on memory of a proc on this host that is listed in that one's directory: exposed regions, and what is attached to windows. The
-//! proc does nothing for them. Memory that this process maps is read there, all other is read and written by the kernel. The directory is
-//! locked meanwhile.
+//! Operations on memory of a proc on this host that is listed in that one's directory: exposed regions, and what is attached to windows.
+//! The proc does nothing for them. Memory that this process maps is read there, all other is read and written by the kernel. The
+//! directory is locked meanwhile.
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, RemoteKind, Span, VcState, WindowError};

@@ -1,6 +1,6 @@
 //! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`, `tests-windows mixed ROUNDS`, where ranks with odd numbers
-//! share no memory with others, `tests-windows hosts DIRECTORY`, `tests-windows many DIRECTORY`, in which all but two are killed, or `tests-windows WAY KIND DIRECTORY`, in which the last rank is killed.
-//! Panics if something is wrong, so that its launcher sees it fail.
+//! share no memory with others, `tests-windows hosts DIRECTORY`, `tests-windows many DIRECTORY`, in which all but two are killed, or
+//! `tests-windows WAY KIND DIRECTORY`, in which the last rank is killed. Panics if something is wrong, so that its launcher sees it fail.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

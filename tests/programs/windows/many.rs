@@ -14,7 +14,8 @@ const LOCKS: usize = 1000;
 /// Within this time those that are killed at any moment are so, ns.
 const DYING_NS: u64 = 300_000_000;
 
-/// Plays a rank. The last one is killed while it shares the lock of rank 0's part; others are killed wherever they are, each at its own part.
+/// Plays a rank. The last one is killed while it shares the lock of rank 0's part; others are killed wherever they are, each at its own
+/// part.
 pub(crate) fn many(engine: &mut Engine, place: &Path) {
     let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
     assert!(size > 32 + LIVING);
