@@ -8,26 +8,20 @@ use std::fmt;
 /// Bytes of a buffer of one call, at most. Operands of two ranks may be as long as those that are read where they are in a heap.
 const BYTES_MAX: usize = 560 << 10;
 
-/// An operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Barrier,
-    Bcast,
-    Gather,
-    Gatherv,
-    Scatter,
-    Scatterv,
-    Allgather,
-    Allgatherv,
-    Alltoall,
-    Alltoallv,
-    Alltoallw,
-    Reduce,
-    Allreduce,
-    ReduceScatter,
-    ReduceScatterBlock,
-    Scan,
-    Exscan,
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        /// An operation.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Kind {
+            $($kind),*
+        }
+
+        const KINDS: &[Kind] = &[$(Kind::$kind),*];
+    };
+}
+kinds! {
+    Barrier Bcast Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Alltoallw
+    Reduce Allreduce ReduceScatter ReduceScatterBlock Scan Exscan
 }
 
 /// How it is called.
@@ -181,26 +175,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    use Kind::*;
-    let kind = prop::sample::select(vec![
-        Barrier,
-        Bcast,
-        Gather,
-        Gatherv,
-        Scatter,
-        Scatterv,
-        Allgather,
-        Allgatherv,
-        Alltoall,
-        Alltoallv,
-        Alltoallw,
-        Reduce,
-        Allreduce,
-        ReduceScatter,
-        ReduceScatterBlock,
-        Scan,
-        Exscan,
-    ]);
+    let kind = prop::sample::select(KINDS);
     let form = prop_oneof![2 => Just(Form::Waits), 2 => Just(Form::Begins), 1 => Just(Form::Persistent)];
     let of = prop::sample::select(vec![Of::U64, Of::I32, Of::F64, Of::Matrix]);
     let by = prop::sample::select(vec![By::Native, By::Native, By::Chain, By::Mix]);
