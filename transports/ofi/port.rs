@@ -1,8 +1,8 @@
 //! The fabric's side of an endpoint: frames out of pinned slots, frames into buffers that are posted ahead.
 //!
 //! - **Sending.** A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes. A
-//! short frame is injected. No free slot or no room at the provider is [`Sent::Blocked`](crate::Sent::Blocked): the frame stays in its
-//! row. Many short frames in a row go together ([`packing`]).
+//!   short frame is injected. No free slot or no room at the provider is [`Sent::Blocked`](crate::Sent::Blocked): the frame stays in its
+//!   row. Many short frames in a row go together ([`packing`]).
 //! - **Receiving.** Receives are posted from the start, for any sender: large buffers for many frames each where the provider can do
 //!   that, else one buffer for each frame. A buffer goes back to the provider once all frames in it have been used.
 
