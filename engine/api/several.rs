@@ -4,7 +4,7 @@
 use crate::api::request::{Tested, Waitable};
 use crate::run::engine::Engine;
 use std::time::{Duration, Instant};
-use tickwire_components::{RequestError, Status};
+use tickwire_components::{RequestError, RequestId, Status};
 
 /// Where one of several requests stands.
 enum Stand {
@@ -24,9 +24,9 @@ fn of_one(index: usize, error: RequestError) -> RequestError {
     }
 }
 
-/// Requests that are still waited for, at least, when messages are let gather.
+/// How many requests behind one that is open another one has to be open, too, for messages to be let gather.
 const GATHERED: usize = 16;
-/// How long they may gather for each of these requests: a sender takes about twice as long to write the shortest message.
+/// How long they may gather for each request that is left. A sender takes about twice as long to write the shortest message.
 const GATHERING: Duration = Duration::from_nanos(10);
 /// How long at most.
 const GATHERING_MAX: Duration = Duration::from_micros(1);
@@ -34,8 +34,8 @@ const GATHERING_MAX: Duration = Duration::from_micros(1);
 impl Engine {
     /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
     ///
-    /// While 16 requests or more are left, it may look away for up to 1 µs: messages that come one after another go faster if nobody
-    /// looks for each.
+    /// While more than 16 requests are open, it may look away for up to 1 µs: messages that come one after another go faster if nobody looks
+    /// for each.
     ///
     /// # Errors
     /// [`RequestError::InStatus`] with the first that ended in an error, which all that did have told to their handlers; all
@@ -48,7 +48,11 @@ impl Engine {
         let mut gathers = 1;
         for (index, request) in requests.iter().enumerate() {
             let id = request.request_id();
-            if index >= gathers && requests.len() - index >= GATHERED && id.has_row() && !self.is_over(id) {
+            if index >= gathers
+                && let Some(later) = requests.get(index + GATHERED)
+                && self.is_open(id)
+                && self.is_open(later.request_id())
+            {
                 gathers = index + GATHERED;
                 self.let_gather(requests.len() - index);
             }
@@ -168,11 +172,17 @@ impl Engine {
         self.ends_of(requests).map(|()| true)
     }
 
+    /// Whether a request waits for something.
+    #[inline(always)]
+    fn is_open(&mut self, id: RequestId) -> bool {
+        id.has_row() && !self.is_over(id)
+    }
+
     /// Looks away for a moment, so that more of so many messages are there at the next look.
     ///
     /// A receiver that takes each message as it comes takes the ring's next line away while its writer is filling it: the writer has to
-    /// get it back before it goes on, and both wait for lines to travel. A few messages apart each line travels once. The last message
-    /// is not here before the moment is over, since its sender has yet to write all of them.
+    /// get it back before it goes on, and both wait for lines to travel. A few messages apart each line travels once. Where one sender has
+    /// yet to write them all, the last message comes no later for it.
     #[inline(never)]
     fn let_gather(&mut self, messages: usize) {
         self.store.progress().receipts.looked = None;

@@ -28,8 +28,14 @@ const SEEDS: u64 = 16;
 fn check(places: &[Place]) {
     let ((first, end), start) = (seeds(SEEDS), Instant::now());
     let asked = std::env::var("TICKWIRE_PLACE").ok();
+    let is_named = |place: &Place, asked: &String| *asked == format!("{place:?}");
+    if let Some(asked) = &asked {
+        let (threads, clusters) = (Place::THREADS, Place::CLUSTERS);
+        let is_one = threads.iter().chain(&clusters).any(|place| is_named(place, asked));
+        assert!(is_one, "TICKWIRE_PLACE={asked} is none of {threads:?} and {clusters:?}");
+    }
     let is_asked = |place: Place, seed: u64| match &asked {
-        Some(asked) => *asked == format!("{place:?}"),
+        Some(asked) => is_named(&place, asked),
         None => seed.is_multiple_of(place.one_of()),
     };
     for seed in first..end {
