@@ -231,8 +231,13 @@ fn row<'a, C: Into<Text<'a>>, const N: usize>(cells: [C; N], words: &[usize]) ->
     Cells::new(cells.into_iter().enumerate().map(|(column, cell)| aligned(cell, !words.contains(&column))))
 }
 
+/// Characters of the longest figure, with its unit.
+const FIGURE: u16 = 9;
+
+/// A table that takes the whole width. Its columns have the room of their names, or of a figure if that is longer.
 fn plain<'a, const N: usize>(title: &str, header: [&'a str; N], words: &[usize], rows: Vec<Cells<'a>>) -> Table<'a> {
-    Table::new(rows, [Constraint::Fill(1); N])
+    let widths = header.map(|name| Constraint::Fill((name.len() as u16).max(FIGURE)));
+    Table::new(rows, widths)
         .header(row(header, words).style(Style::new().add_modifier(Modifier::BOLD)))
         .block(Block::bordered().title(title.to_owned()))
 }
@@ -286,6 +291,8 @@ mod tests {
         let header = |width| shown(width).lines().nth(2).map(str::to_owned).unwrap();
         let whole = |width| RANKS.iter().all(|column| header(width).contains(column));
         assert!(whole(width) && !whole(width - 1), "{width}");
+        let has_peers = |line: &str| PEERS.iter().all(|column| line.contains(column));
+        assert!(shown(width).lines().any(has_peers), "{}", shown(width));
         assert_eq!(usize::from(height), 2 + (3 + 3) + (3 + 1) + (3 + 1));
         assert!(
             narrow.contains("TICKS/S ▼") && narrow.contains("UNEXPECTED") && !narrow.contains("READ/S  P"),
