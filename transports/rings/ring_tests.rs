@@ -104,6 +104,91 @@ fn frames_come_around_the_ring(past_min: u64) {
     assert_eq!(reader.read().map(|found| found.is_none()), Ok(true));
 }
 
+/// Where in the ring a payload stands.
+fn offset(reader: &Reader<RawRing>, span: Span) -> usize {
+    span.start().addr() - reader.memory().bytes(0, 0).start().addr() - HEADER_BYTES
+}
+
+#[test]
+#[expect(unsafe_code, reason = "a view of the heap")]
+fn who_takes_turns_stays_at_the_front_and_who_streams_goes_around() {
+    const TURNS: usize = 8 << 10;
+    const ALL: usize = 64 << 10;
+    let memory = HeapMemory::new(RawRing::bytes(ALL));
+    // SAFETY: zeroed memory of the ring's size, which outlives both ends.
+    let ring = unsafe { RawRing::new(memory.base(), ALL) };
+    let (mut writer, mut reader) = (Writer::new(ring).turning_within(TURNS as u64), Reader::new(ring));
+    let mut written = 0;
+    for round in 0..6 {
+        let turns = round % 2 == 0;
+        let mut offsets = Vec::new();
+        for n in 0..600 {
+            let bytes = payload(n);
+            assert_eq!(writer.push(&eager(n, bytes.len()), &bytes), Ok(true), "there is room: all was read");
+            if turns {
+                writer.hand_over(bytes.len() as u64);
+            }
+            written += frame_bytes(bytes.len() as u64);
+            let (header, span) = reader.read().expect("honest").expect("a frame");
+            assert_eq!((header, self::bytes(span)), (eager(n, bytes.len()), bytes));
+            offsets.push(offset(&reader, span));
+            let _ = reader.release();
+            assert_eq!((writer.written(), reader.taken()), (written, written), "what is skipped is not counted");
+        }
+        // A writer needs a few frames to notice that something has changed.
+        let later = offsets.split_off(150);
+        let highest = later.iter().copied().max();
+        if turns {
+            assert!(highest < Some(TURNS), "{later:?}");
+        } else {
+            assert!(highest > Some(ALL - TURNS), "{later:?}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_is_not_written_over_what_has_not_been_read() {
+    let Both { writer, mut reader, memory: _memory } = both();
+    let mut writer = writer.turning_within(2 * FRAME as u64);
+    let mut sent = 0;
+    // All of them are said to be answers, and none is read.
+    while writer.push(&eager(sent, 0), &NoBytes).expect("honest") {
+        writer.hand_over(0);
+        sent += 1;
+    }
+    assert_eq!(sent as usize, CAPACITY / FRAME - 1, "the whole ring is used for want of room at its front");
+    for n in 0..sent {
+        assert!(matches!(reader.read(), Ok(Some((header, _))) if header == eager(n, 0)));
+    }
+    assert!(matches!(reader.read(), Ok(None)));
+}
+
+#[test]
+fn positions_go_on_behind_the_last_number() {
+    for (before, turns) in [(1, u64::MAX), (3, u64::MAX), (1, 128), (5, 256)] {
+        let Both { writer, reader, memory: _memory } = both();
+        let start = 0u64.wrapping_sub(before * CAPACITY as u64);
+        reader.memory().release(start);
+        let (mut writer, mut reader) = (writer.turning_within(turns).at(start), reader.at(start));
+        let (mut sent, mut read) = (0, 0);
+        while read < 300 {
+            while sent < read + 3 + sent % 7 {
+                let bytes = payload(sent);
+                if !writer.push(&eager(sent, bytes.len()), &bytes).expect("honest") {
+                    break;
+                }
+                writer.hand_over(bytes.len() as u64);
+                sent += 1;
+            }
+            let (header, span) = reader.read().expect("honest").expect("a frame");
+            assert_eq!((header, bytes(span)), (eager(read, payload(read).len()), payload(read)));
+            let _ = reader.release();
+            read += 1;
+        }
+        assert!(writer.position() < start && reader.position() < start, "they have gone beyond it");
+    }
+}
+
 #[test]
 fn a_drained_ring_takes_the_largest_frame_wherever_it_stands() {
     for first in 0..CAPACITY / FRAME {

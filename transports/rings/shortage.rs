@@ -1,33 +1,43 @@
 //! Whether a ring is too small for what goes through it.
 //!
-//! A ring is too small at a position of its writer if it has no room for a frame there, or could never have for a frame as long
-//! as the writer would like. What is written between two such positions that are no farther apart than twice the ring has
-//! been written under want. Once that is [`RING_PATIENCE`] times the ring, the ring should grow: four times, or as far as it takes for four
-//! of its longest frames. One message that is a little longer than the ring makes no ring grow. A ring that has been filled [`RING_LAPS`]
-//! times is one of a pair that talks much, and should be as large as it may: then the two ends wait for each other least.
+//! Three things make a ring grow:
+//!
+//! - **Want of room.** A ring is too small where it has no room for a frame, or could never have for a frame as long as the writer would
+//!   like. What is written between two such places that are no farther apart than twice the ring was written under want. Once that is
+//!   [`RING_PATIENCE`] times the ring, it should be four times as long, or as long as four of its longest frames. One message that is a
+//!   little longer than the ring makes no ring grow.
+//! - **Much traffic.** A ring that has been filled [`RING_LAPS`] times is one of a pair that talks much, and should have
+//!   [`ROOMY_RING_BYTES`] or what its frames need: then the two ends wait for each other least.
+//! - **Streams.** A ring of that length through which frames in a row have gone [`RING_LAPS`] times should be as long as it may. Its lines
+//!   have left the reader's caches then when they are written again. Frames that are answers do not count: their ring is kept short, see
+//!   [`Writer::turning_within`](super::ring::Writer::turning_within).
+//!
+//! All positions here are bytes of frames, as [`Writer::written`](super::ring::Writer::written) counts them.
 
-use tickwire_components::limits::{RING_LAPS, RING_PATIENCE};
+use tickwire_components::limits::{RING_LAPS, RING_PATIENCE, ROOMY_RING_BYTES};
 
 /// What a writer knows of the want of room in its ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Shortage {
     /// Bytes of the largest ring that this one may become.
     most: u64,
-    /// Where the ring was found too small last, bytes.
-    position: u64,
+    /// What had been written when the ring was found too small last, bytes.
+    last: u64,
     /// Bytes that were written under want.
-    written: u64,
+    wanting: u64,
     /// The longest frame that there was no room for meanwhile, bytes.
     longest: u64,
-    /// Where the ring began, or was asked for more in vain.
+    /// What had been written when the ring began, or when more was asked for in vain, bytes.
     began: u64,
+    /// Bytes of frames in a row since then.
+    streamed: u64,
     /// How many times as long as usual nothing is asked for.
     patience: u64,
 }
 
 impl Default for Shortage {
     fn default() -> Self {
-        Shortage { most: 0, position: 0, written: 0, longest: 0, began: 0, patience: 1 }
+        Shortage { most: 0, last: 0, wanting: 0, longest: 0, began: 0, streamed: 0, patience: 1 }
     }
 }
 
@@ -38,25 +48,30 @@ impl Shortage {
     }
 
     /// Notes that the ring has no room for a frame of `need` bytes.
-    pub(super) fn note(&mut self, position: u64, need: u64, capacity: u64) {
-        let written = position - self.position;
-        if written > 2 * capacity {
-            (self.written, self.longest) = (0, 0);
+    pub(super) fn note(&mut self, written: u64, need: u64, capacity: u64) {
+        let since = written - self.last;
+        if since > 2 * capacity {
+            (self.wanting, self.longest) = (0, 0);
         } else {
-            self.written += written;
+            self.wanting += since;
         }
-        self.position = position;
+        self.last = written;
         self.longest = self.longest.max(need);
     }
 
-    /// The ring has grown, with its writer at a position.
-    pub(super) fn is_over(&mut self, position: u64) {
-        *self = Shortage { position, began: position, most: self.most, ..Shortage::default() };
+    /// Notes so many bytes of frames in a row.
+    pub(super) fn note_stream(&mut self, bytes: u64) {
+        self.streamed = self.streamed.saturating_add(bytes);
     }
 
-    /// It cannot grow now: not asked for again before as much has been written under want four times.
-    pub fn wait_longer(&mut self, position: u64) {
-        (self.written, self.began) = (0, position);
+    /// The ring has grown.
+    pub(super) fn is_over(&mut self, written: u64) {
+        *self = Shortage { last: written, began: written, most: self.most, ..Shortage::default() };
+    }
+
+    /// It cannot grow now: not asked for again before there was four times as much reason to.
+    pub fn wait_longer(&mut self, written: u64) {
+        (self.wanting, self.streamed, self.began) = (0, 0, written);
         self.patience = self.patience.saturating_mul(4);
     }
 
@@ -65,18 +80,22 @@ impl Shortage {
         self.most = 0;
     }
 
-    /// Bytes that a ring of `capacity` should have, if it has been too small for long enough, with its writer at `position`.
+    /// Bytes that a ring of `capacity` should have, if it has been too small for long enough.
     #[inline]
-    pub fn wish(&self, capacity: u64, position: u64) -> Option<u64> {
+    pub fn wish(&self, capacity: u64, written: u64) -> Option<u64> {
         let times = |count: u64| self.patience.saturating_mul(count * capacity);
         if self.most <= capacity {
             return None;
         }
-        if position - self.began >= times(RING_LAPS) {
-            return Some(self.most);
+        let frames = |longest: u64| longest.saturating_mul(4).checked_next_power_of_two().unwrap_or(u64::MAX);
+        let roomy = frames(self.longest).max(ROOMY_RING_BYTES as u64).min(self.most);
+        if capacity >= roomy {
+            return (self.streamed >= times(RING_LAPS)).then_some(self.most);
         }
-        let frames = self.longest.max(capacity).saturating_mul(4).checked_next_power_of_two();
-        (self.written >= times(RING_PATIENCE)).then(|| frames.map_or(self.most, |bytes| bytes.min(self.most)))
+        if written - self.began >= times(RING_LAPS) {
+            return Some(roomy);
+        }
+        (self.wanting >= times(RING_PATIENCE)).then(|| frames(self.longest.max(capacity)).min(roomy))
     }
 }
 
@@ -129,6 +148,27 @@ mod tests {
         shortage.give_up();
         shortage.note(1 << 30, 320, RING);
         assert_eq!(shortage.wish(RING, 1 << 40), None);
+    }
+
+    #[test]
+    fn a_roomy_ring_grows_with_what_is_streamed_through_it_only() {
+        let (roomy, most) = (ROOMY_RING_BYTES as u64, 8 * ROOMY_RING_BYTES as u64);
+        let mut shortage = Shortage::default();
+        shortage.may_become(most);
+        assert_eq!(shortage.wish(roomy / 2, RING_LAPS * roomy), Some(roomy), "first it becomes roomy");
+        shortage.is_over(1000);
+        (0..1000).for_each(|n| shortage.note(1000 + n * roomy, 9000, roomy));
+        assert_eq!(shortage.wish(roomy, 1 << 40), None, "answers and a slow reader are no reason");
+        shortage.note_stream(RING_LAPS * roomy - 1);
+        assert_eq!(shortage.wish(roomy, 1 << 40), None);
+        shortage.note_stream(1);
+        assert_eq!(shortage.wish(roomy, 1 << 40), Some(most));
+        shortage.wait_longer(1 << 40);
+        shortage.note_stream(4 * RING_LAPS * roomy - 1);
+        assert_eq!(shortage.wish(roomy, 1 << 41), None);
+        shortage.note_stream(1);
+        assert_eq!(shortage.wish(roomy, 1 << 41), Some(most));
+        assert_eq!(shortage.wish(most, 1 << 41), None, "it is as large as it may be");
     }
 
     #[test]

@@ -7,13 +7,17 @@ use crate::rings::links::Passed;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tickwire_components::limits::ROOMY_RING_BYTES;
 
 impl Shm {
     /// The ring to a peer has been too small for long: makes a larger one and passes it, if there is memory. Else it stays as it is, and
     /// everything goes on.
     pub(super) fn grow(&mut self, link: u32) {
         let Some((bytes, wish)) = self.links.wish(link) else { return };
-        let left = (self.own.config.grown_bytes_max as u64).saturating_sub(self.own.grown.load(Ordering::Relaxed));
+        let grown_max = self.own.config.grown_bytes_max as u64;
+        // Half of it all is for rings that are no more than roomy.
+        let usable = if bytes < ROOMY_RING_BYTES { grown_max } else { grown_max / 2 };
+        let left = usable.saturating_sub(self.own.grown.load(Ordering::Relaxed));
         // What is left for this one.
         let most = if left == 0 { 0 } else { 1 << left.ilog2().min(usize::BITS - 2) };
         let larger = wish.min(most);

@@ -70,7 +70,7 @@ pub(crate) struct Unread {
     /// How much had been read at the last look, and when that last changed.
     heard: u64,
     since_ns: u64,
-    /// How much can have been written at most.
+    /// Where the last frame ends at most.
     heard_max: u64,
 }
 
@@ -80,8 +80,8 @@ impl Shm {
         // Its last frames may lack their announcement.
         self.links.look(link);
         let (heard, _) = self.links.heard(link);
-        // A ring holds no more than its size, and skips less than a quarter of it at its end.
-        let heard_max = heard + 2 * self.own.config.ring_bytes as u64;
+        // What was written or skipped and not released is no more than the ring.
+        let heard_max = heard.wrapping_add(2 * self.own.config.ring_bytes as u64);
         Unread { heard, since_ns: now_ns, heard_max }
     }
 
@@ -91,6 +91,8 @@ impl Shm {
         if heard != unread.heard {
             (unread.heard, unread.since_ns) = (heard, now_ns);
         }
-        !more || heard >= unread.heard_max || now_ns.saturating_sub(unread.since_ns) > UNREAD_NS_MAX
+        !more
+            || heard.wrapping_sub(unread.heard_max).cast_signed() >= 0
+            || now_ns.saturating_sub(unread.since_ns) > UNREAD_NS_MAX
     }
 }

@@ -34,8 +34,8 @@ impl Links {
     pub(super) fn note_shortage(&mut self, link: u32) {
         let Some(row) = self.row(link) else { return };
         let capacity = row.writer.memory().capacity();
-        let position = row.writer.position();
-        if row.writer.shortage().wish(capacity, position).is_some()
+        let written = row.writer.written();
+        if row.writer.shortage().wish(capacity, written).is_some()
             && row.grown.outgoing.next(capacity).is_none()
             && !self.needs.contains(&(link, Need::Room))
         {
@@ -47,9 +47,9 @@ impl Links {
     pub fn wish(&mut self, link: u32) -> Option<(usize, usize)> {
         let row = self.row(link)?;
         let capacity = row.writer.memory().capacity();
-        let position = row.writer.position();
+        let written = row.writer.written();
         let wish =
-            row.writer.shortage().wish(capacity, position).filter(|_| row.grown.outgoing.next(capacity).is_none())?;
+            row.writer.shortage().wish(capacity, written).filter(|_| row.grown.outgoing.next(capacity).is_none())?;
         // Forget what the peer has said of an earlier place.
         row.writer.memory().say(Answer::None);
         Some((capacity as usize, wish as usize))
@@ -65,8 +65,8 @@ impl Links {
     /// There is no larger place for now. It is asked for again once it has been missed for longer.
     pub fn stay(&mut self, link: u32) {
         if let Some(row) = self.row(link) {
-            let position = row.writer.position();
-            row.writer.shortage().wait_longer(position);
+            let written = row.writer.written();
+            row.writer.shortage().wait_longer(written);
         }
     }
 

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::credit::Credit;
-use tickwire_components::limits::WATCHED;
+use tickwire_components::limits::{TURNS_BYTES, WATCHED};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Pieces, Row};
 
@@ -82,7 +82,7 @@ impl Links {
     /// Opens a reserved connection.
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
         let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
-        let mut writer = Writer::new(ends.outgoing).past_caches_from(ends.past_min);
+        let mut writer = Writer::new(ends.outgoing).past_caches_from(ends.past_min).turning_within(TURNS_BYTES);
         writer.shortage().may_become(ends.ring_max as u64);
         self.rows[link as usize] = Some(Box::new(LinkRow {
             writer,
@@ -136,8 +136,8 @@ impl Links {
             // From here on the peer may not read what was offered or exposed to it: that memory is the application's again.
             row.outlet = None;
             row.writer.memory().abandon();
-            self.closed_bytes.0 += row.writer.position();
-            self.closed_bytes.1 += row.reader.position();
+            self.closed_bytes.0 += row.writer.written();
+            self.closed_bytes.1 += row.reader.taken();
             if row.touched {
                 self.closed.push(*row);
             }
@@ -174,7 +174,7 @@ impl Links {
     /// What a connection has carried: through its rings, and beside them, as noted by [`Links::read_directly`].
     pub fn traffic(&self, link: u32) -> Option<Traffic> {
         let row = self.rows.get(link as usize).and_then(Option::as_deref)?;
-        let (sent, received) = (row.writer.position(), row.reader.position());
+        let (sent, received) = (row.writer.written(), row.reader.taken());
         let rings = [row.writer.memory(), row.reader.memory()].map(RingMemory::capacity);
         Some(Traffic { sent, received, read: row.direct, full: row.writer.wants_room(), rings })
     }
@@ -198,7 +198,7 @@ impl Links {
     /// Bytes that were written to and read from all rings so far.
     pub fn moved(&self) -> (u64, u64) {
         self.rows.iter().flatten().fold(self.closed_bytes, |(sent, received), row| {
-            (sent + row.writer.position(), received + row.reader.position())
+            (sent + row.writer.written(), received + row.reader.taken())
         })
     }
 

@@ -25,6 +25,8 @@ pub enum Peeked {
 pub struct Reader<M> {
     memory: M,
     position: u64,
+    /// Bytes of the ring that were skipped so far.
+    skipped: u64,
     /// The position up to which a release is not worth a word.
     kept_until: u64,
     /// Bytes of payload that a frame in the ring can have at most.
@@ -37,7 +39,14 @@ impl<M: RingMemory> Reader<M> {
     /// The reading end of an empty ring.
     pub fn new(memory: M) -> Self {
         let (payload_max, kept_until) = (payload_max(&memory), unpublished_max(memory.capacity()));
-        Reader { memory, position: 0, kept_until, payload_max, next: None }
+        Reader { memory, position: 0, skipped: 0, kept_until, payload_max, next: None }
+    }
+
+    /// The same end, at this position, as its writer.
+    #[cfg(test)]
+    pub(crate) fn at(self, position: u64) -> Self {
+        let kept_until = self.kept_until.wrapping_add(position);
+        Reader { position, skipped: position, kept_until, ..self }
     }
 
     /// The memory.
@@ -46,10 +55,15 @@ impl<M: RingMemory> Reader<M> {
         &self.memory
     }
 
-    /// How much was read, bytes since the ring's creation.
+    /// Where the reader is: bytes of the ring that were read or skipped so far, modulo 2^64.
     #[inline]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Bytes of all frames that were read so far.
+    pub fn taken(&self) -> u64 {
+        self.position.wrapping_sub(self.skipped)
     }
 
     /// Whether a frame has arrived.
@@ -92,7 +106,7 @@ impl<M: RingMemory> Reader<M> {
             memory.expect_read(offset + 64, payload - 32);
         }
         let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
-        self.position += frame_bytes(payload);
+        self.position = self.position.wrapping_add(frame_bytes(payload));
         Ok(Some((header, span)))
     }
 
@@ -109,14 +123,17 @@ impl<M: RingMemory> Reader<M> {
                 kind if wrapped => return Err(Corrupt::Kind(kind)),
                 kind if kind == Kind::Wrap as u8 && offset != 0 => {
                     wrapped = true;
-                    self.position += self.memory.capacity() - offset;
+                    let rest = self.memory.capacity() - offset;
+                    self.position = self.position.wrapping_add(rest);
+                    self.skipped = self.skipped.wrapping_add(rest);
                 }
                 kind if kind == Kind::Moved as u8 => {
                     let log = (lead >> 8) as u8;
                     let next = self.next.take_if(|next| next.capacity().trailing_zeros() == u32::from(log));
                     let before = unpublished_max(self.memory.capacity());
                     self.memory = next.ok_or(Corrupt::Moved(log))?;
-                    self.kept_until += unpublished_max(self.memory.capacity()) - before;
+                    let more = unpublished_max(self.memory.capacity()) - before;
+                    self.kept_until = self.kept_until.wrapping_add(more);
                     self.payload_max = payload_max(&self.memory);
                 }
                 kind => return Err(Corrupt::Kind(kind)),
@@ -162,25 +179,25 @@ impl<M: RingMemory> Reader<M> {
     /// Goes past the frame that [`Reader::peek`] has shown, which has so many bytes of payload.
     #[inline(always)]
     pub fn skip(&mut self, payload: usize) {
-        self.position += frame_bytes(payload as u64);
+        self.position = self.position.wrapping_add(frame_bytes(payload as u64));
     }
 
     /// Asks for the line of a later frame: more one-line frames are likely to be here.
     #[inline(always)]
     pub fn expect(&self) {
-        self.memory.expect_read((self.position + READ_AHEAD) & (self.memory.capacity() - 1), 64);
+        self.memory.expect_read(self.position.wrapping_add(READ_AHEAD) & (self.memory.capacity() - 1), 64);
     }
 
     /// Lets the writer use the space of what was read. Each word about that costs both ends a cache line, so it is said only now and
     /// then: see `unpublished_max`. `true` if the writer sleeps until there is room, and must be told.
     #[inline(always)]
     pub fn release(&mut self) -> bool {
-        self.position > self.kept_until && self.publish()
+        self.kept_until.wrapping_sub(self.position).cast_signed() < 0 && self.publish()
     }
 
     #[inline(never)]
     fn publish(&mut self) -> bool {
-        self.kept_until = self.position + unpublished_max(self.memory.capacity());
+        self.kept_until = self.position.wrapping_add(unpublished_max(self.memory.capacity()));
         self.memory.release(self.position);
         fence(Ordering::SeqCst);
         let starving = self.memory.starving();
@@ -221,15 +238,14 @@ impl<M: RingMemory + Copy> Reader<M> {
     }
 }
 
-/// Bytes that a reader has read and has not released, at most. It is an eighth of the ring, or in a short ring up to
-/// three eighths. A writer at the end of a ring needs room for two frames of a quarter each, which leaves more than that.
+/// Bytes that a reader has read and has not released, at most: three messages of 1 KiB, or in a short ring three eighths of it. A writer at
+/// the end of a ring needs room for two frames of a quarter each, which leaves more than that.
 #[inline(always)]
 const fn unpublished_max(capacity: u64) -> u64 {
-    let (eighth, some) = (capacity / 8, if capacity / 8 * 3 < UNPUBLISHED { capacity / 8 * 3 } else { UNPUBLISHED });
-    if eighth > some { eighth } else { some }
+    if capacity / 8 * 3 < UNPUBLISHED { capacity / 8 * 3 } else { UNPUBLISHED }
 }
 
-/// Bytes that are always worth a release: three messages of 1 KiB.
+/// Bytes that are always worth a release.
 const UNPUBLISHED: u64 = 4 << 10;
 
 /// Whether a first word, not 0, is a mark of the ring itself, or of no known kind.

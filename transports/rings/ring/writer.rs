@@ -28,12 +28,43 @@ pub struct Writer<M> {
     /// Payloads from this length on are written past the caches, bytes.
     past_min: u64,
     shortage: Shortage,
+    /// Bytes at the front that are enough while the two ends take turns.
+    turns: u64,
+    /// The position where the writer next decides whether to start anew at the front: the ring's end, or before it.
+    end: u64,
+    /// What had been written at its last decision, bytes.
+    decided: u64,
+    /// Bytes of answers since then.
+    answers: u64,
+    /// Bytes of the ring that were skipped so far.
+    skipped: u64,
 }
 
 impl<M: RingMemory> Writer<M> {
     /// The writing end of an empty ring.
     pub fn new(memory: M) -> Self {
-        Writer { memory, position: 0, released: 0, wanted: 0, past_min: u64::MAX, shortage: Shortage::default() }
+        Writer {
+            memory,
+            position: 0,
+            released: 0,
+            wanted: 0,
+            past_min: u64::MAX,
+            shortage: Shortage::default(),
+            turns: u64::MAX,
+            end: 0,
+            decided: 0,
+            answers: 0,
+            skipped: 0,
+        }
+    }
+
+    /// The same end, which keeps to the first `bytes` of the ring, or a little more, while the two ends take turns.
+    ///
+    /// Who takes turns with a peer has few frames on their way. Their lines stay in the nearest caches if they are used again soon. Who
+    /// sends many frames in a row needs the opposite: lines that have left the reader's caches when they are written again, since it takes
+    /// long to take a line out of another processor's cache.
+    pub fn turning_within(self, bytes: u64) -> Self {
+        Writer { turns: bytes, ..self }
     }
 
     /// The same end, which writes payloads of `bytes` and more past the caches: for a reader on another processor.
@@ -44,15 +75,26 @@ impl<M: RingMemory> Writer<M> {
         Writer { past_min: bytes, ..self }
     }
 
+    /// The same end, at this position. The other end has to be there too, and the memory has to say that it has released all before it.
+    #[cfg(test)]
+    pub(crate) fn at(self, position: u64) -> Self {
+        Writer { position, released: position, skipped: position, end: position, ..self }
+    }
+
     /// The memory.
     #[inline]
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Bytes of the ring that were written so far.
+    /// Where the writer is: bytes of the ring that were written or skipped so far, modulo 2^64.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Bytes of all frames that were written so far.
+    pub fn written(&self) -> u64 {
+        self.position.wrapping_sub(self.skipped)
     }
 
     /// Largest frame that an empty ring always takes, bytes: a quarter of the ring. A longer one goes if it happens to fit.
@@ -68,7 +110,7 @@ impl<M: RingMemory> Writer<M> {
         if need <= self.frame_max() {
             return payload;
         }
-        self.shortage.note(self.position, need, self.memory.capacity());
+        self.shortage.note(self.written(), need, self.memory.capacity());
         self.frame_max() - HEADER_BYTES as u64
     }
 
@@ -87,7 +129,8 @@ impl<M: RingMemory> Writer<M> {
         let mark = Kind::Moved as u64 | u64::from(bytes.trailing_zeros()) << 8;
         self.memory.store(self.position & (capacity - 1), mark, Ordering::Release);
         self.memory = larger;
-        self.shortage.is_over(self.position);
+        self.end = self.position;
+        self.shortage.is_over(self.written());
     }
 
     /// Writes a frame; `false` if there is no room now. For a frame longer than [`Writer::frame_max`] there may never be.
@@ -98,55 +141,88 @@ impl<M: RingMemory> Writer<M> {
     /// If the reader published an impossible position.
     #[inline(always)]
     pub fn push<P: Pieces + ?Sized>(&mut self, header: &Header, pieces: &P) -> Result<bool, Corrupt> {
-        let capacity = self.memory.capacity();
         let payload = header.payload();
         let need = frame_bytes(payload);
-        let offset = self.position & (capacity - 1);
+        let offset = self.position & (self.memory.capacity() - 1);
         // The word behind the frame must be free too, and a frame that would wrap starts anew at the front.
-        if offset + need > capacity || !self.has_room(need) {
+        if self.must_decide(need) || !self.has_room(need) {
             return self.push_slowly(*header, pieces);
         }
         self.write(offset, need, header, payload, pieces);
         Ok(true)
     }
 
-    /// As [`Writer::push`], where the frame has to start at the front of the ring, or the writer has to look how far the reader is.
+    /// As [`Writer::push`], where the writer has to decide where the frame starts, or to look how far the reader is.
     #[cold]
     #[inline(never)]
     fn push_slowly<P: Pieces + ?Sized>(&mut self, header: Header, pieces: &P) -> Result<bool, Corrupt> {
-        let (payload, mask) = (header.payload(), self.memory.capacity() - 1);
+        let (payload, capacity) = (header.payload(), self.memory.capacity());
         let need = frame_bytes(payload);
         let Some(rest) = self.find_room(need)? else { return Ok(false) };
         if rest > 0 {
             self.memory.store(0, 0, Ordering::Relaxed);
-            self.memory.store(self.position & mask, Kind::Wrap as u64, Ordering::Release);
-            self.position += rest;
+            self.memory.store(self.position & (capacity - 1), Kind::Wrap as u64, Ordering::Release);
+            self.position = self.position.wrapping_add(rest);
+            self.skipped = self.skipped.wrapping_add(rest);
         }
-        self.write(self.position & mask, need, &header, payload, pieces);
+        let offset = self.position & (capacity - 1);
+        if rest > 0 || self.must_decide(need) {
+            self.end = self.position.wrapping_add(self.turns.max(need).min(capacity - offset));
+            if !self.takes_turns() {
+                self.shortage.note_stream(self.written() - self.decided);
+            }
+            (self.decided, self.answers) = (self.written(), 0);
+        }
+        self.write(offset, need, &header, payload, pieces);
         Ok(true)
+    }
+
+    /// Whether a frame goes beyond the place of the next decision.
+    #[inline(always)]
+    fn must_decide(&self, need: u64) -> bool {
+        need > self.end.wrapping_sub(self.position)
+    }
+
+    /// Whether half of what was written since the last decision were answers.
+    fn takes_turns(&self) -> bool {
+        2 * self.answers >= self.written() - self.decided
     }
 
     /// Whether so many bytes, and the word behind them, were free when the writer last looked how far the reader is.
     #[inline(always)]
     fn has_room(&self, bytes: u64) -> bool {
-        self.position + bytes + 8 - self.released <= self.memory.capacity()
+        self.position.wrapping_sub(self.released) + bytes + 8 <= self.memory.capacity()
     }
 
-    /// Finds room for a frame. Returns how many bytes at the ring's end stay unused before it; `None` if there is no room now.
+    /// Looks how far the reader is.
+    fn look(&mut self) -> Result<(), Corrupt> {
+        let released = self.memory.released();
+        if released.wrapping_sub(self.released) > self.position.wrapping_sub(self.released) {
+            return Err(Corrupt::Released(released));
+        }
+        self.released = released;
+        Ok(())
+    }
+
+    /// Finds room for a frame. Returns how many bytes up to the ring's end stay unused before it; `None` if there is no room now.
     fn find_room(&mut self, need: u64) -> Result<Option<u64>, Corrupt> {
         let capacity = self.memory.capacity();
-        let left = capacity - (self.position & (capacity - 1));
+        let offset = self.position & (capacity - 1);
+        let left = capacity - offset;
+        if self.must_decide(need) && self.takes_turns() {
+            self.look()?;
+            if self.has_room(left + need) {
+                self.wanted = 0;
+                return Ok(Some(left));
+            }
+        }
         let rest = if need > left { left } else { 0 };
         if !self.has_room(rest + need) {
-            let released = self.memory.released();
-            if released < self.released || released > self.position {
-                return Err(Corrupt::Released(released));
-            }
-            self.released = released;
+            self.look()?;
         }
         let fits = self.has_room(rest + need);
         if !fits {
-            self.shortage.note(self.position, need, capacity);
+            self.shortage.note(self.written(), need, capacity);
         }
         // Whoever has a longer one cuts it.
         self.wanted = if fits || need > self.frame_max() { 0 } else { need };
@@ -190,7 +266,7 @@ impl<M: RingMemory> Writer<M> {
             _ if past => {}
             _ => memory.expect_write(behind + 64, need),
         }
-        self.position += need;
+        self.position = self.position.wrapping_add(need);
     }
 
     /// Whether a payload is written past the caches.
@@ -219,10 +295,12 @@ impl<M: RingMemory> Writer<M> {
     }
 
     /// Moves the last frame, which has so much payload, out of this processor's caches, so that a reader that waits for it has it
-    /// sooner. If the writer goes on writing, it loses more than the reader gains.
+    /// sooner. If the writer goes on writing, it loses more than the reader gains. So this is for a frame that is an answer: something was
+    /// read since the last one.
     #[inline(always)]
-    pub fn hand_over(&self, payload: u64) {
+    pub fn hand_over(&mut self, payload: u64) {
         let bytes = frame_bytes(payload);
+        self.answers += bytes;
         if bytes <= HANDED_OVER_MAX && payload < self.past_min {
             let mask = self.memory.capacity() - 1;
             self.memory.hand_over(self.position.wrapping_sub(bytes) & mask, bytes);

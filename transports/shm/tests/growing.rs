@@ -3,6 +3,7 @@
 use super::kit::{Net, RING, drain, payload, send};
 use crate::handshake::Packet;
 use crate::shm::*;
+use tickwire_components::limits::{RING_LAPS, ROOMY_RING_BYTES};
 use tickwire_components::wire::Kind;
 
 const RING_MAX: usize = 32 * RING;
@@ -376,4 +377,49 @@ fn a_growing_ring_keeps_its_reader_awake_and_its_writer_too() {
     assert!(net.shm(1).ready(), "announced in the new place as in the old one");
     net.shm(1).disarm();
     holds_in_order(&mut net, 1, total + 1);
+}
+
+/// Streams as much as it takes for a ring of the longest size that is not for streams to grow beyond it.
+fn stream(net: &mut Net, link: u32, next: &mut u32) {
+    let bytes = vec![7; ROOMY_RING_BYTES / 4 - HEADER_BYTES];
+    let laps = 4 * (RING_LAPS as u32 + 2);
+    let end = *next + laps;
+    net.until("streamed", |net| {
+        while *next < end {
+            let fits = net.shm(0).fits(link, bytes.len() as u64) as usize;
+            if send(net.shm(0), link, *next, &bytes[..fits]) != Sent::Done {
+                break;
+            }
+            *next += u32::from(fits == bytes.len());
+        }
+        net.frames.iter_mut().for_each(Vec::clear);
+        *next == end
+    });
+}
+
+#[test]
+fn rings_that_are_streamed_through_grow_longer_within_half_of_what_all_may_take() {
+    const MOST: usize = 8 * ROOMY_RING_BYTES;
+    let mut net = Net::with("stream", 3, |config| {
+        (config.ring_bytes, config.first_ring_bytes, config.grown_bytes_max) = (MOST, RING, 2 * MOST);
+    });
+    let (first, _) = net.connect(0, 1);
+    let (second, _) = net.connect(0, 2);
+    let sizes = |net: &mut Net| [first, second].map(|link| capacity(net, 0, link));
+    let mut next = 0;
+    // First as long as two of its frames in a row take.
+    stream(&mut net, first, &mut next);
+    net.until("grown", |net| sizes(net)[0] > ROOMY_RING_BYTES);
+    // The place that it has left counted when it was asked for.
+    assert_eq!(sizes(&mut net), [MOST / 2, RING]);
+    let grown = |net: &mut Net| net.shm(0).own.grown.load(Ordering::Relaxed) as usize;
+    assert_eq!(grown(&mut net), MOST / 2);
+    stream(&mut net, second, &mut next);
+    net.until("grown", |net| sizes(net)[1] > ROOMY_RING_BYTES);
+    assert_eq!(sizes(&mut net), [MOST / 2, MOST / 4]);
+    for _ in 0..3 {
+        stream(&mut net, first, &mut next);
+        stream(&mut net, second, &mut next);
+    }
+    assert!(grown(&mut net) <= MOST, "the other half is for rings that are not longer");
 }
