@@ -119,6 +119,7 @@ impl Rma {
             reached: false,
             vain: 0,
             tells: false,
+            refused: None,
             disturbed: false,
             broken: None,
         })

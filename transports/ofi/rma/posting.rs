@@ -146,9 +146,10 @@ impl Rma {
         };
         let index = self.enter(operation)?;
         match self.post_piece(index) {
-            Ok(true) => {}
+            Ok(true) => self.refused = None,
             Ok(false) => {
                 self.forget(index);
+                self.refused = Some(channel.link);
                 return Ok(Issued::Full);
             }
             Err(words) => {

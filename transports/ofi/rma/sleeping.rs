@@ -12,10 +12,10 @@ const VAIN: u32 = 128;
 const VAIN_AGAIN: u32 = 4096;
 
 impl Rma {
-    /// Counts looks that have found nothing to be complete while operations are under way.
+    /// Counts looks that have found nothing to be complete while operations are under way, or one is to be.
     pub(super) fn note_look(&mut self, found: usize) {
         self.vain = match found {
-            0 if self.is_busy() && self.vain < VAIN_AGAIN => self.vain + 1,
+            0 if (self.is_busy() || self.refused.is_some()) && self.vain < VAIN_AGAIN => self.vain + 1,
             _ => 0,
         };
         self.tells |= self.vain == VAIN;
@@ -34,9 +34,10 @@ impl Ofi {
         if !std::mem::take(&mut rma.tells) {
             return;
         }
-        let peers = rma.peers.iter().enumerate();
-        for (link, _) in peers.filter(|(_, peer)| peer.is_waited_for()) {
-            if let Some(line) = self.connections.line_mut(link as u32) {
+        let refused = rma.refused.take();
+        let peers = (0u32..).zip(&rma.peers);
+        for (link, _) in peers.filter(|&(link, peer)| peer.is_waited_for() || refused == Some(link)) {
+            if let Some(line) = self.connections.line_mut(link) {
                 line.tell(&Message::OneSided(Introduction::Waiting));
             }
         }

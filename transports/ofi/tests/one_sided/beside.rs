@@ -1,8 +1,8 @@
 //! One-sided operations beside what else a link does: messages, sleeps, and being opened once more.
 
 use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, worlds};
-use crate::ofi::tests::kit::BOUND;
-use crate::{LinkEvent, RemoteAccess, Transport};
+use crate::ofi::tests::kit::{BOUND, span};
+use crate::{Issued, LinkEvent, RemoteAccess, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Instant;
 
@@ -70,6 +70,42 @@ fn a_target_that_sleeps_is_woken_and_told_to_look_on() {
         }
         world.all[1].disarm();
         world.until("the word", |world| world.side(1).was_reached());
+        world.flush(0, channel);
+        assert!(memory.bytes() == from, "{provider}");
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "a run that outlives its operation")]
+fn a_target_that_sleeps_is_woken_for_the_first_operation_of_all() {
+    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net"]) {
+        let channel = channel(links[0]);
+        let mut memory = Memory::new(64);
+        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+        let mut from = bytes_of(1, 64);
+        let run = span(&mut from);
+        let (start, mut taken, mut refused) = (Instant::now(), false, 0);
+        // The target looks at nothing but what it is told. The provider connects first, and that takes a target that looks.
+        while !world.side(1).was_reached() {
+            // SAFETY: the bytes stay until the operation is complete.
+            taken = taken
+                || match unsafe { world.side(0).put(channel, at(key, 0), run, 0) } {
+                    Ok(Issued::Taken(_)) => true,
+                    Ok(Issued::Full) => {
+                        refused += 1;
+                        false
+                    }
+                    other => panic!("{provider}: {other:?}"),
+                };
+            world.side(0).progress();
+            let now_ns = world.now_ns();
+            world.all.iter_mut().for_each(|of| of.control(now_ns, &mut Vec::new()));
+            assert!(start.elapsed() < BOUND, "{provider}: nothing tells the target, {refused} times refused");
+        }
+        assert!(refused > 0, "{provider}: it takes operations before it is connected");
+        if !taken {
+            world.put(0, channel, at(key, 0), &mut from);
+        }
         world.flush(0, channel);
         assert!(memory.bytes() == from, "{provider}");
     }
