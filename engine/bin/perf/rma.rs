@@ -73,6 +73,9 @@ impl<'a> OneSided<'a> {
     pub(crate) fn measure(&mut self) -> Done {
         let window = self.engine.win_allocate::<u8>(MAX, self.world)?;
         self.engine.win_lock_all(window)?;
+        // A fabric connects with the first operation, and MPI when a window is made.
+        self.engine.put(&self.send[..8], Rank(1), 0, window)?;
+        self.engine.win_flush(Rank(1), window)?;
         for bytes in SIZES {
             self.moved(bytes, if bytes <= 4096 { 20_000 } else { 500 }, window)?;
         }
