@@ -173,19 +173,20 @@ pub fn cancel(operation: &mut Operation) {
 /// Goes on with an operation, as far as that goes now.
 #[inline(always)]
 pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
-    let mut moved = false;
     if operation.cancelled {
         return end_cancelled(operation, seats, around);
     }
-    if !operation.begun {
-        if !begin(operation, seats, around) {
-            return stuck(operation, seats, around);
-        }
-        moved = true;
+    let begins = !operation.begun;
+    if begins && !begin(operation, seats, around) {
+        return stuck(operation, seats, around);
     }
     if !operation.shape.is_short() {
-        return long::advance(operation, seats, around, moved);
+        if begins {
+            wake(seats, around.endpoints);
+        }
+        return long::advance(operation, seats, around, begins);
     }
+    let mut moved = begins;
     if operation.missing != 0 {
         match meet(operation, seats) {
             Ok(met) => moved |= met,
@@ -193,6 +194,10 @@ pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around
         }
     }
     if operation.missing != 0 {
+        // Who is done at once wakes the others once, at the end.
+        if begins {
+            wake(seats, around.endpoints);
+        }
         return if moved { Step::Moved } else { stuck(operation, seats, around) };
     }
     match moving::finish_short(operation, seats, around) {
@@ -212,7 +217,7 @@ fn end_cancelled(operation: &Operation, seats: &mut Seats, around: &mut Around<'
     Step::Failed(Failure { flags: car_flags::CANCELLED, rank: seats.rank, sent: 0, expected: 0 })
 }
 
-/// Shows the operation on the own board, if the slot is free: all others have finished the one that had it before.
+/// Shows the operation on the own board, if the slot is free: all others have finished the one that had it before. The caller wakes them.
 #[inline(always)]
 fn begin(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> bool {
     let number = operation.number;
@@ -232,7 +237,6 @@ fn begin(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) 
     }
     seats.own.begin(number, called);
     operation.begun = true;
-    wake(seats, around.endpoints);
     true
 }
 

@@ -53,7 +53,7 @@ fn main() {
         parts.iter().for_each(|(name, symbol)| print(name, of(&few, symbol), of(&many, symbol)));
         println!();
     }
-    let all = |times| count(&program(&root, "tests-pair"), times, &["allreduce"])["PROGRAM TOTALS"];
+    let all = |times| of(&count(&program(&root, "tests-pair"), times, &["allreduce"]), "PROGRAM TOTALS");
     print("an allreduce of two", all(FEW), all(MANY));
 }
 
