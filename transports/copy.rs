@@ -113,15 +113,44 @@ unsafe fn copy_by_lines(to: *mut u8, from: *const u8, length: usize) {
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
 unsafe fn copy_lines(to: *mut u8, from: *const u8, length: usize) -> usize {
-    use std::arch::x86_64::{__m128i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128};
+    // SAFETY: by the same contract, and the processor has what the wide loop takes.
+    unsafe {
+        match std::arch::is_x86_feature_detected!("avx") {
+            true => copy_lines_wide(to, from, length),
+            false => copy_lines_by::<std::arch::x86_64::__m128i>(to, from, length),
+        }
+    }
+}
+
+/// [`copy_lines`] by words of 32 bytes: a processor stores one word a cycle, however long it is.
+///
+/// # Safety
+/// As [`copy_lines`], and the processor has AVX.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[expect(unsafe_code, reason = "raw copies")]
+#[target_feature(enable = "avx")]
+unsafe fn copy_lines_wide(to: *mut u8, from: *const u8, length: usize) -> usize {
+    // SAFETY: by the same contract.
+    unsafe { copy_lines_by::<std::arch::x86_64::__m256i>(to, from, length) }
+}
+
+/// [`copy_lines`] by words of a type that a register holds.
+///
+/// # Safety
+/// As [`copy_lines`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(always)]
+unsafe fn copy_lines_by<W: Copy>(to: *mut u8, from: *const u8, length: usize) -> usize {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let mut at = 0;
     // SAFETY: every access is within `length` bytes of either pointer; a prefetch cannot fault.
     unsafe {
         while length - at >= LINE {
             _mm_prefetch::<{ _MM_HINT_T0 }>(from.wrapping_add(at + AHEAD).cast());
-            let (target, source) = (to.add(at).cast::<__m128i>(), from.add(at).cast::<__m128i>());
-            for word in 0..LINE / 16 {
-                _mm_storeu_si128(target.add(word), _mm_loadu_si128(source.add(word)));
+            let (target, source) = (to.add(at).cast::<W>(), from.add(at).cast::<W>());
+            for word in 0..LINE / size_of::<W>() {
+                target.add(word).write_unaligned(source.add(word).read_unaligned());
             }
             at += LINE;
         }
