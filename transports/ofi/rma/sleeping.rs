@@ -36,7 +36,7 @@ impl Ofi {
         }
         let refused = rma.refused.take();
         let peers = (0u32..).zip(&rma.peers);
-        for (link, _) in peers.filter(|&(link, peer)| peer.is_waited_for() || refused == Some(link)) {
+        for (link, _) in peers.filter(|&(link, peer)| peer.is_waited_for(refused == Some(link))) {
             if let Some(line) = self.connections.line_mut(link) {
                 line.tell(&Message::OneSided(Introduction::Waiting));
             }
