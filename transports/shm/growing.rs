@@ -15,11 +15,11 @@ impl Shm {
     pub(super) fn grow(&mut self, link: u32) {
         let Some((bytes, wish)) = self.links.wish(link) else { return };
         let grown_max = self.own.config.grown_bytes_max as u64;
+        let grown = self.own.grown.load(Ordering::Relaxed);
+        let within =
+            |most: u64| most.saturating_sub(grown).checked_ilog2().map_or(0, |log| 1 << log.min(usize::BITS - 2));
         // Half of it all is for rings that are no more than roomy.
-        let usable = if bytes < ROOMY_RING_BYTES { grown_max } else { grown_max / 2 };
-        let left = usable.saturating_sub(self.own.grown.load(Ordering::Relaxed));
-        // What is left for this one.
-        let most = if left == 0 { 0 } else { 1 << left.ilog2().min(usize::BITS - 2) };
+        let most = within(grown_max / 2).max(within(grown_max).min(ROOMY_RING_BYTES));
         let larger = wish.min(most);
         match self.connections.line(link).is_some() && larger > bytes {
             true => match self.pass_larger(link, larger) {
