@@ -278,7 +278,7 @@ fn messages_go_as_their_endpoint_says() {
     use tickwire::internals::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
     let limits = Limits { part_bytes: 1000, eager_max: 5000, read_min: 9000, ..Limits::default() };
     let shm = Shm::open(ShmConfig::new(format!("ways-{}", std::process::id()), 0, 2)).unwrap();
-    let loopback = Loopback::join(&Hub::alone(0, limits.own_ring_bytes()), 0).unwrap();
+    let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
     let hub = Hub::new(2, limits.ring_bytes);
     let cases = [
         (AnyTransport::from(shm), Cluster::shm_with(2, |builder| builder.limits(limits.clone()))),

@@ -4,8 +4,8 @@ use super::lengths::{Lengths, Matching};
 use super::{
     BUFFERS_MAX, CONTEXTS_MAX, CONTROL_US, DIRECT_MIN, EAGER_MAX, FABRIC_FRAME_MAX, FABRIC_LENGTHS, FIRST_RING_BYTES,
     FORWARD_BYTES, GRANT_BYTES, GROWN_BYTES, MAPPED_MIN, PART_BYTES, PASSES_MAX, PAST_MIN, PIECE_BYTES,
-    PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, ROOMY_RING_BYTES, ROWS_MAX,
-    SUBMISSIONS_MAX, TICK_BUDGET, UNEXPECTED_BYTES,
+    PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, ROWS_MAX, SUBMISSIONS_MAX, TICK_BUDGET,
+    UNEXPECTED_BYTES,
 };
 use crate::wire::HEADER_BYTES;
 
@@ -46,13 +46,13 @@ pub struct Limits {
     /// [`usize::MAX`] for never. The receiver's limit counts; below 64 KiB none does.
     pub direct_min: usize,
     /// Bytes that a shared-memory ring may grow to, one direction of a pair; a power of two, the same for all procs. Beyond
-    /// [`ROOMY_RING_BYTES`], or four of its longest frames, it grows only if much is streamed through it.
+    /// [`ROOMY_RING_BYTES`](super::ROOMY_RING_BYTES), or four of its longest frames, it grows only if much is streamed through it.
     pub ring_bytes: usize,
     /// Bytes of such a ring at first, a power of two, the same for all procs; [`Limits::ring_bytes`] if that is less. A ring grows
     /// once [`RING_PATIENCE`](super::RING_PATIENCE) times as much has gone through it while it was too small, or [`RING_LAPS`](super::RING_LAPS) times as much in all.
     pub first_ring_bytes: usize,
     /// Bytes of all rings together that have grown and that this proc writes; half of them for rings that are longer than
-    /// [`ROOMY_RING_BYTES`]. All others stay as they are: messages that are
+    /// [`ROOMY_RING_BYTES`](super::ROOMY_RING_BYTES). All others stay as they are: messages that are
     /// longer than a quarter of one go through it in parts.
     pub grown_bytes_max: usize,
     /// Payloads in one run of frames over shared memory from this length on are written past the caches, by streaming stores,
@@ -148,12 +148,6 @@ impl Limits {
     /// How messages are cut where a transport does not say otherwise.
     pub fn lengths(&self) -> Lengths {
         Lengths { eager_max: self.eager_max, part_bytes: self.part_bytes, piece_bytes: self.piece_bytes }
-    }
-
-    /// Bytes of the ring in which a proc sends to itself: four of its longest frames, at least [`ROOMY_RING_BYTES`] if it may have so many.
-    pub fn own_ring_bytes(&self) -> usize {
-        let frames = 4 * (HEADER_BYTES + self.lengths().frame_max().min(self.ring_bytes));
-        self.ring_bytes.min(ROOMY_RING_BYTES.max(frames.next_power_of_two()))
     }
 
     /// Says what is wrong with a combination of limits, if anything is.

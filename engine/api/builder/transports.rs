@@ -128,7 +128,7 @@ impl Builder {
 
     fn open_loopback(&mut self, exchange: &dyn Exchange) -> Result<Endpoint, BuildError> {
         let me = exchange.rank();
-        let hub = self.hub.take().unwrap_or_else(|| Hub::alone(me, self.limits.own_ring_bytes()));
+        let hub = self.hub.take().unwrap_or_else(|| Hub::alone(me, self.limits.ring_bytes));
         let loopback = Loopback::join(&hub, me).map_err(|e| failed("loopback", e))?;
         Ok(inside(&self.limits, self.trace.as_ref(), loopback))
     }

@@ -136,7 +136,7 @@ fn launcher() -> String {
 
 fn transports() -> Vec<Found> {
     let limits = Limits::default();
-    let loopback = Loopback::join(&Hub::alone(0, limits.own_ring_bytes()), 0);
+    let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0);
     let shm = Shm::open(ShmConfig::new(format!("info-{}", std::process::id()), 0, 2));
     let mut ofi = OfiConfig::new("info", 0, 2);
     ofi.choice = ofi.choice.or_environment();

@@ -26,7 +26,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
     let mut add = |name, transport, memory| {
         ways.extend(of(name, &Endpoint::new(transport, limits, None), memory));
     };
-    if let Ok(loopback) = Loopback::join(&Hub::alone(0, limits.own_ring_bytes()), 0) {
+    if let Ok(loopback) = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0) {
         add("loopback", AnyTransport::from(loopback), "");
     }
     let config = || ShmConfig::new(format!("info-{}", std::process::id()), 0, 2);
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn ways(limits: &Limits) -> Vec<(u64, Option<u64>, String, String)> {
-        let loopback = Loopback::join(&Hub::alone(0, limits.own_ring_bytes()), 0).unwrap();
+        let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
         let endpoint = Endpoint::new(AnyTransport::from(loopback), limits, None);
         let ways = of("loopback", &endpoint, "");
         // Between two rows nothing changes, and at each row something does.
