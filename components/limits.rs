@@ -40,6 +40,9 @@ pub const TURNS_BYTES: u64 = 8 << 10;
 pub const RING_PATIENCE: u64 = 8;
 /// How many times a ring has to be filled at all before it becomes [`ROOMY_RING_BYTES`] long: 1 MiB through one of [`FIRST_RING_BYTES`].
 pub const RING_LAPS: u64 = 128;
+/// How many times a ring of [`ROOMY_RING_BYTES`] has to be filled by frames in a row before it becomes as long as it may: 4 MiB, which is 65,000
+/// short messages.
+pub const STREAM_LAPS: u64 = 16;
 /// Bytes of all rings together that have grown, which a proc writes. One half is for 32 of [`ROOMY_RING_BYTES`], for the 26 neighbours of a
 /// cell in a grid of three dimensions; rings that are longer only get what is left of the other. A host of 128 procs has 2 GiB of them at
 /// most.

@@ -1,6 +1,6 @@
 //! A byte ring with one writer and one reader, in memory that two processes may share.
 //!
-//! A frame is a header and its payload, rounded up to whole words, and never wraps. The first word of a header is
+//! A frame is a header and its payload, in whole cache lines, and never wraps. The first word of a header is
 //! never 0; the word after the last frame always is. So the reader polls one word, and a small message costs one
 //! transfer of one cache line: the writer first clears the word behind the new frame, then writes the frame, its
 //! first word last. The reader publishes what it has consumed only now and then, and only after the bytes were used.

@@ -8,13 +8,13 @@
 //!   little longer than the ring makes no ring grow.
 //! - **Much traffic.** A ring that has been filled [`RING_LAPS`] times is one of a pair that talks much, and should have
 //!   [`ROOMY_RING_BYTES`] or what its frames need: then the two ends wait for each other least.
-//! - **Streams.** A ring of that length through which frames in a row have gone [`RING_LAPS`] times should be as long as it may. Its lines
+//! - **Streams.** A ring of that length through which frames in a row have gone [`STREAM_LAPS`] times should be as long as it may. Its lines
 //!   have left the reader's caches then when they are written again. Frames that are answers do not count: their ring is kept short, see
 //!   [`Writer::turning_within`](super::ring::Writer::turning_within).
 //!
 //! All positions here are bytes of frames, as [`Writer::written`](super::ring::Writer::written) counts them.
 
-use tickwire_components::limits::{RING_LAPS, RING_PATIENCE, ROOMY_RING_BYTES};
+use tickwire_components::limits::{RING_LAPS, RING_PATIENCE, ROOMY_RING_BYTES, STREAM_LAPS};
 
 /// What a writer knows of the want of room in its ring.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Shortage {
         let frames = |longest: u64| longest.saturating_mul(4).checked_next_power_of_two().unwrap_or(u64::MAX);
         let roomy = frames(self.longest).max(ROOMY_RING_BYTES as u64).min(self.most);
         if capacity >= roomy {
-            return (self.streamed >= times(RING_LAPS)).then_some(self.most);
+            return (self.streamed >= times(STREAM_LAPS)).then_some(self.most);
         }
         if written - self.began >= times(RING_LAPS) {
             return Some(roomy);
@@ -159,12 +159,12 @@ mod tests {
         shortage.is_over(1000);
         (0..1000).for_each(|n| shortage.note(1000 + n * roomy, 9000, roomy));
         assert_eq!(shortage.wish(roomy, 1 << 40), None, "answers and a slow reader are no reason");
-        shortage.note_stream(RING_LAPS * roomy - 1);
+        shortage.note_stream(STREAM_LAPS * roomy - 1);
         assert_eq!(shortage.wish(roomy, 1 << 40), None);
         shortage.note_stream(1);
         assert_eq!(shortage.wish(roomy, 1 << 40), Some(most));
         shortage.wait_longer(1 << 40);
-        shortage.note_stream(4 * RING_LAPS * roomy - 1);
+        shortage.note_stream(4 * STREAM_LAPS * roomy - 1);
         assert_eq!(shortage.wish(roomy, 1 << 41), None);
         shortage.note_stream(1);
         assert_eq!(shortage.wish(roomy, 1 << 41), Some(most));

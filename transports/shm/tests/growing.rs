@@ -3,7 +3,7 @@
 use super::kit::{Net, RING, drain, payload, send};
 use crate::handshake::Packet;
 use crate::shm::*;
-use tickwire_components::limits::{RING_LAPS, ROOMY_RING_BYTES};
+use tickwire_components::limits::{ROOMY_RING_BYTES, STREAM_LAPS};
 use tickwire_components::wire::Kind;
 
 const RING_MAX: usize = 32 * RING;
@@ -382,7 +382,7 @@ fn a_growing_ring_keeps_its_reader_awake_and_its_writer_too() {
 /// Streams as much as it takes for a ring of the longest size that is not for streams to grow beyond it.
 fn stream(net: &mut Net, link: u32, next: &mut u32) {
     let bytes = vec![7; ROOMY_RING_BYTES / 4 - HEADER_BYTES];
-    let laps = 4 * (RING_LAPS as u32 + 2);
+    let laps = 4 * (STREAM_LAPS as u32 + 2);
     let end = *next + laps;
     net.until("streamed", |net| {
         while *next < end {
