@@ -109,9 +109,8 @@ pub(super) struct Rma {
     vain: u32,
     /// Peers are to be told that this side waits.
     tells: bool,
-    /// Link of the peer for whom the provider had no room last, unless it has taken an operation since, or the peer was told. A provider
-    /// that connects with the first operation takes it only once the peer has looked.
-    refused: Option<u32>,
+    /// The provider has had no room for an operation since targets were told last.
+    refused: bool,
     /// A peer has gone without a word, or an operation has failed.
     disturbed: bool,
     /// Why nothing goes any more.

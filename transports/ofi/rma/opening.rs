@@ -119,7 +119,7 @@ impl Rma {
             reached: false,
             vain: 0,
             tells: false,
-            refused: None,
+            refused: false,
             disturbed: false,
             broken: None,
         })

@@ -87,13 +87,16 @@ pub(super) struct Peer {
     pub(super) epoch: u32,
     /// By context.
     pub(super) counts: Vec<Counts>,
+    /// The provider had no room for the last operation on it, and it has not been told since. A provider that connects with the first
+    /// operation takes it only once the peer has looked.
+    pub(super) refused: bool,
 }
 
 impl Peer {
-    /// Whether it is there, and operations on it are not complete, or one was `refused`.
-    pub(super) fn is_waited_for(&self, refused: bool) -> bool {
+    /// Whether it is there, and operations on it are not complete, or one was refused.
+    pub(super) fn is_waited_for(&self) -> bool {
         let is_open = |counts: &Counts| counts.completed() < counts.issued();
-        matches!(self.standing, Standing::Met(..)) && (refused || self.counts.iter().any(is_open))
+        matches!(self.standing, Standing::Met(..)) && (self.refused || self.counts.iter().any(is_open))
     }
 }
 
@@ -179,7 +182,6 @@ impl Rma {
 
     /// A link has ended: its operations have failed, and nothing goes over it any more.
     pub(in crate::ofi) fn end_link(&mut self, link: u32) {
-        self.refused.take_if(|refused| *refused == link);
         let Some(peer) = self.peers.get_mut(link as usize) else { return };
         let (epoch, why) = (peer.epoch, "the connection has ended".to_owned());
         peer.standing = Standing::Gone(why.clone());
@@ -206,7 +208,6 @@ impl Rma {
 
     /// The number of a link stands for a new one.
     pub(in crate::ofi) fn begin_link(&mut self, link: u32) {
-        self.refused.take_if(|refused| *refused == link);
         if let Some(peer) = self.peers.get_mut(link as usize) {
             *peer = Peer { epoch: peer.epoch.wrapping_add(1), ..Peer::default() };
         }

@@ -146,10 +146,12 @@ impl Rma {
         };
         let index = self.enter(operation)?;
         match self.post_piece(index) {
-            Ok(true) => self.refused = None,
+            Ok(true) if self.refused => self.peer(channel.link).refused = false,
+            Ok(true) => {}
             Ok(false) => {
                 self.forget(index);
-                self.refused = Some(channel.link);
+                self.refused = true;
+                self.peer(channel.link).refused = true;
                 return Ok(Issued::Full);
             }
             Err(words) => {

@@ -15,7 +15,7 @@ impl Rma {
     /// Counts looks that have found nothing to be complete while operations are under way, or one is to be.
     pub(super) fn note_look(&mut self, found: usize) {
         self.vain = match found {
-            0 if (self.is_busy() || self.refused.is_some()) && self.vain < VAIN_AGAIN => self.vain + 1,
+            0 if (self.is_busy() || self.refused) && self.vain < VAIN_AGAIN => self.vain + 1,
             _ => 0,
         };
         self.tells |= self.vain == VAIN;
@@ -34,9 +34,12 @@ impl Ofi {
         if !std::mem::take(&mut rma.tells) {
             return;
         }
-        let refused = rma.refused.take();
-        let peers = (0u32..).zip(&rma.peers);
-        for (link, _) in peers.filter(|&(link, peer)| peer.is_waited_for(refused == Some(link))) {
+        rma.refused = false;
+        for (link, peer) in (0u32..).zip(&mut rma.peers) {
+            if !peer.is_waited_for() {
+                continue;
+            }
+            peer.refused = false;
             if let Some(line) = self.connections.line_mut(link) {
                 line.tell(&Message::OneSided(Introduction::Waiting));
             }

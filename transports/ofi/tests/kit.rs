@@ -118,6 +118,18 @@ impl World {
         [link, theirs]
     }
 
+    /// Connects endpoint 0 to one more; gives its link to it.
+    pub(super) fn connect_to(&mut self, peer: usize) -> u32 {
+        let (card, now_ns) = (self.all[peer].card(), self.now_ns());
+        let link = self.all[0].connect(peer as u32, &card, now_ns).unwrap();
+        self.until("one more connection", |world| {
+            world.events[0].contains(&LinkEvent::Connected { link })
+                && !world.events[peer].is_empty()
+                && world.all[0].port.get_mut().is_ready(link)
+        });
+        link
+    }
+
     /// Sends a frame, however long that takes.
     pub(super) fn send(&mut self, from: usize, link: u32, tag: u32, payload: Vec<u8>) {
         let header = Header::new(Kind::Eager, 1, 2, tag, 0, payload.len() as u64);

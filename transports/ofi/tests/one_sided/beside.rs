@@ -1,8 +1,8 @@
 //! One-sided operations beside what else a link does: messages, sleeps, and being opened once more.
 
-use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, worlds};
-use crate::ofi::tests::kit::{BOUND, span};
-use crate::{Issued, LinkEvent, RemoteAccess, Transport};
+use super::kit::{Memory, PROVIDERS, at, bytes_of, channel, configured, worlds};
+use crate::ofi::tests::kit::BOUND;
+use crate::{LinkEvent, RemoteAccess, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Instant;
 
@@ -76,38 +76,33 @@ fn a_target_that_sleeps_is_woken_and_told_to_look_on() {
 }
 
 #[test]
-#[expect(unsafe_code, reason = "a run that outlives its operation")]
-fn a_target_that_sleeps_is_woken_for_the_first_operation_of_all() {
-    for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net"]) {
-        let channel = channel(links[0]);
-        let mut memory = Memory::new(64);
-        let key = world.expose(1, memory.bytes(), RemoteAccess::ALL);
+fn targets_that_sleep_are_woken_for_the_first_operations_of_all() {
+    for provider in ["tcp;ofi_rxm", "net"] {
+        let Some(mut world) = configured(provider, 3, |_| ()) else { continue };
+        let links = [world.connect()[0], world.connect_to(2)];
+        let mut memories = [Memory::new(64), Memory::new(64)];
+        let keys = [0, 1].map(|of| world.expose(of + 1, memories[of].bytes(), RemoteAccess::ALL));
         let mut from = bytes_of(1, 64);
-        let run = span(&mut from);
-        let (start, mut taken, mut refused) = (Instant::now(), false, 0);
-        // The target looks at nothing but what it is told. The provider connects first, and that takes a target that looks.
-        while !world.side(1).was_reached() {
-            // SAFETY: the bytes stay until the operation is complete.
-            taken = taken
-                || match unsafe { world.side(0).put(channel, at(key, 0), run, 0) } {
-                    Ok(Issued::Taken(_)) => true,
-                    Ok(Issued::Full) => {
-                        refused += 1;
-                        false
-                    }
-                    other => panic!("{provider}: {other:?}"),
-                };
+        let (start, mut taken, mut refused, mut reached) = (Instant::now(), [false; 2], [0; 2], [false; 2]);
+        // The targets look at nothing but what they are told. The provider connects first, and that takes a target that looks.
+        while reached != [true; 2] {
+            for of in [0, 1] {
+                taken[of] = taken[of] || world.puts(channel(links[of]), at(keys[of], 0), &mut from);
+                refused[of] += u32::from(!taken[of]);
+                reached[of] |= world.side(of + 1).was_reached();
+            }
             world.side(0).progress();
-            let now_ns = world.now_ns();
-            world.all.iter_mut().for_each(|of| of.control(now_ns, &mut Vec::new()));
-            assert!(start.elapsed() < BOUND, "{provider}: nothing tells the target, {refused} times refused");
+            world.hear();
+            assert!(start.elapsed() < BOUND, "{provider}: {reached:?} are told, refused were {refused:?}");
         }
-        assert!(refused > 0, "{provider}: it takes operations before it is connected");
-        if !taken {
-            world.put(0, channel, at(key, 0), &mut from);
+        assert!(refused.iter().all(|times| *times > 0), "{provider}: it takes operations before it is connected");
+        for of in [0, 1] {
+            if !taken[of] {
+                world.put(0, channel(links[of]), at(keys[of], 0), &mut from);
+            }
+            world.flush(0, channel(links[of]));
+            assert!(memories[of].bytes() == from, "{provider}");
         }
-        world.flush(0, channel);
-        assert!(memory.bytes() == from, "{provider}");
     }
 }
 

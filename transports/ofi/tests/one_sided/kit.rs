@@ -101,6 +101,24 @@ impl World {
         taken
     }
 
+    /// Offers a write to the provider of proc 0, once; whether it was taken.
+    #[track_caller]
+    #[expect(unsafe_code, reason = "runs that tests keep")]
+    pub(in crate::ofi::tests) fn puts(&mut self, channel: Channel, to: RemoteRun, bytes: &mut [u8]) -> bool {
+        // SAFETY: tests keep the bytes until the operation is complete.
+        match unsafe { self.side(0).put(channel, to, span(bytes), 0) } {
+            Ok(Issued::Taken(_)) => true,
+            Ok(Issued::Full) => false,
+            Err(words) => panic!("{words}"),
+        }
+    }
+
+    /// All hear what they are told over control connections, and look at nothing else.
+    pub(in crate::ofi::tests) fn hear(&mut self) {
+        let now_ns = self.now_ns();
+        self.all.iter_mut().for_each(|ofi| ofi.control(now_ns, &mut Vec::new()));
+    }
+
     #[track_caller]
     #[expect(unsafe_code, reason = "runs that tests keep")]
     pub(in crate::ofi::tests) fn put(&mut self, from: usize, channel: Channel, to: RemoteRun, bytes: &mut [u8]) -> u64 {
