@@ -163,7 +163,7 @@ impl Links {
         Some(if outgoing { *row.writer.memory() } else { *row.reader.memory() })
     }
 
-    /// How many bytes of its ring a connection has read so far, and whether there is more to read.
+    /// Where in its ring a connection reads, bytes of frames and of what was skipped, modulo 2^64, and whether there is more to read.
     pub fn heard(&self, link: u32) -> (u64, bool) {
         match self.rows.get(link as usize).and_then(Option::as_deref) {
             Some(row) => (row.reader.position(), row.fault.is_none() && row.reader.ready()),

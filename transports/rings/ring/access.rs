@@ -32,7 +32,7 @@ pub unsafe trait RingMemory {
     unsafe fn fill(&self, offset: u64, from: Span);
     /// Where `length` bytes of data stand.
     fn bytes(&self, offset: u64, length: usize) -> Span;
-    /// How far the reader has released the ring, bytes since its creation.
+    /// How far the reader has released the ring: a position, bytes of frames and of what was skipped since its creation, modulo 2^64.
     fn released(&self) -> u64;
     /// Publishes how far the reader has released the ring.
     fn release(&self, position: u64);

@@ -294,9 +294,9 @@ impl<M: RingMemory> Writer<M> {
         }
     }
 
-    /// Moves the last frame, which has so much payload, out of this processor's caches, so that a reader that waits for it has it
-    /// sooner. If the writer goes on writing, it loses more than the reader gains. So this is for a frame that is an answer: something was
-    /// read since the last one.
+    /// Notes that the last frame, which has so much payload, is an answer: something was read since the one before. A frame that is not
+    /// long is also moved out of this processor's caches, so that a reader that waits for it has it sooner. If the writer goes on writing,
+    /// it loses more by that than the reader gains, so it is for answers only.
     #[inline(always)]
     pub fn hand_over(&mut self, payload: u64) {
         let bytes = frame_bytes(payload);
