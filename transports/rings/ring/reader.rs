@@ -220,8 +220,8 @@ impl<M: RingMemory + Copy> Reader<M> {
             return if lead == 0 { Peeked::None } else { Peeked::Other };
         }
         let length = memory.load(offset + 24, Ordering::Relaxed);
-        // What follows a header is room for a payload of any length up to its own. A frame whose last line would stand behind the ring's end
-        // has payload within the ring all the same; what its writer has written behind it is found at fault.
+        // What follows a header is room for a payload of any length up to its own. The padding behind a payload is not looked at: a writer
+        // that has put it behind the ring's end only misplaces its own next frame.
         if length > memory.capacity() - offset - HEADER_BYTES as u64 {
             return Peeked::Other;
         }
