@@ -117,7 +117,7 @@ fn who_takes_turns_stays_at_the_front_and_who_streams_goes_around() {
     let memory = HeapMemory::new(RawRing::bytes(ALL));
     // SAFETY: zeroed memory of the ring's size, which outlives both ends.
     let ring = unsafe { RawRing::new(memory.base(), ALL) };
-    let (mut writer, mut reader) = (Writer::new(ring).turning_within(TURNS as u64), Reader::new(ring));
+    let (mut writer, mut reader) = (Writer::new(ring).turning_within(TURNS as u64, 1), Reader::new(ring));
     let mut written = 0;
     for round in 0..6 {
         let turns = round % 2 == 0;
@@ -147,9 +147,32 @@ fn who_takes_turns_stays_at_the_front_and_who_streams_goes_around() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "a view of the heap")]
+fn long_answers_start_anew_after_as_many_frames_as_they_may() {
+    const ALL: usize = 64 << 10;
+    let long = vec![9u8; 4096];
+    for frames in [2, 3, 12] {
+        let memory = HeapMemory::new(RawRing::bytes(ALL));
+        // SAFETY: zeroed memory of the ring's size, which outlives both ends.
+        let ring = unsafe { RawRing::new(memory.base(), ALL) };
+        let (mut writer, mut reader) = (Writer::new(ring).turning_within(64, frames), Reader::new(ring));
+        let starts = (0..200).filter(|&n| {
+            assert_eq!(writer.push(&eager(n, long.len()), &long), Ok(true));
+            writer.hand_over(long.len() as u64);
+            let (_, span) = reader.read().expect("honest").expect("a frame");
+            let _ = reader.release();
+            offset(&reader, span) == 0
+        });
+        let starts: Vec<_> = starts.collect();
+        let apart = starts.windows(2).all(|two| u64::from(two[1] - two[0]) == frames);
+        assert!(starts.len() > 10 && apart, "{frames}: {starts:?}");
+    }
+}
+
+#[test]
 fn an_answer_is_not_written_over_what_has_not_been_read() {
     let Both { writer, mut reader, memory: _memory } = both();
-    let mut writer = writer.turning_within(2 * FRAME as u64);
+    let mut writer = writer.turning_within(2 * FRAME as u64, 1);
     let mut sent = 0;
     // All of them are said to be answers, and none is read.
     while writer.push(&eager(sent, 0), &NoBytes).expect("honest") {
@@ -169,7 +192,7 @@ fn positions_go_on_behind_the_last_number() {
         let Both { writer, reader, memory: _memory } = both();
         let start = 0u64.wrapping_sub(before * CAPACITY as u64);
         reader.memory().release(start);
-        let (mut writer, mut reader) = (writer.turning_within(turns).at(start), reader.at(start));
+        let (mut writer, mut reader) = (writer.turning_within(turns, 1).at(start), reader.at(start));
         let (mut sent, mut read) = (0, 0);
         while read < 300 {
             while sent < read + 3 + sent % 7 {

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::credit::Credit;
-use tickwire_components::limits::{TURNS_BYTES, WATCHED};
+use tickwire_components::limits::{TURNS_BYTES, TURNS_FRAMES, WATCHED};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Pieces, Row};
 
@@ -82,7 +82,8 @@ impl Links {
     /// Opens a reserved connection.
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
         let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
-        let mut writer = Writer::new(ends.outgoing).past_caches_from(ends.past_min).turning_within(TURNS_BYTES);
+        let mut writer =
+            Writer::new(ends.outgoing).past_caches_from(ends.past_min).turning_within(TURNS_BYTES, TURNS_FRAMES);
         writer.shortage().may_become(ends.ring_max as u64);
         self.rows[link as usize] = Some(Box::new(LinkRow {
             writer,

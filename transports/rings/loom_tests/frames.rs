@@ -75,7 +75,7 @@ fn loom_a_ring_goes_on_in_a_larger_one_without_a_frame_lost() {
 fn loom_who_takes_turns_starts_anew_at_the_front() {
     model(3, || {
         let memory = Modelled::new(true);
-        let writer = Writer::new(memory.clone()).turning_within(2 * frame_bytes(0));
+        let writer = Writer::new(memory.clone()).turning_within(2 * frame_bytes(0), 1);
         let (mut writer, mut reader) = (writer, Reader::new(memory));
         for n in 1..=2 {
             assert!(push(&mut writer, n));

@@ -30,6 +30,8 @@ pub struct Writer<M> {
     shortage: Shortage,
     /// Bytes at the front that are enough while the two ends take turns.
     turns: u64,
+    /// Frames that the writer puts there at least before it starts anew.
+    turns_frames: u64,
     /// The position where the writer next decides whether to start anew at the front: the ring's end, or before it.
     end: u64,
     /// What had been written at its last decision, bytes.
@@ -51,6 +53,7 @@ impl<M: RingMemory> Writer<M> {
             past_min: u64::MAX,
             shortage: Shortage::default(),
             turns: u64::MAX,
+            turns_frames: 1,
             end: 0,
             decided: 0,
             answers: 0,
@@ -58,13 +61,17 @@ impl<M: RingMemory> Writer<M> {
         }
     }
 
-    /// The same end, which keeps to the first `bytes` of the ring, or a little more, while the two ends take turns.
+    /// The same end, which keeps to the first `bytes` of the ring while the two ends take turns, or to as many as `frames` frames take,
+    /// if that is more.
     ///
     /// Who takes turns with a peer has few frames on their way. Their lines stay in the nearest caches if they are used again soon. Who
     /// sends many frames in a row needs the opposite: lines that have left the reader's caches when they are written again, since it takes
     /// long to take a line out of another processor's cache.
-    pub fn turning_within(self, bytes: u64) -> Self {
-        Writer { turns: bytes, ..self }
+    ///
+    /// Long frames need more room. Their lines are asked for when the frame before them is written, at the place behind it. If the next
+    /// frame starts at the front instead, all of that was in vain.
+    pub fn turning_within(self, bytes: u64, frames: u64) -> Self {
+        Writer { turns: bytes, turns_frames: frames, ..self }
     }
 
     /// The same end, which writes payloads of `bytes` and more past the caches: for a reader on another processor.
@@ -167,7 +174,7 @@ impl<M: RingMemory> Writer<M> {
         }
         let offset = self.position & (capacity - 1);
         if rest > 0 || self.must_decide(need) {
-            self.end = self.position.wrapping_add(self.turns.max(need).min(capacity - offset));
+            self.end = self.position.wrapping_add(self.turns.max(need * self.turns_frames).min(capacity - offset));
             if !self.takes_turns() {
                 self.shortage.note_stream(self.written() - self.decided);
             }
